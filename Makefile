@@ -1,0 +1,92 @@
+# make demo [FILES="a.txt b.md"]   the kernels on batches of real text, from torch and from JAX
+# make test                        lint, types and every test that needs no device
+# make help                        the rest
+#
+# Every target that needs the development environment makes it first: .venv, with the versions of
+# constraints/dev.txt.  It is made again only when pyproject.toml or the constraints change.
+
+PYTHON      ?= $(shell command -v python3.11 || command -v python3)
+VENV        ?= .venv
+EXTRAS      ?= dev,jax,torch,ui
+FILES       ?=
+N           ?= 5000
+SEED        ?= 0
+WORKERS     ?= 2
+PYTEST_ARGS ?=
+
+# The newest JAX wants a newer Python; pyenv's are found too.
+PYTHON_NEXT ?= $(shell ls -d $$(command -v python3.12) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python3.12 2>/dev/null \
+                 | while read p; do "$$p" -c '' 2>/dev/null && echo "$$p" && break; done)
+VENV_NEXT   ?= .venv-next
+
+BIN       := $(VENV)/bin
+STAMP     := $(VENV)/.installed
+BIN_NEXT  := $(VENV_NEXT)/bin
+STAMP_NEXT := $(VENV_NEXT)/.installed
+PIP       := -m pip install --quiet --disable-pip-version-check
+REQUIREMENTS := pyproject.toml constraints/dev.txt
+
+# Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
+export JAX_PLATFORMS ?= cpu
+
+.PHONY: help install demo test quick lint types fuzz golden bench test-next clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(STAMP)  ## the development environment in .venv
+
+demo: $(STAMP)  ## run on real text; FILES="..." for your own
+	$(BIN)/python -m examples.real_text $(FILES)
+
+test: lint types  ## everything that needs no device
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+quick: $(STAMP)  ## the tests without the slow ones
+	$(BIN)/python -m pytest -m "not gpu and not tpu and not slow" $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+fuzz: $(STAMP)  ## N=... SEED=...: random ragged layouts against float64
+	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED)
+
+golden: $(STAMP)  ## write the expected generated sources anew; review the diff
+	$(BIN)/python -m pytest tests --update-golden -k golden $(PYTEST_ARGS)
+
+bench: $(STAMP)  ## what a call costs
+	$(BIN)/python -m benchmarks.call_overhead
+
+test-next: $(STAMP_NEXT)  ## the Pallas tests on Python 3.12 with the newest JAX, without torch
+	@$(BIN_NEXT)/python -c "import sys, jax, jaxlib; print('Python', sys.version.split()[0], 'jax', jax.__version__, 'jaxlib', jaxlib.__version__)"
+	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+clean:  ## remove both environments and every cache
+	rm -rf $(VENV) $(VENV_NEXT) build *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+
+# setuptools first and no build isolation: the build needs nothing that is not pinned.
+$(STAMP): $(REQUIREMENTS) | $(BIN)/python
+	@echo 'Installing into $(VENV); the first time this takes a few minutes.'
+	$(BIN)/python $(PIP) --constraint constraints/dev.txt setuptools
+	$(BIN)/python $(PIP) --constraint constraints/dev.txt --no-build-isolation --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(BIN_NEXT)/python:
+	@test -n "$(PYTHON_NEXT)" \
+	  || { echo 'Python 3.12 is needed: make test-next PYTHON_NEXT=/path/to/python3.12' >&2; exit 1; }
+	"$(PYTHON_NEXT)" -m venv $(VENV_NEXT)
+
+$(STAMP_NEXT): $(REQUIREMENTS) | $(BIN_NEXT)/python
+	$(BIN_NEXT)/python $(PIP) --upgrade setuptools
+	$(BIN_NEXT)/python $(PIP) --upgrade --no-build-isolation --editable '.[dev,jax]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Measurements, never tests: ratios within one run, so that machines can be compared."""

@@ -1,0 +1,333 @@
+"""The architecture, held by reading the source: layers, cycles, sizes, frozen values, annotations.
+
+Every rule is data at the top of this file.  An exception is an entry with a written reason, and an
+entry that is no longer needed fails too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "tilelang"
+
+# A module may import its own layer and layers of a lower rank.  Two layers of one rank do not know
+# each other.
+RANKS = {
+    "errors": 0,
+    "ir": 1,
+    "language": 2,
+    "frontend": 3,
+    "analysis": 3,
+    "reference": 3,
+    "schedule": 4,
+    "codegen": 5,
+    "codegen.pallas": 6,
+    "codegen.triton": 6,
+    "runtime": 7,
+    "api": 8,
+    PACKAGE: 9,
+}
+# Lower in rank, and still none of their business: who imports -> what they must not.
+FORBIDDEN = {
+    "schedule": {"frontend", "reference"},
+    "codegen": {"frontend", "reference"},
+    "codegen.pallas": {"frontend", "reference"},
+    "codegen.triton": {"frontend", "reference"},
+    "runtime": {"frontend", "reference"},
+}
+# Third-party packages that only some layers may import, wherever in the file.
+ONLY_IN = {
+    "sympy": {"analysis", "schedule", "codegen", "codegen.pallas", "codegen.triton"},
+    "jax": {"runtime"},
+    "jaxlib": {"runtime"},
+    "torch": {"runtime"},
+    "triton": {"runtime"},
+}
+# Loads a stage when it is first needed, so that importing the package stays cheap.
+LAZY = {"api"}
+MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core"}
+
+LONGEST_FILE = 500
+LONGEST_FUNCTION = 60
+MEDIAN_FUNCTION = 10
+LONG_FILES: dict[str, str] = {}  # path from the root -> why it is one idea all the same
+# Dataclasses that are not frozen -> why.  None may pass from one stage to the next.
+MUTABLE = {
+    "schedule.physical.Scope": "grows while one section is lowered, and does not outlive it",
+}
+
+MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|opt|mnt|var/folders)/\w[\w./-]*")
+TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ".json", ".sh", ""}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file of the package: dotted name without the package, tree and layer."""
+
+    name: str  # "language.build"; a package's __init__ has the package's name
+    path: Path
+    tree: ast.Module
+
+    @property
+    def layer(self) -> str:
+        first, _, rest = self.name.partition(".")
+        second = f"{first}.{rest.partition('.')[0]}"
+        return second if second in RANKS else first
+
+    @property
+    def parent(self) -> str:
+        """The package that a one-dot import starts from."""
+        if self.path.name == "__init__.py":
+            return self.name
+        return self.name.rpartition(".")[0] or PACKAGE
+
+
+@dataclass(frozen=True)
+class Import:
+    """`who` imports `what`, a dotted name from the top: "tilelang.ir", "jax.numpy"."""
+
+    who: Module
+    what: str
+    line: int
+    local: bool
+
+    def __str__(self) -> str:
+        return f"{self.who.path.relative_to(ROOT)}:{self.line} imports {self.what}"
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or PACKAGE
+
+
+def _modules() -> tuple[Module, ...]:
+    paths = sorted((ROOT / PACKAGE).rglob("*.py"))
+    return tuple(Module(_name(p), p, ast.parse(p.read_text(encoding="utf-8"))) for p in paths)
+
+
+MODULES = _modules()
+NAMES = {m.name for m in MODULES}
+
+
+def _absolute(module: Module, node: ast.ImportFrom) -> str:
+    """What a relative import is relative to, from the top."""
+    if not node.level:
+        return node.module or ""
+    base = [PACKAGE, *([] if module.parent == PACKAGE else module.parent.split("."))]
+    kept = base[: len(base) - (node.level - 1)]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def _targets(module: Module, node: ast.stmt) -> list[str]:
+    """Dotted names that an import statement names; a submodule rather than its package."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    assert isinstance(node, ast.ImportFrom)
+    origin = _absolute(module, node)
+    inner = origin.removeprefix(PACKAGE).removeprefix(".")
+    found = []
+    for alias in node.names:
+        submodule = f"{inner}.{alias.name}" if inner else alias.name
+        ours = origin.partition(".")[0] == PACKAGE
+        found.append(f"{PACKAGE}.{submodule}" if ours and submodule in NAMES else origin)
+    return found
+
+
+def _imports(module: Module) -> Iterator[Import]:
+    local = {
+        id(node)
+        for function in _functions(module.tree)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for what in _targets(module, node):
+                yield Import(module, what, node.lineno, id(node) in local)
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _ours(what: str) -> str | None:
+    """The name inside the package, or None for somebody else's module."""
+    if what == PACKAGE:
+        return PACKAGE
+    return what.removeprefix(f"{PACKAGE}.") if what.startswith(f"{PACKAGE}.") else None
+
+
+IMPORTS = tuple(i for m in MODULES for i in _imports(m))
+OURS = tuple((i, name) for i in IMPORTS if (name := _ours(i.what)) is not None)
+
+
+def _layer_of(name: str) -> str:
+    return Module(name, ROOT, ast.Module([], [])).layer
+
+
+def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function from `def` on, without its docstring."""
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    first = function.body[0]
+    if ast.get_docstring(function, clean=False) is not None and len(function.body) > 1:
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+LENGTHS = {
+    f"{m.path.relative_to(ROOT)}:{f.lineno} {f.name}": _length(f)
+    for m in MODULES
+    for f in _functions(m.tree)
+}
+
+
+def test_every_module_has_a_layer():
+    assert [m.name for m in MODULES if m.layer not in RANKS] == []
+
+
+def test_imports_go_one_way():
+    wrong = [
+        str(i)
+        for i, name in OURS
+        if (there := _layer_of(name)) != i.who.layer and RANKS[there] >= RANKS[i.who.layer]
+    ]
+    assert wrong == []
+
+
+def test_layers_do_not_look_where_they_must_not():
+    wrong = [str(i) for i, n in OURS if _layer_of(n) in FORBIDDEN.get(i.who.layer, set())]
+    assert wrong == []
+
+
+def test_no_import_cycles():
+    edges = {m.name: {n for i, n in OURS if i.who is m and n != m.name} for m in MODULES}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"import cycle: {' -> '.join([*path[path.index(name) :], name])}"
+        if name not in done:
+            for there in sorted(edges.get(name, ())):
+                visit(there, (*path, name))
+            done.add(name)
+
+    for name in sorted(edges):
+        visit(name, ())
+
+
+def test_our_modules_are_imported_at_the_top():
+    wrong = [str(i) for i, _ in OURS if i.local and i.who.layer not in LAZY]
+    assert wrong == []
+
+
+def test_heavy_packages_are_imported_where_they_belong():
+    packages = [(i, i.what.partition(".")[0]) for i in IMPORTS]
+    wrong = [str(i) for i, p in packages if p in ONLY_IN and i.who.layer not in ONLY_IN[p]]
+    assert wrong == []
+
+
+def test_importing_the_package_imports_no_framework():
+    code = (
+        "import sys, tilelang, tilelang.language\n"
+        "print(*sorted({'jax', 'jaxlib', 'torch', 'triton', 'sympy'} & set(sys.modules)))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
+
+
+def _frozen(decorator: ast.expr) -> bool | None:
+    """Whether a decorator makes a frozen dataclass; None if it makes no dataclass."""
+    call = decorator if isinstance(decorator, ast.Call) else None
+    target = ast.unparse(call.func if call else decorator)
+    if target not in ("dataclass", "dataclasses.dataclass"):
+        return None
+    keywords = {k.arg: ast.unparse(k.value) for k in call.keywords} if call else {}
+    return keywords.get("frozen") == "True"
+
+
+def _classes() -> Iterator[tuple[Module, ast.ClassDef]]:
+    return ((m, n) for m in MODULES for n in ast.walk(m.tree) if isinstance(n, ast.ClassDef))
+
+
+def test_dataclasses_are_frozen():
+    mutable = {
+        f"{m.name}.{c.name}"
+        for m, c in _classes()
+        if False in [_frozen(d) for d in c.decorator_list]
+    }
+    assert mutable == set(MUTABLE), "mutable without a reason, or a reason without need"
+
+
+def test_no_inheritance_among_our_classes():
+    errors = {c.name for m, c in _classes() if m.layer == "errors"}
+    plain = {c.name for _, c in _classes()} - errors
+    wrong = [f"{c.name}({ast.unparse(b)})" for _, c in _classes() for b in c.bases]
+    assert [w for w in wrong if w.partition("(")[2].rstrip(")") in plain] == []
+
+
+def test_functions_are_short():
+    assert {k: n for k, n in LENGTHS.items() if n > LONGEST_FUNCTION} == {}
+    assert statistics.median(LENGTHS.values()) <= MEDIAN_FUNCTION
+
+
+def test_files_are_short():
+    lines = {str(m.path.relative_to(ROOT)): len(m.path.read_text().splitlines()) for m in MODULES}
+    long = {path for path, count in lines.items() if count > LONGEST_FILE}
+    assert long == set(LONG_FILES), "over the limit without a reason, or a reason without need"
+
+
+def _unannotated(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    a = function.args
+    every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x)]
+    missing = [x.arg for x in every if x.annotation is None and x.arg not in ("self", "cls")]
+    return missing + ([] if function.returns is not None else ["return"])
+
+
+def test_every_signature_is_annotated():
+    missing = {
+        f"{m.path.relative_to(ROOT)}:{f.lineno} {f.name}": names
+        for m in MODULES
+        for f in _functions(m.tree)
+        if (names := _unannotated(f))
+    }
+    assert missing == {}
+
+
+def test_every_module_says_what_it_is():
+    assert [m.name for m in MODULES if not ast.get_docstring(m.tree)] == []
+
+
+def test_files_are_named_after_an_idea():
+    parts = {part.lstrip("_") for m in MODULES for part in m.name.split(".")}
+    assert parts & MEANINGLESS == set()
+
+
+def _committed() -> list[Path]:
+    """Files that are in the repository or about to be: everything that git does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if run.returncode:
+        pytest.skip("not a git checkout, so that what is committed is not known")
+    return [p for line in run.stdout.splitlines() if (p := ROOT / line).is_file()]
+
+
+def test_nothing_names_a_path_of_one_machine():
+    found = [
+        f"{path.relative_to(ROOT)}:{number} {match.group()}"
+        for path in _committed()
+        if path.suffix in TEXT
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for match in MACHINE_PATH.finditer(line)
+    ]
+    assert found == []

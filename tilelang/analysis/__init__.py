@@ -1,0 +1,39 @@
+"""analyze(ir: KernelIR) -> Facts: what is true of a kernel, whatever the device.
+
+Nothing is concluded without a proof: an axis whose iterations were not shown to commute is ordered.
+"""
+
+from __future__ import annotations
+
+from ..ir import KernelIR
+from .access import access, references
+from .axes import axis_fact
+from .bounds import width_facts
+from .carries import definitions
+from .facts import Facts
+from .outputs import output_facts
+from .placed import loops
+from .ranges import ranges
+from .symbols import scope
+
+
+def analyze(ir: KernelIR) -> Facts:
+    """Proves what can be proved of axes, accesses, outputs and index widths."""
+    known = ranges(ir, scope(ir))
+    refs = references(ir, known.scope)
+    defined = definitions(ir)
+    bodies = loops(ir)
+    return Facts(
+        axes=tuple(
+            axis_fact(a, bodies[a.name][0], refs, defined, known)
+            for a in ir.axes
+            if a.name in bodies
+        ),
+        accesses=tuple(access(r, known.scope) for r in refs),
+        outputs=output_facts(ir, refs, known),
+        widths=width_facts(ir, defined.values),
+        sorted=tuple(sorted({name for name, _ in known.sorted})),
+    )
+
+
+__all__ = ["Facts", "analyze"]

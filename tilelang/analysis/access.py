@@ -1,0 +1,167 @@
+"""references(ir, scope) -> every read and write of a tensor, with its access map.
+
+y[tm + start, g, 0:64]    dims  (tm + start, g, [0, 63])    loops  the axes around the statement
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+
+from ..errors import Loc
+from ..ir import (
+    Along,
+    At,
+    Expr,
+    Gather,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Span,
+    Store,
+    statement_exprs,
+    walk,
+)
+from .facts import Access
+from .placed import Place, placed, root
+from .symbols import Scope, axes_of, position, symbolic
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Positions first <= p <= last of one dimension; None: any position (a gather)."""
+
+    first: sympy.Expr | None
+    last: sympy.Expr | None
+    index: Index
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One array reference of the program.
+
+    array  the tensor in memory, behind views
+    base   the tensor whose dimensions `dims` are those of (a permuted view is undone)
+    """
+
+    tensor: str
+    array: str
+    base: str
+    writes: bool
+    dims: tuple[Reach, ...]
+    loops: Place
+    masked: bool
+    loc: Loc | None
+    launch: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a statement stands: the axes around it and the number of its launch."""
+
+    known: Scope
+    loops: Place
+    launch: int
+
+
+def references(ir: KernelIR, known: Scope) -> tuple[Reference, ...]:
+    """Reads and writes in program order; a loop's bounds are read by the loops around it."""
+    bounds = {a.name: (a.begin, a.end) for a in ir.axes}
+    found: list[Reference] = []
+    launch = -1
+    for stmt, around in placed(ir.body):
+        launch += not around
+        here = Site(known, around, launch)
+        if isinstance(stmt, Loop):
+            found += _loads(bounds[stmt.axis], here)
+            found += _carried(stmt, here)
+        else:
+            found += _loads(statement_exprs(stmt), here)
+        if isinstance(stmt, Store):
+            found.append(_reference(stmt, True, here))
+    return tuple(found)
+
+
+def _carried(loop: Loop, here: Site) -> list[Reference]:
+    """Initial values are read before the loop, next values in it."""
+    inside = replace(here, loops=(*here.loops, loop.axis))
+    before = _loads([c.init for c in loop.carries], here)
+    return before + _loads([c.next for c in loop.carries], inside)
+
+
+def _loads(exprs: Sequence[Expr], here: Site) -> list[Reference]:
+    loads = (e for expr in exprs for e in walk(expr) if isinstance(e, Load))
+    return [_reference(load, False, here) for load in loads]
+
+
+def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:
+    ir = here.known.ir
+    shape = ir.tensor(at.tensor).shape
+    dims = tuple(_reach(i, size, here.known) for i, size in zip(at.index, shape, strict=True))
+    base, dims = _undo_permutes(at.tensor, dims, ir)
+    return Reference(
+        at.tensor,
+        root(ir, at.tensor),
+        base,
+        writes,
+        dims,
+        here.loops,
+        at.mask is not None,
+        at.loc,
+        here.launch,
+    )
+
+
+def _reach(index: Index, size: int, known: Scope) -> Reach:
+    match index:
+        case At(expr):
+            place = symbolic(expr, known)
+            if place.is_Integer and place < 0:
+                place += size
+            return Reach(place, place, index)
+        case Along(axis, offset):
+            moved = position(axis) if offset is None else position(axis) + symbolic(offset, known)
+            return Reach(moved, moved, index)
+        case Span(start, stop):
+            return Reach(sympy.Integer(start), sympy.Integer(stop - 1), index)
+        case Gather():
+            return Reach(None, None, index)
+
+
+def _undo_permutes(
+    tensor: str, dims: tuple[Reach, ...], ir: KernelIR
+) -> tuple[str, tuple[Reach, ...]]:
+    view = ir.tensor(tensor).view
+    if view is None or view.how != "permute":
+        return tensor, dims
+    source = sorted(zip(view.arg, dims), key=lambda pair: pair[0])
+    return _undo_permutes(view.source, tuple(d for _, d in source), ir)
+
+
+def access(reference: Reference, known: Scope) -> Access:
+    """The fact that others see: maps of the tensor as the author names it."""
+    dims = _redo_permutes(reference.tensor, reference, known.ir)
+    return Access(
+        reference.tensor,
+        reference.writes,
+        tuple(d.first for d in dims),
+        tuple(_mover(d, known) for d in dims),
+        reference.loc,
+    )
+
+
+def _redo_permutes(tensor: str, reference: Reference, ir: KernelIR) -> tuple[Reach, ...]:
+    view = ir.tensor(tensor).view
+    if tensor == reference.base or view is None:
+        return reference.dims
+    source = _redo_permutes(view.source, reference, ir)
+    return tuple(source[k] for k in view.arg)
+
+
+def _mover(reach: Reach, known: Scope) -> str | None:
+    """The one axis that a position depends on."""
+    moving = axes_of(reach.first, known) if reach.first is not None else frozenset[str]()
+    return next(iter(moving)) if len(moving) == 1 else None

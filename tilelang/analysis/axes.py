@@ -1,0 +1,96 @@
+"""axis_fact(axis, ...) -> AxisFact: parallel only if it was proved, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import sympy
+
+from ..ir import Along, Axis, Expr, KernelIR, Load, Loop, walk
+from .access import Reference
+from .carries import Definitions, names, reduction
+from .conflicts import independent, pairings
+from .facts import AxisFact
+from .injective import separate
+from .ranges import Ranges, depends, extent, nonempty
+from .sentences import apart, carrying, obstacles
+from .symbols import axes_of, position
+
+
+def axis_fact(
+    axis: Axis,
+    loop: Loop,
+    references: Sequence[Reference],
+    defined: Definitions,
+    known: Ranges,
+) -> AxisFact:
+    """Everything that is known of one loop axis."""
+    name = axis.name
+    pairs = pairings(name, references, known)
+    op = reduction(loop, defined)
+    reasons = (carrying(loop.carries, op),) if loop.carries else ()
+    reasons += obstacles(name, pairs, known)
+    outer = depends(name, known)
+    tables = offsets(axis, known.scope.ir, defined)
+    return AxisFact(
+        name=name,
+        kind="ordered" if reasons else "parallel",
+        why="; ".join(reasons) or apart(name, pairs, known),
+        carries=tuple(dict.fromkeys(c.user for c in loop.carries)),
+        reduction=op,
+        interval=known.intervals[name],
+        extent=extent(name, known),
+        depends=outer,
+        ragged=bool(outer or tables or not _constant(name, known)),
+        disjoint=disjoint_over(name, references, known),
+        offsets=tables,
+        nonempty=nonempty(name, known),
+        independent=not reasons and independent(name, references, known),
+    )
+
+
+def _constant(name: str, known: Ranges) -> bool:
+    interval = known.intervals[name]
+    return bool(interval.begin.is_Integer and interval.end.is_Integer)
+
+
+def disjoint_over(name: str, references: Sequence[Reference], known: Ranges) -> str | None:
+    """The innermost grid axis around over which the positions of this axis never overlap.
+
+    Positions are those in the tensors: of `x[start + t.index]`, the range of t moved by start.
+    """
+    shift = common_shift(name, references)
+    interval = known.intervals[name]
+    moving = axes_of(interval.begin + shift, known.scope) | axes_of(
+        interval.end + shift, known.scope
+    )
+    around = reversed(known.around[name])
+    grids = [a for a in around if a in moving and known.axes[a].kind == "grid"]
+    return next((a for a in grids if separate(name, a, shift, known) is not None), None)
+
+
+def common_shift(name: str, references: Sequence[Reference]) -> sympy.Expr:
+    """The offset by which every access along the axis moves it; 0 if they differ."""
+    shifts = {
+        sympy.expand(d.first - position(name))
+        for r in references
+        for d in r.dims
+        if isinstance(d.index, Along) and d.index.axis == name and d.first is not None
+    }
+    return shifts.pop() if len(shifts) == 1 else sympy.Integer(0)
+
+
+def offsets(axis: Axis, ir: KernelIR, defined: Definitions) -> tuple[str, ...]:
+    """The tensors that the bounds read, directly or through named values."""
+    found: dict[str, None] = {}
+    for expr in (axis.begin, axis.end):
+        for value in (expr, *_sources(expr, defined.values, defined)):
+            found |= {e.tensor: None for e in walk(value) if isinstance(e, Load)}
+    return tuple(found)
+
+
+def _sources(expr: Expr, values: Mapping[str, Expr], defined: Definitions) -> list[Expr]:
+    """The definitions that an expression is computed from."""
+    own = names(expr)
+    every = own.union(*(defined.uses.get(name, frozenset()) for name in own))
+    return [values[name] for name in sorted(every) if name in values]

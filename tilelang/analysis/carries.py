@@ -1,0 +1,126 @@
+"""reduction(loop, definitions) -> the associative op that a loop combines its carries with.
+
+acc = acc + x            a sum       acc = where(c, acc + x, acc)     a sum
+m = maximum(m, x)        a maximum   m, l = f(m, x), g(l, m, x)       none: each needs the other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ir import Apply, Assign, Carry, Expr, KernelIR, Loop, Var, children
+from .placed import placed
+
+OPS: Mapping[str, str] = {
+    "add": "sum",
+    "maximum": "max",
+    "minimum": "min",
+    "mul": "product",
+    "logical_and": "and",
+    "bitwise_and": "and",
+    "logical_or": "or",
+    "bitwise_or": "or",
+}
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Where values come from: by assignment, as a loop's carry, or as what a loop leaves."""
+
+    values: Mapping[str, Expr]
+    outs: Mapping[str, Carry]
+    uses: Mapping[str, frozenset[str]]
+
+
+def definitions(ir: KernelIR) -> Definitions:
+    """Every Var of the kernel; `uses` holds the names that a name is computed from."""
+    values: dict[str, Expr] = {}
+    outs: dict[str, Carry] = {}
+    carried: list[Carry] = []
+    for stmt, _ in placed(ir.body):
+        if isinstance(stmt, Assign):
+            values[stmt.name] = stmt.value
+        elif isinstance(stmt, Loop):
+            carried += stmt.carries
+            outs |= {c.out: c for c in stmt.carries}
+    return Definitions(values, outs, _closure(values, carried))
+
+
+def _closure(values: Mapping[str, Expr], carried: list[Carry]) -> dict[str, frozenset[str]]:
+    direct = {name: names(value) for name, value in values.items()}
+    for carry in carried:
+        direct[carry.out] = direct[carry.name] = names(carry.init) | names(carry.next)
+    return {name: _reachable(name, direct) for name in direct}
+
+
+def _reachable(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    found: set[str] = set()
+    queue = [name]
+    while queue:
+        for other in direct.get(queue.pop(), ()):
+            if other not in found:
+                found.add(other)
+                queue.append(other)
+    return frozenset(found)
+
+
+def names(expr: Expr) -> frozenset[str]:
+    """The Vars in an expression."""
+    own = frozenset({expr.name}) if isinstance(expr, Var) else frozenset[str]()
+    return own.union(*(names(child) for child in children(expr)))
+
+
+def depends_on(expr: Expr, wanted: frozenset[str], known: Definitions) -> bool:
+    """Whether the expression is computed from one of the names."""
+    own = names(expr)
+    return bool(wanted & own.union(*(known.uses.get(name, frozenset()) for name in own)))
+
+
+def reduction(loop: Loop, known: Definitions) -> str | None:
+    """The op, if every carry of the loop is combined by it with values that use no carry."""
+    if not loop.carries:
+        return None
+    carried = frozenset(c.name for c in loop.carries)
+    ops = {combination(c.next, c.name, carried, known) for c in loop.carries}
+    op = ops.pop()
+    return OPS.get(op) if op is not None and not ops else None
+
+
+def combination(expr: Expr, carry: str, carried: frozenset[str], known: Definitions) -> str | None:
+    """The op by which `expr` combines the carry with other values; "" if it is the carry itself.
+
+    None if the carry is used in any other way, or another carry is used at all.
+    """
+    match expr:
+        case Var(name) if name == carry:
+            return ""
+        case Var(name) if name in known.values:
+            return combination(known.values[name], carry, carried, known)
+        case Var(name) if name in known.outs:
+            return _through(known.outs[name], carry, carried, known)
+        case Apply("where", (condition, a, b)) if not depends_on(condition, carried, known):
+            either = {combination(x, carry, carried, known) for x in (a, b)} - {""}
+            return either.pop() if len(either) == 1 else "" if not either else None
+        case Apply(op, (a, b)) if op in OPS:
+            return _combined(op, a, b, carry, carried, known)
+        case _:
+            return None
+
+
+def _combined(
+    op: str, a: Expr, b: Expr, carry: str, carried: frozenset[str], known: Definitions
+) -> str | None:
+    """`op` of two values, of which exactly one holds the carry and holds it by the same op."""
+    with_carry = [x for x in (a, b) if depends_on(x, carried, known)]
+    if len(with_carry) != 1:
+        return None
+    return op if combination(with_carry[0], carry, carried, known) in ("", op) else None
+
+
+def _through(inner: Carry, carry: str, carried: frozenset[str], known: Definitions) -> str | None:
+    """A loop inside that goes on with the carry."""
+    start = combination(inner.init, carry, carried, known)
+    step = combination(inner.next, inner.name, carried | {inner.name}, known)
+    ops = {start, step} - {""}
+    return (ops.pop() if ops else "") if len(ops) <= 1 else None

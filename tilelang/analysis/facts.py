@@ -1,0 +1,122 @@
+"""Facts: what is true of a kernel, whatever the device.  Data only; the proofs are beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import sympy
+
+from ..errors import Loc
+
+AxisKind = Literal["parallel", "ordered"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """begin <= position < end of a tile axis, as sympy expressions over outer axes and loads.
+
+    A scalar load such as offsets[g + 1] is the sympy function application offsets(g + 1); the
+    begin and end of an outer tile `tq` are the symbols `tq.begin` and `tq.end`.
+    """
+
+    begin: sympy.Expr
+    end: sympy.Expr
+
+
+@dataclass(frozen=True)
+class AxisFact:
+    """What is known of one loop axis.
+
+    kind       parallel: iterations may run in any order; ordered: they may not
+    why        the sentence that says why; used verbatim in explain(), errors and comments
+    carries    user names of the values that are passed from one iteration to the next
+    reduction  the associative op that combines the carry ("sum", "max", ...), else None
+    interval   its range
+    extent     end - begin when it is a constant, else None
+    depends    outer axes that begin or end depend on (through loads too)
+    ragged     begin or end is read from memory or depends on an outer axis
+    disjoint   the outer grid axis over which its ranges never overlap, given that the offsets are
+               sorted (ranges [offsets[g], offsets[g + 1])); None if that was not proved.  When
+               every access is `x[start + t.index]` these are the ranges moved by start
+    offsets    the tensors that its bounds read
+    nonempty   proved to run at least once whenever the enclosing loops run
+    independent  parallel, and proved so for iterations with different enclosing indices too: the
+               axis may be moved outside of the loops around it
+    """
+
+    name: str
+    kind: AxisKind
+    why: str
+    carries: tuple[str, ...]
+    reduction: str | None
+    interval: Interval
+    extent: int | None
+    depends: tuple[str, ...]
+    ragged: bool
+    disjoint: str | None
+    offsets: tuple[str, ...]
+    nonempty: bool
+    independent: bool = False
+
+
+@dataclass(frozen=True)
+class Access:
+    """One array reference.
+
+    map        one sympy expression per tensor dimension; None where a gather picks the position
+    axes       one entry per dimension: the tile or grid axis that moves it alone, or None
+    """
+
+    tensor: str
+    writes: bool
+    map: tuple[sympy.Expr | None, ...]
+    axes: tuple[str | None, ...]
+    loc: Loc | None
+
+
+@dataclass(frozen=True)
+class OutputFact:
+    """What is known of the stores to one tensor.
+
+    covered    every element is certainly written, so that its initial value is never seen
+    injective  axes in which the store was proved to touch disjoint elements
+    revisited  axes over whose iterations the same elements are written again
+    read       the kernel also reads this tensor
+    """
+
+    tensor: str
+    covered: bool
+    injective: tuple[str, ...]
+    revisited: tuple[str, ...]
+    read: bool
+
+
+@dataclass(frozen=True)
+class WidthFact:
+    """The largest element offset that an access can form, and whether it stays below 2**31."""
+
+    tensor: str
+    largest: int
+    fits_int32: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that analysis proved about one KernelIR.
+
+    `sorted` names the tensors that the proofs take to be non-decreasing: those that give a range
+    [T[e], T[e + 1]).
+    """
+
+    axes: tuple[AxisFact, ...]
+    accesses: tuple[Access, ...]
+    outputs: tuple[OutputFact, ...]
+    widths: tuple[WidthFact, ...]
+    sorted: tuple[str, ...] = ()
+
+    def axis(self, name: str) -> AxisFact:
+        return next(a for a in self.axes if a.name == name)
+
+    def output(self, tensor: str) -> OutputFact:
+        return next(o for o in self.outputs if o.tensor == tensor)

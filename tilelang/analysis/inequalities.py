@@ -1,0 +1,198 @@
+"""prove(smaller, larger, knowledge): a small decision procedure for integer inequalities.
+
+The goal larger - smaller >= 0 is linear over atoms (symbols, offsets(g), floor(...), min(...)).  A
+step subtracts something known to be non-negative so that one atom disappears; a goal that is a
+number is decided.  Sound and incomplete: None means "not proved", never "false".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import sympy
+from sympy.core.function import AppliedUndef
+
+from .symbols import parts
+
+Linear = Mapping[sympy.Basic, Fraction]
+Tables = frozenset[str]
+Key = frozenset[tuple[sympy.Basic, Fraction]]
+
+DEPTH = 9
+GOALS = 600  # goals tried for one question: a bound on the time of a failing proof
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a proof may use.
+
+    facts    expressions that are not negative
+    sorted   (tensor, argument): tensors taken to be non-decreasing in that index
+    """
+
+    facts: tuple[sympy.Expr, ...] = ()
+    sorted: frozenset[tuple[str, int]] = frozenset()
+
+
+def prove(smaller: sympy.Expr, larger: sympy.Expr, known: Knowledge) -> Tables | None:
+    """The tensors whose being sorted smaller <= larger rests on, or None if it was not proved."""
+    goal = linear(larger - smaller)
+    if goal is None:
+        return None
+    facts = tuple(_facts(known.facts))
+    return _search(goal, facts, known.sorted, DEPTH, {})
+
+
+def linear(expr: sympy.Expr) -> Linear | None:
+    """Coefficients by atom, the constant under 1; None if the expression is not finite."""
+    if expr.has(sympy.oo, -sympy.oo, sympy.nan, sympy.zoo):
+        return None
+    terms = sympy.expand(expr).as_coefficients_dict()
+    if not all(c.is_Rational for c in terms.values()):
+        return None
+    return {atom: Fraction(int(c.p), int(c.q)) for atom, c in terms.items() if c != 0}
+
+
+def _facts(exprs: Sequence[sympy.Expr]) -> Iterator[Linear]:
+    for expr in exprs:
+        fact = linear(expr)
+        if fact is not None:
+            yield fact
+
+
+def _search(
+    goal: Linear,
+    facts: Sequence[Linear],
+    tables: frozenset[tuple[str, int]],
+    depth: int,
+    tried: dict[Key, Tables | None],
+) -> Tables | None:
+    """Proves goal >= 0; `tried` holds what was found of other goals."""
+    if all(atom == sympy.S.One for atom in goal):
+        return frozenset() if sum(goal.values()) >= 0 else None
+    key: Key = frozenset(goal.items())
+    if key in tried or depth == 0 or len(tried) >= GOALS:
+        return tried.get(key)
+    tried[key] = None
+    split = _split(goal)
+    if split is not None:
+        goals, every = split
+        found = [_search(g, facts, tables, depth - 1, tried) for g in goals]
+        tried[key] = _all(found) if every else next((f for f in found if f is not None), None)
+        return tried[key]
+    for step, used in _steps(goal, facts, tables):
+        rest = _search(step, facts, tables, depth - 1, tried)
+        if rest is not None:
+            tried[key] = rest | used
+            return tried[key]
+    return None
+
+
+def _all(found: Sequence[Tables | None]) -> Tables | None:
+    proved = [f for f in found if f is not None]
+    return frozenset[str]().union(*proved) if len(proved) == len(found) else None
+
+
+def _split(goal: Linear) -> tuple[list[Linear], bool] | None:
+    """Goals with one min, max or select replaced by each of its values; True: all must hold.
+
+    min(a, b) + r >= 0 needs both a + r >= 0 and b + r >= 0; max(a, b) + r >= 0 needs either.
+    """
+    for atom, factor in goal.items():
+        if not isinstance(atom, sympy.Min | sympy.Max | sympy.Piecewise):
+            continue
+        values = branches(atom)
+        goals = [_replaced(goal, atom, value) for value in values]
+        known = [g for g in goals if g is not None]
+        every = isinstance(atom, sympy.Piecewise) or isinstance(atom, sympy.Min) == (factor > 0)
+        if len(known) < len(values) and every:
+            return [{sympy.S.One: Fraction(-1)}], True
+        return known, every
+    return None
+
+
+def branches(atom: sympy.Basic) -> tuple[sympy.Expr, ...]:
+    """The values that a min, max or Piecewise may have."""
+    if isinstance(atom, sympy.Piecewise):
+        return tuple(value for value, _ in parts(atom))
+    return parts(atom)
+
+
+def _replaced(goal: Linear, atom: sympy.Basic, value: sympy.Expr) -> Linear | None:
+    other = linear(value)
+    if other is None:
+        return None
+    factor = goal[atom]
+    rest = {a: c for a, c in goal.items() if a != atom}
+    return _minus(rest, other, -factor)
+
+
+def _minus(goal: Linear, other: Linear, factor: Fraction) -> Linear:
+    """goal - factor * other"""
+    out = dict(goal)
+    for atom, coefficient in other.items():
+        out[atom] = out.get(atom, Fraction(0)) - factor * coefficient
+    return {atom: c for atom, c in out.items() if c != 0}
+
+
+def _steps(
+    goal: Linear, facts: Sequence[Linear], tables: frozenset[tuple[str, int]]
+) -> Iterator[tuple[Linear, Tables]]:
+    """Goals that imply this one and lack one of its atoms, with the tables that needs."""
+    for bigger, smaller, used in _monotone(goal, facts, tables):
+        factor = min(goal[bigger], -goal[smaller])
+        yield _minus(goal, {bigger: Fraction(1), smaller: Fraction(-1)}, factor), used
+    for atom, coefficient in goal.items():
+        if atom == sympy.S.One:
+            continue
+        for fact in (*facts, *_of_atom(atom)):
+            ratio = coefficient / fact[atom] if atom in fact else Fraction(0)
+            if ratio > 0:
+                yield _minus(goal, fact, ratio), frozenset()
+
+
+def _of_atom(atom: sympy.Basic) -> Iterator[Linear]:
+    """What holds of floor(e) and e % c by definition, for integer symbols."""
+    if isinstance(atom, sympy.floor):
+        inside = linear(parts(atom)[0])
+        if inside is not None:
+            steps = max(c.denominator for c in inside.values())
+            below = Fraction(steps - 1, steps)
+            yield _minus(inside, {atom: Fraction(1)}, Fraction(1))
+            if all(steps % c.denominator == 0 for c in inside.values()):
+                gap = _minus({atom: Fraction(1)}, inside, Fraction(1))
+                yield _minus(gap, {sympy.S.One: Fraction(1)}, -below)
+    if isinstance(atom, sympy.Mod) and parts(atom)[1].is_Integer and parts(atom)[1] > 0:
+        yield {atom: Fraction(1)}
+        yield {atom: Fraction(-1), sympy.S.One: Fraction(int(parts(atom)[1]) - 1)}
+
+
+def _monotone(
+    goal: Linear, facts: Sequence[Linear], tables: frozenset[tuple[str, int]]
+) -> Iterator[tuple[sympy.Basic, sympy.Basic, Tables]]:
+    """Pairs of atoms (bigger with a positive factor, smaller with a negative one)."""
+    for bigger, up in goal.items():
+        for smaller, down in goal.items():
+            if up > 0 > down:
+                for low, high, name in _arguments(smaller, bigger, tables):
+                    inner = linear(high - low)
+                    if inner is not None:
+                        used = _search(inner, facts, tables, DEPTH // 2, {})
+                        if used is not None:
+                            yield bigger, smaller, used | name
+
+
+def _arguments(
+    smaller: sympy.Basic, bigger: sympy.Basic, tables: frozenset[tuple[str, int]]
+) -> Iterator[tuple[sympy.Expr, sympy.Expr, Tables]]:
+    """The arguments to compare when both atoms are one non-decreasing function."""
+    if isinstance(smaller, sympy.floor) and isinstance(bigger, sympy.floor):
+        yield parts(smaller)[0], parts(bigger)[0], frozenset()
+    if not (isinstance(smaller, AppliedUndef) and smaller.func == bigger.func):
+        return
+    name = smaller.func.__name__
+    differ = [k for k, (a, b) in enumerate(zip(parts(smaller), parts(bigger))) if a != b]
+    if len(differ) == 1 and (name, differ[0]) in tables:
+        yield parts(smaller)[differ[0]], parts(bigger)[differ[0]], frozenset({name})

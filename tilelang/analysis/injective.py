@@ -1,0 +1,203 @@
+"""disjoint(a, b, axis, ...) -> Proof | None: no element is touched in two iterations of an axis.
+
+Two iterations, an earlier and a later one, are written with two sets of symbols (g and g').  For
+each dimension the positions that a reference can reach in one iteration are bounded, over all that
+the inner loops do; the references are disjoint if the bounds of one dimension never meet:
+
+    y[tm] under g, offsets[g] <= tm < offsets[g + 1]    offsets(g + 1) <= offsets(g'), g + 1 <= g'
+    y[tn] under tn                                      tn.end <= tn'.begin
+    y[g * C + k] under g, 0 <= k < C                    g * C + C <= g' * C
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import sympy
+
+from .access import Reference
+from .inequalities import Knowledge, Tables, prove
+from .placed import Place
+from .ranges import Ranges, extreme, running, within_tile
+from .symbols import axes_of, edge, floor_div, parts, position, renamed
+
+Bounds = tuple[sympy.Expr, sympy.Expr]  # first and last position
+Pair = tuple[Bounds, Bounds]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Which dimension keeps the iterations apart, and the tensors that must be sorted for it.
+
+    `dim` counts dimensions of the base tensor; -1 when several together do.
+    """
+
+    dim: int
+    tables: Tables
+
+
+def disjoint(
+    a: Reference, b: Reference, axis: str, known: Ranges, outer: Collection[str]
+) -> Proof | None:
+    """Whether a and b touch different elements in any two different iterations of `axis`.
+
+    `outer` are the loops around the axis whose indices are the same in both iterations.
+    """
+    if a.base != b.base:
+        return None
+    forward = _apart(a, b, axis, known, outer)
+    if forward is None or a == b:
+        return forward
+    backward = _apart(b, a, axis, known, outer)
+    return None if backward is None else Proof(forward.dim, forward.tables | backward.tables)
+
+
+def _apart(
+    early: Reference, late: Reference, axis: str, known: Ranges, outer: Collection[str]
+) -> Proof | None:
+    """`disjoint` for a in an iteration before that of b; prefers a proof without sorted tensors."""
+    rename = renaming(axis, known, outer)
+    facts = _facts(axis, known, outer, rename)
+    found: Proof | None = None
+    for dim, (one, other) in _dimensions(early, late, axis, known):
+        tables = _never_meet(one, _renamed(other, rename), facts)
+        if tables is not None and (found is None or len(tables) < len(found.tables)):
+            found = Proof(dim, tables)
+    return found
+
+
+def _never_meet(one: Bounds, other: Bounds, facts: Knowledge) -> Tables | None:
+    above = prove(one[1] + 1, other[0], facts)
+    return above if above is not None else prove(other[1] + 1, one[0], facts)
+
+
+def separate(axis: str, over: str, shift: sympy.Expr, known: Ranges) -> Tables | None:
+    """The tensors that must be sorted for the ranges of `axis` to be disjoint over the axis `over`.
+
+    The ranges are moved by `shift`.  None if they were not proved to be disjoint.
+    """
+    interval, around = known.intervals[axis], known.around[axis]
+    outer = known.around[over]
+    rename = renaming(over, known, outer)
+    bounds = reach(interval.begin + shift, interval.end + shift - 1, around, over, known)
+    if bounds is None:
+        return None
+    return _never_meet(bounds, _renamed(bounds, rename), _facts(over, known, outer, rename))
+
+
+# ---------------------------------------------------------------- two iterations
+
+
+def renaming(
+    axis: str, known: Ranges, outer: Collection[str]
+) -> Callable[[sympy.Expr], sympy.Expr]:
+    """Gives the symbols that differ between two iterations of the axis a prime."""
+    fixed = frozenset(outer)
+    primed: dict[sympy.Symbol, sympy.Symbol] = {}
+
+    def rename(expr: sympy.Expr) -> sympy.Expr:
+        for s in expr.free_symbols:
+            if isinstance(s, sympy.Symbol) and not axes_of(s, known.scope) <= fixed:
+                primed.setdefault(s, later(s))
+        return renamed(expr, primed)
+
+    return rename
+
+
+def later(symbol: sympy.Symbol) -> sympy.Symbol:
+    """The same quantity in the later iteration; an unnamed unknown stays unlike every other."""
+    if isinstance(symbol, sympy.Dummy):
+        return sympy.Dummy(f"{symbol.name}'", integer=True)
+    return sympy.Symbol(f"{symbol.name}'", integer=True)
+
+
+def _renamed(bounds: Bounds, rename: Callable[[sympy.Expr], sympy.Expr]) -> Bounds:
+    return rename(bounds[0]), rename(bounds[1])
+
+
+def _facts(
+    axis: str, known: Ranges, outer: Collection[str], rename: Callable[[sympy.Expr], sympy.Expr]
+) -> Knowledge:
+    """What holds while both iterations run."""
+    around = (*known.around[axis], axis)
+    here = [fact for a in around for fact in running(a, known)]
+    later = [rename(fact) for fact in here]
+    return Knowledge(tuple(dict.fromkeys((*order(axis, known), *here, *later))), known.sorted)
+
+
+def order(axis: str, known: Ranges) -> tuple[sympy.Expr, ...]:
+    """Expressions that are not negative because one iteration comes before the primed one."""
+    if known.axes[axis].kind == "grid":
+        return (later(position(axis)) - position(axis) - 1,)
+    first, last, number = (edge(axis, what) for what in ("begin", "end", "id"))
+    return (later(first) - last, later(number) - number - 1)
+
+
+# ---------------------------------------------------------------- positions of one iteration
+
+
+def _dimensions(a: Reference, b: Reference, axis: str, known: Ranges) -> Iterator[tuple[int, Pair]]:
+    """The dimensions in which both references are bounded, and those that two of them form."""
+    for dim, (one, other) in enumerate(zip(a.dims, b.dims, strict=True)):
+        if one.first is None or one.last is None or other.first is None or other.last is None:
+            continue
+        left = reach(one.first, one.last, a.loops, axis, known)
+        right = reach(other.first, other.last, b.loops, axis, known)
+        if left is not None and right is not None:
+            yield dim, (left, right)
+    for one, other in joined(a, b):
+        left = reach(one, one, a.loops, axis, known)
+        right = reach(other, other, b.loops, axis, known)
+        if left is not None and right is not None:
+            yield -1, (left, right)
+
+
+def reach(
+    first: sympy.Expr, last: sympy.Expr, loops: Place, axis: str, known: Ranges
+) -> Bounds | None:
+    """Bounds over everything that one iteration of the axis does."""
+    inner = loops[loops.index(axis) + 1 :]
+    low = extreme(sympy.expand(first), False, inner, known)
+    high = extreme(sympy.expand(last), True, inner, known)
+    if known.axes[axis].kind == "tile":
+        within = within_tile(low, axis, False), within_tile(high, axis, True)
+        return None if within[0] is None or within[1] is None else (within[0], within[1])
+    return low, high
+
+
+def joined(a: Reference, b: Reference) -> list[tuple[sympy.Expr, sympy.Expr]]:
+    """Positions that two dimensions spell together: y[e // c, e % c] is told apart by e."""
+    found: list[tuple[sympy.Expr, sympy.Expr]] = []
+    exact = [
+        (one.first, other.first)
+        for one, other in zip(a.dims, b.dims, strict=True)
+        if one.first is not None and one.first == one.last
+        if other.first is not None and other.first == other.last
+    ]
+    while True:
+        every = (*exact, *found)
+        wholes = (_whole_pair(high, low) for high in every for low in every)
+        new = next((w for w in wholes if w is not None and w not in found), None)
+        if new is None:
+            return found
+        found.append(new)
+
+
+def _whole_pair(
+    high: tuple[sympy.Expr, sympy.Expr], low: tuple[sympy.Expr, sympy.Expr]
+) -> tuple[sympy.Expr, sympy.Expr] | None:
+    """(e, e'), when high is (e // c, e' // c) and low is (e % c, e' % c)."""
+    if not all(isinstance(part, sympy.Mod) for part in low) or parts(low[0])[1] != parts(low[1])[1]:
+        return None
+    one, other = _whole(high[0], low[0]), _whole(high[1], low[1])
+    return None if one is None or other is None else (one, other)
+
+
+def _whole(high: sympy.Expr, low: sympy.Expr) -> sympy.Expr | None:
+    """e, when high is e // c and low is e % c."""
+    value, base = parts(low)
+    if not (base.is_Integer and base > 0):
+        return None
+    quotient = floor_div(value, base)
+    return value if quotient is not None and sympy.expand(high - quotient) == 0 else None

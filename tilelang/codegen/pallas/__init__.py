@@ -1,0 +1,58 @@
+"""emit(plan) -> Source: readable Pallas, the same text for the TPU and for the interpreter."""
+
+from __future__ import annotations
+
+from ...schedule.plan import Plan
+from ..source import Source
+from .host import print_host
+from .kernel import print_kernel
+from .names import names_of
+
+__all__ = ["emit"]
+
+
+def emit(plan: Plan) -> Source:
+    """Prints the plan as a Python module with one kernel function per launch and a host function.
+
+    The text is deterministic: the same plan gives the same bytes in every process.
+    """
+    names = [names_of(plan, launch) for launch in plan.launches]
+    lines = [*_head(plan), *_imports(plan)]
+    for launch, own in zip(plan.launches, names, strict=True):
+        lines += ["", "", *print_kernel(plan, launch, own)]
+    lines += ["", "", *print_host(plan, names)]
+    return Source(_tidy(lines), plan.ir.name)
+
+
+def _head(plan: Plan) -> list[str]:
+    blocks = ", ".join(f"{name}={size}" for name, size in plan.blocks)
+    text = f'"""{plan.ir.name} for {plan.target.name}'
+    return [f'{text}, blocks {blocks}."""' if blocks else f'{text}."""', ""]
+
+
+def _imports(plan: Plan) -> list[str]:
+    if not plan.launches:
+        return ["import jax", "import jax.numpy as jnp"]
+    return [
+        "import jax",
+        "import jax.numpy as jnp",
+        "from jax.experimental import pallas as pl",
+        "from jax.experimental.pallas import tpu as pltpu",
+    ]
+
+
+def _tidy(lines: list[str]) -> str:
+    """No blank line before a dedent or at the end, never more than one inside a function."""
+    out: list[str] = []
+    for position, line in enumerate(lines):
+        following = next((n for n in lines[position + 1 :] if n), None)
+        if line:
+            out.append(line)
+            continue
+        if following is None:
+            continue
+        indent = len(following) - len(following.lstrip())
+        if indent and (not out or not out[-1]):
+            continue
+        out.append(line)
+    return "\n".join(out) + "\n"

@@ -1,0 +1,307 @@
+"""Expressions: physical expressions -> nodes of text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...ir import (
+    Apply,
+    Const,
+    Dim,
+    Expr,
+    GridIndex,
+    Load,
+    TileIndex,
+    TileScalar,
+    Var,
+)
+from ...schedule import scalars
+from ...schedule.plan import (
+    All,
+    AxisPlan,
+    Kept,
+    Launch,
+    Part,
+    PExpr,
+    Read,
+    Row,
+    ScalarRead,
+    Select,
+    Step,
+    TakeRows,
+)
+from ..writer import TIGHT, Atom, Call, Group, Keyword, Node, flat, infix, level
+from . import ops
+from .names import Names
+
+
+@dataclass
+class Printer:
+    """Prints expressions of one launch; `pending` collects the index and mask lines they need.
+
+    `locals` maps unique names to printed ones; `made` remembers the axis lines of the scope.
+    """
+
+    launch: Launch
+    names: Names
+    index_sizes: dict[str, int] = field(default_factory=dict)
+    locals: dict[str, str] = field(default_factory=dict)
+    made: dict[tuple[str, str, tuple[int, ...]], str] = field(default_factory=dict)
+    pending: list[tuple[str, Node]] = field(default_factory=list)
+
+    def scope(self) -> Printer:
+        """A nested scope: sees the lines made so far, keeps its own to itself."""
+        return Printer(
+            self.launch, self.names, self.index_sizes, dict(self.locals), dict(self.made)
+        )
+
+    def shape(self, dims: tuple[Dim, ...]) -> tuple[int, ...]:
+        return tuple(d if isinstance(d, int) else self.launch.axis(d).block or 1 for d in dims)
+
+    def node(self, expr: PExpr) -> Node:
+        """The text of an expression."""
+        match expr:
+            case Const(value):
+                return ops.number(value, expr.type.dtype)
+            case Var(name):
+                return Atom(self.locals[name])
+            case GridIndex(axis):
+                return Atom(self.names.axes[axis])
+            case TileScalar(axis, what):
+                return self.tile_scalar(self.launch.axis(axis), what)
+            case TileIndex(axis):
+                return self.axis_line(axis, "index", self.shape(expr.type.shape))
+            case Kept(name):
+                ref = Atom(f"{self.names.scratch[name]}[...]")
+                return infix("!=", ref, Atom("0")) if expr.type.dtype == "bool" else ref
+            case ScalarRead(array, index):
+                inner = ", ".join(self.text(i) for i in index) or "0"
+                return Atom(f"{array}[{inner}]")
+            case Read(ref, select):
+                return Atom(f"{ref}[{self.select(select)}]")
+            case Load(tensor, index):  # a bound of a loop, read from scalar memory
+                inner = ", ".join(self.text(i.expr) for i in index)  # type: ignore[union-attr]
+                return Atom(f"{tensor}[{inner or '0'}]")
+            case TakeRows():
+                raise AssertionError("gathers are printed as statements")
+            case Apply():
+                return self.apply(expr)
+
+    def text(self, expr: PExpr) -> str:
+        return flat(self.node(expr))
+
+    # ------------------------------------------------------------ positions
+
+    def number_of(self, axis: AxisPlan) -> Node:
+        """The number of the tile that the step is at."""
+        return Atom("0") if axis.place == "single" else Atom(self.names.axes[axis.name])
+
+    def origin(self, axis: AxisPlan) -> Node:
+        """The array position of the tile's first lane."""
+        if axis.place == "single":
+            return Atom(str(axis.first * (axis.block or 1)))
+        return infix("*", self.number_of(axis), Atom(str(axis.block)))
+
+    def tile_scalar(self, axis: AxisPlan, what: str) -> Node:
+        """begin, end, id, count and block_size of the tile, in the author's positions."""
+        block = axis.block or 1
+        low, high = scalars.value_of(axis.begin), scalars.value_of(axis.end)
+        if what == "block_size":
+            return Atom(str(block))
+        if what == "begin":
+            if low is not None and low % block == 0:
+                return self._unshift(axis, self.origin(axis))
+            start = Call("jnp.maximum", (self.node(axis.begin), self.origin(axis)))
+            return self._unshift(axis, start)
+        if what == "end":
+            stop = _plus(self.origin(axis), block)
+            if high is not None and high % block == 0:
+                return self._unshift(axis, stop)
+            return self._unshift(axis, Call("jnp.minimum", (self.node(axis.end), stop)))
+        first = self.tiles_before(axis.begin, block)
+        if what == "id":
+            return _minus(self.number_of(axis), first)
+        return _minus(self.tiles_up_to(axis.end, block), first)
+
+    def tiles_before(self, expr: Expr, block: int) -> Node:
+        """expr // block"""
+        value = scalars.value_of(expr)
+        if value is not None:
+            return Atom(str(value // block))
+        return Call("jax.lax.div", (self.node(expr), Atom(str(block))))
+
+    def tiles_up_to(self, expr: Expr, block: int) -> Node:
+        """The number of tiles that cover positions below expr."""
+        value = scalars.value_of(expr)
+        if value is not None:
+            return Atom(str(-(-value // block)))
+        return Call("jax.lax.div", (_plus(self.node(expr), block - 1), Atom(str(block))))
+
+    def _unshift(self, axis: AxisPlan, node: Node) -> Node:
+        return node if axis.shift is None else _minus(node, self.node(axis.shift))
+
+    def positions(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
+        along = next((d for d, e in enumerate(shape) if e != 1), len(shape) - 1)
+        iota = ops.iota(shape, along)
+        origin = self.origin(axis)
+        return iota if origin == Atom("0") else infix("+", origin, iota)
+
+    def axis_line(self, axis_name: str, kind: str, shape: tuple[int, ...]) -> Node:
+        """The name of an axis' positions or mask, which a line before the statement defines."""
+        key = (axis_name, kind, shape)
+        if key in self.made:
+            return Atom(self.made[key])
+        axis = self.launch.axis(axis_name)
+        value = self.mask_value(axis, shape) if kind == "mask" else self.index_value(axis, shape)
+        name = self.names.fresh(f"{self.names.axes[axis_name]}_{kind}")
+        self.names.taken.discard(name)
+        taken = set(self.made.values()) | set(self.locals.values())
+        number = 0
+        unique = name
+        while unique in taken:
+            number += 1
+            unique = f"{name}_{number}"
+        self.made[key] = unique
+        self.pending.append((unique, value))
+        return Atom(unique)
+
+    def index_value(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
+        if axis.shift is None:
+            return self.positions(axis, shape)
+        return _minus(self.axis_line(axis.name, "position", shape), self.node(axis.shift))
+
+    def mask_value(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
+        """Which lanes lie in [begin, end); a side that cannot be crossed is not compared."""
+        kind = "index" if axis.shift is None else "position"
+        position = self.axis_line(axis.name, kind, shape)
+        block = axis.block or 1
+        low, high = scalars.value_of(axis.begin), scalars.value_of(axis.end)
+        parts: list[Node] = []
+        if low is None or low % block:
+            parts.append(infix(">=", position, self.node(axis.begin)))
+        if high is None or high % block or not parts:
+            parts.append(infix("<", position, self.node(axis.end)))
+        return parts[0] if len(parts) == 1 else infix("&", parts[0], parts[1])
+
+    # ------------------------------------------------------------ blocks
+
+    def select(self, select: tuple[Select, ...]) -> str:
+        if all(isinstance(s, All) for s in select):
+            return "..."
+        return ", ".join(self._part(s) for s in select)
+
+    def _part(self, select: Select) -> str:
+        match select:
+            case All():
+                return ":"
+            case Part(start, stop):
+                return f"{start}:{stop}"
+            case Row(expr):
+                return self.text(expr)
+            case Step(axis, block):
+                return f"pl.ds({self.names.axes[axis]} * {block}, {block})"
+
+    # ------------------------------------------------------------ operations
+
+    def apply(self, expr: Apply) -> Node:
+        op, shape = expr.op, self.shape(expr.type.shape)
+        if op == "in_range":
+            return self.axis_line(str(expr.attr("axis")), "mask", shape)
+        if op == "iota":
+            return ops.iota(shape, int(expr.attr("axis")))  # type: ignore[call-overload]
+        if op == "arange":
+            return self._arange(expr, shape)
+        args = tuple(self.node(a) for a in expr.args)
+        match op:
+            case "cast":
+                return ops.cast(args[0], expr.type.dtype, len(shape))
+            case "full":
+                return self._full(expr, shape, args)
+            case "broadcast":
+                return self._broadcast(expr, shape, args[0])
+            case "reshape":
+                return Call("reshape", (ops.shape(shape),), of=args[0])
+            case "expand_dims":
+                return Call("jnp.expand_dims", (args[0], Atom(str(expr.attr("axis")))))
+            case "squeeze":
+                return Call("jnp.squeeze", (args[0], Atom(str(expr.attr("axis")))))
+            case "transpose":
+                return self._transpose(expr, args[0])
+            case "concat":
+                axis = Keyword("axis", Atom(str(expr.attr("axis"))))
+                return Call("jnp.concatenate", (Group(args, "[]"), axis))
+            case "dot":
+                return self._dot(expr, args)
+            case _ if op in ops.REDUCE:
+                axis, keep = expr.attr("axis"), bool(expr.attr("keepdim"))
+                return ops.reduce(op, args[0], int(axis), keep)  # type: ignore[call-overload]
+            case "mod" if not shape:
+                return Call("jax.lax.rem", args) if self._counts(expr) else ops.ELEMENTWISE[op](*args)
+            case _:
+                return self._typed(expr, ops.ELEMENTWISE[op](*args))
+
+    def _counts(self, expr: Apply) -> bool:
+        """Whether the dividend is an index, which is never negative."""
+        return isinstance(expr.args[0], GridIndex) and isinstance(expr.args[1], Const)
+
+    def _typed(self, expr: Apply, node: Node) -> Node:
+        """Numbers alone take JAX's default type; give them the one they have here."""
+        numbers = all(isinstance(a, Const) for a in expr.args if a.type.dtype != "bool")
+        if expr.op == "where" and numbers and expr.type.dtype not in ("float32", "int32", "bool"):
+            return ops.cast(node, expr.type.dtype, 1)
+        return node
+
+    def _full(self, expr: Apply, shape: tuple[int, ...], args: tuple[Node, ...]) -> Node:
+        if args:
+            return ops.full(shape, args[0], expr.type.dtype, zero=False)
+        value = expr.attr("value")
+        node = ops.number(value, expr.type.dtype)  # type: ignore[arg-type]
+        if not shape:
+            return node
+        return ops.full(shape, node, expr.type.dtype, zero=value == 0)
+
+    def _broadcast(self, expr: Apply, shape: tuple[int, ...], value: Node) -> Node:
+        (arg,) = expr.args
+        if self.shape(arg.type.shape) == shape:
+            return value
+        if isinstance(arg, Const):
+            return ops.full(shape, value, expr.type.dtype, zero=arg.value == 0)
+        if not arg.type.shape:
+            return ops.full(shape, value, expr.type.dtype, zero=False)
+        return Call("jnp.broadcast_to", (value, ops.shape(shape)))
+
+    def _arange(self, expr: Apply, shape: tuple[int, ...]) -> Node:
+        start, step = expr.attr("start", 0), expr.attr("step", 1)
+        along = next((d for d, e in enumerate(shape) if e != 1), len(shape) - 1)
+        node: Node = ops.iota(shape, along)
+        if step != 1:
+            node = infix("*", node, ops.number(step, expr.type.dtype))  # type: ignore[arg-type]
+        if start != 0:
+            node = infix("+", ops.number(start, expr.type.dtype), node)  # type: ignore[arg-type]
+        return node if expr.type.dtype == "int32" else ops.cast(node, expr.type.dtype, 1)
+
+    def _transpose(self, expr: Apply, value: Node) -> Node:
+        perm: tuple[int, ...] = expr.attr("perm")  # type: ignore[assignment]
+        if perm == (1, 0):
+            return Atom(f"{_method(value)}.T")
+        return Call("jnp.transpose", (value, ops.shape(perm)))
+
+    def _dot(self, expr: Apply, args: tuple[Node, ...]) -> Node:
+        contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
+        batch: tuple[tuple, tuple] = expr.attr("batch", ((), ()))  # type: ignore[assignment]
+        ranks = (len(expr.args[0].type.shape), len(expr.args[1].type.shape))
+        return ops.dot(args[0], args[1], contract, batch, ranks, expr.type.dtype)
+
+
+def _method(node: Node) -> str:
+    return flat(node) if level(node) >= TIGHT else f"({flat(node)})"
+
+
+def _plus(node: Node, value: int) -> Node:
+    if isinstance(node, Atom) and node.text.lstrip("-").isdigit():
+        return Atom(str(int(node.text) + value))
+    return node if value == 0 else infix("+", node, Atom(str(value)))
+
+
+def _minus(node: Node, other: Node) -> Node:
+    return node if other == Atom("0") else infix("-", node, other)

@@ -1,0 +1,310 @@
+"""Kernel: one launch -> its kernel function: step table, step body, pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...schedule.plan import (
+    AtDim,
+    AxisPlan,
+    Condition,
+    Ends,
+    Launch,
+    Plan,
+    RowStarts,
+    Runs,
+    Section,
+    Turns,
+    Window,
+)
+from ..writer import Atom, Call, Group, Keyword, Node, flat, infix, statement
+from . import ops, specs
+from .expressions import Printer
+from .names import Names
+from .statements import Block, print_body
+from .steps import print_rectangle, print_table
+
+
+def array_of(window: Window) -> str:
+    """The kernel's name for the array behind a window."""
+    return window.array if not window.ref.endswith("_in_ref") else window.ref.removesuffix("_ref")
+
+
+def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
+    """The lines of the kernel function of one launch."""
+    sizes = {s: (plan.ir.tensor(s).shape or (1,))[-1] for s in launch.scalars}
+    printer = Printer(launch, names, sizes)
+    block = Block(4)
+    if launch.form == "pipeline":
+        params = _pipeline_params(launch, names)
+        _print_pipeline(printer, block, launch)
+    else:
+        windows = [w.ref for w in (*launch.inputs, *launch.outputs)]
+        params = [*launch.scalars, *windows, *(names.scratch[s.name] for s in launch.scratch)]
+        _print_step(printer, block, launch)
+    head = f"def {launch.name}({', '.join(params)}):"
+    heads = [head] if len(head) <= 100 else [
+        f"def {launch.name}(", "    " + ", ".join(params) + ",", "):"
+    ]
+    return [*heads, *_facts(launch), *block.lines]
+
+
+def _pipeline_params(launch: Launch, names: Names) -> list[str]:
+    arrays = list(dict.fromkeys(array_of(w) for w in (*launch.inputs, *launch.outputs)))
+    columns = launch.table.columns if launch.table else ()
+    table = launch.table is not None and launch.table.steps == "table"
+    return [
+        *launch.scalars,
+        *arrays,
+        *(names.scratch[s.name] for s in launch.scratch),
+        *(names.columns[c.axis] for c in (columns if table else ())),
+    ]
+
+
+def _facts(launch: Launch) -> list[str]:
+    """The axis facts, as comments at the loops they became."""
+    order = [d.axis for d in launch.dims if d.axis] + [
+        c.axis for c in (launch.table.columns if launch.table else ())
+    ]
+    shown = [*order, *(a.name for a in launch.axes if a.name not in order)]
+    return [line for name in shown for line in _fact(launch.axis(name))]
+
+
+def _fact(axis: AxisPlan) -> list[str]:
+    where = {
+        "dim": "grid dimension",
+        "table": "column of the step table",
+        "inner": "loop inside the step",
+        "single": "one tile" if axis.block else "one index",
+    }[axis.place]
+    block = f", blocks of {axis.block}" if axis.block else ""
+    text = f"{axis.name}: {where}{block}; {axis.kind}: {axis.why}"
+    out, line = [], "    # "
+    for word in text.split():
+        if len(line) + len(word) > 99:
+            out.append(line.rstrip())
+            line = "    #     "
+        line += word + " "
+    return [*out, line.rstrip()]
+
+
+# ---------------------------------------------------------------- the pipeline
+
+
+def _print_pipeline(printer: Printer, block: Block, launch: Launch) -> None:
+    names, table = printer.names, launch.table
+    if table is not None and table.steps == "table":
+        print_table(printer, block, table)
+        block.raw("")
+    elif table is not None:
+        print_rectangle(printer, block, table)
+    refs = [w.ref for w in (*launch.inputs, *launch.outputs)]
+    block.raw(f"def step({', '.join(refs)}):")
+    inner = Block(block.indent + 4)
+    _print_step(printer, inner, launch)
+    block.lines += [*inner.lines, ""]
+    ins = tuple(specs.block_spec(printer, launch, w, False) for w in launch.inputs)
+    outs = tuple(specs.block_spec(printer, launch, w, False) for w in launch.outputs)
+    args: list[Node] = [
+        Atom("step"),
+        Keyword("grid", specs.grid(launch, names.steps)),
+        Keyword("in_specs", Group(ins, "[]")),
+        Keyword("out_specs", Group(outs, "[]")),
+        Keyword("dimension_semantics", specs.semantics(launch, pipeline=True)),
+    ]
+    if launch.cores > 1:
+        args.append(Keyword("core_axis", Atom("0")))
+    pipeline = Call("pltpu.emit_pipeline", tuple(args))
+    lines = statement("", pipeline, block.indent)
+    if len(lines) == 1:  # one argument a line reads better than one long line
+        lines = [" " * 4 + "pltpu.emit_pipeline(", *(f"        {flat(a)}," for a in args), "    )"]
+    arrays = [array_of(w) for w in (*launch.inputs, *launch.outputs)]
+    lines[-1] += f"({', '.join(arrays)})"
+    block.lines += lines
+
+
+# ---------------------------------------------------------------- the step
+
+
+def _print_step(printer: Printer, block: Block, launch: Launch) -> None:
+    _print_indices(printer, block, launch)
+    for section in launch.sections:
+        _print_section(printer, block, launch, section)
+    if not launch.sections:
+        block.raw("pass")
+
+
+def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
+    """Where the step is: grid indices, then the columns of its row of the table."""
+    names, table = printer.names, launch.table
+    used = _used_names(printer, launch)
+    for position, dim in enumerate(launch.dims):
+        name = names.step if dim.axis is None else names.axes[dim.axis]
+        if dim.axis is not None and name not in used:
+            continue
+        first = launch.axis(dim.axis).first if dim.axis is not None else 0
+        block.raw(f"{name} = pl.program_id({position})" + (f" + {first}" if first else ""))
+    if table is None:
+        return
+    columns = [names.axes[c.axis] for c in table.columns]
+    if table.steps == "table":
+        read = [c for c in table.columns if names.axes[c.axis] in used]
+        if read:
+            left = ", ".join(names.axes[c.axis] for c in read)
+            right = ", ".join(f"{names.columns[c.axis]}[{names.step}]" for c in read)
+            block.raw(f"{left} = {right}")
+    else:
+        ends = ", ".join(f"{c}_first, {c}_stop" for c in columns)
+        block.raw(f"live, ({', '.join(columns)},), ({ends},) = at({names.step})")
+    _print_neighbours(block, launch, names)
+
+
+def _print_neighbours(block: Block, launch: Launch, names: Names) -> None:
+    conditions = [c for s in launch.sections for c in s.conditions]
+    table = launch.table
+    assert table is not None
+    if table.steps == "rectangle":
+        if any(isinstance(c, Turns) and c.columns for c in conditions):
+            block.raw(f"_, before, _ = at(jnp.maximum({names.step} - 1, 0))")
+        return
+    firsts = [c for c in conditions if isinstance(c, Turns) and c.columns]
+    firsts += [c for c in conditions if isinstance(c, Ends) and c.end == "first" and c.outer]
+    if firsts:
+        block.raw(f"before = jnp.maximum({names.step} - 1, 0)")
+    if any(isinstance(c, Ends) and c.end == "last" and c.outer for c in conditions):
+        block.raw(f"after = jnp.minimum({names.step} + 1, {names.steps} - 1)")
+
+
+def _used_names(printer: Printer, launch: Launch) -> set[str]:
+    """Axis names that the body mentions: printed once on the side to see."""
+    trial = Block(0)
+    copy = printer.scope()
+    copy.names = replace(printer.names, taken=set(printer.names.taken))
+    for section in launch.sections:
+        _print_section(copy, trial, launch, section)
+    text = "\n".join(line.split("# ", 1)[0] for line in trial.lines)
+    words = set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+    return words
+
+
+def _print_section(printer: Printer, block: Block, launch: Launch, section: Section) -> None:
+    tests = [_test(printer, launch, c) for c in section.conditions]
+    rectangle = launch.table is not None and launch.table.steps == "rectangle"
+    window = next((w for w in launch.windows if w.ref == section.title), None)
+    if rectangle and window is None:
+        tests.insert(0, Atom("live"))
+    if not tests:
+        scope, inner = printer, block
+        _print_content(scope, inner, launch, section, window)
+        return
+    condition = tests[0]
+    for test in tests[1:]:
+        condition = infix("&", condition, test)
+    scope, inner = printer.scope(), Block(block.indent + 4)
+    _print_content(scope, inner, launch, section, window)
+    block.raw("")
+    when = statement("", Call("@pl.when", (condition,)), block.indent)
+    block.lines += when
+    block.raw("def _():")
+    block.lines += [*inner.lines, ""]
+
+
+def _print_content(
+    printer: Printer, block: Block, launch: Launch, section: Section, window: Window | None
+) -> None:
+    if window is None:
+        print_body(printer, block, section.body)
+        return
+    name = window.ref.removesuffix("_ref")
+    if window.init == "existing":
+        block.raw(f"# first visit of this block of {name}: keep what the array holds")
+        block.raw(f"{window.ref}[...] = {window.existing}[...]")
+        return
+    block.raw(f"# first visit of this block of {name}: rows that nothing is stored to")
+    extents = tuple(b for b in window.block if b is not None)
+    value = ops.number(window.fill, window.dtype)
+    node = ops.full(extents, value, window.dtype, zero=window.fill == 0)
+    block.put(f"{window.ref}[...]", node)
+
+
+# ---------------------------------------------------------------- conditions
+
+
+def _test(printer: Printer, launch: Launch, condition: Condition) -> Node:
+    names = printer.names
+    match condition:
+        case AtDim(axis, end):
+            plan = launch.axis(axis)
+            last = plan.first + (plan.tiles or 1) - 1
+            wanted = plan.first if end == "first" else last
+            return infix("==", Atom(names.axes[axis]), Atom(str(wanted)))
+        case RowStarts(axis, rows):
+            index = Atom(names.axes[axis])
+            start = infix("==", Call("jax.lax.rem", (index, Atom(str(rows)))), Atom("0"))
+            first = launch.axis(axis).first
+            if first % rows == 0:
+                return start
+            return infix("|", start, infix("==", index, Atom(str(first))))
+        case Runs(axis):
+            return _runs(printer, launch.axis(axis))
+        case Turns():
+            return _turns(printer, launch, condition)
+        case Ends():
+            return _ends(printer, launch, condition)
+
+
+def _runs(printer: Printer, axis: AxisPlan) -> Node:
+    """The tile holds a position of the range; for an index, it lies in the range."""
+    index = Atom(printer.names.axes[axis.name])
+    if axis.block is None:
+        low = infix(">=", index, printer.node(axis.begin))
+        return infix("&", low, infix("<", index, printer.node(axis.end)))
+    origin = infix("*", index, Atom(str(axis.block)))
+    low = Call("jnp.maximum", (printer.node(axis.begin), origin))
+    high = Call("jnp.minimum", (printer.node(axis.end), infix("+", origin, Atom(str(axis.block)))))
+    return infix("<", low, high)
+
+
+def _turns(printer: Printer, launch: Launch, turns: Turns) -> Node:
+    names = printer.names
+    node: Node = infix("==", Atom(names.step), Atom("0"))
+    packed = dict(turns.packed)
+    for axis in turns.columns:
+        here, there = Atom(names.axes[axis]), _neighbour(names, launch, axis, "before")
+        if axis in packed:
+            rows = Atom(str(packed[axis]))
+            here, there = Call("jax.lax.div", (here, rows)), Call("jax.lax.div", (there, rows))
+        node = infix("|", node, infix("!=", there, here))
+    return node
+
+
+def _neighbour(names: Names, launch: Launch, axis: str, which: str) -> Node:
+    assert launch.table is not None
+    if launch.table.steps == "rectangle":
+        position = [c.axis for c in launch.table.columns].index(axis)
+        return Atom(f"{which}[{position}]")
+    return Atom(f"{names.columns[axis]}[{which}]")
+
+
+def _ends(printer: Printer, launch: Launch, ends: Ends) -> Node:
+    names = printer.names
+    assert launch.table is not None
+    if launch.table.steps == "rectangle":
+        tests = [_at_end(names.axes[a], ends.end) for a in ends.inner]
+        node = tests[0]
+        for test in tests[1:]:
+            node = infix("&", node, test)
+        return node
+    first = ends.end == "first"
+    edge = Atom("0") if first else infix("-", Atom(names.steps), Atom("1"))
+    node = infix("==", Atom(names.step), edge)
+    for axis in ends.outer:
+        there = _neighbour(names, launch, axis, "before" if first else "after")
+        node = infix("|", node, infix("!=", there, Atom(names.axes[axis])))
+    return node
+
+
+def _at_end(index: str, end: str) -> Node:
+    if end == "first":
+        return infix("==", Atom(index), Atom(f"{index}_first"))
+    return infix("==", Atom(index), infix("-", Atom(f"{index}_stop"), Atom("1")))

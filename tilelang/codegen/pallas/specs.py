@@ -1,0 +1,91 @@
+"""Specs: windows -> BlockSpecs with their index maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...schedule.plan import ByIndex, ByTile, Dim, Launch, Packed, Window, WindowDim
+from ..writer import Atom, Call, Group, Keyword, Node, flat
+from . import ops
+from .expressions import Printer
+
+
+def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: bool) -> Node:
+    """`pl.BlockSpec(block, index_map)` of one window."""
+    block = Group(tuple(Atom("None" if b is None else str(b)) for b in window.block))
+    params = [printer.names.step if d.axis is None else _param(printer, d) for d in launch.dims]
+    if prefetched:
+        params += list(launch.scalars)
+    mapped = _mapped(printer, launch)
+    entries = Group(tuple(_entry(mapped, d, s) for d, s in zip(window.dims, window.shape, strict=True)))
+    head = f"lambda {', '.join(params)}: " if params else "lambda: "
+    index_map = Atom(head + flat(entries))
+    mode = ()
+    if window.buffers is not None and window.buffers != 2:
+        mode = (Keyword("pipeline_mode", Call("pl.Buffered", (Atom(str(window.buffers)),))),)
+    return Call("pl.BlockSpec", (block, index_map, *mode))
+
+
+def _param(printer: Printer, dim: Dim) -> str:
+    assert dim.axis is not None
+    return printer.names.axes[dim.axis]
+
+
+def _mapped(printer: Printer, launch: Launch) -> Printer:
+    """A printer in which axes read the step table, as an index map must."""
+    axes = dict(printer.names.axes)
+    for position, column in enumerate(launch.table.columns if launch.table else ()):
+        if launch.table is not None and launch.table.steps == "rectangle":
+            axes[column.axis] = f"at({printer.names.step})[1][{position}]"
+        else:
+            axes[column.axis] = f"{printer.names.columns[column.axis]}[{printer.names.step}]"
+    for dim in launch.dims:
+        if dim.axis is not None and launch.axis(dim.axis).first:
+            axes[dim.axis] = f"({axes[dim.axis]} + {launch.axis(dim.axis).first})"
+    mapped = printer.scope()
+    mapped.names = replace(printer.names, axes=axes)
+    return mapped
+
+
+def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
+    match dim:
+        case ByTile(axis):
+            if mapped.launch.axis(axis).place == "single":
+                return Atom(str(mapped.launch.axis(axis).first))
+            return Atom(_bare(mapped.names.axes[axis]))
+        case ByIndex(expr):
+            return Atom(_bare(flat(mapped.node(expr))))
+        case Packed(expr, rows) if rows < size:
+            node = mapped.node(expr)
+            return Call("jax.lax.div", (node, Atom(str(rows)))) if rows > 1 else node
+        case _:
+            return Atom("0")
+
+
+def _bare(text: str) -> str:
+    """Without the parentheses that only protect a sum."""
+    inner = text[1:-1]
+    whole = text.startswith("(") and text.endswith(")") and "(" not in inner and ")" not in inner
+    return inner if whole else text
+
+
+def semantics(launch: Launch, pipeline: bool) -> Node:
+    """`dimension_semantics`: the pipeline's constants, or pallas_call's strings."""
+    names = [d.semantics for d in launch.dims]
+    if pipeline:
+        return Group(tuple(Atom(f"pltpu.{n.upper()}") for n in names))
+    return Group(tuple(Atom(f'"{n}"') for n in names))
+
+
+def grid(launch: Launch, steps: str) -> Node:
+    return Group(tuple(Atom(steps if d.extent is None else str(d.extent)) for d in launch.dims))
+
+
+def shaped(window: Window, whole: tuple[int, ...]) -> Node:
+    """The shape and dtype of an output; whole blocks under the interpreter."""
+    pairs = zip(window.shape, whole, strict=True)
+    extents = tuple(
+        Atom(str(size) if size == padded else f"{padded} if interpret else {size}")
+        for size, padded in pairs
+    )
+    return Call("jax.ShapeDtypeStruct", (Group(extents), ops.dtype(window.dtype)))

@@ -1,0 +1,206 @@
+"""Statements: physical statements -> lines, one for each of the author's, under its source line."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+
+from ...errors import Loc
+from ...schedule.plan import Bind, Inner, Keep, PExpr, PStmt, Select, TakeRows, Write
+from ...schedule.sections import names_read
+from ..writer import Atom, Call, Node, flat, infix, statement
+from .expressions import Printer
+
+
+@dataclass
+class Block:
+    """Lines of one scope at one indentation, and the last source line that was quoted."""
+
+    indent: int
+    lines: list[str] = field(default_factory=list)
+    quoted: Loc | None = None
+
+    def put(self, target: str, node: Node) -> None:
+        self.lines += statement(target, node, self.indent)
+
+    def raw(self, text: str) -> None:
+        self.lines.append(" " * self.indent + text)
+
+    def quote(self, loc: Loc | None) -> None:
+        """`# file.py:12: <source>`, once for consecutive statements of one line."""
+        if loc is None or (self.quoted is not None and _same_line(loc, self.quoted)):
+            return
+        self.quoted = loc
+        name = posixpath.basename(loc.filename.replace("\\", "/"))
+        text = f"# {name}:{loc.line}: {loc.text.strip()}"
+        room = 100 - self.indent
+        self.raw(text if len(text) <= room else text[: room - 3] + "...")
+
+
+def _same_line(a: Loc, b: Loc) -> bool:
+    return (a.filename, a.line) == (b.filename, b.line)
+
+
+def print_body(printer: Printer, block: Block, body: tuple[PStmt, ...]) -> None:
+    """Prints the statements of one scope in order."""
+    for position, stmt in enumerate(body):
+        later = body[position + 1 :]
+        match stmt:
+            case Bind():
+                _bind(printer, block, stmt, later)
+            case Keep(name, value):
+                block.quote(stmt.loc)
+                node = _value(printer, block, value, stmt.value.type.dtype == "bool")
+                block.put(f"{printer.names.scratch[name]}[...]", node)
+            case Write(ref, select, value):
+                block.quote(stmt.loc)
+                target = f"{ref}[{_selected(printer, block, select)}]"
+                block.put(target, _value(printer, block, value, as_int=False))
+            case Inner():
+                _inner(printer, block, stmt, later)
+
+
+def _value(printer: Printer, block: Block, value: PExpr, as_int: bool) -> Node:
+    """The node of a value, after the index and mask lines that it needs."""
+    node = printer.node(value)
+    flush(printer, block)
+    return Call("astype", (Atom("jnp.int32"),), of=node) if as_int else node
+
+
+def _selected(printer: Printer, block: Block, select: tuple[Select, ...]) -> str:
+    text = printer.select(select)
+    flush(printer, block)
+    return text
+
+
+def flush(printer: Printer, block: Block) -> None:
+    """Writes the pending axis lines."""
+    for name, node in printer.pending:
+        block.put(name, node)
+    printer.pending.clear()
+
+
+def _bind(printer: Printer, block: Block, stmt: Bind, later: tuple[PStmt, ...]) -> None:
+    block.quote(stmt.loc)
+    if isinstance(stmt.value, TakeRows):
+        name = local_name(printer, stmt.name, stmt.user, later)
+        _take_rows(printer, block, stmt.value, name)
+        printer.locals[stmt.name] = name
+        return
+    node = _value(printer, block, stmt.value, as_int=False)
+    name = local_name(printer, stmt.name, stmt.user, later)
+    printer.locals[stmt.name] = name
+    block.put(name, node)
+
+
+def local_name(printer: Printer, unique: str, user: str, later: tuple[PStmt, ...]) -> str:
+    """The author's name if nothing that is still needed has it, else one with a number."""
+    wish = user or _stem(unique)
+    needed = {n for s in later for n in names_read(s)}
+    busy = {p for u, p in printer.locals.items() if u in needed and u != unique}
+    busy |= printer.names.taken | set(printer.made.values())
+    name, number = wish, 0
+    while name in busy:
+        number += 1
+        name = f"{wish}_{number}"
+    return name
+
+
+def _stem(name: str) -> str:
+    stem, _, number = name.rpartition("_")
+    return stem if stem and number.isdigit() else name
+
+
+def _take_rows(printer: Printer, block: Block, value: TakeRows, name: str) -> None:
+    """Rows one by one: positions past the range are read from row 0 and never used."""
+    array, axis = value.index.array, value.axis
+    start = "" if axis is None else f"{flat(printer.origin(printer.launch.axis(axis)))} + "
+    window = printer.launch.window(value.ref)
+    size = printer.index_sizes[array]
+    rows = f"jnp.clip({array}[jnp.minimum({start}i, {size - 1})], 0, {window.shape[0] - 1})"
+    picked = f"{value.ref}[pl.ds({rows}, 1), :]"
+    parts = f"[{picked} for i in range({value.count})]"
+    block.put(name, Call("jnp.concatenate", (Atom(parts), Atom("axis=0"))))
+
+
+# ---------------------------------------------------------------- loops inside the step
+
+
+def _inner(printer: Printer, block: Block, loop: Inner, later: tuple[PStmt, ...]) -> None:
+    block.quote(loop.loc)
+    index = printer.names.axes[loop.axis]
+    first, stop = _bounds(printer, block, loop.axis)
+    names = [local_name(printer, c.name, c.user, later) for c in loop.carries]
+    starts = [_value(printer, block, c.init, as_int=False) for c in loop.carries]
+    for name, start in zip(names, starts, strict=True):
+        if name != flat(start):
+            block.put(name, start)
+    if loop.unroll:
+        block.raw(f"for {index} in range({flat(first)}, {flat(stop)}):")
+        inner = Block(block.indent + 4, quoted=loop.loc)
+        scope = _inside(printer, loop, names)
+        print_body(scope, inner, loop.body)
+        _next_values(scope, inner, loop, names)
+        block.lines += inner.lines
+    else:
+        _fori(printer, block, loop, names, (first, stop))
+    for carry, name in zip(loop.carries, names, strict=True):
+        printer.locals[carry.out] = name
+
+
+def _bounds(printer: Printer, block: Block, axis_name: str) -> tuple[Node, Node]:
+    axis = printer.launch.axis(axis_name)
+    if axis.tiles is not None:
+        return Atom(str(axis.first)), Atom(str(axis.first + axis.tiles))
+    if axis.block is None:
+        bounds = printer.node(axis.begin), printer.node(axis.end)
+    else:
+        index = printer.names.axes[axis_name]
+        begin = Call("jnp.maximum", (printer.node(axis.begin), Atom("0")))
+        limit = Atom(str(axis.limit))
+        first = Call("jax.lax.div", (begin, Atom(str(axis.block))))
+        stop = Call("jnp.minimum", (printer.tiles_up_to(axis.end, axis.block), limit))
+        block.put(f"{index}_first", first)
+        live = infix(">", printer.node(axis.end), printer.node(axis.begin))
+        block.put(f"{index}_stop", Call("jnp.where", (live, stop, Atom(f"{index}_first"))))
+        bounds = Atom(f"{index}_first"), Atom(f"{index}_stop")
+    flush(printer, block)
+    return bounds
+
+
+def _inside(printer: Printer, loop: Inner, names: list[str]) -> Printer:
+    scope = printer.scope()
+    for carry, name in zip(loop.carries, names, strict=True):
+        scope.locals[carry.name] = name
+    return scope
+
+
+def _next_values(scope: Printer, inner: Block, loop: Inner, names: list[str]) -> None:
+    values = [_value(scope, inner, c.next, as_int=False) for c in loop.carries]
+    moved = [(n, v) for n, v in zip(names, values, strict=True) if flat(v) != n]
+    if len(moved) == 1:
+        inner.put(moved[0][0], moved[0][1])
+    elif moved:
+        target = ", ".join(n for n, _ in moved)
+        inner.raw(f"{target} = {', '.join(flat(v) for _, v in moved)}")
+
+
+def _fori(
+    printer: Printer, block: Block, loop: Inner, names: list[str], bounds: tuple[Node, Node]
+) -> None:
+    index = printer.names.axes[loop.axis]
+    body = printer.names.fresh(f"each_{index}")
+    carried = ", ".join(names)
+    state = carried if len(names) == 1 else "carried" if names else "_"
+    block.raw(f"def {body}({index}, {state}):")
+    inner = Block(block.indent + 4, quoted=loop.loc)
+    if len(names) > 1:
+        inner.raw(f"{carried} = carried")
+    scope = _inside(printer, loop, names)
+    print_body(scope, inner, loop.body)
+    values = [flat(_value(scope, inner, c.next, as_int=False)) for c in loop.carries]
+    inner.raw(f"return {', '.join(values) if values else 0}")
+    block.lines += [*inner.lines, ""]
+    start = carried if len(names) == 1 else f"({carried})" if names else "0"
+    call = Call("jax.lax.fori_loop", (*bounds, Atom(body), Atom(start)))
+    block.put(carried, call)

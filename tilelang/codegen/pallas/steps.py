@@ -1,0 +1,266 @@
+"""Steps: the scalar loops that write the step table, or the arithmetic of the rectangle."""
+
+from __future__ import annotations
+
+from ...schedule import scalars
+from ...schedule.plan import AxisPlan, Column, Table
+from ..writer import Atom, Call, Node, flat, infix
+from .expressions import Printer
+from .statements import Block
+
+
+def print_table(printer: Printer, block: Block, table: Table) -> None:
+    """One function per column, inner ones first, then the loop over the outermost column."""
+    columns = table.columns
+    columns_text = ", ".join(printer.names.axes[c.axis] for c in columns)
+    live = "live " if all(c.visit == "live" for c in columns) else ""
+    block.raw(f"# Step table: one row for every {live}({columns_text}), in the order of the loops.")
+    for position in reversed(range(len(columns))):
+        _print_add(printer, block, table, position)
+    names = printer.names
+    state = _start_state(table)
+    block.lines += _loop_lines(printer, block.indent, table, 0, state)
+    cover = _cover_at(table)
+    if cover is not None:
+        block.raw(f"{names.steps}, seen = state")
+        _print_tail(printer, block, table, cover)
+
+
+def _start_state(table: Table) -> str:
+    return "(jnp.int32(0), jnp.int32(0))" if _cursor_at(table) is not None else "jnp.int32(0)"
+
+
+def _cursor_at(table: Table) -> int | None:
+    return next((i for i, c in enumerate(table.columns) if c.cursor), None)
+
+
+def _cover_at(table: Table) -> int | None:
+    return next((i for i, c in enumerate(table.columns) if c.visit == "cover"), None)
+
+
+def _params(printer: Printer, table: Table, count: int) -> list[str]:
+    return [printer.names.axes[c.axis] for c in table.columns[:count]]
+
+
+def _has_seen(table: Table, position: int) -> bool:
+    """Whether the loop at this position, or one inside it, moves the cursor."""
+    at = _cursor_at(table)
+    return at is not None and position <= at
+
+
+def _print_add(printer: Printer, block: Block, table: Table, position: int) -> None:
+    """`def add_tm(g, tm, n)`: appends the steps of one iteration of this column."""
+    names, column = printer.names, table.columns[position]
+    index = names.axes[column.axis]
+    state = "state" if _has_seen(table, position + 1) else names.step
+    params = ", ".join([*_params(printer, table, position), index, state])
+    block.raw(f"def add_{index}({params}):")
+    inner = Block(block.indent + 4)
+    if position + 1 == len(table.columns):
+        for each in table.columns:
+            inner.raw(f"{names.columns[each.axis]}[{names.step}] = {names.axes[each.axis]}")
+        inner.raw(f"return {names.step} + 1")
+    else:
+        inner.lines += _loop_lines(printer, inner.indent, table, position + 1, state)
+    block.lines += [*inner.lines, ""]
+
+
+def _loop_lines(
+    printer: Printer, indent: int, table: Table, position: int, state: str
+) -> list[str]:
+    """The loop over one column, from the state before it to the state after it."""
+    column, names = table.columns[position], printer.names
+    axis, index = printer.launch.axis(column.axis), names.axes[column.axis]
+    block = Block(indent)
+    top = position == 0
+    own_cursor = column.cursor
+    inside_seen = _has_seen(table, position + 1)
+    counter = names.step
+    if own_cursor:
+        block.raw(f"{counter}, seen = {state}")
+    first, stop = _range(printer, block, table, column, axis)
+    outer = _params(printer, table, position)
+    call = f"add_{index}"
+    if outer:
+        inner_state = "state" if inside_seen else counter
+        args = ", ".join([*outer, index, inner_state])
+        call = f"lambda {index}, {inner_state}: add_{index}({args})"
+    entry = counter if own_cursor else state
+    loop = Call("jax.lax.fori_loop", (first, stop, Atom(call), Atom(entry)))
+    if own_cursor:
+        block.put(counter, loop)
+        block.raw(f"return {counter}, jnp.maximum(seen, {flat(stop)})")
+    elif top:
+        _assign_top(block, table, loop, names.steps)
+    else:
+        _return(block, loop)
+    return block.lines
+
+
+def _return(block: Block, node: Node) -> None:
+    text = flat(node)
+    pad = " " * block.indent
+    if len(pad) + 7 + len(text) <= 100:
+        block.raw(f"return {text}")
+        return
+    assert isinstance(node, Call)
+    block.raw(f"return {node.fn}(")
+    block.raw("    " + ", ".join(flat(a) for a in node.args))
+    block.raw(")")
+
+
+def _assign_top(block: Block, table: Table, loop: Node, steps: str) -> None:
+    if _cover_at(table) is not None:
+        block.put("state", loop)
+    elif _cursor_at(table) is not None:
+        block.put(f"{steps}, _", loop)
+    else:
+        block.put(steps, loop)
+
+
+def _print_tail(printer: Printer, block: Block, table: Table, cover: int) -> None:
+    """Tiles after the last range: they get steps too, so that their outputs are initialised."""
+    names, column = printer.names, table.columns[cover]
+    axis, index = printer.launch.axis(column.axis), names.axes[column.axis]
+    last = []
+    for outer in table.columns[:cover]:
+        plan = printer.launch.axis(outer.axis)
+        high = scalars.value_of(plan.end)
+        last.append(str(high - 1) if high is not None else f"{flat(printer.node(plan.end))} - 1")
+    args = ", ".join([*last, index, names.step])
+    tail = Atom(f"lambda {index}, {names.step}: add_{index}({args})")
+    loop = Call("jax.lax.fori_loop", (Atom("seen"), Atom(str(axis.limit)), tail, Atom(names.steps)))
+    block.put(names.steps, loop)
+
+
+def _range(
+    printer: Printer, block: Block, table: Table, column: Column, axis: AxisPlan
+) -> tuple[Node, Node]:
+    """First and stop of the loop that visits one column, with the lines they need."""
+    if column.visit == "sweep":
+        return Atom("0"), Atom(str(axis.limit))
+    if axis.tiles is not None:
+        return Atom(str(axis.first)), Atom(str(axis.first + axis.tiles))
+    index = printer.names.axes[column.axis]
+    if axis.block is None:
+        return _index_range(printer, block, column, axis, index)
+    begin, end = _edges(printer, block, axis, index)
+    first = _named(block, f"{index}_first", _div(begin, axis.block))
+    stop: Node = _ceil_div(end, axis.block)
+    live = infix(">", end, begin)
+    if column.visit == "cover":
+        stop = Call("jnp.where", (live, stop, Atom("seen")))
+        stop = _named(block, f"{index}_stop", stop)
+        again = infix("&", live, infix("<", first, Atom("seen")))
+        again = Call("jnp.where", (again, infix("-", Atom("seen"), Atom("1")), Atom("seen")))
+        return _named(block, f"{index}_start", again), stop
+    if not axis.nonempty:
+        stop = Call("jnp.where", (live, stop, first))
+    if column.visit == "at_least_one":
+        limit = Atom(str(axis.limit - 1))
+        first = _named(block, f"{index}_first", Call("jnp.minimum", (first, limit)))
+        stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
+    if column.cursor:
+        behind = infix("-", Atom("seen"), Atom("1"))
+        first = _named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
+    if table.capped and column is table.columns[-1]:
+        room = infix("-", Atom(str(table.rows)), Atom(printer.names.step))
+        stop = Call("jnp.minimum", (stop, infix("+", first, room)))
+    return first, _named(block, f"{index}_stop", stop)
+
+
+def _index_range(
+    printer: Printer, block: Block, column: Column, axis: AxisPlan, index: str
+) -> tuple[Node, Node]:
+    first = _named(block, f"{index}_first", printer.node(axis.begin))
+    bound = infix("+", first, Atom(str(max(column.most, 0))))
+    stop: Node = Call("jnp.minimum", (printer.node(axis.end), bound))
+    if column.visit == "at_least_one":
+        stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
+    return first, _named(block, f"{index}_stop", stop)
+
+
+def _edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[Node, Node]:
+    """The range, kept inside the array whatever the offsets say."""
+    low = scalars.value_of(axis.begin)
+    begin: Node = Atom(str(low)) if low is not None else Call(
+        "jnp.maximum", (printer.node(axis.begin), Atom("0"))
+    )
+    size = axis.limit * (axis.block or 1)
+    end = Call("jnp.minimum", (printer.node(axis.end), Atom(str(size))))
+    if low is None:
+        begin = _named(block, f"{index}_begin", begin)
+    return begin, _named(block, f"{index}_end", end)
+
+
+def _named(block: Block, name: str, node: Node) -> Node:
+    if isinstance(node, Atom):
+        return node
+    block.put(name, node)
+    return Atom(name)
+
+
+def _div(node: Node, block: int) -> Node:
+    if isinstance(node, Atom) and node.text.isdigit():
+        return Atom(str(int(node.text) // block))
+    return Call("jax.lax.div", (node, Atom(str(block)))) if block > 1 else node
+
+
+def _ceil_div(node: Node, block: int) -> Node:
+    if block == 1:
+        return node
+    return Call("jax.lax.div", (infix("+", node, Atom(str(block - 1))), Atom(str(block))))
+
+
+# ---------------------------------------------------------------- the rectangle
+
+
+def print_rectangle(printer: Printer, block: Block, table: Table) -> None:
+    """`def at(n)`: the step's columns by division; a dead step repeats the last live tile."""
+    names = printer.names
+    columns = [names.axes[c.axis] for c in table.columns]
+    most = " x ".join(str(c.most) for c in table.columns)
+    block.raw(f"# Rectangle of steps ({', '.join(columns)}), {most}; dead steps move no data.")
+    block.raw(f"def at({names.step}):")
+    inner = Block(block.indent + 4)
+    rest = names.step
+    counts: list[tuple[str, Node]] = []
+    for column in reversed(table.columns):
+        index = names.axes[column.axis]
+        if column is table.columns[0]:
+            counts.insert(0, (index, Atom(rest)))
+            continue
+        inner.raw(f"{index}_step = jax.lax.rem({rest}, {column.most})")
+        if rest == names.step:
+            inner.raw(f"outer_step = jax.lax.div({rest}, {column.most})")
+        else:
+            inner.raw(f"outer_step = jax.lax.div(outer_step, {column.most})")
+        rest = "outer_step"
+        counts.insert(0, (index, Atom(f"{index}_step")))
+    live: list[str] = []
+    for column, (index, count) in zip(table.columns, counts, strict=True):
+        _rectangle_column(printer, inner, table, column, index, flat(count), live)
+    inner.raw(f"live = {' & '.join(live) if live else 'jnp.bool_(True)'}")
+    ends = ", ".join(f"{c}_first, {c}_stop" for c in columns)
+    inner.raw(f"return live, ({', '.join(columns)},), ({ends},)")
+    block.lines += [*inner.lines, ""]
+
+
+def _rectangle_column(
+    printer: Printer, block: Block, table: Table, column: Column, index: str, count: str,
+    live: list[str],
+) -> None:  # fmt: skip
+    axis = printer.launch.axis(column.axis)
+    first, stop = _range(printer, block, table, column, axis)
+    if flat(first) != f"{index}_first":
+        block.raw(f"{index}_first = {flat(first)}")
+    if flat(stop) != f"{index}_stop":
+        block.raw(f"{index}_stop = {flat(stop)}")
+    if axis.tiles is not None:
+        block.raw(f"{index} = {count} + {axis.first}" if axis.first else f"{index} = {count}")
+        return
+    block.raw(f"{index}_live = {count} < {index}_stop - {index}_first")
+    live.append(f"{index}_live")
+    last = f"jnp.maximum({index}_stop - 1, {index}_first)"
+    clamp = f"jnp.minimum({index}_first + {count}, {last})"
+    block.raw(f"{index} = jnp.minimum({clamp}, {max(axis.limit - 1, 0)})")

@@ -1,0 +1,172 @@
+"""Writer: expression trees to text, with only the parentheses and line breaks that are needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Atom:
+    """Text that needs no parentheses: a name, a number, a subscript, a call."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """`fn(args)`; `fn` may be a method of a node."""
+
+    fn: str
+    args: tuple[Node, ...]
+    of: Node | None = None  # method call: of.fn(args)
+
+
+@dataclass(frozen=True)
+class Infix:
+    """`left op right`, left-associative; `level` is Python's precedence, higher binds tighter."""
+
+    op: str
+    left: Node
+    right: Node
+    level: int
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """`op operand`"""
+
+    op: str
+    operand: Node
+    level: int
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """`name=value` in a call."""
+
+    name: str
+    value: Node
+
+
+@dataclass(frozen=True)
+class Group:
+    """A tuple or list display."""
+
+    items: tuple[Node, ...]
+    brackets: str = "()"
+
+
+Node = Atom | Call | Infix | Prefix | Keyword | Group
+
+LEVELS = {"|": 1, "^": 2, "&": 3, "<<": 4, ">>": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
+COMPARE = 0
+PREFIX, POWER, TIGHT = 7, 8, 9
+
+
+def level(node: Node) -> int:
+    """How tightly the node's outermost operator binds."""
+    match node:
+        case Infix() | Prefix():
+            return node.level
+        case Atom(text) if text.startswith("-"):
+            return PREFIX
+        case _:
+            return TIGHT
+
+
+def infix(op: str, left: Node, right: Node) -> Infix:
+    return Infix(op, left, right, LEVELS.get(op, COMPARE))
+
+
+def _paren(text: str, needed: bool) -> str:
+    return f"({text})" if needed else text
+
+
+def flat(node: Node) -> str:
+    """The node on one line."""
+    match node:
+        case Atom(text):
+            return text
+        case Keyword(name, value):
+            return f"{name}={flat(value)}"
+        case Group(items, brackets):
+            inner = ", ".join(map(flat, items))
+            comma = "," if brackets == "()" and len(items) == 1 else ""
+            return f"{brackets[0]}{inner}{comma}{brackets[1]}"
+        case Call(fn, args, of):
+            start = "" if of is None else f"{_operand(of, TIGHT)}."
+            return f"{start}{fn}({', '.join(map(flat, args))})"
+        case Prefix(op, operand, own):
+            return f"{op}{_operand(operand, own)}"
+        case Infix(op, left, right, own):
+            chained = own == COMPARE
+            first = _operand(left, own + 1 if chained else own)
+            return f"{first} {op} {_operand(right, own + 1)}"
+
+
+def _operand(node: Node, need: int) -> str:
+    return _paren(flat(node), level(node) < need)
+
+
+def lines(node: Node, indent: int, start: int, end: int = 0) -> list[str]:
+    """The node over as many lines as it needs.
+
+    `start` columns of the first line and `end` of the last are taken; later lines begin at
+    `indent`.
+    """
+    text = flat(node)
+    if indent + start + len(text) + end <= WIDTH:
+        return [text]
+    match node:
+        case Call(fn, args, of) if args:
+            head = "" if of is None else f"{_operand(of, TIGHT)}."
+            return [f"{head}{fn}(", *_items(args, indent), " " * indent + ")"]
+        case Group(items, brackets) if items:
+            return [brackets[0], *_items(items, indent), " " * indent + brackets[1]]
+        case Keyword(name, value):
+            first, *rest = lines(value, indent, start + len(name) + 1, end)
+            return [f"{name}={first}", *rest]
+        case Infix(op, left, right, own):
+            return _broken_infix(op, left, right, own, indent, start)
+        case _:
+            return [text]
+
+
+def _items(items: tuple[Node, ...], indent: int) -> list[str]:
+    inner = indent + 4
+    joined = ", ".join(map(flat, items))
+    if inner + len(joined) + 1 <= WIDTH and not any(isinstance(i, Keyword) for i in items):
+        return [" " * inner + joined + ("," if len(items) > 1 else "")]
+    out: list[str] = []
+    for item in items:
+        first, *rest = lines(item, inner, 0, 1)
+        out += [" " * inner + first, *rest]
+        out[-1] += ","
+    return out
+
+
+def _broken_infix(
+    op: str, left: Node, right: Node, own: int, indent: int, start: int
+) -> list[str]:
+    first = lines(left, indent, start) if level(left) >= own else [f"({flat(left)})"]
+    second = lines(right, indent, len(op) + 1)
+    if level(right) <= own:
+        second = [f"({second[0]}", *second[1:]]
+        second[-1] += ")"
+    return [*first, " " * indent + f"{op} {second[0]}", *second[1:]]
+
+
+def statement(target: str, node: Node, indent: int) -> list[str]:
+    """`target = node`, or just the node if target is empty, broken to the line width."""
+    pad = " " * indent
+    prefix = f"{target} = " if target else ""
+    text = flat(node)
+    if indent + len(prefix) + len(text) <= WIDTH:
+        return [pad + prefix + text]
+    if isinstance(node, Infix):
+        inner = lines(node, indent + 4, 0)
+        return [f"{pad}{prefix}(", " " * (indent + 4) + inner[0], *inner[1:], f"{pad})"]
+    first, *rest = lines(node, indent, len(prefix))
+    return [pad + prefix + first, *rest]

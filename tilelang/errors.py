@@ -1,0 +1,63 @@
+"""Loc and TileError: what is wrong, where in the user's file, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Loc:
+    """A place in the user's source; `line` is 1-based, `col` and `end_col` are 0-based."""
+
+    filename: str
+    line: int
+    col: int
+    end_col: int
+    text: str  # the whole source line, so that a message needs no file access
+
+    def caret(self) -> str:
+        """The source line with the range underlined."""
+        stripped = self.text.lstrip()
+        indent = len(self.text) - len(stripped)
+        start = max(self.col - indent, 0)
+        width = max(min(self.end_col, len(self.text)) - self.col, 1)
+        return f"    {stripped.rstrip()}\n    {' ' * start}{'^' * width}"
+
+
+class TileError(Exception):
+    """A kernel or a call that the language does not allow.
+
+    `what` says what is wrong, `loc` where, `hint` what to write instead.
+    """
+
+    def __init__(self, what: str, loc: Loc | None = None, hint: str = "") -> None:
+        self.what, self.loc, self.hint = what, loc, hint
+        super().__init__(self._render())
+
+    def _render(self) -> str:
+        lines = [self.what]
+        if self.loc is not None:
+            lines += [f'  File "{self.loc.filename}", line {self.loc.line}', self.loc.caret()]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class ParseError(TileError):
+    """The function uses something that is not in the language."""
+
+
+class TypingError(TileError):
+    """Shapes, axes or dtypes that do not fit together."""
+
+
+class PlanError(TileError):
+    """A config or a kernel that cannot be planned for the target, with the reason."""
+
+
+class CallError(TileError, TypeError):
+    """A call whose arguments do not fit the kernel."""
+
+
+class RaggedValueError(TileError, ValueError):
+    """Offsets or lengths whose values are out of range."""

@@ -1,0 +1,315 @@
+"""Typed constructors of expressions: one per primitive, with its typing rule.
+
+    unary, binary, where, cast, reduce, dot, expand_dims, ... (values or numbers, loc) -> Expr
+
+Operands are brought to one dtype, shapes are broadcast, and what does not fit is a TypingError at
+`loc`.  An operation that changes nothing returns its operand; one on numbers alone is computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import Loc, TypingError
+from ..ir import Apply, Const, Dim, Expr, TileScalar, Type
+from .build_shape import (
+    arange,
+    as_rank,
+    broadcast,
+    concat,
+    expand_dims,
+    full,
+    lanes,
+    reshape,
+    squeeze,
+    transpose,
+)
+from .dtypes import is_float, is_float8, is_integer, is_narrow
+from .op import OPS
+from .values import (
+    Number,
+    as_expr,
+    broadcast_shapes,
+    called,
+    common,
+    const,
+    dtype_name,
+    many_axes,
+    name_of,
+    one_axis,
+    retype,
+)
+
+__all__ = [
+    "arange",
+    "as_expr",
+    "as_rank",
+    "binary",
+    "broadcast",
+    "cast",
+    "concat",
+    "const",
+    "count",
+    "dot",
+    "expand_dims",
+    "full",
+    "lanes",
+    "reduce",
+    "reshape",
+    "squeeze",
+    "transpose",
+    "unary",
+    "where",
+]
+
+Value = Expr | Number
+Pair = tuple[int, int]
+Batch = tuple[tuple[int, ...], tuple[int, ...]]
+
+_INTEGER_TOO = frozenset("neg abs relu floor ceil round trunc sign isnan isfinite".split())
+_WHOLE = frozenset("floor ceil round trunc".split())
+_ARITHMETIC = frozenset("add sub mul div floordiv mod pow minimum maximum neg abs sign relu".split())
+_COMPARE = frozenset("eq ne lt le gt ge".split())
+_LOGICAL = frozenset("logical_and logical_or logical_xor logical_not".split())
+_BITWISE = frozenset("bitwise_and bitwise_or bitwise_xor shift_left shift_right".split())
+
+
+# ---------------------------------------------------------------- elementwise
+
+
+def unary(op: str, x: Value, loc: Loc | None) -> Expr:
+    """An elementwise op of one operand; integers become float32 where the result is fractional."""
+    value = as_expr(x, loc)
+    dtype = value.type.dtype
+    if op in _LOGICAL:
+        return _apply(op, (cast(value, "bool", loc),), "bool", loc)
+    _refuse_bool(op, dtype, loc)
+    if is_float(dtype):
+        return _apply(op, (value,), "bool" if op in ("isnan", "isfinite") else dtype, loc)
+    if op in ("isnan", "isfinite"):
+        return full(value.type.shape, op == "isfinite", "bool", loc)
+    if op in _WHOLE:
+        return value
+    if op in _INTEGER_TOO:
+        return _apply(op, (value,), dtype, loc)
+    return _apply(op, (cast(value, "float32", loc),), "float32", loc)
+
+
+def binary(op: str, a: Value, b: Value, loc: Loc | None) -> Expr:
+    """An elementwise op of two operands, promoted to one dtype and broadcast."""
+    x, y = as_expr(a, loc), as_expr(b, loc)
+    if op in _LOGICAL:
+        return _apply(op, (cast(x, "bool", loc), cast(y, "bool", loc)), "bool", loc)
+    dtype = common((x, y), loc)
+    if op in _BITWISE:
+        return _bits(op, x, y, dtype, loc)
+    if op not in _COMPARE:
+        _refuse_bool(op, dtype, loc)
+    if op == "div" and not is_float(dtype):
+        dtype = "float32"
+    if op == "pow":
+        return _power(x, y, dtype, loc)
+    return _apply(op, (cast(x, dtype, loc), cast(y, dtype, loc)), _result(op, dtype), loc)
+
+
+def _result(op: str, dtype: str) -> str:
+    return "bool" if op in _COMPARE else dtype
+
+
+def _refuse_bool(op: str, dtype: str, loc: Loc | None) -> None:
+    if dtype == "bool" and op in _ARITHMETIC:
+        raise TypingError(
+            f"{op} of bool values",
+            loc,
+            "cast first, as in mask.to(hl.int32); & | ^ ~ combine truth values",
+        )
+
+
+def _bits(op: str, x: Expr, y: Expr, dtype: str, loc: Loc | None) -> Expr:
+    if dtype == "bool" and op.startswith("bitwise"):
+        return _apply(op.replace("bitwise", "logical"), (x, y), "bool", loc)
+    if not is_integer(dtype):
+        hint = "cast to hl.int32 first, or compare to get bools"
+        raise TypingError(f"{op} of {dtype} values", loc, hint)
+    return _apply(op, (cast(x, dtype, loc), cast(y, dtype, loc)), dtype, loc)
+
+
+def _power(x: Expr, y: Expr, dtype: str, loc: Loc | None) -> Expr:
+    """x ** y; a whole exponent stays an int, so that it is printed and computed as one."""
+    if isinstance(y, Const) and is_integer(dtype) and y.value < 0:
+        hint = "make the base a float: x.to(hl.float32)"
+        raise TypingError(f"an integer to the power {y.value}", loc, hint)
+    exponent = cast(y, dtype, loc)
+    if isinstance(y, Const) and y.weak and is_integer(y.type.dtype):
+        exponent = Const(y.value, Type((), dtype), weak=True)
+    return _apply("pow", (cast(x, dtype, loc), exponent), dtype, loc)
+
+
+def where(condition: Value, a: Value, b: Value, loc: Loc | None) -> Expr:
+    """a where the condition holds, else b."""
+    mask, x, y = as_expr(condition, loc), as_expr(a, loc), as_expr(b, loc)
+    if mask.type.dtype != "bool":
+        what = f"where: the condition is {called(mask)}, not bool"
+        raise TypingError(what, loc, "compare it, as in hl.where(x != 0, ...)")
+    dtype = common((x, y), loc)
+    if isinstance(mask, Const):
+        x, y = cast(x, dtype, loc), cast(y, dtype, loc)
+        return broadcast(x if mask.value else y, broadcast_shapes((x, y), loc, "where"), loc)
+    return _apply("where", (mask, cast(x, dtype, loc), cast(y, dtype, loc)), dtype, loc)
+
+
+def cast(x: Value, dtype: object, loc: Loc | None) -> Expr:
+    """The value in another dtype; numbers are converted at once."""
+    value, name = as_expr(x, loc), dtype_name(dtype, loc)
+    if value.type.dtype == name:
+        return value
+    if isinstance(value, Const) and value.weak:
+        if name == "bool":
+            return Const(bool(value.value), Type((), "bool"), weak=True)
+        return retype(value, name, loc)
+    return Apply("cast", (value,), Type(value.type.shape, name), (), loc)
+
+
+def _apply(op: str, args: tuple[Expr, ...], dtype: str, loc: Loc | None) -> Expr:
+    if all(isinstance(a, Const) and a.weak for a in args):
+        return _computed(op, tuple(a.value for a in args if isinstance(a, Const)), dtype, loc)
+    shape = broadcast_shapes(args, loc, op)
+    return Apply(op, args, Type(shape, dtype), (), loc)
+
+
+def _computed(op: str, numbers: tuple[Number, ...], dtype: str, loc: Loc | None) -> Const:
+    """An operation on Python numbers, done now."""
+    with np.errstate(all="ignore"):
+        arrays = [np.asarray(n, np.float32 if isinstance(n, float) else None) for n in numbers]
+        result = OPS[op].reference(*arrays).item()
+    number = float(result) if is_float(dtype) else result
+    return retype(Const(number, Type((), dtype), weak=True), dtype, loc)
+
+
+# ---------------------------------------------------------------- reductions
+
+
+def reduce(op: str, x: Value, axis: object, keepdim: bool, loc: Loc | None) -> Expr:
+    """A reduction over one dimension, several, or (None) all.
+
+    Sums of 16-bit floats are accumulated in float32, sums of small integers in int32.
+    """
+    value = as_expr(x, loc)
+    axes = many_axes(axis, value.type.rank, loc, op)
+    if op in ("argmax", "argmin"):
+        return _position(op, value, axis, axes, keepdim, loc)
+    start, result = _reduce_dtypes(op, value.type.dtype)
+    value = cast(value, start, loc)
+    for place in reversed(axes):
+        value = _reduce_one(_bool_form(op, start), value, place, keepdim, start, loc)
+    return cast(value, result, loc)
+
+
+def _bool_form(op: str, dtype: str) -> str:
+    return {"max": "any", "min": "all"}.get(op, op) if dtype == "bool" else op
+
+
+def _reduce_dtypes(op: str, dtype: str) -> tuple[str, str]:
+    """(dtype to reduce in, dtype of the result)."""
+    if op in ("any", "all"):
+        return "bool", "bool"
+    if op != "sum":
+        return dtype, dtype
+    if is_float(dtype):
+        return ("float32" if is_narrow(dtype) else dtype), dtype
+    wide = "uint32" if dtype.startswith("u") else "int32"
+    return wide, wide
+
+
+def _reduce_one(
+    op: str, value: Expr, axis: int, keepdim: bool, dtype: str, loc: Loc | None
+) -> Expr:
+    shape = value.type.shape
+    kept: tuple[Dim, ...] = (1,) if keepdim else ()
+    attrs = (("axis", axis), ("keepdim", bool(keepdim)))
+    return Apply(op, (value,), Type((*shape[:axis], *kept, *shape[axis + 1 :]), dtype), attrs, loc)
+
+
+def _position(
+    op: str, value: Expr, axis: object, axes: tuple[int, ...], keepdim: bool, loc: Loc | None
+) -> Expr:
+    if len(axes) != 1:
+        given = "all dimensions" if axis is None else f"{len(axes)} dimensions"
+        hint = f"give one: {op}(x, dim=-1)"
+        raise TypingError(f"{op} over {given} of {called(value)}", loc, hint)
+    if value.type.dtype == "bool":
+        value = cast(value, "int32", loc)
+    return _reduce_one(op, value, axes[0], keepdim, "int32", loc)
+
+
+def count(x: Expr, axes: tuple[int, ...], loc: Loc | None) -> Expr:
+    """How many elements those dimensions hold, as float32: valid lanes only along a tile."""
+    number: Expr = const(1.0)
+    for axis in axes:
+        number = binary("mul", number, cast(_length(x.type.shape[axis], loc), "float32", loc), loc)
+    return number
+
+
+def _length(dim: Dim, loc: Loc | None) -> Expr:
+    if isinstance(dim, int):
+        return const(dim)
+    return binary("sub", TileScalar(dim, "end"), TileScalar(dim, "begin"), loc)
+
+
+# ---------------------------------------------------------------- contraction
+
+
+def dot(
+    a: Value,
+    b: Value,
+    loc: Loc | None,
+    contract: Pair,
+    batch: Batch = ((), ()),
+    name: str = "dot",
+) -> Expr:
+    """Sums products over one dimension of each; float32 of floats, int32 of integers.
+
+    The result has the batch dimensions, then the free ones of a, then the free ones of b.
+    """
+    x, y = as_expr(a, loc), as_expr(b, loc)
+    dtype = x.type.dtype if _both_float8(x, y) else common((x, y), loc)
+    if dtype == "bool":
+        raise TypingError(f"{name} of bool values", loc, "cast first: mask.to(hl.bfloat16)")
+    left = one_axis(contract[0], x.type.rank, loc, name)
+    right = one_axis(contract[1], y.type.rank, loc, name)
+    _same_dim(x, left, y, right, f"{name} contracts", loc)
+    for i, j in zip(*batch, strict=True):
+        _same_dim(x, i, y, j, f"{name} pairs", loc)
+    if not _both_float8(x, y):
+        x, y = cast(x, dtype, loc), cast(y, dtype, loc)
+    shape = (
+        *(x.type.shape[i] for i in batch[0]),
+        *(d for i, d in enumerate(x.type.shape) if i != left and i not in batch[0]),
+        *(d for i, d in enumerate(y.type.shape) if i != right and i not in batch[1]),
+    )
+    result = Type(shape, "float32" if is_float(dtype) else "int32")
+    attrs = (("contract", (left, right)), ("batch", batch))
+    return Apply("dot", (x, y), result, attrs, loc)
+
+
+def _both_float8(x: Expr, y: Expr) -> bool:
+    return is_float8(x.type.dtype) and is_float8(y.type.dtype)
+
+
+def _same_dim(x: Expr, i: int, y: Expr, j: int, verb: str, loc: Loc | None) -> None:
+    left, right = x.type.shape[i], y.type.shape[j]
+    if left == right:
+        return
+    what = (
+        f"{verb} {_dim_text(left)} of {called(x)} with {_dim_text(right)} of {called(y)}"
+    )
+    tiled = [d for d in (left, right) if isinstance(d, str)]
+    hint = "the lengths must be equal; a transpose may be missing"
+    if tiled:
+        other = name_of(y if left == tiled[0] else x, "the other operand")
+        hint = f"both must run along one axis: index that dimension of {other} with {tiled[0]}"
+    raise TypingError(what, loc, hint)
+
+
+def _dim_text(dim: Dim) -> str:
+    return f"axis {dim}" if isinstance(dim, str) else f"a dimension of length {dim}"

@@ -1,0 +1,271 @@
+"""What a builder is given: values, Python numbers, axes, shapes and dtypes, checked and typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..errors import Loc, TypingError
+from ..ir import Apply, Const, Dim, Expr, GridIndex, Load, TileIndex, TileScalar, Type, Var
+from .dtypes import (
+    REFUSED,
+    SUPPORTED,
+    canonical,
+    default_dtype,
+    is_float,
+    is_integer,
+    promote,
+    to_numpy,
+)
+from .handles import BlockHandle, TensorHandle, TileHandle
+
+Number = bool | int | float
+EXPRS = (Const, Var, GridIndex, TileIndex, TileScalar, Load, Apply)
+_KINDS = ("bool", "int32", "float32")  # weak numbers, from the least to the most general
+
+
+def const(value: Number, like: str | None = None) -> Const:
+    """A Python number; of dtype `like` if given.  Weak: it does not promote others.
+
+    >>> const(2, like="bfloat16").type.dtype
+    'bfloat16'
+    """
+    number = _plain_number(value)
+    return retype(Const(number, Type((), default_dtype(number)), weak=True), like, None)
+
+
+def _plain_number(value: Number) -> Number:
+    """bool, int or float itself, not a subclass such as np.float64 or an IntEnum."""
+    if isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, int) else float(value)
+
+
+def retype(number: Const, dtype: str | None, loc: Loc | None) -> Const:
+    """The number in another dtype; it must fit."""
+    if dtype is None or dtype == number.type.dtype:
+        return number
+    value = number.value
+    if is_float(dtype):
+        value = float(value)
+    elif is_integer(dtype):
+        value = int(value)
+        limits = np.iinfo(to_numpy(dtype))
+        if not limits.min <= value <= limits.max:
+            raise TypingError(
+                f"{value} does not fit {dtype}", loc, f"{dtype} is {limits.min} to {limits.max}"
+            )
+    return Const(value, Type((), dtype), number.weak)
+
+
+def as_expr(value: object, loc: Loc | None) -> Expr:
+    """A value of the kernel or a number as an expression; anything else is an error."""
+    if isinstance(value, EXPRS):
+        return value
+    if isinstance(value, bool | int | float):
+        return retype(const(value), None, loc)
+    if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:
+        return _numpy_scalar(value, loc)
+    raise _not_a_value(value, loc)
+
+
+def _numpy_scalar(value: np.generic | np.ndarray, loc: Loc | None) -> Const:
+    if value.dtype.name in ("int64", "float64"):  # what NumPy makes of any Python number
+        return const(value.item())
+    return Const(value.item(), Type((), dtype_name(value.dtype, loc)))
+
+
+def _not_a_value(value: object, loc: Loc | None) -> TypingError:
+    match value:
+        case TileHandle(_, user):
+            hint = f"{user}.index is the positions that it covers, {user}.begin the first of them"
+            return TypingError(f"tile {user} is used as a value", loc, hint)
+        case TensorHandle(tensor):
+            hint = f"load the part that this step needs: {tensor.name}[tile, :]"
+            return TypingError(f"{tensor.name} is used whole, as if it were a value", loc, hint)
+        case BlockHandle(name):
+            hint = "a tile's own length is tile.block_size"
+            return TypingError(f"block size {name} is used as a value", loc, hint)
+        case str():
+            return TypingError(f"the string {value!r} is used as a value", loc)
+        case tuple() | list():
+            hint = "hl.cat or hl.stack makes one value of several"
+            return TypingError("a sequence is used as one value", loc, hint)
+    hint = "values are loaded from tensors, made by hl.full and hl.arange, or Python numbers"
+    return TypingError(f"a {type(value).__name__} is used as a value", loc, hint)
+
+
+def called(expr: Expr) -> str:
+    """How a message calls a value: its name if it has one, and its type."""
+    match expr:
+        case Load(tensor):
+            return f"{tensor} ({expr.type})"
+        case Var(name):
+            return f"{name} ({expr.type})"
+        case Const(value):
+            return f"the number {value}"
+        case TileIndex(axis):
+            return f"{axis}.index ({expr.type})"
+        case Apply("cast", (arg,)):
+            return called(arg)
+        case _:
+            return f"a value of type {expr.type}"
+
+
+def name_of(expr: Expr, otherwise: str) -> str:
+    """The name in a message, or `otherwise` for a value that has none."""
+    match expr:
+        case Load(name) | Var(name):
+            return name
+        case Apply("cast", (arg,)):
+            return name_of(arg, otherwise)
+        case _:
+            return otherwise
+
+
+# ---------------------------------------------------------------- dtypes
+
+
+def dtype_name(obj: object, loc: Loc | None) -> str:
+    """The canonical name of a dtype that values of a kernel can have."""
+    name = canonical(obj)
+    if name in SUPPORTED:
+        return str(name)
+    if name is None:
+        raise TypingError(f"{obj!r} is not a dtype", loc, "write hl.float32, hl.bfloat16, hl.int32")
+    raise TypingError(f"{name} is not a dtype that a kernel computes with", loc, REFUSED[name])
+
+
+def common(exprs: Sequence[Expr], loc: Loc | None) -> str:
+    """The dtype that operands are cast to before an operation; numbers are weak."""
+    strong = [e.type.dtype for e in exprs if not _is_weak(e)]
+    weak = [e.type.dtype for e in exprs if _is_weak(e)]
+    kind = max(weak, key=_KINDS.index, default="bool") if set(weak) <= set(_KINDS) else "float32"
+    if not strong:
+        return kind
+    try:
+        dtype = strong[0]
+        for other in strong[1:]:
+            dtype = promote(dtype, other)
+    except TypingError as error:
+        raise TypingError(error.what, loc, error.hint) from None
+    if kind == "float32" and not is_float(dtype):
+        return "float32"
+    return "int32" if kind == "int32" and dtype == "bool" else dtype
+
+
+def _is_weak(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.weak
+
+
+# ---------------------------------------------------------------- axes and shapes
+
+
+def one_axis(axis: object, rank: int, loc: Loc | None, what: str) -> int:
+    """A dimension number from 0, given one from -rank to rank - 1."""
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        hint = "a dimension is named by its number, such as dim=0 or axis=-1"
+        raise TypingError(f"{what}: {axis!r} is not a dimension", loc, hint)
+    if not -rank <= axis < rank:
+        dims = "dimension" if rank == 1 else "dimensions"
+        allowed = f"dimensions are 0 to {rank - 1}, or -{rank} to -1" if rank else "it has none"
+        raise TypingError(f"{what}: no dimension {axis} in a value of {rank} {dims}", loc, allowed)
+    return int(axis) % rank
+
+
+def many_axes(axis: object, rank: int, loc: Loc | None, what: str) -> tuple[int, ...]:
+    """Dimension numbers from 0, ascending; None means all."""
+    if axis is None:
+        return tuple(range(rank))
+    given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    axes = tuple(one_axis(a, rank, loc, what) for a in given)
+    if len(set(axes)) != len(axes):
+        raise TypingError(f"{what}: dimension {_twice(axes)} is given twice", loc)
+    return tuple(sorted(axes))
+
+
+def _twice(axes: Sequence[int]) -> int:
+    return next(a for a in axes if axes.count(a) > 1)
+
+
+def one_dim(dim: object, loc: Loc | None, what: str) -> Dim:
+    """A dimension of a shape: a tile stands for its axis, a Python int for itself."""
+    match dim:
+        case str():  # a dimension of a value's type
+            return dim
+        case TileHandle(axis) | TileScalar(axis, "block_size"):
+            return axis
+        case Const(value):
+            return one_dim(value, loc, what)
+        case BlockHandle(name):
+            hint = "use the tile: hl.zeros([tile], dtype=hl.float32)"
+            raise TypingError(f"{what}: block size {name} does not say which axis", loc, hint)
+        case bool() | float():
+            raise TypingError(f"{what}: {dim!r} is not a length", loc, "lengths are ints and tiles")
+        case int() | np.integer():
+            return int(dim)
+    if isinstance(dim, EXPRS):
+        hint = "a shape is made of Python ints and tiles; loop over a data-dependent length"
+        raise TypingError(f"{what}: a length depends on data", loc, hint)
+    raise TypingError(f"{what}: {dim!r} is not a length", loc, "lengths are ints and tiles")
+
+
+def dims(shape: object, loc: Loc | None, what: str) -> tuple[Dim, ...]:
+    """A shape given as one dimension or a sequence; -1 stays for the caller to resolve."""
+    many = isinstance(shape, tuple | list)
+    entries: Iterable[object] = shape if many else (shape,)  # type: ignore[assignment]
+    return tuple(one_dim(d, loc, what) for d in entries)
+
+
+def no_negative(shape: tuple[Dim, ...], loc: Loc | None, what: str) -> tuple[Dim, ...]:
+    """The shape, if every static length is at least 0."""
+    for dim in shape:
+        if isinstance(dim, int) and dim < 0:
+            raise TypingError(f"{what}: a length of {dim}", loc, "lengths are 0 or more")
+    return shape
+
+
+def show(shape: Sequence[Dim]) -> str:
+    """A shape as messages print it: [tm, 64]."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def broadcast_shapes(exprs: Sequence[Expr], loc: Loc | None, what: str) -> tuple[Dim, ...]:
+    """The common shape of operands, aligned at the right; 1 repeats, an axis matches itself."""
+    rank = max((e.type.rank for e in exprs), default=0)
+    return tuple(_common_dim(exprs, place, loc, what) for place in range(-rank, 0))
+
+
+def _common_dim(exprs: Sequence[Expr], place: int, loc: Loc | None, what: str) -> Dim:
+    having = [e for e in exprs if e.type.rank >= -place]
+    first = next((e for e in having if e.type.shape[place] != 1), having[0])
+    for other in having:
+        if other.type.shape[place] not in (1, first.type.shape[place]):
+            raise _mismatch(first, other, place, loc, what)
+    return first.type.shape[place]
+
+
+def _mismatch(a: Expr, b: Expr, place: int, loc: Loc | None, what: str) -> TypingError:
+    x, y = a.type.shape[place], b.type.shape[place]
+    if isinstance(x, str) and isinstance(y, str):
+        return TypingError(
+            f"{what} combines two different axes: {x} of {called(a)} and {y} of {called(b)}",
+            loc,
+            f"axes match by name, not by length: index both with the same tile, "
+            f"or put them in different dimensions with {name_of(a, 'value')}[:, None]",
+        )
+    if isinstance(x, int) and isinstance(y, int):
+        return TypingError(
+            f"{what} needs equal lengths: dimension {place} is {x} in {called(a)} "
+            f"and {y} in {called(b)}",
+            loc,
+            "a dimension of length 1, made by [:, None], is repeated as needed",
+        )
+    (tiled, axis), (plain, length) = ((a, x), (b, y)) if isinstance(x, str) else ((b, y), (a, x))
+    return TypingError(
+        f"{what} combines axis {axis} of {called(tiled)} with a dimension of length {length} "
+        f"of {called(plain)}",
+        loc,
+        f"index that dimension of {name_of(plain, 'the other')} with the tile {axis} too",
+    )

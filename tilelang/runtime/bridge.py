@@ -1,0 +1,116 @@
+"""Values of each framework -> what the jitted function takes, and its results back.
+
+On the CPU a jitted function takes NumPy arrays as they are: without a copy where the memory is
+aligned, and with any strides.  So torch tensors enter as NumPy views (1 us each, where
+`jax.dlpack.from_dlpack` costs 20-30 us) and leave through dlpack, which waits for the result;
+nothing that was passed in is read after the call has returned.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import CallError, RaggedValueError
+from ..ir import TensorSpec
+
+Read = Callable[[Any], Any]
+
+INT32 = np.iinfo(np.int32)
+# torch cannot export these to NumPy; the same bytes as integers can be.
+REINTERPRETED = {
+    "bfloat16": ("int16", ml_dtypes.bfloat16),
+    "float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
+}
+
+
+def torch() -> Any:
+    """The torch module: a caller who passes tensors has imported it."""
+    return sys.modules["torch"]
+
+
+def torch_to_numpy(dtype: str) -> Read:
+    """A reader of CPU tensors of that dtype: a view of the same memory, detached."""
+    if dtype not in REINTERPRETED:
+        return lambda tensor: tensor.numpy(force=True)
+    carrier, view = REINTERPRETED[dtype]
+    integer = getattr(torch(), carrier)
+    return lambda tensor: tensor.detach().view(integer).numpy(force=True).view(view)
+
+
+def narrowed(name: str, array: np.ndarray) -> np.ndarray:
+    """int64 values as int32; RaggedValueError names the first that does not fit."""
+    if array.size and (array.min() < INT32.min or array.max() > INT32.max):
+        wrong = (array < INT32.min) | (array > INT32.max)
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        index = f"[{', '.join(map(str, place))}]" if place else ""
+        raise RaggedValueError(
+            f"{name}{index} = {array[place]} does not fit in int32",
+            hint="kernels compute indices in 32 bits",
+        )
+    return array.astype(np.int32)
+
+
+def reader(name: str, spec: TensorSpec, home: str, copy: bool) -> Read | None:
+    """How to turn an argument into an operand; None if it is one already.
+
+    `copy` protects NumPy memory that an unfinished JAX computation would go on reading.
+    """
+    wide = spec.dtype == "int64"
+    match home:
+        case "torch":
+            read = torch_to_numpy(spec.dtype)
+            return (lambda value: narrowed(name, read(value))) if wide else read
+        case "numpy" | "jax" if wide:
+            return lambda value: narrowed(name, np.asarray(value))
+        case "numpy" if copy:
+            return np.array
+        case "numpy":
+            return np.asarray  # also turns subclasses (matrix, memmap) into plain arrays
+        case "traced" if wide:
+            return saturated
+        case _:
+            return None
+
+
+def saturated(array: Any) -> Any:
+    """int64 values of a traced array as int32, the nearest one where it does not fit.
+
+    Nothing can be raised for a value that is not there yet; a saturated offset is out of every
+    array, where a wrapped one could be in it.
+    """
+    numpy = sys.modules["jax"].numpy
+    return numpy.clip(array, INT32.min, INT32.max).astype(numpy.int32)
+
+
+def writer(framework: str) -> Callable[[str, Any, Any], None]:
+    """How to copy a result back into an argument that the kernel stores to."""
+    return _write_torch if framework == "torch" else _write_numpy
+
+
+def _write_torch(name: str, tensor: Any, result: Any) -> None:
+    try:
+        with torch().no_grad():
+            tensor.copy_(torch().from_dlpack(result))
+    except RuntimeError as error:
+        raise CallError(
+            f"{name} cannot be written to: {error}", hint=f"pass {name}.clone()"
+        ) from None
+
+
+def _write_numpy(name: str, array: np.ndarray, result: Any) -> None:
+    if not array.flags.writeable:
+        raise CallError(f"{name} is a read-only NumPy array, and the kernel stores to it")
+    array[...] = np.asarray(result)
+
+
+def exporter(framework: str) -> Read | None:
+    """How to hand a result out: a tensor or array that its owner may change; None for JAX."""
+    if framework == "torch":
+        return torch().from_dlpack
+    return np.array if framework == "numpy" else None

@@ -1,0 +1,255 @@
+"""compile_checks(ir) -> Check | None: are offsets, lengths and indices in range, for given values?
+
+Compiled once per specialisation; a call evaluates a few NumPy expressions over all groups at once,
+and works out which group is wrong only when one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..analysis.placed import root
+from ..errors import RaggedValueError
+from ..ir import Along, Const, Expr, KernelIR, Load, walk
+from .phrase import Number, phrase
+from .points import Domain, domain
+from .pointwise import Arrays, Points, Scope, position, resolve, scope, term
+from .rules import IndexRule, Limit, RangeRule, index_rules, range_rules
+
+Run = Callable[[Arrays], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """`run(arrays)` raises RaggedValueError for values out of range; `reads` names its tensors."""
+
+    reads: tuple[str, ...]
+    run: Run
+
+
+def compile_checks(ir: KernelIR) -> Check | None:
+    """The check of a kernel; None if no loop or index depends on what tensors hold."""
+    known = scope(ir)
+    ranges, indices = range_rules(ir, known), index_rules(ir, known)
+    compiled = [_range_check(r, known) for r in ranges] + [_index_check(r, known) for r in indices]
+    runs = tuple(run for run in compiled if run is not None)
+    if not runs:
+        return None
+
+    def run_all(arrays: Arrays) -> None:
+        for run in runs:
+            run(arrays)
+
+    exprs = [e for r in ranges for e in (r.begin, r.end)] + [r.value for r in indices]
+    exprs += [e for r in (*ranges, *indices) for a in r.walked for e in (a.begin, a.end)]
+    return Check(_reads(exprs, known), run_all)
+
+
+def _reads(exprs: Iterable[Expr], known: Scope) -> tuple[str, ...]:
+    """The parameters that the expressions load from."""
+    parts = (p for e in exprs for p in walk(resolve(e, known.definitions)))
+    loaded = {root(known.ir, p.tensor) for p in parts if isinstance(p, Load)}
+    return tuple(t.name for t in known.ir.tensors if t.name in loaded - known.written)
+
+
+# ---------------------------------------------------------------- ranges
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where a rule is evaluated: known ahead, or found from the tensors at each call."""
+
+    domain: Domain
+    known: Scope  # with the points that are known ahead
+
+    def of(self, arrays: Arrays) -> Points:
+        return {} if self.domain.static is not None else self.domain.points(arrays)[0]
+
+    def point(self, arrays: Arrays, number: int) -> Points:
+        """One place, as axis -> int."""
+        points, _ = self.domain.points(arrays)
+        return {axis: int(values[number]) for axis, values in points.items()}
+
+
+def _places(rule: RangeRule | IndexRule, known: Scope) -> _Places | None:
+    found = domain(rule.walked, rule.filters, known)
+    if found is None or (found.static is not None and found.size == 0):
+        return None
+    return _Places(found, replace(known, points=found.static or {}))
+
+
+def _range_check(rule: RangeRule, known: Scope) -> Run | None:
+    places = _places(rule, known)
+    if places is None:
+        return None
+    begin, end = term(rule.begin, places.known), term(rule.end, places.known)
+    if begin is None or end is None:
+        return None
+    exact = begin.bound == "exact" and end.bound == "exact"
+    if not exact and not rule.strict:
+        return None
+    most = rule.most if exact else None
+    wrong = _wrong_strict if rule.strict else _wrong_loose
+    size = None if rule.limit is None else rule.limit.size
+
+    def run(arrays: Arrays) -> None:
+        points = places.of(arrays)
+        low, high = begin.run(arrays, points), end.run(arrays, points)
+        if np.size(low) and np.size(high) and wrong(low, high, size, most):
+            raise _range_error(rule, places, arrays, *np.broadcast_arrays(low, high), most)
+
+    return run
+
+
+def _wrong_strict(low: Any, high: Any, size: int | None, most: int | None) -> bool:
+    """Whether any range starts below 0, decreases, or is too far or too long."""
+    spans = np.subtract(high, low, dtype=np.int64)
+    if np.min(low) < 0 or np.min(spans) < 0:
+        return True
+    return bool(
+        (size is not None and np.max(high) > size) or (most is not None and np.max(spans) > most)
+    )
+
+
+def _wrong_loose(low: Any, high: Any, size: int | None, most: int | None) -> bool:
+    """The same for ranges that may be empty in any way."""
+    spans = np.subtract(high, low, dtype=np.int64)
+    if most is not None and np.max(spans) > most:
+        return True
+    return size is not None and bool(np.any((spans > 0) & ((low < 0) | (high > size))))
+
+
+def _range_error(
+    rule: RangeRule,
+    places: _Places,
+    arrays: Arrays,
+    low: np.ndarray,
+    high: np.ndarray,
+    most: int | None,
+) -> RaggedValueError:
+    """The first range that is wrong, and how."""
+    low, high = np.atleast_1d(low), np.atleast_1d(high)
+    spans = np.subtract(high, low, dtype=np.int64)
+    size = np.inf if rule.limit is None else rule.limit.size
+    relevant = np.ones(len(low), bool) if rule.strict else spans > 0
+    faults = (
+        (relevant & (low < 0), _negative_begin),
+        (relevant & (spans < 0), _decreasing),
+        (relevant & (high > size), _past),
+        (spans > (np.inf if most is None else most), _too_long),
+    )
+    wrong, say = next((wrong, say) for wrong, say in faults if wrong.any())
+    first = int(np.argmax(wrong))
+    words = _words(places, arrays, first)
+    what = say(rule, words, int(low[first]), int(high[first]))
+    return RaggedValueError(what, rule.axis.loc)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Expressions in words: `here` with the numbers of one place, `general` without."""
+
+    point: Points
+    here: Callable[[Expr], str]
+    general: Callable[[Expr], str]
+
+
+def _words(places: _Places, arrays: Arrays, number: int) -> _Words:
+    point = places.point(arrays, number)
+    value = _number(replace(places.known, points=point), arrays)
+    return _Words(
+        point=point,
+        here=lambda expr: phrase(expr, places.known, value),
+        general=lambda expr: phrase(expr, places.known),
+    )
+
+
+def _number(here: Scope, arrays: Arrays) -> Number:
+    def number(expr: Expr | Along) -> int | None:
+        found = position(expr, here) if isinstance(expr, Along) else term(expr, here)
+        if found is None or found.bound != "exact":
+            return None
+        return int(np.asarray(found.run(arrays, {})).item())
+
+    return number
+
+
+def _negative_begin(rule: RangeRule, words: _Words, low: int, high: int) -> str:
+    return f"{words.here(rule.begin)} = {low} is negative"
+
+
+def _decreasing(rule: RangeRule, words: _Words, low: int, high: int) -> str:
+    begin, end = words.here(rule.begin), words.here(rule.end)
+    length = _length(rule)
+    if length is not None:
+        return f"{words.here(length)} = {high - low} is negative"
+    if isinstance(rule.begin, Const) and high < 0:
+        return f"{end} = {high} is negative"
+    if isinstance(rule.end, Const):
+        return f"{begin} = {low} is past the end of its range, {high}"
+    ranges = f"[{words.general(rule.begin)}, {words.general(rule.end)})"
+    same = _tensors(rule.begin) == _tensors(rule.end)
+    must = "must not decrease" if same else "must not end before they begin"
+    return f"{end} = {high} is less than {begin} = {low}: ranges {ranges} {must}"
+
+
+def _length(rule: RangeRule) -> Expr | None:
+    """L of a range [b, b + L)."""
+    args = getattr(rule.end, "args", ())
+    if getattr(rule.end, "op", "") != "add" or rule.begin not in args:
+        return None
+    return args[1] if args[0] == rule.begin else args[0]
+
+
+def _past(rule: RangeRule, words: _Words, low: int, high: int) -> str:
+    return f"{words.here(rule.end)} = {high} is past {rule.limit}"
+
+
+def _too_long(rule: RangeRule, words: _Words, low: int, high: int) -> str:
+    tensors = sorted(_tensors(rule.begin) | _tensors(rule.end))
+    unit = "positions" if rule.limit is None else rule.limit.unit
+    group = tuple(words.point.values())
+    if group and tensors:
+        which = f"group {group[0] if len(group) == 1 else group} of {' and '.join(tensors)}"
+    else:
+        which = f"the range [{words.here(rule.begin)}, {words.here(rule.end)})"
+    return f"{which} holds {high - low} {unit}, more than max_extent = {rule.most}"
+
+
+def _tensors(expr: Expr) -> set[str]:
+    return {part.tensor for part in walk(expr) if isinstance(part, Load)}
+
+
+# ---------------------------------------------------------------- indices
+
+
+def _index_check(rule: IndexRule, known: Scope) -> Run | None:
+    places = _places(rule, known)
+    if places is None:
+        return None
+    value = term(rule.value, places.known)
+    if value is None or value.bound != "exact":
+        return None
+    size = rule.limit.size
+
+    def run(arrays: Arrays) -> None:
+        found = value.run(arrays, places.of(arrays))
+        if np.size(found) and (np.min(found) < 0 or np.max(found) >= size):
+            raise _index_error(rule, places, arrays, np.atleast_1d(found))
+
+    return run
+
+
+def _index_error(
+    rule: IndexRule, places: _Places, arrays: Arrays, found: np.ndarray
+) -> RaggedValueError:
+    first = int(np.argmax((found < 0) | (found >= rule.limit.size)))
+    words, picked = _words(places, arrays, first), int(found[first])
+    limit: Limit = rule.limit
+    why = "is negative" if picked < 0 else "is too large"
+    what = f"{words.here(rule.value)} = {picked} {why}: it picks one of {limit}"
+    return RaggedValueError(what, rule.loc)

@@ -1,0 +1,111 @@
+"""explain(lowered, arrays) -> str: a kernel's axes and why, its plan, and how much work is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..analysis.facts import AxisFact, Facts
+from ..analysis.placed import loops
+from ..ir import KernelIR
+from ..schedule.plan import AxisPlan, Plan
+from .lowering import Lowered
+from .points import depends, domain
+from .pointwise import Scope, resolve, scope, term
+
+
+@dataclass(frozen=True)
+class Waste:
+    """Positions along one axis that a launch computes, and those that the ranges hold."""
+
+    axis: str
+    block: int
+    tiles: int
+    useful: int
+
+    @property
+    def computed(self) -> int:
+        return self.tiles * self.block
+
+    def __str__(self) -> str:
+        share = 100 * (1 - self.useful / self.computed) if self.computed else 0.0
+        return (
+            f"{self.axis}: {self.computed} positions computed for {self.useful} useful ones "
+            f"({self.tiles} tiles of {self.block}, {share:.0f}% padding)"
+        )
+
+
+def explain(lowered: Lowered, arrays: Mapping[str, np.ndarray]) -> str:
+    """The explanation; `arrays` holds the values of those arguments that have any."""
+    ir, choices = lowered.ir, f"target {lowered.target}, {lowered.config}"
+    parts = [_title(ir), choices, "", "axes", *_axes(lowered.facts)]
+    parts += ["", "plan", *_indented(str(lowered.plan))]
+    wasted = list(waste(ir, lowered.plan, arrays))
+    if wasted:
+        parts += ["", "waste", *(f"  {w}" for w in wasted)]
+    return "\n".join(parts)
+
+
+def _title(ir: KernelIR) -> str:
+    tensors = {t.name: t for t in ir.tensors}
+    shown = []
+    for param in ir.params:
+        if param.tensor is None:
+            shown.append(f"{param.name}={param.static!r}")
+        else:
+            tensor = tensors[param.tensor]
+            shown.append(f"{param.name}: {tensor.dtype}{list(tensor.shape)}")
+    return f"kernel {ir.name}({', '.join(shown)})"
+
+
+def _axes(facts: Facts) -> list[str]:
+    width = max((len(f.name) for f in facts.axes), default=0)
+    return [f"  {f.name:<{width}}  {f.kind:<8}  {_because(f)}" for f in facts.axes]
+
+
+def _because(fact: AxisFact) -> str:
+    carried = f"; carries {', '.join(fact.carries)}" if fact.carries else ""
+    return f"{fact.why}{carried}"
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"  {line}" if line else "" for line in text.splitlines())
+
+
+def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[Waste]:
+    """What each tile axis computes; axes whose range cannot be known before the launch are left."""
+    known = scope(ir)
+    places = {name: place for name, (_, place) in loops(ir).items()}
+    for launch in plan.launches:
+        for axis in launch.axes:
+            found = _of_axis(axis, places[axis.name], known, arrays)
+            if found is not None:
+                yield found
+
+
+def _of_axis(
+    axis: AxisPlan, around: tuple[str, ...], known: Scope, arrays: Mapping[str, np.ndarray]
+) -> Waste | None:
+    """Tiles are globally aligned: tile t covers positions [t * block, (t + 1) * block)."""
+    if axis.block is None:
+        return None
+    axes = {a.name: a for a in known.ir.axes}
+    bounds = [resolve(e, known.definitions) for e in (axis.begin, axis.end)]
+    needs = frozenset(a for b in bounds for a in depends(b, known, axes))
+    if not reads_of(bounds_of(axis, needs, axes), known) <= set(arrays):
+        return None
+    walked = domain((axes[a] for a in around if a in needs), (), known)
+    if walked is None:
+        return None
+    points, size = walked.points(arrays)
+    begin, end = (term(b, replace(known, points=points)) for b in bounds)
+    if begin is None or end is None or begin.bound != "exact" or end.bound != "exact":
+        return None
+    low = np.broadcast_to(begin.run(arrays, points), size).astype(np.int64)
+    high = np.broadcast_to(end.run(arrays, points), size).astype(np.int64)
+    live = high > low
+    tiles = np.where(live, -(-high // axis.block) - low // axis.block, 0)
+    useful = np.where(live, high - low, 0)
+    return Waste(axis.user, axis.block, int(tiles.sum()), int(useful.sum()))

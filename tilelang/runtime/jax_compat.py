@@ -1,0 +1,50 @@
+"""Every name of JAX that moved between releases or that we use against its grain, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jax
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+Tracer = jax.core.Tracer
+
+
+@contextmanager
+def traced_for(device_kind: str, cores: int) -> Iterator[None]:
+    """Traces Pallas TPU code as if a chip of that kind were there, in 32-bit mode.
+
+    `emit_pipeline` asks for the TPU's tiling while it is traced and fails on a host without one; an
+    abstract device answers.  x64 mode breaks even trivial Pallas kernels (index maps turn int64).
+    Entered inside the traced function, so that it is in effect whoever traces (a user's jit, scan,
+    vmap rule, eval_shape) and never enters JAX's cache keys: a call costs and retraces nothing.
+    """
+    device = AbstractDevice(device_kind=device_kind, num_cores=cores, platform="tpu")
+    mesh = AbstractMesh((), (), abstract_device=device)
+    with use_abstract_mesh(mesh), jax.enable_x64(False):
+        yield
+
+
+@contextmanager
+def traced_on_tpu() -> Iterator[None]:
+    """Traces Pallas TPU code on a host that has the TPU, in 32-bit mode."""
+    with jax.enable_x64(False):
+        yield
+
+
+def sharded_axes(array: object) -> tuple[str, ...]:
+    """Names of the explicit mesh axes that a traced array is split over; () for most arrays."""
+    spec = getattr(getattr(jax.typeof(array), "sharding", None), "spec", ())
+    entries = [e if isinstance(e, tuple) else (e,) for e in spec if e is not None]
+    return tuple(str(name) for entry in entries for name in entry)
+
+
+def default_platform() -> str:
+    """The platform of JAX's default backend: "cpu", "tpu", "gpu"."""
+    return jax.default_backend()
+
+
+def cpu_device() -> jax.Device:
+    """The first CPU device."""
+    return jax.local_devices(backend="cpu")[0]

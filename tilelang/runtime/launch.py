@@ -1,0 +1,166 @@
+"""launch(...) -> Callable: one specialisation of a kernel as a function of the argument values.
+
+    read operands -> check them -> run -> hand results out
+
+All decisions are taken here once; a call only does what its arguments need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import CallError
+from ..ir import KernelIR, Store, statements
+from . import bridge
+from .checks import Check
+from .program import no_backward
+from .results import structured
+from .tensors import Described, Framework
+
+Values = tuple[Any, ...]
+Launch = Callable[[Values], Any]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor argument: its place among the parameters, its name and what is known of it."""
+
+    place: int
+    name: str
+    described: Described
+
+
+def framework_of(kernel: str, operands: Sequence[Operand]) -> Framework:
+    """The framework of the results; CallError if torch and JAX arguments are mixed."""
+    first = {o.described.spec.framework: o.name for o in reversed(operands)}
+    if "torch" in first and "jax" in first:
+        raise CallError(
+            f"{first['torch']} is a torch tensor and {first['jax']} is a JAX array: "
+            f"{kernel} takes one or the other",
+            hint="NumPy arrays go with both",
+        )
+    return "torch" if "torch" in first else "jax" if "jax" in first else "numpy"
+
+
+def launch(
+    ir: KernelIR,
+    operands: Sequence[Operand],
+    run: Callable[..., Any],
+    check: Check | None,
+    framework: Framework,
+) -> Launch:
+    """The function that a call of this specialisation runs."""
+    for operand in operands:
+        _refuse_mutation(ir, operand)
+    read = _reading(operands, framework)
+    finish = _finishing(ir, operands, framework)
+    verify = None if check is None else _verifying(check, operands)
+    guard = _gradient_guard(ir.name, operands)
+
+    def call(values: Values) -> Any:
+        if guard is not None:
+            guard(values)
+        arrays = read(values)
+        if verify is not None:
+            verify(arrays)
+        return finish(run(*arrays), values)
+
+    return call
+
+
+def _reading(operands: Sequence[Operand], framework: Framework) -> Callable[[Values], Sequence]:
+    copy = framework == "jax"
+    readers = [
+        (o.place, bridge.reader(o.name, o.described.spec, o.described.home, copy))
+        for o in operands
+    ]
+    if all(read is None for _, read in readers):
+        places = tuple(place for place, _ in readers)
+        return lambda values: [values[place] for place in places]
+    if all(read is not None for _, read in readers):
+        return lambda values: [read(values[place]) for place, read in readers]
+    return lambda values: [
+        values[place] if read is None else read(values[place]) for place, read in readers
+    ]
+
+
+def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Sequence], None]:
+    names = [o.name for o in operands]
+    wanted = [(name, names.index(name)) for name in check.reads]
+
+    def verify(arrays: Sequence) -> None:
+        check.run({name: np.asarray(arrays[place]) for name, place in wanted})
+
+    return verify
+
+
+def _gradient_guard(kernel: str, operands: Sequence[Operand]) -> Callable[[Values], None] | None:
+    """Refuses to lose gradients silently, as a call on tensors that require them would."""
+    names = {o.place: o.name for o in operands if o.described.home == "torch"}
+    if not names:
+        return None
+    enabled, places = bridge.torch().is_grad_enabled, tuple(names)
+
+    def guard(values: Values) -> None:
+        for place in places:
+            if values[place].requires_grad and enabled():
+                error = no_backward(kernel, f"torch.no_grad(), or pass {names[place]}.detach()")
+                raise CallError(f"{error.what}, and {names[place]} requires grad", hint=error.hint)
+
+    return guard
+
+
+def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:
+    if operand.described.spec.framework != "jax" or not ir.tensor(operand.name).mutated:
+        return
+    stores = (s for s in statements(ir.body) if isinstance(s, Store) and _names(ir, s, operand))
+    stored = next(stores, None)
+    raise CallError(
+        f"{ir.name} stores to {operand.name}, which is a JAX array and cannot be changed in place",
+        None if stored is None else stored.loc,
+        f"store to a new output (hl.empty_like({operand.name})) and return it",
+    )
+
+
+def _names(ir: KernelIR, store: Store, operand: Operand) -> bool:
+    tensor = ir.tensor(store.tensor)
+    while tensor.view is not None:
+        tensor = ir.tensor(tensor.view.source)
+    return tensor.name == operand.name
+
+
+# ---------------------------------------------------------------- results
+
+
+def _finishing(
+    ir: KernelIR, operands: Sequence[Operand], framework: Framework
+) -> Callable[[Any, Values], Any]:
+    """Results in the author's structure; arguments that the kernel stores to are updated."""
+    export = bridge.exporter(framework)
+    places = {o.name: o.place for o in operands}
+    mutated = [o for o in operands if ir.tensor(o.name).mutated]
+    own = [places.get(name) for name in ir.returns]  # a returned parameter is the caller's object
+    if ir.structure == "single" and not mutated and own == [None]:
+        return _same if export is None else lambda result, values: export(result)
+    writes = [(o, bridge.writer(o.described.spec.framework)) for o in mutated]
+    bare = len(ir.returns) + len(mutated) == 1
+
+    def finish(result: Any, values: Values) -> Any:
+        results = (result,) if bare else result
+        for (operand, write), array in zip(writes, results[len(own) :], strict=True):
+            write(operand.name, values[operand.place], array)
+        returned = [
+            (array if export is None else export(array)) if place is None else values[place]
+            for place, array in zip(own, results, strict=False)
+        ]
+        return structured(ir.structure, returned)
+
+    return finish
+
+
+def _same(result: Any, values: Values) -> Any:
+    return result

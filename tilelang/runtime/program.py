@@ -1,0 +1,88 @@
+"""program(source function) -> Callable: the generated code, jitted, for any place in JAX.
+
+Eager calls, jit, scan, cond, vmap, eval_shape, export and shard_map all work; differentiation
+raises an error that names the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from ..errors import CallError
+from .jax_compat import cpu_device, default_platform, sharded_axes, traced_for, traced_on_tpu
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where generated code runs: `kind` and `cores` of the TPU that it was planned for.
+
+    interpret  what `pallas_call` gets: True runs on any device, slowly; False needs the TPU
+    present    this process has such a TPU, so that tracing needs no stand-in
+    """
+
+    kind: str
+    cores: int
+    interpret: Any
+    present: bool
+
+
+def program(
+    function: Callable[..., Any], name: str, operands: tuple[str, ...], device: Device
+) -> Callable[..., Any]:
+    """The jitted host function; it takes the tensor parameters in order.
+
+    The layers, innermost first: a trace as for a TPU; `sequential_vmap`, because a batched
+    `emit_pipeline` is silently wrong or refused on a chip; a derivative rule that only raises.  The
+    jit is outermost, so none of them costs anything per call.
+    """
+
+    def traced(*arrays: Any) -> Any:
+        for operand, array in zip(operands, arrays, strict=True):
+            _refuse_sharded(name, operand, array)
+        with traced_on_tpu() if device.present else traced_for(device.kind, device.cores):
+            return function(*arrays, interpret=device.interpret)
+
+    batched = jax.custom_batching.sequential_vmap(traced)
+
+    def call(*arrays: Any) -> Any:
+        return batched(*arrays)
+
+    call.__name__ = call.__qualname__ = name
+    primitive = jax.custom_jvp(call)
+    primitive.defjvp(lambda primals, tangents: _no_derivative(name))
+    return jax.jit(primitive)
+
+
+def on_cpu(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs on the CPU what has no device of its own, on a machine where JAX prefers another."""
+    if default_platform() == "cpu":
+        return run
+    device = cpu_device()
+
+    def call(*arrays: Any) -> Any:
+        with jax.default_device(device):
+            return run(*arrays)
+
+    return call
+
+
+def _no_derivative(name: str) -> Any:
+    raise no_backward(name, "jax.lax.stop_gradient on its inputs, if no gradient is needed")
+
+
+def no_backward(name: str, instead: str) -> CallError:
+    """The error of a caller who asks for gradients."""
+    return CallError(f"kernel {name} has no backward yet", hint=f"use {instead}")
+
+
+def _refuse_sharded(name: str, operand: str, array: Any) -> None:
+    axes = sharded_axes(array)
+    if axes:
+        raise CallError(
+            f"{operand} of kernel {name} is sharded over mesh axis {', '.join(axes)}",
+            hint="call the kernel inside jax.shard_map, which gives it one shard at a time",
+        )

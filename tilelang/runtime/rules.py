@@ -1,0 +1,306 @@
+"""rules(ir) -> (RangeRule..., IndexRule...): what the values in tensors must satisfy.
+
+A range rule holds for one loop: [begin, end) lies within every dimension that the loop indexes.  An
+index rule holds for one position that is read from a tensor, such as perm[i] in x[perm[i]].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..analysis.placed import Place, placed
+from ..errors import Loc
+from ..ir import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Axis,
+    Const,
+    Expr,
+    Gather,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Store,
+    Var,
+    children,
+    index_exprs,
+    walk,
+)
+from ..schedule.scalars import add
+from .points import depends, ragged, reads_data
+from .pointwise import Scope, resolve
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A dimension of a tensor, as the bound of a position."""
+
+    tensor: str
+    dim: int
+    rank: int
+    size: int
+
+    @property
+    def unit(self) -> str:
+        """What one position of the dimension is called."""
+        if self.dim == 0:
+            return "rows" if self.rank > 1 else "elements"
+        return "columns" if self.rank == 2 else f"positions (dimension {self.dim})"
+
+    def __str__(self) -> str:
+        return f"the {self.size} {self.unit} of {self.tensor}"
+
+
+@dataclass(frozen=True)
+class RangeRule:
+    """begin..end of a loop lie in `limit`, if there is one, and span at most `most` positions.
+
+    strict   the bounds are read as they are (offsets, lengths), so that an end before its begin is
+             wrong; otherwise (offsets[g] + 1) it is an empty range
+    """
+
+    axis: Axis
+    begin: Expr
+    end: Expr
+    limit: Limit | None
+    most: int | None
+    strict: bool
+    walked: tuple[Axis, ...]
+    filters: frozenset[str]
+
+
+@dataclass(frozen=True)
+class IndexRule:
+    """A position read from a tensor lies in `limit`."""
+
+    value: Expr
+    limit: Limit
+    loc: Loc | None
+    walked: tuple[Axis, ...]
+    filters: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A tensor and its index that are evaluated whenever the loops around it run."""
+
+    tensor: str
+    index: tuple[Index, ...]
+    around: Place
+    loc: Loc | None
+
+
+# ---------------------------------------------------------------- ranges
+
+
+def range_rules(ir: KernelIR, known: Scope) -> tuple[RangeRule, ...]:
+    """Rules of every loop whose range, or whose offset into a tensor, is read from tensors."""
+    axes = {a.name: a for a in ir.axes}
+    references = tuple(certain(ir))
+    found = [
+        rule
+        for loop, around in loops(ir)
+        for rule in _of_loop(axes[loop.axis], around, axes, references, known)
+    ]
+    return tuple(_merged(found))
+
+
+def loops(ir: KernelIR) -> Iterator[tuple[Loop, Place]]:
+    """Every loop with the axes around it, outermost first."""
+    return ((s, around) for s, around in placed(ir.body) if isinstance(s, Loop))
+
+
+def _of_loop(
+    axis: Axis,
+    around: Place,
+    axes: Mapping[str, Axis],
+    references: Sequence[Reference],
+    known: Scope,
+) -> Iterator[RangeRule]:
+    by_offset: dict[Expr | None, Limit] = {}
+    for offset, limit in _limits(axis, references, known):
+        tightest = by_offset.get(offset, limit)
+        by_offset[offset] = min(tightest, limit, key=lambda found: found.size)
+    begin = resolve(axis.begin, known.definitions)
+    end = resolve(axis.end, known.definitions)
+    moves = ragged(axis, known, axes)
+    for offset in dict.fromkeys((None, *by_offset)):
+        if not moves and (offset is None or not reads_data(offset, known, axes)):
+            continue
+        bounds = (begin, end) if offset is None else (add(begin, offset), add(end, offset))
+        needs = depends(bounds[0], known, axes) | depends(bounds[1], known, axes)
+        guards = frozenset(a for a in around if a not in needs and _guarded(axes[a], known))
+        yield RangeRule(
+            axis=axis,
+            begin=bounds[0],
+            end=bounds[1],
+            limit=by_offset.get(offset),
+            most=axis.max_extent if offset is None else None,
+            strict=offset is None and _as_read(begin) and _end_as_read(begin, end),
+            walked=_walked(around, needs | guards, axes, known),
+            filters=guards,
+        )
+
+
+def _limits(
+    axis: Axis, references: Sequence[Reference], known: Scope
+) -> Iterator[tuple[Expr | None, Limit]]:
+    """(offset, dimension) of every reference that the axis moves along."""
+    for found in references:
+        shape = known.ir.tensor(found.tensor).shape
+        for dim, entry in enumerate(found.index):
+            limit = Limit(found.tensor, dim, len(shape), shape[dim])
+            match entry:
+                case Along(name, offset) if name == axis.name:
+                    yield None if offset is None else resolve(offset, known.definitions), limit
+                case At(GridIndex(name)) if name == axis.name:
+                    yield None, limit
+
+
+def _guarded(axis: Axis, known: Scope) -> bool:
+    """Whether the loop came out of an `if`: its end was made a select."""
+    end = resolve(axis.end, known.definitions)
+    return any(isinstance(part, Apply) and part.op == "where" for part in walk(end))
+
+
+def _as_read(expr: Expr) -> bool:
+    match expr:
+        case Const() | Load():
+            return True
+        case Apply("minimum" | "maximum", (a, b)):
+            return _as_read(a) or _as_read(b)
+        case Apply("where", (_, a, b)):
+            return _as_read(a) and _as_read(b)
+        case Apply("cast", (a,)):
+            return _as_read(a)
+        case _:
+            return False
+
+
+def _end_as_read(begin: Expr, end: Expr) -> bool:
+    """Also begin + length."""
+    match end:
+        case Apply("add", (a, b)) if a == begin or b == begin:
+            return _as_read(b if a == begin else a)
+        case Apply("where", (_, a, b)):
+            return _end_as_read(begin, a) and _end_as_read(begin, b)
+        case _:
+            return _as_read(end)
+
+
+def _walked(
+    around: Place, needs: frozenset[str], axes: Mapping[str, Axis], known: Scope
+) -> tuple[Axis, ...]:
+    """The loops to walk, outermost first: those needed, and those that their ranges need."""
+    more = {d for n in needs for d in _of_range(axes[n], axes, known)}
+    return tuple(axes[name] for name in around if name in needs | more)
+
+
+def _of_range(axis: Axis, axes: Mapping[str, Axis], known: Scope) -> frozenset[str]:
+    return depends(axis.begin, known, axes) | depends(axis.end, known, axes)
+
+
+def _merged(found: list[RangeRule]) -> Iterator[RangeRule]:
+    """Loops over the same range are one rule with the tightest bounds."""
+    groups: dict[object, list[RangeRule]] = {}
+    for rule in found:
+        groups.setdefault((rule.begin, rule.end, rule.strict), []).append(rule)
+    for first, *others in groups.values():
+        limits = [r.limit for r in (first, *others) if r.limit is not None]
+        extents = [r.most for r in (first, *others) if r.most is not None]
+        limit = min(limits, key=lambda found: found.size, default=None)
+        yield replace(first, limit=limit, most=min(extents, default=None))
+
+
+# ---------------------------------------------------------------- indices
+
+
+def index_rules(ir: KernelIR, known: Scope) -> tuple[IndexRule, ...]:
+    """Rules of the scalar and gathered positions that are read from tensors."""
+    axes = {a.name: a for a in ir.axes}
+    found = {}
+    for reference in certain(ir):
+        for rule in _of_reference(reference, axes, known):
+            found.setdefault((rule.value, rule.limit), rule)
+    return tuple(found.values())
+
+
+def _of_reference(
+    reference: Reference, axes: Mapping[str, Axis], known: Scope
+) -> Iterator[IndexRule]:
+    shape = known.ir.tensor(reference.tensor).shape
+    for dim, entry in enumerate(reference.index):
+        if not isinstance(entry, At | Gather) or isinstance(entry.expr, GridIndex):
+            continue
+        value = resolve(entry.expr, known.definitions)
+        if not reads_data(value, known, axes):
+            continue
+        needs = depends(value, known, axes)
+        filters = frozenset(
+            a for a in reference.around if a not in needs and ragged(axes[a], known, axes)
+        )
+        yield IndexRule(
+            value=value,
+            limit=Limit(reference.tensor, dim, len(shape), shape[dim]),
+            loc=reference.loc,
+            walked=_walked(reference.around, needs | filters, axes, known),
+            filters=filters,
+        )
+
+
+# ---------------------------------------------------------------- what certainly happens
+
+
+def certain(ir: KernelIR) -> Iterator[Reference]:
+    """Loads and stores that no `if`, `where` or mask may switch off.
+
+    The frontend turns a dynamic `if` into selects and store masks, so a load is certain when its
+    value reaches a store, a carry, a bound or an index other than through the arm of a select.
+    """
+    definitions = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
+    axes = {a.name: a for a in ir.axes}
+    waiting: list[tuple[Expr, Place, Loc | None]] = []
+    for stmt, around in placed(ir.body):
+        match stmt:
+            case Store(mask=None):
+                yield Reference(stmt.tensor, stmt.index, around, stmt.loc)
+                exprs = (stmt.value, *(e for i in stmt.index for e in index_exprs(i)))
+                waiting += [(e, around, stmt.loc) for e in exprs]
+            case Store():
+                waiting.append((stmt.mask, around, stmt.loc))
+            case Loop():
+                inside = (*around, stmt.axis)
+                axis = axes[stmt.axis]
+                waiting += [(e, around, stmt.loc) for e in (axis.begin, axis.end)]
+                waiting += [(c.init, around, c.loc) for c in stmt.carries]
+                waiting += [(c.next, inside, c.loc) for c in stmt.carries]
+    yield from _reached(waiting, definitions)
+
+
+def _reached(
+    waiting: list[tuple[Expr, Place, Loc | None]],
+    definitions: Mapping[str, tuple[Assign, Place]],
+) -> Iterator[Reference]:
+    seen: set[str] = set()
+    while waiting:
+        expr, around, loc = waiting.pop()
+        match expr:
+            case Var(name) if name in definitions:
+                if name not in seen:
+                    seen.add(name)
+                    stmt, place = definitions[name]
+                    waiting.append((stmt.value, place, stmt.loc))
+            case Apply("where", (condition, _, _)):
+                waiting.append((condition, around, loc))
+            case Load(mask=None):
+                yield Reference(expr.tensor, expr.index, around, expr.loc or loc)
+                waiting += [(e, around, loc) for e in children(expr)]
+            case Load():
+                waiting.append((expr.mask, around, loc))
+            case _:
+                waiting += [(e, around, loc) for e in children(expr)]

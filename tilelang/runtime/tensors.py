@@ -1,0 +1,162 @@
+"""describe(name, value) -> Described | None: where a tensor lives, its shape and dtype; None if the
+value is static.
+
+`key(value)` is the same in short: what a call is specialised on, made without touching the data.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from ..errors import CallError
+from ..ir import TensorSpec
+from ..language.dtypes import REFUSED, canonical
+
+Home = Literal["numpy", "torch", "jax", "traced", "shape"]
+Framework = Literal["numpy", "torch", "jax"]
+
+INPUTS = (
+    "float32, bfloat16, float16, float8_e4m3fn, float8_e5m2, "
+    "int64 (as indices), int32, int16, int8, uint32, uint8 and bool"
+)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A tensor argument.
+
+    home    where its values are: "numpy", "torch", "jax"; "traced" in a JAX transformation;
+            "shape" if there are none
+    device  "cpu", "tpu", "cuda", ...; "" if there are no values or they are traced
+    """
+
+    spec: TensorSpec
+    home: Home
+    device: str = ""
+
+
+@cache
+def home_of(kind: type) -> Home | None:
+    """Where values of that type live; None if it is no tensor type.  Imports no framework."""
+    roots = {(base.__module__.split(".")[0], base.__name__) for base in kind.__mro__}
+    if kind is TensorSpec or ("jax", "ShapeDtypeStruct") in roots:
+        return "shape"
+    if roots & {("torch", "FakeTensor"), ("torch", "FunctionalTensor")}:
+        return "shape"
+    if ("torch", "Tensor") in roots:
+        return "torch"
+    if ("numpy", "ndarray") in roots:
+        return "numpy"
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return None
+    if issubclass(kind, jax.core.Tracer):
+        return "traced"
+    return "jax" if ("jaxlib", "ArrayImpl") in roots or issubclass(kind, jax.Array) else None
+
+
+def _numpy_key(value: Any) -> Hashable:
+    return ("numpy", value.shape, value.dtype)
+
+
+def _torch_key(value: Any) -> Hashable:
+    return ("torch", value.shape, value.dtype, value.device.type if not value.is_cpu else "cpu")
+
+
+def _jax_key(value: Any) -> Hashable:
+    return ("jax", value.shape, value.dtype, value.platform())
+
+
+def _traced_key(value: Any) -> Hashable:
+    return ("traced", value.shape, value.dtype)
+
+
+def _shape_key(value: Any) -> Hashable:
+    return ("shape", tuple(value.shape), str(value.dtype), getattr(value, "framework", ""))
+
+
+KEYS: dict[Home, Callable[[Any], Hashable]] = {
+    "numpy": _numpy_key,
+    "torch": _torch_key,
+    "jax": _jax_key,
+    "traced": _traced_key,
+    "shape": _shape_key,
+}
+
+
+def describe(name: str, value: Any) -> Described | None:
+    """What the compiler needs of a tensor argument; None if the value is no tensor.
+
+    Raises CallError naming the argument for dtypes and layouts that no kernel takes.
+    """
+    home = home_of(type(value))
+    if home is None:
+        return None
+    if home == "torch":
+        return _torch(name, value)
+    if home == "shape":
+        return _shape(name, value)
+    device = {"numpy": "cpu", "traced": ""}.get(home) if home != "jax" else value.platform()
+    framework: Framework = "numpy" if home == "numpy" else "jax"
+    return Described(_spec(name, value.shape, value.dtype, framework), home, device or "")
+
+
+def _torch(name: str, value: Any) -> Described:
+    if value.is_nested:
+        hint = "pass its values() and its offsets() as two arguments"
+        raise CallError(f"{name} is a nested torch tensor", hint=hint)
+    if str(value.layout) != "torch.strided":
+        raise CallError(f"{name} is a sparse torch tensor ({value.layout})", hint="densify it")
+    if hasattr(type(value), "__tensor_flatten__"):
+        hint = "pass the plain tensors that it holds"
+        raise CallError(f"{name} is a {type(value).__name__}, which wraps other tensors", hint=hint)
+    spec = _spec(name, value.shape, value.dtype, "torch")
+    if value.device.type == "meta":
+        return Described(spec, "shape")
+    return Described(spec, "torch", value.device.type)
+
+
+def _shape(name: str, value: Any) -> Described:
+    if isinstance(value, TensorSpec):
+        return Described(_spec(name, value.shape, value.dtype, value.framework), "shape")
+    framework = "torch" if type(value).__module__.startswith("torch") else "jax"
+    return Described(_spec(name, value.shape, value.dtype, framework), "shape")
+
+
+def _spec(name: str, shape: Any, dtype: Any, framework: str) -> TensorSpec:
+    return TensorSpec(_sizes(name, shape), _dtype(name, dtype, framework), framework)
+
+
+def _sizes(name: str, shape: Any) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in shape)
+    except Exception:  # symbolic sizes of torch and JAX raise errors of their own kinds
+        raise CallError(
+            f"{name} has the symbolic shape {tuple(shape)}",
+            hint="kernels are compiled for shapes that are known: mark the sizes as static",
+        ) from None
+
+
+def _dtype(name: str, dtype: Any, framework: str) -> str:
+    found = canonical(dtype)
+    if found == "float64":
+        fix = {"torch": ".float()", "jax": ".astype(jnp.float32)"}
+        hint = f"pass {name}{fix.get(framework, '.astype(np.float32)')}"
+        raise CallError(f"{name} is float64, which no kernel computes in", hint=hint)
+    if found is None or (found in REFUSED and found != "int64"):
+        hint = REFUSED.get(found or "", f"kernels take {INPUTS}")
+        raise CallError(f"{name} has dtype {dtype}, which no kernel takes", hint=hint)
+    return found
+
+
+def spec(shape: tuple[int, ...] | list[int] | int, dtype: object) -> TensorSpec:
+    """A tensor of which only shape and dtype are known, for `.source`, `.lower` and `.explain`."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    bad = [s for s in sizes if isinstance(s, bool) or not hasattr(s, "__index__") or s < 0]
+    if bad:
+        raise CallError(f"spec: {bad[0]!r} is not a size", hint="sizes are integers >= 0")
+    return TensorSpec(tuple(int(s) for s in sizes), _dtype("spec", dtype, "numpy"))

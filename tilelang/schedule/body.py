@@ -1,0 +1,422 @@
+"""Body: logical statements of a chain of levels -> physical statements, grouped by when they run.
+
+    levels (before, after, carries) + leaf   ->   Groups(before, leaf, after)
+
+Carries become scratch memory here: `Keep` writes one, `Kept` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..errors import Loc, PlanError
+from ..ir import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Carry,
+    Dim,
+    Expr,
+    Gather,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Type,
+    Var,
+)
+from .nest import Level
+from .physical import Layout, Scope, Value, lower, natural, physical_shape, row_mask
+from .plan import (
+    Bind,
+    Inner,
+    InnerCarry,
+    Keep,
+    Kept,
+    Packed,
+    PExpr,
+    PStmt,
+    Read,
+    ScalarRead,
+    Select,
+    TakeRows,
+    Write,
+)
+from .windows import Arrays, as_array, selects
+
+
+@dataclass(frozen=True)
+class KeptValue:
+    """A carry in scratch memory: its name and physical type, and what the author calls it."""
+
+    name: str
+    type: Type
+    user: str
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Physical statements by level: before[i] and after[i] surround the loop of level i + 1."""
+
+    before: tuple[tuple[PStmt, ...], ...]
+    leaf: tuple[PStmt, ...]
+    after: tuple[tuple[PStmt, ...], ...]
+    kept: tuple[KeptValue, ...]
+
+
+def lower_body(
+    arrays: Arrays, levels: tuple[Level, ...], leaf: tuple[Stmt, ...], unroll: bool
+) -> Groups:
+    """Lowers every statement; the layouts of carries are found by trying until they settle."""
+    layouts: dict[str, Layout] = {}
+    carries = [c for level in levels for c in level.carries]
+    while True:
+        scope = Scope(arrays)
+        groups = _lower_levels(scope, levels, leaf, unroll, layouts)
+        open_carries = [c for c in carries if c.name not in layouts]
+        if not open_carries:
+            return groups
+        found = {c.name: scope.names["\0next " + c.name].layout for c in open_carries}
+        settled = {n: lay for n, lay in found.items() if lay != "free"}
+        layouts |= settled or dict.fromkeys(found, "row")
+
+
+def _lower_levels(
+    scope: Scope,
+    levels: tuple[Level, ...],
+    leaf: tuple[Stmt, ...],
+    unroll: bool,
+    layouts: dict[str, Layout],
+) -> Groups:
+    before: list[tuple[PStmt, ...]] = []
+    kept: list[KeptValue] = []
+    for position, level in enumerate(levels):
+        group = lower_statements(scope, level.before, unroll)
+        if position + 1 < len(levels):
+            for carry in levels[position + 1].carries:
+                group += _enter(scope, carry, layouts, kept)
+        before.append(group)
+    innermost = lower_statements(scope, leaf, unroll)
+    innermost += _advance(scope, levels[-1].carries, layouts)
+    after: list[tuple[PStmt, ...]] = [()]
+    for level in reversed(levels[:-1]):
+        group = lower_statements(scope, level.after, unroll)
+        after.insert(0, group + _advance(scope, level.carries, layouts))
+    return Groups(tuple(before), innermost, tuple(after), tuple(kept))
+
+
+def _enter(
+    scope: Scope, carry: Carry, layouts: dict[str, Layout], kept: list[KeptValue]
+) -> tuple[PStmt, ...]:
+    """What happens before the first iteration of a loop that carries a value."""
+    own = natural(scope, carry.init)
+    if carry.name not in layouts and own not in ("free", "scalar"):
+        layouts[carry.name] = own
+    if carry.name not in layouts and len(carry.init.type.shape) == 0:
+        layouts[carry.name] = "unit"
+    layout = layouts.get(carry.name)
+    if layout is None:  # not known yet: stand in with the initial value, which fits any layout
+        scope.free[carry.name] = scope.free[carry.out] = carry.init
+        return ()
+    if layout == "scalar":
+        layout = "unit"
+    logical = carry.init.type.shape
+    kept_type = Type(physical_shape(logical, layout), carry.init.type.dtype)
+    value = Value(Kept(carry.name, kept_type), layout, logical)
+    scope.names[carry.name] = scope.names[carry.out] = value
+    kept.append(KeptValue(carry.name, kept_type, carry.user))
+    start = filled(lower(scope, carry.init, layout).expr, kept_type)
+    return (Keep(carry.name, start, _init_loc(carry)),)
+
+
+def _init_loc(carry: Carry) -> Loc | None:
+    return getattr(carry.init, "loc", None)
+
+
+def _advance(
+    scope: Scope, carries: tuple[Carry, ...], layouts: dict[str, Layout]
+) -> tuple[PStmt, ...]:
+    """What happens at the end of an iteration: every carry takes its next value at once."""
+    out: list[PStmt] = []
+    values: list[tuple[Carry, PExpr]] = []
+    for carry in carries:
+        layout = layouts.get(carry.name)
+        value = lower(scope, carry.next, "unit" if layout == "scalar" else layout)
+        scope.names["\0next " + carry.name] = value
+        if layout is not None:
+            values.append((carry, filled(value.expr, scope.names[carry.name].expr.type)))
+    changed: set[str] = set()
+    for carry, value in values:
+        if any(isinstance(e, Kept) and e.name in changed for e in walk_physical(value)):
+            out.insert(0, Bind(carry.out, value, carry.loc, carry.user))
+            value = Var(carry.out, value.type)
+        changed.add(carry.name)
+        out.append(Keep(carry.name, value, carry.loc))
+    return tuple(out)
+
+
+def filled(value: PExpr, want: Type) -> PExpr:
+    """The value broadcast to the whole shape, for places that store it."""
+    if value.type.shape == want.shape:
+        return value
+    return Apply("broadcast", (value,), want)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- statements
+
+
+def lower_statements(scope: Scope, stmts: tuple[Stmt, ...], unroll: bool) -> tuple[PStmt, ...]:
+    """Physical statements; names that only stand for free values vanish."""
+    out: tuple[PStmt, ...] = ()
+    for stmt in stmts:
+        match stmt:
+            case Assign():
+                out += _assign(scope, stmt)
+            case Store():
+                out += (_store(scope, stmt),)
+            case Loop():
+                out += (_inner(scope, stmt, unroll),)
+    return out
+
+
+def _assign(scope: Scope, stmt: Assign) -> tuple[PStmt, ...]:
+    if isinstance(stmt.value, Load) and any(isinstance(i, Gather) for i in stmt.value.index):
+        return (_take_rows(scope, stmt, stmt.value),)
+    value = lower(scope, stmt.value)
+    if value.layout == "free":
+        scope.free[stmt.name] = stmt.value
+        return ()
+    scope.names[stmt.name] = Value(Var(stmt.name, value.expr.type), value.layout, value.logical)
+    return (Bind(stmt.name, value.expr, stmt.loc, stmt.user),)
+
+
+def _store(scope: Scope, stmt: Store) -> Write:
+    arrays = scope.arrays
+    if any(isinstance(entry, Gather) for entry in stmt.index):
+        raise PlanError(
+            f"storing to rows of {stmt.tensor} picked by an index tile is not supported yet",
+            stmt.loc,
+            "sort by the index first, so that each group is a range of rows",
+        )
+    window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
+    chosen = tuple(
+        replace(s, expr=lower(scope, s.expr).expr) if hasattr(s, "expr") else s  # type: ignore[call-arg, union-attr]
+        for s in selects(arrays, window, stmt.index, stmt.tensor)
+    )
+    shape, masks = _block(scope, stmt)
+    block = Type(shape, window.dtype)
+    value = _as_block(scope, stmt.value, shape, stmt)
+    if value.type.dtype != window.dtype:
+        value = Apply("cast", (value,), Type(value.type.shape, window.dtype))  # type: ignore[arg-type]
+    if not masks:
+        return Write(window.ref, chosen, filled(value, block), stmt.loc)
+    mask = masks[0]
+    for more in masks[1:]:
+        both = tuple(_broadcast_dim(a, b) for a, b in zip(mask.type.shape, more.type.shape, strict=True))
+        mask = Apply("logical_and", (mask, more), Type(both, "bool"))  # type: ignore[arg-type]
+    old = Read(window.ref, chosen, block)
+    return Write(window.ref, chosen, Apply("where", (mask, value, old), block), stmt.loc)  # type: ignore[arg-type]
+
+
+def _broadcast_dim(a: Dim, b: Dim) -> Dim:
+    return b if a == 1 else a
+
+
+def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], list[PExpr]]:
+    """The physical shape that a store writes, and the masks of what it may change there."""
+    arrays = scope.arrays
+    window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
+    entries = as_array(arrays.hosts[stmt.tensor], stmt.index)
+    shape: list[Dim] = []
+    packed: list[tuple[int, Packed]] = []
+    guarded: list[tuple[int, str]] = []
+    for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
+        match entry:
+            case At() if isinstance(dim, Packed):
+                packed.append((len(shape), dim))
+                shape.append(dim.rows)
+            case At():
+                continue
+            case Along(axis):
+                if not arrays.axes[axis].owned:
+                    guarded.append((len(shape), axis))
+                shape.append(axis)
+            case _:
+                shape.append(getattr(entry, "stop", size) - getattr(entry, "start", 0))
+    masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in packed if dim.rows > 1]
+    masks += [lane_mask(axis, position, len(shape)) for position, axis in guarded]
+    if stmt.mask is not None:
+        masks.append(_aligned(lower(scope, stmt.mask), tuple(shape), len(shape)))
+    return tuple(shape), masks
+
+
+def lane_mask(axis: str, position: int, rank: int) -> Apply:
+    """Which positions of dimension `position` lie in the range of the axis."""
+    shape = tuple(axis if i == position else 1 for i in range(rank))
+    return Apply("in_range", (), Type(shape, "bool"), (("axis", axis),))
+
+
+def _aligned(value: Value, shape: tuple[Dim, ...], rank: int) -> PExpr:
+    """A mask with the rank of the block, so that it combines with the others."""
+    have = value.expr.type.shape
+    if len(have) == rank or not have:
+        return value.expr if have else filled(value.expr, Type((1,) * rank, "bool"))
+    want = (*(1,) * (rank - len(have)), *have)
+    return Apply("reshape", (value.expr,), Type(want, value.expr.type.dtype))  # type: ignore[arg-type]
+
+
+def _as_block(scope: Scope, value: Expr, shape: tuple[Dim, ...], stmt: Store) -> PExpr:
+    """The stored value, laid out so that it broadcasts against the block."""
+    logical = value.type.shape
+    if not logical:
+        return lower(scope, value).expr
+    if logical == shape and len(logical) >= 2:
+        return lower(scope, value, "plain").expr
+    if shape[-1:] == (1,) or (len(shape) == len(logical) + 1 and _column(shape, logical)):
+        return lower(scope, value, "column").expr
+    if len(logical) == 1:
+        return lower(scope, value, "row").expr
+    lowered = lower(scope, value, "plain")
+    if len(shape) > len(logical):
+        return _spread(lowered, shape, stmt)
+    return lowered.expr
+
+
+def _column(shape: tuple[Dim, ...], logical: tuple[Dim, ...]) -> bool:
+    return shape[:-1] == logical and shape[1:] != logical
+
+
+def _spread(value: Value, shape: tuple[Dim, ...], stmt: Store) -> PExpr:
+    """Puts a 1 where a packed dimension of the block has no counterpart in the value."""
+    out: list[Dim] = []
+    rest = list(value.logical)
+    for dim in shape:
+        out.append(rest.pop(0) if rest and rest[0] == dim else 1)
+    if rest:
+        raise PlanError(f"the value stored to {stmt.tensor} has no legal layout", stmt.loc)
+    return Apply("reshape", (value.expr,), Type(tuple(out), value.expr.type.dtype))  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- loops inside the step
+
+
+def _inner(scope: Scope, loop: Loop, unroll: bool) -> Inner:
+    layouts: dict[str, Layout] = {}
+    while True:
+        trial = Scope(scope.arrays, dict(scope.names), dict(scope.free))
+        for carry in loop.carries:
+            _inner_entry(trial, carry, layouts)
+        body = lower_statements(trial, loop.body, unroll)
+        settled = {c.name: natural(trial, c.next) for c in loop.carries if c.name not in layouts}
+        if not settled:
+            break
+        decided = {n: lay for n, lay in settled.items() if lay != "free"}
+        layouts |= decided or dict.fromkeys(settled, "row")
+    carries = tuple(_inner_carry(scope, trial, c, layouts[c.name]) for c in loop.carries)
+    return Inner(loop.axis, unroll, carries, body, loop.loc)
+
+
+def _inner_entry(trial: Scope, carry: Carry, layouts: dict[str, Layout]) -> None:
+    own = natural(trial, carry.init)
+    if carry.name not in layouts and own not in ("free", "scalar"):
+        layouts[carry.name] = own
+    layout = layouts.get(carry.name)
+    if layout is None:
+        trial.free[carry.name] = carry.init
+        return
+    logical = carry.init.type.shape
+    kept = Type(physical_shape(logical, layout), carry.init.type.dtype)
+    trial.names[carry.name] = Value(Var(carry.name, kept), layout, logical)
+
+
+def _inner_carry(scope: Scope, trial: Scope, carry: Carry, layout: Layout) -> InnerCarry:
+    logical = carry.init.type.shape
+    kept = Type(physical_shape(logical, layout), carry.init.type.dtype)
+    scope.names[carry.out] = Value(Var(carry.out, kept), layout, logical)
+    start = filled(lower(scope, carry.init, layout).expr, kept)
+    following = filled(lower(trial, carry.next, layout).expr, kept)
+    return InnerCarry(carry.name, start, following, carry.out, carry.user)
+
+
+# ---------------------------------------------------------------- gathers
+
+
+def _take_rows(scope: Scope, stmt: Assign, load: Load) -> Bind:
+    """`table[index, :]`: rows of a resident block, one by one."""
+    arrays = scope.arrays
+    window = arrays.find(load.tensor, load.index, load.loc)
+    entry = load.index[0]
+    picked = _index_load(scope, entry)
+    plain = len(load.index) == 2 and picked is not None and load.mask is None
+    if not plain or picked is None:
+        raise PlanError(
+            f"rows of {load.tensor} must be picked by a one-dimensional index array, as the "
+            "first of two dimensions",
+            load.loc,
+            "write rows = table[index[tile], :]",
+        )
+    read = ScalarRead(picked.tensor, (), picked.type)
+    axis = next((i.axis for i in picked.index if isinstance(i, Along)), None)
+    block = arrays.axes[axis].block if axis is not None else None
+    count = block or arrays.ir.tensor(picked.tensor).shape[0]
+    value = TakeRows(window.ref, read, axis, count, load.type)
+    scope.names[stmt.name] = Value(Var(stmt.name, load.type), "plain", load.type.shape)
+    return Bind(stmt.name, value, stmt.loc, stmt.user)
+
+
+def _index_load(scope: Scope, entry: object) -> Load | None:
+    expr = entry.expr if isinstance(entry, Gather) else None
+    while isinstance(expr, Apply) and expr.op == "cast":
+        expr = expr.args[0]
+    if isinstance(expr, Load) and len(expr.index) == 1:
+        return expr
+    return None
+
+
+# ---------------------------------------------------------------- traversal
+
+
+def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
+    match expr:
+        case Apply():
+            return expr.args
+        case ScalarRead():
+            return expr.index
+        case Read():
+            return tuple(s.expr for s in expr.select if hasattr(s, "expr"))  # type: ignore[union-attr]
+        case TakeRows():
+            return (expr.index,)
+        case _:
+            return ()
+
+
+def walk_physical(expr: PExpr):  # noqa: ANN201
+    """Every subexpression, operands first."""
+    for child in physical_children(expr):
+        yield from walk_physical(child)
+    yield expr
+
+
+def replace_physical(expr: PExpr, values: Mapping[str, PExpr]) -> PExpr:
+    """The expression with names replaced."""
+    match expr:
+        case Var(name) if name in values:
+            return values[name]
+        case Apply():
+            return replace(expr, args=tuple(replace_physical(a, values) for a in expr.args))  # type: ignore[misc]
+        case ScalarRead():
+            return replace(expr, index=tuple(replace_physical(i, values) for i in expr.index))
+        case Read():
+            return replace(expr, select=tuple(_replace_select(s, values) for s in expr.select))
+        case _:
+            return expr
+
+
+def _replace_select(select: Select, values: Mapping[str, PExpr]) -> Select:
+    if hasattr(select, "expr"):
+        return replace(select, expr=replace_physical(select.expr, values))  # type: ignore[union-attr, call-arg]
+    return select
+
+

@@ -1,0 +1,104 @@
+"""Config: every choice that is open for a kernel, as one frozen, hashable value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from ..errors import PlanError
+
+LOOP_TYPES = ("grid", "outer_pipeline", "fori_loop", "unroll")
+STEPS = ("table", "rectangle")
+
+
+@dataclass(frozen=True, init=False)
+class Config:
+    """How to run a kernel.  What is left out is chosen by the default rules.
+
+    blocks      tile axis -> its block size, e.g. {"tm": 128, "tn": 512}
+    loop_type   "grid" | "outer_pipeline" | "fori_loop" | "unroll": how the loops run
+    steps       "table" (live steps only) | "rectangle" (max_extent tiles, guarded): outer_pipeline
+    buffers     how many blocks of each input are in flight; 2 is double buffering
+    cores       TensorCores that parallel axes are split over
+
+    `block_sizes=[...]` may be given instead of `blocks`: sizes of the tile axes in loop order.
+    Raises PlanError for a value that no kernel could use.
+    """
+
+    blocks: tuple[tuple[str, int], ...]
+    block_sizes: tuple[int, ...] | None
+    loop_type: str | None
+    steps: str | None
+    buffers: int | None
+    cores: int | None
+
+    def __init__(
+        self,
+        blocks: Mapping[str, int] | Sequence[tuple[str, int]] = (),
+        *,
+        block_sizes: Sequence[int] | None = None,
+        loop_type: str | None = None,
+        steps: str | None = None,
+        buffers: int | None = None,
+        cores: int | None = None,
+    ) -> None:
+        pairs = tuple(sorted(dict(blocks).items()))
+        sizes = None if block_sizes is None else tuple(block_sizes)
+        if pairs and sizes is not None:
+            raise PlanError("give blocks or block_sizes, not both")
+        for name, value in (*pairs, *((f"block_sizes[{i}]", s) for i, s in enumerate(sizes or ()))):
+            _check_count(f"the block of {name}", value)
+        _check_choice("loop_type", loop_type, LOOP_TYPES)
+        _check_choice("steps", steps, STEPS)
+        if buffers is not None:
+            _check_count("buffers", buffers, most=16)
+        if cores is not None:
+            _check_count("cores", cores, most=2)
+        values = (pairs, sizes, loop_type, steps, buffers, cores)
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
+
+    def block(self, name: str) -> int | None:
+        """The block chosen for a tile axis or a registered block size, if any."""
+        return dict(self.blocks).get(name)
+
+    def to_json(self) -> str:
+        """One line of JSON with the fields that are set."""
+        data: dict[str, object] = {}
+        if self.blocks:
+            data["blocks"] = dict(self.blocks)
+        for name in ("block_sizes", "loop_type", "steps", "buffers", "cores"):
+            if getattr(self, name) is not None:
+                data[name] = getattr(self, name)
+        return json.dumps(data, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Config:
+        """The config that `to_json` wrote; PlanError if the text is no config."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise PlanError(f"not a config: {error}") from None
+        if not isinstance(data, dict):
+            raise PlanError("not a config: expected a JSON object")
+        known = {f.name for f in fields(Config)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise PlanError(
+                f"unknown config field {unknown[0]!r}", hint=f"fields: {', '.join(sorted(known))}"
+            )
+        return Config(data.pop("blocks", {}), **data)
+
+    def __str__(self) -> str:
+        return f"Config({self.to_json()})"
+
+
+def _check_count(what: str, value: object, most: int = 1 << 20) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise PlanError(f"{what} must be an integer from 1 to {most}, got {value!r}")
+
+
+def _check_choice(field: str, value: object, legal: tuple[str, ...]) -> None:
+    if value is not None and value not in legal:
+        raise PlanError(f"{field}={value!r} is not known", hint=f"use one of {', '.join(legal)}")

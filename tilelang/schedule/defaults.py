@@ -1,0 +1,65 @@
+"""Defaults: a config that is legal by construction, and good without tuning.
+
+Blocks start from sizes that keep the matrix unit busy and are halved until the memory model says
+that everything fits; a dimension that is shorter than its block is taken whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..analysis.facts import Facts
+from ..ir import Axis, KernelIR
+from .blocks import extent, multiple, uses
+from .target import Target
+
+# Sizes from hand-tuned kernels of the same shape: 128 x 512 x 2048 for grouped GEMM and 256 x 512
+# for attention were at or near the best of the published tables for v5e and v6e.
+ROWS_PARALLEL, ROWS_SPARSE, ROWS_ORDERED = 256, 128, 512
+LANES_PARALLEL, LANES_ORDERED = 512, 2048
+
+
+def start_sizes(ir: KernelIR, facts: Facts, target: Target) -> dict[str, int]:
+    """The first guess for every tile axis, before memory is looked at."""
+    return {a.name: _start(ir, facts, target, a) for a in ir.axes if a.kind == "tile"}
+
+
+def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis) -> int:
+    size, fact = extent(ir, axis), facts.axis(axis.name)
+    inner_ragged = any(axis.name in f.depends or _nested(facts, f.name) for f in facts.axes)
+    lanes = any(u.place == 1 for u in uses(ir, axis.name))
+    if not fact.ragged and fact.kind == "ordered":
+        want = LANES_ORDERED
+    elif lanes:
+        want = LANES_PARALLEL
+    elif fact.kind == "ordered":
+        want = ROWS_ORDERED
+    elif fact.ragged and not inner_ragged:
+        want = ROWS_SPARSE
+    else:
+        want = ROWS_PARALLEL
+    return clamp(want, size, multiple(ir, axis.name, target))
+
+
+def _nested(facts: Facts, name: str) -> bool:
+    fact = facts.axis(name)
+    return fact.ragged and fact.kind == "ordered"
+
+
+def clamp(want: int, size: int, need: int) -> int:
+    """The wanted block, no longer than the dimension, and a legal multiple."""
+    if size <= want:
+        return max(size, 1)
+    return max(want // need, 1) * need
+
+
+def shrink(
+    sizes: Mapping[str, int], legal: Mapping[str, int], weight: Callable[[str], int]
+) -> dict[str, int] | None:
+    """The blocks with the heaviest one halved; None if every block is at its smallest."""
+    able = [n for n, b in sizes.items() if b > legal[n] and b // 2 >= 1]
+    if not able:
+        return None
+    name = max(able, key=lambda n: (weight(n), n))
+    half = -(-sizes[name] // 2)
+    return {**sizes, name: max(-(-half // legal[name]) * legal[name], legal[name])}

@@ -1,0 +1,431 @@
+"""Launch: one placed nest -> dims, table, windows, sections, scratch and memory of one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..analysis.facts import Facts
+from ..analysis.masks import fills
+from ..errors import PlanError
+from ..ir import Apply, Assign, Carry, Expr, KernelIR, Loop, Stmt, Store, Tensor, Var
+from . import table as tables
+from .body import Groups, KeptValue, lower_body
+from .config import Config
+from .memory import estimate
+from .nest import Level
+from .placement import Placed
+from .plan import (
+    AtDim,
+    AxisPlan,
+    Column,
+    Condition,
+    Dim,
+    Ends,
+    HostArray,
+    Keep,
+    Launch,
+    PStmt,
+    Read,
+    Runs,
+    Scratch,
+    Section,
+    Table,
+    Window,
+    Write,
+)
+from .sections import Key, exprs_of, split
+from .target import Target
+from .visits import (
+    Order,
+    check_consecutive,
+    first_visit,
+    order_of,
+    packed_conflict,
+    packed_rows,
+    visits_all,
+    window_axes,
+)
+from .windows import Arrays, level_statements, survey
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A launch and the arrays that the host must prepare for it."""
+
+    launch: Launch
+    arrays: tuple[HostArray, ...]
+
+
+def plan_launch(
+    ir: KernelIR, facts: Facts, config: Config, target: Target, placed: Placed, name: str
+) -> Planned:
+    """Everything about one launch.  Raises PlanError where the config cannot be honoured."""
+    levels, leaf = _masked(placed)
+    body = level_statements(levels, leaf)
+    steps = config.steps or "table"
+    arrays, order = _survey(ir, target, placed, body, levels)
+    groups = lower_body(arrays, levels, leaf, placed.unroll)
+    outputs, helpers = _initialised(ir, facts, arrays, order, placed.axes, steps)
+    effects = _effects(groups, levels)
+    columns = tables.columns(ir, facts, placed.columns, placed.axes, helpers, effects, steps)
+    for window in outputs.values():
+        if window.output:
+            check_consecutive(ir, window, order, columns, _selective(groups, window))
+    table = tables.table(facts, columns, placed.axes, steps)
+    if table is not None:
+        scalar_bytes = sum(_words(ir.tensor(s)) for s in arrays.scalars)
+        tables.check_fits(ir, table, target, scalar_bytes)
+    windows = _windows(arrays, outputs, config)
+    kept, sections = _sections(placed, levels, groups, windows, order, columns)
+    scratch = tuple(_scratch(k, placed.axes) for k in kept)
+    memory = estimate(
+        ir, target, placed.axes, windows, scratch, sections, table, arrays.scalars
+    )
+    dims = _dims(placed, order, windows, table)
+    launch = Launch(
+        name, placed.form, tuple(placed.axes.values()), dims, table, arrays.scalars, windows,
+        scratch, sections, memory, _cores(ir, config, target, dims), ir.loc,
+    )  # fmt: skip
+    return Planned(launch, tuple(arrays.hosts.values()))  # type: ignore[arg-type]
+
+
+def _words(tensor: Tensor) -> int:
+    total = 4
+    for extent in tensor.shape:
+        total *= extent
+    return total
+
+
+# ---------------------------------------------------------------- masks
+
+
+def _masked(placed: Placed) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+    """Fills the foreign lanes of partial tiles where a reduction or product would see them."""
+    partial = frozenset(n for n, a in placed.axes.items() if a.partial and a.block is not None)
+    levels, leaf = placed.levels, placed.leaf
+    definitions = {
+        s.name: s.value for s in _deep(level_statements(levels, leaf)) if isinstance(s, Assign)
+    }
+
+    def fill(expr: Expr) -> Expr:
+        return fills(expr, partial, definitions)
+
+    def fill_stmt(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Assign():
+                return replace(stmt, value=fill(stmt.value))
+            case Store():
+                mask = None if stmt.mask is None else fill(stmt.mask)
+                return replace(stmt, value=fill(stmt.value), mask=mask)
+            case Loop():
+                return replace(
+                    stmt,
+                    carries=fill_carries(stmt.carries),
+                    body=tuple(fill_stmt(s) for s in stmt.body),
+                )
+
+    def fill_carries(carries: tuple[Carry, ...]) -> tuple[Carry, ...]:
+        return tuple(replace(c, init=fill(c.init), next=fill(c.next)) for c in carries)
+
+    filled = tuple(
+        replace(
+            level,
+            carries=fill_carries(level.carries),
+            before=tuple(fill_stmt(s) for s in level.before),
+            after=tuple(fill_stmt(s) for s in level.after),
+        )
+        for level in levels
+    )
+    return filled, tuple(fill_stmt(s) for s in leaf)
+
+
+def _deep(stmts: tuple[Stmt, ...]) -> list[Stmt]:
+    found: list[Stmt] = []
+    for stmt in stmts:
+        found.append(stmt)
+        if isinstance(stmt, Loop):
+            found += _deep(stmt.body)
+    return found
+
+
+# ---------------------------------------------------------------- windows
+
+
+def _survey(
+    ir: KernelIR,
+    target: Target,
+    placed: Placed,
+    body: tuple[Stmt, ...],
+    levels: tuple[Level, ...],
+) -> tuple[Arrays, Order]:
+    bounds = tuple(c.init for level in levels for c in level.carries)
+    arrays = survey(ir, target, placed.axes, body + _as_statements(bounds, ir))
+    order = order_of(placed, tuple(arrays.windows.values()))
+    lifted = {
+        tensor
+        for (tensor, _), window in arrays.windows.items()
+        if window.output and packed_conflict(window, order, placed.axes)
+    }
+    if lifted:
+        arrays = survey(ir, target, placed.axes, body + _as_statements(bounds, ir), lifted)
+        order = order_of(placed, tuple(arrays.windows.values()))
+    return arrays, order
+
+
+def _as_statements(exprs: tuple[Expr, ...], ir: KernelIR) -> tuple[Stmt, ...]:
+    return tuple(Assign(f"\0carry{i}", e, ir.loc, "") for i, e in enumerate(exprs))
+
+
+def _initialised(
+    ir: KernelIR,
+    facts: Facts,
+    arrays: Arrays,
+    order: Order,
+    axes: Mapping[str, AxisPlan],
+    steps: str,
+) -> tuple[dict[str, Window], dict[str, str]]:
+    """Output windows with what their first visit does, and the columns that must visit more."""
+    windows: dict[str, Window] = {}
+    helpers: dict[str, str] = {}
+    for (name, _), window in arrays.windows.items():
+        if not window.output:
+            continue
+        tensor = ir.tensor(name)
+        fact = facts.output(name)
+        if tensor.mutated or (fact.read and not fact.covered and tensor.fill is None):
+            windows[window.ref] = replace(window, init="existing", existing=f"{name}_in_ref")
+            continue
+        if tensor.fill is None or (fact.covered and not fact.read):
+            windows[window.ref] = window
+            continue
+        everywhere, help_here = visits_all(window, order, axes, facts)
+        if everywhere and not (help_here and steps == "rectangle"):
+            windows[window.ref] = replace(window, init="fill", fill=tensor.fill)
+            helpers |= help_here
+        else:
+            windows[window.ref] = replace(
+                window, init="existing", existing=f"{name}_in_ref", fill=tensor.fill
+            )
+    return windows, helpers
+
+
+def _windows(
+    arrays: Arrays, outputs: Mapping[str, Window], config: Config
+) -> tuple[Window, ...]:
+    """Inputs, then copies of what outputs held before, then outputs."""
+    found = list(arrays.windows.values())
+    inputs = [replace(w, buffers=config.buffers) for w in found if not w.output]
+    written = [outputs[w.ref] for w in found if w.output]
+    before = [
+        replace(w, ref=w.existing, output=False, init="none", existing=None)
+        for w in written
+        if w.existing is not None
+    ]
+    return (*inputs, *before, *written)
+
+
+def _selective(groups: Groups, window: Window) -> bool:
+    """Whether some store to the window leaves part of the block as it was."""
+    everything = [s for g in (*groups.before, groups.leaf, *groups.after) for s in g]
+    for stmt in _flat(tuple(everything)):
+        if isinstance(stmt, Write) and stmt.ref == window.ref:
+            partial = any(type(s).__name__ != "All" for s in stmt.select)
+            if partial or any(isinstance(e, Read) and e.ref == window.ref for e in _parts(stmt)):
+                return True
+    return False
+
+
+def _flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
+    out: list[PStmt] = []
+    for stmt in stmts:
+        out.append(stmt)
+        if hasattr(stmt, "body"):
+            out += _flat(stmt.body)  # type: ignore[union-attr]
+    return out
+
+
+def _parts(stmt: PStmt) -> list[object]:
+    return [e for x in exprs_of(stmt) for e in _walk(x)]
+
+
+def _walk(expr: object) -> list[object]:
+    args = getattr(expr, "args", ())
+    return [expr, *(e for a in args for e in _walk(a))]
+
+
+# ---------------------------------------------------------------- sections
+
+
+def _effects(groups: Groups, levels: tuple[Level, ...]) -> dict[str, bool]:
+    """Whether something happens in the body around each loop, besides the loop itself.
+
+    Then an empty loop still needs one step, or those statements would never run.
+    """
+    out = {}
+    for position, level in enumerate(levels):
+        outer = [*groups.before[:position], *groups.after[:position]]
+        own = [s for g in outer for s in g if isinstance(s, Write)]
+        out[level.axis] = bool(own)
+    return out
+
+
+def _sections(
+    placed: Placed,
+    levels: tuple[Level, ...],
+    groups: Groups,
+    windows: tuple[Window, ...],
+    order: Order,
+    columns: tuple[Column, ...],
+) -> tuple[tuple[KeptValue, ...], tuple[Section, ...]]:
+    outputs = frozenset(w.ref for w in windows if w.output)
+    parts = split(groups, outputs)
+    sections = [_first_visit(w, order, placed.axes) for w in windows if w.init != "none"]
+    for key, body in parts.groups:
+        for conditions, stmts in _by_condition(placed, levels, columns, key, body, windows):
+            sections.append(Section(conditions, stmts))
+    used = {s.name for section in sections for s in _flat(section.body) if isinstance(s, Keep)}
+    return tuple(k for k in parts.kept if k.name in used), tuple(sections)
+
+
+def _first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section:
+    return Section(first_visit(window, order, axes), (), title=window.ref)
+
+
+def _by_condition(
+    placed: Placed,
+    levels: tuple[Level, ...],
+    columns: tuple[Column, ...],
+    key: Key,
+    body: tuple[PStmt, ...],
+    windows: tuple[Window, ...],
+) -> list[tuple[tuple[Condition, ...], tuple[PStmt, ...]]]:
+    """The statements of one group under the conditions of its place and of steps that are real.
+
+    A step may stand for an empty range, or for a tile that no range touches; what would have an
+    effect there runs only if the range holds the tile.
+    """
+    place = _place_conditions(placed, levels, key)
+    unsure = _unsure(placed, levels, columns, key)
+    harmful = [a for a in unsure if any(_harmful(s, a, windows) for s in _flat(body))]
+    return [((*place, *(Runs(a) for a in harmful)), body)]
+
+
+def _place_conditions(
+    placed: Placed, levels: tuple[Level, ...], key: Key
+) -> tuple[Condition, ...]:
+    kind, level = key
+    if kind == "leaf":
+        return ()
+    deeper = [lv.axis for lv in levels[level + 1 :] if lv.axis]
+    end = "first" if kind == "before" else "last"
+    out: list[Condition] = []
+    if any(a in placed.columns for a in deeper):
+        outer = tuple(lv.axis for lv in levels[: level + 1] if lv.axis in placed.columns)
+        inner = tuple(a for a in deeper if a in placed.columns)
+        out.append(Ends(outer, inner, end))  # type: ignore[arg-type]
+    out += [AtDim(a, end) for a in deeper if a in placed.trailing]  # type: ignore[arg-type]
+    return tuple(out)
+
+
+def _unsure(
+    placed: Placed, levels: tuple[Level, ...], columns: tuple[Column, ...], key: Key
+) -> list[str]:
+    around = [lv.axis for lv in levels[: key[1] + 1] if lv.axis]
+    return [c.axis for c in columns if c.visit != "live" and c.axis in around]
+
+
+def _harmful(stmt: PStmt, axis: str, windows: tuple[Window, ...]) -> bool:
+    """Whether the statement would change something in a step outside of the axis' range."""
+    if isinstance(stmt, Keep):
+        return not _neutral(stmt, axis)
+    if isinstance(stmt, Write):
+        window = next(w for w in windows if w.ref == stmt.ref)
+        guarded = any(_is_range(e, axis) for x in exprs_of(stmt) for e in _walk(x))
+        return axis not in window_axes(window) or not guarded
+    return False
+
+
+def _neutral(keep: Keep, axis: str) -> bool:
+    """acc + (something that is zero when no position is in range), or a fresh initial value."""
+    value = keep.value
+    if isinstance(value, Apply) and value.op == "add":
+        return any(_vanishes(a, axis) for a in value.args)
+    return isinstance(value, Apply) and value.op in ("full", "broadcast") and not any(
+        isinstance(e, Var) for e in _walk(value)
+    )
+
+
+def _vanishes(expr: object, axis: str) -> bool:
+    if not isinstance(expr, Apply):
+        return False
+    if expr.op in ("cast", "neg", "reshape", "transpose"):
+        return _vanishes(expr.args[0], axis)
+    if expr.op == "sum":
+        return _zero_filled(expr.args[0], axis)
+    if expr.op == "dot":
+        return all(_zero_filled(a, axis) for a in expr.args)
+    return False
+
+
+def _zero_filled(expr: object, axis: str) -> bool:
+    if isinstance(expr, Apply) and expr.op in ("cast", "transpose", "reshape"):
+        return _zero_filled(expr.args[0], axis)
+    if not (isinstance(expr, Apply) and expr.op == "where"):
+        return False
+    mask, _, other = expr.args
+    zero = getattr(other, "value", None) == 0
+    return zero and any(_is_range(e, axis) for e in _walk(mask))
+
+
+def _is_range(expr: object, axis: str) -> bool:
+    return isinstance(expr, Apply) and expr.op == "in_range" and expr.attr("axis") == axis
+
+
+def _scratch(kept: KeptValue, axes: Mapping[str, AxisPlan]) -> Scratch:
+    shape = tuple(d if isinstance(d, int) else axes[d].block or 1 for d in kept.type.shape)
+    dtype = "int32" if kept.type.dtype == "bool" else kept.type.dtype
+    return Scratch(kept.name, shape, dtype)
+
+
+# ---------------------------------------------------------------- dims and cores
+
+
+def _dims(
+    placed: Placed, order: Order, windows: tuple[Window, ...], table: Table | None
+) -> tuple[Dim, ...]:
+    outputs = [w for w in windows if w.output]
+
+    def semantics(axis: str) -> str:
+        own = all(axis in window_axes(w) and axis not in _rows_of(w, placed) for w in outputs)
+        return "parallel" if own and placed.axes[axis].kind == "parallel" else "arbitrary"
+
+    dims = [Dim(a, placed.axes[a].tiles, semantics(a)) for a in order.outward]  # type: ignore[arg-type]
+    if table is not None:
+        extent = table.rows if table.steps == "rectangle" else None
+        dims.append(Dim(None, extent, "arbitrary"))
+    dims += [Dim(a, placed.axes[a].tiles, "arbitrary") for a in order.trailing]
+    return tuple(dims)
+
+
+def _rows_of(window: Window, placed: Placed) -> set[str]:
+    return set(packed_rows(window, placed.axes))
+
+
+def _cores(ir: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) -> int:
+    cores = config.cores or 1
+    if cores == 1:
+        return 1
+    if cores > target.cores and target.name != "cpu":
+        raise PlanError(
+            f"cores={cores}, but {target} runs a program on {target.cores} core", ir.loc
+        )
+    if not any(d.semantics == "parallel" for d in dims):
+        raise PlanError(
+            f"cores={cores}, but no parallel axis of {ir.name} owns its output blocks",
+            ir.loc,
+            "two cores may never write one block: use cores=1",
+        )
+    return cores
+
+

@@ -1,0 +1,100 @@
+"""Memory: the bytes that a launch needs, buffer by buffer, before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..errors import PlanError
+from ..ir import KernelIR, Type
+from ..language.dtypes import itemsize
+from .body import walk_physical
+from .plan import AxisPlan, Memory, Scratch, Section, Table, Window
+from .sections import exprs_of
+from .target import MIB, Target
+
+
+def padded_bytes(shape: tuple[int, ...], dtype: str, target: Target) -> int:
+    """Bytes of an array in vector memory: its last two dimensions fill whole register tiles."""
+    size = itemsize(dtype)
+    *lead, rows, lanes = (1, 1, *shape)[-max(len(shape), 2) :]
+    tile = target.rows(size)
+    total = -(-rows // tile) * tile * -(-lanes // target.lanes) * target.lanes * size
+    for extent in lead:
+        total *= extent
+    return total
+
+
+def estimate(
+    ir: KernelIR,
+    target: Target,
+    axes: Mapping[str, AxisPlan],
+    windows: Iterable[Window],
+    scratch: Iterable[Scratch],
+    sections: Iterable[Section],
+    table: Table | None,
+    scalars: tuple[str, ...],
+) -> Memory:
+    """The memory model: windows times buffers, scratch, the largest temporaries, tables.
+
+    Temporaries are modelled as twice the largest value that a section computes: the compiler keeps
+    a few values of that size alive and spills the rest.  Checked against the compiler's own sums
+    in tests of the compile matrix.
+    """
+    parts = []
+    for window in windows:
+        block = tuple(b for b in window.block if b is not None)
+        size = padded_bytes(block, window.dtype, target) * (window.buffers or 2)
+        parts.append((window.ref, size))
+    parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in scratch]
+    parts.append(("temporaries", 2 * _largest(axes, sections, target)))
+    vmem = sum(size for _, size in parts)
+    smem = sum(_smem_bytes(ir.tensor(name).shape) for name in scalars)
+    if table is not None and table.steps == "table":
+        smem += table.rows * len(table.columns) * 4
+    return Memory(tuple(parts), vmem, smem, _limit(ir, target, vmem, tuple(parts)))
+
+
+def _largest(axes: Mapping[str, AxisPlan], sections: Iterable[Section], target: Target) -> int:
+    sizes = [0]
+    for section in sections:
+        for stmt in section.body:
+            for expr in exprs_of(stmt):
+                for part in walk_physical(expr):
+                    sizes.append(_value_bytes(part.type, axes, target))
+    return max(sizes)
+
+
+def _value_bytes(value: Type, axes: Mapping[str, AxisPlan], target: Target) -> int:
+    shape = tuple(d if isinstance(d, int) else axes[d].block or 1 for d in value.shape)
+    dtype = "int8" if value.dtype == "bool" else value.dtype
+    return padded_bytes(shape, dtype, target) if shape else 0
+
+
+def _smem_bytes(shape: tuple[int, ...]) -> int:
+    """Scalar memory holds 32-bit words; the last dimension of a matrix fills 128 of them."""
+    if len(shape) <= 1:
+        return 4 * (shape[0] if shape else 1)
+    *lead, last = shape
+    total = -(-last // 128) * 128 * 4
+    for extent in lead:
+        total *= extent
+    return total
+
+
+def _limit(
+    ir: KernelIR, target: Target, vmem: int, parts: tuple[tuple[str, int], ...]
+) -> int | None:
+    """What to ask the compiler for: nothing while the default is ample, else a quarter more."""
+    if vmem * 5 // 4 <= target.vmem_default:
+        return None
+    asked = -(-vmem * 5 // 4 // MIB) * MIB
+    if asked <= target.vmem_physical:
+        return asked
+    if vmem <= target.vmem_physical * 9 // 10:
+        return target.vmem_physical
+    sums = ", ".join(f"{name} {size:,}" for name, size in sorted(parts, key=lambda p: -p[1]))
+    raise PlanError(
+        f"{ir.name} needs {vmem:,} bytes of vector memory, {target} has {target.vmem_physical:,}",
+        ir.loc,
+        f"use smaller blocks; the sum is: {sums}",
+    )

@@ -1,0 +1,196 @@
+"""Nest: one top-level loop -> a chain of levels, with single-trip loops written out.
+
+    for g: A; for t: B; (for k: C); D       ->   levels (g: A, -), (t: B, D), (k: C)
+
+Loops that run once disappear here, so later stages never guard a loop of one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from ..ir import (
+    Assign,
+    Carry,
+    Expr,
+    GridIndex,
+    Loop,
+    Stmt,
+    Store,
+    Var,
+    map_children,
+    map_index,
+    statements,
+)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One loop of the chain: the statements before and after the loop that it contains."""
+
+    axis: str
+    carries: tuple[Carry, ...]
+    before: tuple[Stmt, ...]
+    after: tuple[Stmt, ...]
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """Replaces every subexpression for which `change` gives one; children of those are kept."""
+    changed = change(expr)
+    if changed is not None:
+        return changed
+    return map_children(expr, lambda child: rewrite(child, change))
+
+
+def rewrite_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
+    """The statement with `rewrite` applied to all of its expressions."""
+
+    def visit(expr: Expr) -> Expr:
+        return rewrite(expr, change)
+
+    match stmt:
+        case Assign():
+            return replace(stmt, value=visit(stmt.value))
+        case Store():
+            return replace(
+                stmt,
+                index=tuple(map_index(i, visit) for i in stmt.index),
+                value=visit(stmt.value),
+                mask=None if stmt.mask is None else visit(stmt.mask),
+            )
+        case Loop():
+            carries = tuple(replace(c, init=visit(c.init), next=visit(c.next)) for c in stmt.carries)
+            return replace(
+                stmt, carries=carries, body=tuple(rewrite_stmt(s, change) for s in stmt.body)
+            )
+
+
+def substitute(body: tuple[Stmt, ...], values: dict[str, Expr]) -> tuple[Stmt, ...]:
+    """Replaces names by values."""
+
+    def change(expr: Expr) -> Expr | None:
+        return values.get(expr.name) if isinstance(expr, Var) else None
+
+    return tuple(rewrite_stmt(s, change) for s in body) if values else body
+
+
+def write_out(
+    body: tuple[Stmt, ...], once: Collection[str], never: Collection[str], index: dict[str, Expr]
+) -> tuple[Stmt, ...]:
+    """Replaces loops over axes in `once` by their bodies and drops loops over axes in `never`.
+
+    `index` holds the constant index of `hl.grid` axes that run once.
+    """
+
+    def change(expr: Expr) -> Expr | None:
+        return index.get(expr.axis) if isinstance(expr, GridIndex) else None
+
+    def expand(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        out: tuple[Stmt, ...] = ()
+        for position, stmt in enumerate(stmts):
+            if not isinstance(stmt, Loop):
+                out += (stmt,)
+                continue
+            rest = stmts[position + 1 :]
+            if stmt.axis in never:
+                return out + expand(substitute(rest, {c.out: c.init for c in stmt.carries}))
+            if stmt.axis in once:
+                entry = {c.name: c.init for c in stmt.carries}
+                inside = substitute(stmt.body, entry)
+                values = {c.out: _name(c.next, entry) for c in stmt.carries}
+                return out + expand(inside + substitute(rest, values))
+            out += (replace(stmt, body=expand(stmt.body)),)
+        return out
+
+    return expand(tuple(rewrite_stmt(s, change) for s in body))
+
+
+def _name(expr: Expr, entry: dict[str, Expr]) -> Expr:
+    return rewrite(expr, lambda e: entry.get(e.name) if isinstance(e, Var) else None)
+
+
+def drop_unused(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Removes assignments and carries that nothing reads."""
+    while True:
+        used = _used(body)
+        smaller = _keep(body, used)
+        if smaller == body:
+            return body
+        body = smaller
+
+
+def _used(body: tuple[Stmt, ...]) -> set[str]:
+    found: set[str] = set()
+
+    def note(expr: Expr) -> Expr | None:
+        if isinstance(expr, Var):
+            found.add(expr.name)
+        return None
+
+    for stmt in statements(body):
+        if isinstance(stmt, Loop):
+            for carry in stmt.carries:
+                rewrite(carry.init, note)
+                rewrite(carry.next, note)
+        else:
+            rewrite_stmt(stmt, note)
+    return found
+
+
+def _keep(body: tuple[Stmt, ...], used: set[str]) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Assign() if stmt.name not in used:
+                continue
+            case Loop():
+                kept = tuple(c for c in stmt.carries if c.out in used or _alive(c, used))
+                inner = _keep(stmt.body, used)
+                if inner or kept:
+                    out.append(replace(stmt, carries=kept, body=inner))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _alive(carry: Carry, used: set[str]) -> bool:
+    return carry.name in used and carry.next != Var(carry.name, carry.next.type)
+
+
+def chain(loop: Loop, stop: Callable[[Loop], bool]) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+    """The loops that contain exactly one loop each, from the outside in, and the innermost body.
+
+    `stop(inner)` ends the chain early: that loop stays in the body.
+    """
+    inner = [s for s in loop.body if isinstance(s, Loop)]
+    if len(inner) != 1 or stop(inner[0]):
+        return (Level(loop.axis, loop.carries, (), ()),), loop.body
+    position = loop.body.index(inner[0])
+    levels, body = chain(inner[0], stop)
+    before, after = loop.body[:position], loop.body[position + 1 :]
+    return (Level(loop.axis, loop.carries, before, after), *levels), body
+
+
+def interchange(
+    levels: tuple[Level, ...], leaf: tuple[Stmt, ...], outward: Collection[str]
+) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+    """Takes the axes in `outward` out of the chain: they become outer grid dimensions.
+
+    What stood before and after an inner loop joins the statements around the next loop further in
+    when the loop between them moves out, because both then start and end together.  The first
+    level that is returned has no axis: it holds what stands above every remaining loop.
+    """
+    remaining = [Level("", (), (), ())]
+    for level in levels:
+        if level.axis not in outward:
+            remaining.append(level)
+            continue
+        host = remaining.pop()
+        before, after = host.before + level.before, level.after + host.after
+        remaining.append(replace(host, before=before, after=after))
+    if levels[-1].axis in outward:
+        host = remaining.pop()
+        leaf = host.before + leaf + host.after
+        remaining.append(replace(host, before=(), after=()))
+    return tuple(remaining), leaf

@@ -1,0 +1,447 @@
+"""Physical: values of any rank -> arrays of rank 2 or more, the shapes that vector registers like.
+
+A value of rank 1 is printed as a row (1, n) or a column (n, 1), never as a vector: reductions over
+the last dimension give columns, and reductions over rows give rows, with keepdims, as an expert
+would write them.  `x[:, None]` of a column is then the column itself, and costs nothing.
+
+layout   logical shape -> physical shape
+scalar   ()      -> ()           a number in scalar memory or a register
+unit     ()      -> (1, 1)       a number computed from vectors
+row      (n,)    -> (1, n)
+column   (.., n) -> (.., n, 1)
+plain    rank 2+ -> unchanged
+free     rank 1  -> either: indices, masks and constants are made in the layout that is wanted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ..errors import PlanError
+from ..ir import (
+    Along,
+    Apply,
+    At,
+    Const,
+    Dim,
+    Expr,
+    Gather,
+    GridIndex,
+    Load,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+)
+from ..language.op import OPS
+from .plan import Packed, PExpr, Read, Row, ScalarRead, Select
+from .windows import Arrays, as_array, selects
+
+Layout = Literal["scalar", "unit", "row", "column", "plain", "free"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A physical expression and how it lays out the logical value."""
+
+    expr: PExpr
+    layout: Layout
+    logical: tuple[Dim, ...]
+
+
+@dataclass
+class Scope:
+    """Names in scope: their layout, or the free expression that stands for them.
+
+    `gathers` collects the row gathers that the expressions need, in order.
+    """
+
+    arrays: Arrays
+    names: dict[str, Value] = field(default_factory=dict)
+    free: dict[str, Expr] = field(default_factory=dict)
+
+
+def physical_shape(shape: tuple[Dim, ...], layout: Layout) -> tuple[Dim, ...]:
+    """The shape of the array that holds a value of that logical shape."""
+    match layout:
+        case "unit":
+            return (1, 1)
+        case "row":
+            return (1, *shape)
+        case "column":
+            return (*shape, 1)
+        case _:
+            return shape
+
+
+def lower(scope: Scope, expr: Expr, want: Layout | None = None) -> Value:
+    """The physical form of an expression, in layout `want` if that is given."""
+    value = _lower(scope, expr, want)
+    return value if want is None else relayout(value, want)
+
+
+def natural(scope: Scope, expr: Expr) -> Layout:
+    """The layout that an expression has by itself."""
+    return _lower(scope, expr, None).layout
+
+
+def relayout(value: Value, want: Layout) -> Value:
+    """The value in another layout; a transpose between row and column."""
+    have = value.layout
+    if have == want or (have in ("scalar", "unit") and want in ("scalar", "unit", "row", "column")):
+        return value
+    if {have, want} <= {"row", "column"} and len(value.logical) == 1:
+        shape = physical_shape(value.logical, want)
+        moved = Apply("transpose", (value.expr,), Type(shape, _dtype(value)), (("perm", (1, 0)),))
+        return Value(moved, want, value.logical)
+    shape = physical_shape(value.logical, want)
+    return Value(
+        Apply("reshape", (value.expr,), Type(shape, _dtype(value))), want, value.logical
+    )
+
+
+def _dtype(value: Value) -> str:
+    return value.expr.type.dtype
+
+
+def _typed(expr: Apply, args: tuple[PExpr, ...], shape: tuple[Dim, ...], **attrs: object) -> Apply:
+    merged = {**dict(expr.attrs), **attrs}
+    return Apply(
+        expr.op, args, Type(shape, expr.type.dtype), tuple(merged.items()), expr.loc
+    )  # type: ignore[arg-type]
+
+
+def _lower(scope: Scope, expr: Expr, want: Layout | None) -> Value:
+    match expr:
+        case Const() | GridIndex() | TileScalar():
+            return Value(expr, "scalar", ())
+        case Var(name) if name in scope.free:
+            return _lower(scope, scope.free[name], want)
+        case Var(name):
+            return scope.names[name]
+        case Load():
+            return _load(scope, expr)
+        case TileIndex():
+            return _made(expr, want)
+        case Apply(op) if op in ("in_range", "arange"):
+            return _made(expr, want)
+        case Apply("full"):
+            return _full(scope, expr, want)
+        case Apply(op):
+            return _RULES.get(op, _elementwise)(scope, expr, want)
+    raise AssertionError(expr)
+
+
+def _made(expr: Expr, want: Layout | None) -> Value:
+    """Indices and masks: rank 1, made in the layout that is wanted."""
+    shape = expr.type.shape
+    if want not in ("row", "column"):
+        return Value(expr, "free", shape)
+    return Value(replace(expr, type=replace(expr.type, shape=physical_shape(shape, want))), want, shape)
+
+
+def _full(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    args = tuple(lower(scope, a).expr for a in expr.args)
+    shape = expr.type.shape
+    if len(shape) == 1 and want not in ("row", "column"):
+        return Value(replace(expr, args=args), "free", shape)  # type: ignore[arg-type]
+    layout: Layout = "plain" if len(shape) > 1 else want or "row"
+    if not shape:
+        layout = "scalar"
+    return Value(_typed(expr, args, physical_shape(shape, layout)), layout, shape)
+
+
+# ---------------------------------------------------------------- loads
+
+
+def _load(scope: Scope, load: Load) -> Value:
+    arrays = scope.arrays
+    if load.tensor in arrays.scalars:
+        index = tuple(_position(scope, entry) for entry in load.index)
+        if any(isinstance(entry, Along) for entry in load.index):
+            raise PlanError(
+                f"{load.tensor} picks rows of another array, so it cannot also be used as a value",
+                load.loc,
+            )
+        return Value(ScalarRead(load.tensor, index, load.type), "scalar", ())
+    if any(isinstance(entry, Gather) for entry in load.index):
+        raise PlanError(
+            f"rows of {load.tensor} picked by an index tile cannot be loaded in this position",
+            load.loc,
+            "load them in a statement of their own: rows = table[index, :]",
+        )
+    window = arrays.find(load.tensor, load.index, load.loc)
+    chosen = _lower_rows(scope, selects(arrays, window, load.index, load.tensor))
+    value = _picked(scope, load, Read(window.ref, chosen, load.type))
+    if load.mask is None:
+        return value
+    return _masked(scope, load, value)
+
+
+def _lower_rows(scope: Scope, chosen: tuple[Select, ...]) -> tuple[Select, ...]:
+    return tuple(
+        Row(lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]
+        for s in chosen
+    )
+
+
+def _position(scope: Scope, entry: object) -> PExpr:
+    if isinstance(entry, At):
+        return lower(scope, entry.expr).expr
+    if isinstance(entry, Along):
+        return Const(0, Type((), "int32"))
+    raise AssertionError(entry)
+
+
+def _picked(scope: Scope, load: Load, read: Read) -> Value:
+    """Reads the block and picks the single positions of packed dimensions from it."""
+    window = scope.arrays.find(load.tensor, load.index, load.loc)
+    entries = as_array(scope.arrays.hosts[load.tensor], load.index)
+    shape: list[Dim] = []
+    picks: list[tuple[int, Packed]] = []
+    for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
+        match entry, dim:
+            case At(), Packed():
+                picks.append((len(shape), dim))
+                shape.append(dim.rows)
+            case At(), _:
+                continue
+            case Along(axis), _:
+                shape.append(axis)
+            case _, _:
+                stop = getattr(entry, "stop", size)
+                shape.append(stop - getattr(entry, "start", 0))
+    value: PExpr = replace(read, type=Type(tuple(shape), load.type.dtype))
+    for position, packed in picks:
+        value = pick(scope, value, position, packed)
+    shape = [1 if i in [p for p, _ in picks] else d for i, d in enumerate(shape)]
+    return _with_layout(value, load.type, tuple(shape))
+
+
+def pick(scope: Scope, value: PExpr, position: int, packed: Packed) -> PExpr:
+    """The one row of a packed block that is meant: a masked sum, exact and blind to NaN."""
+    shape, dtype = value.type.shape, value.type.dtype
+    chosen = row_mask(scope, shape, position, packed)
+    zero = Const(0, Type((), dtype), weak=True)
+    masked = Apply("where", (chosen, value, zero), Type(shape, dtype))  # type: ignore[arg-type]
+    out = tuple(1 if i == position else d for i, d in enumerate(shape))
+    if packed.rows == 1:
+        return value
+    return Apply("sum", (masked,), Type(out, dtype), (("axis", position), ("keepdim", True)))
+
+
+def row_mask(scope: Scope, shape: tuple[Dim, ...], position: int, packed: Packed) -> Apply:
+    """True in the row of a packed block that the index names."""
+    index = lower(scope, packed.expr).expr
+    rows = Const(packed.rows, Type((), "int32"))
+    row = Apply("mod", (index, rows), Type((), "int32"))  # type: ignore[arg-type]
+    ones = tuple(packed.rows if i == position else 1 for i in range(len(shape)))
+    iota = Apply("iota", (), Type(ones, "int32"), (("axis", position),))
+    return Apply("eq", (iota, row), Type(ones, "bool"))
+
+
+def _with_layout(value: PExpr, logical: Type, shape: tuple[Dim, ...]) -> Value:
+    rank, have = logical.rank, len(shape)
+    if rank == 0:
+        return Value(value, "unit", ())
+    if shape == logical.shape and rank >= 2:
+        return Value(value, "plain", logical.shape)
+    if have == rank + 1 and shape[-1] == 1 and shape[:-1] == logical.shape:
+        return Value(value, "column", logical.shape)
+    if rank == 1 and have == 2 and shape[0] == 1:
+        return Value(value, "row", logical.shape)
+    layout: Layout = "row" if rank == 1 else "plain"
+    want = physical_shape(logical.shape, layout)
+    moved = Apply("reshape", (value,), Type(want, logical.dtype))  # type: ignore[arg-type]
+    return Value(moved, layout, logical.shape)
+
+
+def _masked(scope: Scope, load: Load, value: Value) -> Value:
+    assert load.mask is not None
+    other = Const(load.other, Type((), load.type.dtype), weak=True)
+    whole = Apply("where", (load.mask, Var("\0load", load.type), other), load.type, (), load.loc)
+    scope.names["\0load"] = value
+    return _elementwise(scope, whole, None)
+
+
+# ---------------------------------------------------------------- operations
+
+
+def _elementwise(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    rank = expr.type.rank
+    values = [_lower(scope, a, None) for a in expr.args]
+    layout = _common(values, rank, want)
+    if layout == "free":
+        args = tuple(v.expr if v.layout == "free" else v.expr for v in values)
+        return Value(replace(expr, args=expr.args), "free", expr.type.shape) if args else values[0]
+    lowered = [_as_operand(scope, a, v, layout, rank) for a, v in zip(expr.args, values, strict=True)]
+    shape = physical_shape(expr.type.shape, layout)
+    return Value(_typed(expr, tuple(v.expr for v in lowered), shape), layout, expr.type.shape)
+
+
+def _common(values: list[Value], rank: int, want: Layout | None) -> Layout:
+    if rank == 0:
+        return "unit" if any(v.layout == "unit" for v in values) else "scalar"
+    same = [v.layout for v in values if len(v.logical) == rank and v.layout != "free"]
+    if rank >= 2:
+        return same[0] if same and all(s == "column" for s in same) else "plain"
+    if want in ("row", "column"):
+        return want if not same else (want if want in same else same[0])
+    return same[0] if same else "free"
+
+
+def _as_operand(scope: Scope, arg: Expr, value: Value, layout: Layout, rank: int) -> Value:
+    """An operand in the layout that broadcasts against a result of `rank` in `layout`."""
+    own = len(value.logical)
+    if own == 0:
+        return value
+    if own == rank:
+        return lower(scope, arg, layout)
+    if layout == "column":
+        return lower(scope, arg, "column")
+    return lower(scope, arg, "row" if own == 1 else "plain")
+
+
+def _reduce(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    (arg,) = expr.args
+    value = _settled(scope, arg, "row")
+    axis, keep = int(expr.attr("axis")), bool(expr.attr("keepdim"))  # type: ignore[call-overload]
+    rank = len(value.logical)
+    shape = expr.type.shape
+    if rank == 1:
+        at = 1 if value.layout == "row" else 0
+        out: Layout = "unit" if not keep else value.layout
+        return Value(_typed(expr, (value.expr,), (1, 1), axis=at, keepdim=True), out, shape)
+    if value.layout == "column":
+        result = physical_shape(shape, "column")
+        return Value(_typed(expr, (value.expr,), result, axis=axis, keepdim=keep), "column", shape)
+    if keep:
+        return Value(_typed(expr, (value.expr,), shape, axis=axis, keepdim=True), "plain", shape)
+    if axis == rank - 1:
+        result = physical_shape(shape, "column")
+        return Value(_typed(expr, (value.expr,), result, axis=axis, keepdim=True), "column", shape)
+    if rank == 2:
+        result = physical_shape(shape, "row")
+        return Value(_typed(expr, (value.expr,), result, axis=0, keepdim=True), "row", shape)
+    return Value(_typed(expr, (value.expr,), shape, axis=axis, keepdim=False), "plain", shape)
+
+
+def _settled(scope: Scope, arg: Expr, default: Layout) -> Value:
+    """The value in its own layout, or in `default` if it has none."""
+    value = _lower(scope, arg, None)
+    return lower(scope, arg, default) if value.layout == "free" else value
+
+
+def _plain(scope: Scope, arg: Expr) -> Value:
+    value = _settled(scope, arg, "row")
+    return relayout(value, "plain") if len(value.logical) >= 2 else value
+
+
+def _expand_dims(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    (arg,) = expr.args
+    axis, shape = int(expr.attr("axis")), expr.type.shape  # type: ignore[call-overload]
+    rank = arg.type.rank
+    if rank == 0:
+        value = lower(scope, arg)
+        return Value(value.expr, "row" if value.layout == "unit" else value.layout, shape)
+    if rank == 1:
+        value = lower(scope, arg, "row" if axis == 0 else "column")
+        return Value(value.expr, "plain", shape)
+    value = _lower(scope, arg, None)
+    if value.layout == "column" and axis == rank:
+        return Value(value.expr, "plain", shape)
+    result = physical_shape(shape, value.layout)
+    return Value(_typed(expr, (value.expr,), result), value.layout, shape)
+
+
+def _squeeze(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    (arg,) = expr.args
+    axis, shape, rank = int(expr.attr("axis")), expr.type.shape, arg.type.rank  # type: ignore[call-overload]
+    value = _settled(scope, arg, "row")
+    if rank == 1:
+        return Value(value.expr, "unit", shape)
+    if axis == rank - 1 and value.layout == "plain":
+        return Value(value.expr, "column", shape)
+    if rank == 2 and axis == 0 and value.layout == "plain":
+        return Value(value.expr, "row", shape)
+    value = relayout(value, "plain")
+    if rank == 2:
+        return Value(value.expr, "column" if axis == 1 else "row", shape)
+    return Value(_typed(expr, (value.expr,), shape), "plain", shape)
+
+
+def _transpose(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    (arg,) = expr.args
+    value = _plain(scope, arg)
+    if arg.type.rank < 2:
+        return value
+    return Value(_typed(expr, (value.expr,), expr.type.shape), "plain", expr.type.shape)
+
+
+def _reshaped(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    """reshape and broadcast: to the natural physical shape of the result."""
+    (arg,) = expr.args
+    shape = expr.type.shape
+    layout: Layout = "plain" if len(shape) >= 2 else ("row" if shape else "unit")
+    if expr.op == "broadcast" and len(shape) == 1 and want in ("row", "column"):
+        layout = want
+    value = _settled(scope, arg, "row")
+    if expr.op == "broadcast" and len(value.logical) == 1:
+        value = lower(scope, arg, layout if len(shape) == 1 else "row")
+    elif len(value.logical) >= 2:
+        value = relayout(value, "plain")
+    result = physical_shape(shape, layout)
+    return Value(_typed(expr, (value.expr,), result), layout, shape)
+
+
+def _concat(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    values = [_plain(scope, a) for a in expr.args]
+    axis, shape = int(expr.attr("axis")), expr.type.shape  # type: ignore[call-overload]
+    if len(shape) == 1:
+        rows = tuple(relayout(v, "row").expr for v in values)
+        return Value(_typed(expr, rows, (1, *shape), axis=1), "row", shape)
+    return Value(_typed(expr, tuple(v.expr for v in values), shape), "plain", shape)
+
+
+def _dot(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    a, b = expr.args
+    contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
+    left = lower(scope, a, "row") if a.type.rank == 1 else _plain(scope, a)
+    right = lower(scope, b, "column") if b.type.rank == 1 else _plain(scope, b)
+    pair = (1 if a.type.rank == 1 else contract[0], 0 if b.type.rank == 1 else contract[1])
+    layout: Layout = "plain"
+    if a.type.rank == 1:
+        layout = "unit" if b.type.rank == 1 else "row"
+    elif b.type.rank == 1:
+        layout = "column"
+    shape = physical_shape(expr.type.shape, layout)
+    return Value(
+        _typed(expr, (left.expr, right.expr), shape, contract=pair), layout, expr.type.shape
+    )
+
+
+_RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
+    "expand_dims": _expand_dims,
+    "squeeze": _squeeze,
+    "transpose": _transpose,
+    "reshape": _reshaped,
+    "broadcast": _reshaped,
+    "concat": _concat,
+    "dot": _dot,
+    **{
+        name: _reduce
+        for name in ("sum", "max", "min", "argmax", "argmin", "any", "all")
+    },
+}
+
+
+def is_costly(expr: PExpr) -> bool:
+    """Whether computing the expression again costs more than keeping it."""
+    match expr:
+        case Apply(op, args):
+            own = op in OPS and OPS[op].cost == "costly"
+            return own or any(is_costly(a) for a in args)
+        case _:
+            return False

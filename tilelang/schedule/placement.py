@@ -1,0 +1,206 @@
+"""Placement: where every loop of a launch runs: grid dimension, step table, or inside the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..analysis.facts import Facts
+from ..errors import PlanError
+from ..ir import Axis, Const, Expr, KernelIR, Loop, Stmt, statements
+from . import scalars
+from .blocks import extent, uses
+from .config import Config
+from .nest import Level, chain, drop_unused, interchange, write_out
+from .plan import AxisPlan, Place
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A launch's loops after placement.
+
+    outward   axes that became outer grid dimensions, outermost first
+    columns   axes of the step table, outer to inner
+    trailing  ordered static axes, the innermost grid dimensions
+    levels    the sequential axes (columns and trailing) with their statements
+    """
+
+    form: str
+    axes: Mapping[str, AxisPlan]
+    outward: tuple[str, ...]
+    columns: tuple[str, ...]
+    trailing: tuple[str, ...]
+    levels: tuple[Level, ...]
+    leaf: tuple[Stmt, ...]
+    unroll: bool
+
+
+def place(
+    ir: KernelIR, facts: Facts, config: Config, blocks: Mapping[str, int], loop: Loop
+) -> Placed | None:
+    """Places the loops of one top-level nest; None if it never runs.
+
+    Raises PlanError for a loop_type that the nest cannot honour.
+    """
+    names = _axes_of((loop,))
+    trips = {n: _trips(ir, facts, n, blocks) for n in names}
+    once = {n for n in names if trips[n] == 1}
+    never = {n for n in names if trips[n] == 0}
+    index: dict[str, Expr] = {
+        n: scalars.const(ir.axis(n).static[0])  # type: ignore[index]
+        for n in once
+        if ir.axis(n).kind == "grid"
+    }
+    body = drop_unused(write_out((loop,), once, never, index))
+    loops = [s for s in body if isinstance(s, Loop)]
+    if not body:
+        return None
+    loop_type = config.loop_type or _default_loop_type(facts, body)
+    levels, leaf = _chain(facts, config, body, loops, loop_type)
+    chained = [level.axis for level in levels if level.axis]
+    columns = _columns(facts, chained)
+    outward = tuple(a for a in chained if facts.axis(a).kind == "parallel" and a not in columns)
+    rest = [a for a in chained if a not in outward]
+    last = max((rest.index(c) for c in columns), default=-1)
+    columns, trailing = tuple(rest[: last + 1]), tuple(rest[last + 1 :])
+    _check_loop_type(ir, facts, loop_type, columns, names - set(chained) - once)
+    levels, leaf = interchange(levels, leaf, outward)
+    places = _places(names, once | never, outward + trailing, columns)
+    axes = {n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n]) for n in sorted(names)}
+    form = "pipeline" if loop_type == "outer_pipeline" else "grid"
+    return Placed(form, axes, outward, columns, trailing, levels, leaf, loop_type == "unroll")
+
+
+def _axes_of(body: tuple[Stmt, ...]) -> set[str]:
+    return {s.axis for s in statements(body) if isinstance(s, Loop)}
+
+
+def _trips(ir: KernelIR, facts: Facts, name: str, blocks: Mapping[str, int]) -> int | None:
+    axis = ir.axis(name)
+    fixed = axis.static
+    if fixed is None or facts.axis(name).ragged:
+        return None
+    begin, end = fixed
+    if end <= begin:
+        return 0
+    if axis.kind == "grid":
+        return end - begin
+    shift = _shift(ir, axis)
+    if shift is not None and not isinstance(shift, Const):
+        return None
+    moved = scalars.value_of(shift) or 0 if shift is not None else 0
+    return -(-(end + moved) // blocks[name]) - (begin + moved) // blocks[name]
+
+
+def _default_loop_type(facts: Facts, body: tuple[Stmt, ...]) -> str:
+    loops = [s for s in body if isinstance(s, Loop)]
+    while len(loops) == 1:
+        if facts.axis(loops[0].axis).ragged:
+            return "outer_pipeline"
+        loops = [s for s in loops[0].body if isinstance(s, Loop)]
+    return "grid"
+
+
+def _chain(
+    facts: Facts, config: Config, body: tuple[Stmt, ...], loops: list[Loop], loop_type: str
+) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+    """The chain of the nest; a level without an axis first if statements surround the loop."""
+
+    def stays_inside(loop: Loop) -> bool:
+        fact = facts.axis(loop.axis)
+        inside = loop_type in ("fori_loop", "unroll")
+        return inside and (fact.ragged or fact.kind == "ordered")
+
+    if len(loops) != 1 or stays_inside(loops[0]):
+        return (Level("", (), (), ()),), body
+    levels, leaf = chain(loops[0], stays_inside)
+    position = body.index(loops[0])
+    before, after = body[:position], body[position + 1 :]
+    if before or after:
+        return (Level("", (), before, after), *levels), leaf
+    return levels, leaf
+
+
+def _columns(facts: Facts, chained: list[str]) -> set[str]:
+    """Ragged axes and every axis that their bounds depend on."""
+    ragged = {a for a in chained if facts.axis(a).ragged}
+    return ragged | {d for a in ragged for d in facts.axis(a).depends if d in chained}
+
+
+def _check_loop_type(
+    ir: KernelIR, facts: Facts, loop_type: str, columns: tuple[str, ...], inner: set[str]
+) -> None:
+    if loop_type == "grid" and columns:
+        ragged = next(c for c in columns if facts.axis(c).ragged)
+        raise PlanError(
+            f"loop_type='grid' needs static bounds, but those of {ir.axis(ragged).user} are read "
+            "from memory",
+            ir.axis(ragged).loc,
+            "use loop_type='outer_pipeline'",
+        )
+    for name in sorted(inner):
+        if loop_type == "unroll" and facts.axis(name).ragged:
+            raise PlanError(
+                f"loop_type='unroll' needs static bounds, but those of {ir.axis(name).user} are "
+                "read from memory",
+                ir.axis(name).loc,
+                "use loop_type='outer_pipeline' or 'fori_loop'",
+            )
+
+
+def _places(
+    names: set[str], once: set[str], dims: tuple[str, ...], columns: tuple[str, ...]
+) -> dict[str, Place]:
+    def where(name: str) -> Place:
+        if name in once:
+            return "single"
+        if name in columns:
+            return "table"
+        return "dim" if name in dims else "inner"
+
+    return {n: where(n) for n in names}
+
+
+def _shift(ir: KernelIR, axis: Axis) -> Expr | None:
+    """The one offset at which every array is indexed along the axis, None if there is none."""
+    found = {u.offset for u in uses(ir, axis.name)}
+    if len(found) > 1:
+        raise PlanError(
+            f"{axis.user} indexes arrays at {len(found)} different offsets in one loop",
+            axis.loc,
+            "a tile is cut at one place: use the same offset for every array, or a second loop",
+        )
+    return next(iter(found), None)
+
+
+def _axis_plan(
+    ir: KernelIR,
+    facts: Facts,
+    axis: Axis,
+    blocks: Mapping[str, int],
+    where: Place,
+    trips: int | None,
+) -> AxisPlan:
+    fact = facts.axis(axis.name)
+    if axis.kind == "grid":
+        first = axis.static[0] if axis.static else 0
+        return AxisPlan(
+            axis.name, axis.user, fact.kind, fact.why, where, None, axis.begin, axis.end, None,
+            first, trips, axis.max_extent or trips or 0, False, True, fact.nonempty, axis.loc,
+        )  # fmt: skip
+    block, size = blocks[axis.name], extent(ir, axis)
+    shift = _shift(ir, axis)
+    begin, end = axis.begin, axis.end
+    if shift is not None:
+        begin, end = (scalars.fold(scalars.add(shift, e)) for e in (begin, end))
+    low, high = scalars.value_of(begin), scalars.value_of(end)
+    static = low is not None and high is not None and not fact.ragged
+    exact = static and low % block == 0 and high % block == 0  # type: ignore[operator]
+    owned = static and low % block == 0 and (high % block == 0 or high == size)  # type: ignore[operator]
+    return AxisPlan(
+        axis.name, axis.user, fact.kind, fact.why, where, block, begin, end, shift,
+        (low or 0) // block if static else 0, trips, -(-size // block), not exact, owned,
+        fact.nonempty, axis.loc,
+    )  # fmt: skip
+
+

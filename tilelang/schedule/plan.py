@@ -1,0 +1,482 @@
+"""Plan: every choice made for one kernel, checked to be legal.  Data only.
+
+A Launch is one `pallas_call`: a grid of dims, some of which may be one table of steps; windows
+that say which block of each array a step sees; sections of the body with the condition under which
+each runs; and the scratch that carries values from step to step.  An emitter prints a Plan and
+decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..analysis.facts import AxisKind, Facts
+from ..errors import Loc
+from ..ir import Apply, Expr, KernelIR, Scalar, Type
+from .config import Config
+from .target import Target
+
+Place = Literal["single", "dim", "table", "inner"]
+Form = Literal["grid", "pipeline"]
+
+
+@dataclass(frozen=True)
+class AxisPlan:
+    """Where a loop axis runs and which positions its tiles cover.
+
+    place   single: one tile, no loop; dim: a grid dimension; table: a column of the step table;
+            inner: a loop inside the step
+    block   positions in a tile; None for `hl.grid`
+    begin, end  the range in positions of the arrays it indexes (shift included)
+    shift   array position - tile.index, when accesses are `start + tile.index`
+    first   number of the first tile (or index) when the range is static
+    tiles   how many tiles or indices, when static
+    limit   tiles that the indexed dimension has: every tile number is below it
+    partial whether a tile may hold positions outside [begin, end)
+    owned   whether every position of a tile that exists in the array lies in [begin, end), so that
+            a store needs no mask
+    """
+
+    name: str
+    user: str
+    kind: AxisKind
+    why: str
+    place: Place
+    block: int | None
+    begin: Expr
+    end: Expr
+    shift: Expr | None
+    first: int
+    tiles: int | None
+    limit: int
+    partial: bool
+    owned: bool
+    nonempty: bool
+    loc: Loc
+
+
+# ---------------------------------------------------------------- windows
+
+
+@dataclass(frozen=True)
+class ByTile:
+    """The dimension is cut into blocks; the step sees block number `axis`."""
+
+    axis: str
+    block: int
+
+
+@dataclass(frozen=True)
+class ByIndex:
+    """One position; the dimension is squeezed out of the block."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One position of a dimension that cannot be squeezed: `rows` of them form the block."""
+
+    expr: Expr
+    rows: int
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole dimension, rounded up to `block` positions."""
+
+    block: int
+
+
+WindowDim = ByTile | ByIndex | Packed | Whole
+
+
+@dataclass(frozen=True)
+class Window:
+    """The block of one array that a step sees.
+
+    ref        the name of the block inside the step
+    array      the name of the host array that it is cut from
+    output     the step writes it
+    init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
+    alone      every visit writes the whole block, so a first visit needs nothing
+    buffers    blocks in flight, when the config says so
+    """
+
+    ref: str
+    array: str
+    shape: tuple[int, ...]
+    dtype: str
+    dims: tuple[WindowDim, ...]
+    output: bool = False
+    init: Literal["none", "fill", "existing"] = "none"
+    fill: Scalar = 0
+    existing: str | None = None
+    buffers: int | None = None
+
+    @property
+    def block(self) -> tuple[int | None, ...]:
+        """The block shape; None for squeezed dimensions."""
+        return tuple(_extent(d) for d in self.dims)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """The array's shape rounded up to whole blocks."""
+        pairs = zip(self.shape, self.block, strict=True)
+        return tuple(s if b is None else -(-s // b) * b for s, b in pairs)
+
+
+def _extent(dim: WindowDim) -> int | None:
+    match dim:
+        case ByTile(_, block) | Whole(block):
+            return block
+        case Packed(_, rows):
+            return rows
+        case ByIndex():
+            return None
+
+
+# ---------------------------------------------------------------- physical expressions
+
+
+@dataclass(frozen=True)
+class All:
+    """The whole extent of a block dimension."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A static slice of a block dimension."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """The part of a block dimension that tile number `axis` of an inner loop covers."""
+
+    axis: str
+    block: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One position of an untiled leading dimension, chosen inside the step; it disappears."""
+
+    expr: PExpr
+
+
+Select = All | Part | Step | Row
+
+
+@dataclass(frozen=True)
+class Read:
+    """Reads a window's block; `select` has one entry per unsqueezed dimension."""
+
+    ref: str
+    select: tuple[Select, ...]
+    type: Type
+
+
+@dataclass(frozen=True)
+class ScalarRead:
+    """Reads one number of an array that lies in scalar memory."""
+
+    array: str
+    index: tuple[PExpr, ...]
+    type: Type
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Reads a value that scratch memory carries from step to step."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class TakeRows:
+    """Rows of a resident block, picked by integers that lie in scalar memory."""
+
+    ref: str
+    index: ScalarRead
+    axis: str | None
+    count: int
+    type: Type
+
+
+PExpr = Expr | Read | ScalarRead | Kept | TakeRows
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class Bind:
+    """`name = value`, a local of the step."""
+
+    name: str
+    value: PExpr
+    loc: Loc | None
+    user: str
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Writes a value to the scratch that carries it."""
+
+    name: str
+    value: PExpr
+    loc: Loc | None
+
+
+@dataclass(frozen=True)
+class Write:
+    """Writes a block, or the selected part of it."""
+
+    ref: str
+    select: tuple[Select, ...]
+    value: PExpr
+    loc: Loc | None
+
+
+@dataclass(frozen=True)
+class InnerCarry:
+    """A value that an inner loop changes; as in ir.Carry."""
+
+    name: str
+    init: PExpr
+    next: PExpr
+    out: str
+    user: str
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A loop inside the step over the tiles of `axis`."""
+
+    axis: str
+    unroll: bool
+    carries: tuple[InnerCarry, ...]
+    body: tuple[PStmt, ...]
+    loc: Loc
+
+
+PStmt = Bind | Keep | Write | Inner
+
+
+# ---------------------------------------------------------------- conditions and sections
+
+
+@dataclass(frozen=True)
+class AtDim:
+    """The grid dimension of `axis` is at its first (or last) iteration."""
+
+    axis: str
+    end: Literal["first", "last"]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A table column differs from the step before, or there is none.
+
+    `packed` maps a column to the rows that share a block: there the block number must differ.
+    """
+
+    columns: tuple[str, ...]
+    packed: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The step is the first (or last) of the loops over `inner`, within one iteration of `outer`.
+
+    Both are columns of the step table.
+    """
+
+    outer: tuple[str, ...]
+    inner: tuple[str, ...]
+    end: Literal["first", "last"]
+
+
+@dataclass(frozen=True)
+class RowStarts:
+    """The index of a grid dimension is the first of its block of `rows`."""
+
+    axis: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The tile of `axis` holds a position of its range (or the index lies in it)."""
+
+    axis: str
+
+
+Condition = AtDim | Turns | Ends | RowStarts | Runs
+
+
+@dataclass(frozen=True)
+class Section:
+    """Statements that run in the steps where every condition holds."""
+
+    conditions: tuple[Condition, ...]
+    body: tuple[PStmt, ...]
+    title: str = ""
+
+
+# ---------------------------------------------------------------- the launch
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One grid dimension: a static axis, or the step table (axis None)."""
+
+    axis: str | None
+    extent: int | None
+    semantics: Literal["parallel", "arbitrary"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One axis of the step table.
+
+    first, stop  tile numbers or indices of its loop: expressions over earlier columns
+    visit   "live": tiles of the range; "at_least_one": one step even if the range is empty;
+            "cover": also the tiles that no range touches, so that their outputs are initialised
+    cursor  tiles are visited in rising order over the whole table (ranges are disjoint)
+    most    static bound on the steps of one iteration of the columns before it
+    """
+
+    axis: str
+    visit: Literal["live", "at_least_one", "cover"]
+    cursor: bool
+    most: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """The step table: columns from outer to inner, and how many rows it can need at most.
+
+    `capped`: offsets that break the rules could ask for more rows, so the builder stops at `rows`.
+    """
+
+    columns: tuple[Column, ...]
+    rows: int
+    capped: bool
+    steps: Literal["table", "rectangle"]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Vector memory that lives through the whole launch."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Predicted bytes: every block times its buffers, scratch, temporaries, and scalar memory."""
+
+    parts: tuple[tuple[str, int], ...]
+    vmem: int
+    smem: int
+    limit: int | None  # what `vmem_limit_bytes` asks for; None leaves the default
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One `pallas_call`."""
+
+    name: str
+    form: Form
+    axes: tuple[AxisPlan, ...]
+    dims: tuple[Dim, ...]
+    table: Table | None
+    scalars: tuple[str, ...]
+    windows: tuple[Window, ...]
+    scratch: tuple[Scratch, ...]
+    sections: tuple[Section, ...]
+    memory: Memory
+    cores: int
+    loc: Loc
+
+    def axis(self, name: str) -> AxisPlan:
+        return next(a for a in self.axes if a.name == name)
+
+    def window(self, ref: str) -> Window:
+        return next(w for w in self.windows if w.ref == ref)
+
+    @property
+    def outputs(self) -> tuple[Window, ...]:
+        return tuple(w for w in self.windows if w.output)
+
+    @property
+    def inputs(self) -> tuple[Window, ...]:
+        return tuple(w for w in self.windows if not w.output)
+
+
+@dataclass(frozen=True)
+class HostArray:
+    """An array that the host function prepares before a launch.
+
+    `shape` is what the kernel sees; `permute` reorders the source's dimensions first.
+    """
+
+    name: str
+    source: str
+    permute: tuple[int, ...] | None
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole kernel: one launch per top-level loop."""
+
+    ir: KernelIR
+    facts: Facts
+    config: Config
+    target: Target
+    arrays: tuple[HostArray, ...]
+    launches: tuple[Launch, ...]
+    blocks: tuple[tuple[str, int], ...] = field(default=())
+
+    def array(self, name: str) -> HostArray:
+        return next(a for a in self.arrays if a.name == name)
+
+    def __str__(self) -> str:
+        return "\n".join(_launch_text(launch) for launch in self.launches)
+
+
+def _launch_text(launch: Launch) -> str:
+    dims = ", ".join(f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims)
+    lines = [f"launch {launch.name}: {launch.form} over ({dims})"]
+    if launch.table is not None:
+        columns = ", ".join(f"{c.axis} ({c.visit})" for c in launch.table.columns)
+        lines.append(f"  {launch.table.steps}: {columns}; at most {launch.table.rows} steps")
+    for axis in launch.axes:
+        block = f" block {axis.block}" if axis.block is not None else ""
+        mask = ", masked" if axis.partial else ""
+        lines.append(f"  axis {axis.name}: {axis.kind}, {axis.place}{block}{mask}: {axis.why}")
+    for window in launch.windows:
+        arrow = "writes" if window.output else "reads "
+        init = f", first visit: {window.init}" if window.output else ""
+        shape = ", ".join("-" if b is None else str(b) for b in window.block)
+        lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")
+    lines += [f"  keeps {s.name}: {s.dtype}{list(s.shape)}" for s in launch.scratch]
+    lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
+    limit = launch.memory.limit
+    asked = "" if limit is None else f"; asks for {limit:,} B"
+    lines.append(f"  memory: VMEM {launch.memory.vmem:,} B, SMEM {launch.memory.smem:,} B{asked}")
+    return "\n".join(lines)
+
+
+def is_mask(expr: PExpr) -> bool:
+    """Whether the expression is the in-range mask of an axis."""
+    return isinstance(expr, Apply) and expr.op == "in_range"

@@ -1,0 +1,49 @@
+"""Scalar index arithmetic on IR expressions, folded as it is built so that no `- 0` is printed."""
+
+from __future__ import annotations
+
+from ..ir import Apply, Const, Expr, Type
+
+INT = Type((), "int32")
+
+
+def const(value: int) -> Const:
+    return Const(value, INT)
+
+
+def value_of(expr: Expr) -> int | None:
+    """The number, if the expression is one."""
+    return int(expr.value) if isinstance(expr, Const) else None
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    """a + b"""
+    left, right = value_of(a), value_of(b)
+    if left is not None and right is not None:
+        return const(left + right)
+    if left == 0:
+        return b
+    if right == 0:
+        return a
+    return Apply("add", (a, b), INT)
+
+
+def sub(a: Expr, b: Expr) -> Expr:
+    """a - b"""
+    left, right = value_of(a), value_of(b)
+    if left is not None and right is not None:
+        return const(left - right)
+    if right == 0:
+        return a
+    return const(0) if a == b else Apply("sub", (a, b), INT)
+
+
+def fold(expr: Expr) -> Expr:
+    """`start + (end - start)` is `end`: the range of `hl.tile(end - start)` moved by start."""
+    match expr:
+        case Apply("add", (a, Apply("sub", (b, c)))) if a == c:
+            return b
+        case Apply("add", (Apply("sub", (b, c)), a)) if a == c:
+            return b
+        case _:
+            return expr

@@ -1,0 +1,105 @@
+"""Table: which steps a ragged nest has, and how many there can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..analysis.facts import Facts
+from ..errors import PlanError
+from ..ir import KernelIR
+from .plan import AxisPlan, Column, Table
+from .target import Target
+
+
+def columns(
+    ir: KernelIR,
+    facts: Facts,
+    names: tuple[str, ...],
+    axes: Mapping[str, AxisPlan],
+    helpers: Mapping[str, str],
+    effects: Mapping[str, bool],
+    steps: str,
+) -> tuple[Column, ...]:
+    """The columns of the step table, outer to inner.
+
+    `helpers` says which columns must visit more than their ranges; `effects` says which loops
+    stand in a body that does something else too, so that an empty range still needs one step.
+    """
+    out = []
+    for name in names:
+        axis, fact = axes[name], facts.axis(name)
+        cursor = axis.block is not None and fact.disjoint in names and fact.disjoint is not None
+        visit = "live"
+        if steps == "table" and name in helpers:
+            visit = helpers[name]
+        elif effects[name] and not axis.nonempty:
+            visit = "at_least_one"
+        cursor = cursor and visit in ("live", "cover")
+        out.append(Column(name, visit, cursor, _most(ir, axis)))  # type: ignore[arg-type]
+    return tuple(out)
+
+
+def _most(ir: KernelIR, axis: AxisPlan) -> int:
+    """Steps that one iteration of the outer columns can have."""
+    if axis.tiles is not None:
+        return axis.tiles
+    bound = ir.axis(axis.name).max_extent
+    if axis.block is None:
+        return max(bound or 1, 1)
+    if bound is None:
+        return max(axis.limit, 1)
+    return max(min(-(-bound // axis.block) + 1, axis.limit), 1)
+
+
+def table(
+    facts: Facts, found: tuple[Column, ...], axes: Mapping[str, AxisPlan], steps: str
+) -> Table | None:
+    """The table of these columns, with a bound on its rows that holds for any sorted offsets.
+
+    A range that is disjoint in g touches each of its `limit` tiles once, and one more for every
+    boundary that two groups share; an empty range that needs a step adds one per group.
+    """
+    if not found:
+        return None
+    product = 1
+    for column in found:
+        product *= axes[column.axis].limit if column.visit == "sweep" else column.most
+    if steps == "rectangle":
+        return Table(found, max(product, 1), False, "rectangle")
+    total, exact = 1, True
+    before: dict[str, int] = {}
+    for column in found:
+        axis, outer = axes[column.axis], facts.axis(column.axis).disjoint
+        before[column.axis] = total
+        if column.visit == "sweep":
+            total *= axis.limit
+            continue
+        if axis.block is None or outer not in before:
+            total *= column.most
+            continue
+        groups = _span(axes, outer)
+        spare = groups - 1 if column.cursor else 2 * groups
+        total = min(total * column.most, before[outer] * (axis.limit + spare))
+        exact = exact and column.cursor
+    return Table(found, max(total, 1), not exact and total < product, "table")
+
+
+def _span(axes: Mapping[str, AxisPlan], name: str) -> int:
+    axis = axes[name]
+    return axis.tiles if axis.tiles is not None else max(axis.limit, 1)
+
+
+def check_fits(ir: KernelIR, table: Table, target: Target, scalar_bytes: int) -> None:
+    """PlanError if the table does not fit scalar memory, with the sum and what to do."""
+    if table.steps != "table":
+        return
+    need = table.rows * len(table.columns) * 4
+    if need + scalar_bytes <= target.smem:
+        return
+    raise PlanError(
+        f"the step table of {ir.name} needs {table.rows:,} rows of {len(table.columns)} numbers, "
+        f"{need:,} bytes; {target} has {target.smem - scalar_bytes:,} bytes of scalar memory left",
+        ir.loc,
+        "use larger blocks, give hl.tile(..., max_extent=) a bound on the length of a group, "
+        "or use steps='rectangle'",
+    )

@@ -1,0 +1,70 @@
+"""Target: what a device allows, as data.  Nothing here asks a device anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ..errors import PlanError
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """Limits of one TPU generation (or of the CPU, which interprets v5e's source).
+
+    device_kind      what JAX calls the chip
+    cores            TensorCores that one program may be split over (v5p: megacore)
+    vmem_default     bytes of vector memory that the compiler grants without being asked
+    vmem_physical    bytes that `vmem_limit_bytes` may ask for
+    smem             bytes of scalar memory that a kernel's tables may use
+    lanes, sublanes  the shape of a vector register of 32-bit values
+
+    Source of the figures: limits that libtpu 0.0.42.1 enforced when kernels were compiled ahead of
+    time for each generation (16 MiB default on v5e and v5p, 32 MiB on v6e and 7x).
+    """
+
+    name: str
+    device_kind: str
+    cores: int
+    vmem_default: int
+    vmem_physical: int
+    smem: int = 1000 * 1024
+    lanes: int = 128
+    sublanes: int = 8
+
+    @staticmethod
+    def of(target: str | Target | None) -> Target:
+        """The target of that name; None is the CPU."""
+        if isinstance(target, Target):
+            return target
+        name = "cpu" if target is None else target
+        found = TARGETS.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise PlanError(
+                f"unknown target {target!r}", hint=f"use one of {', '.join(map(repr, TARGETS))}"
+            )
+        return found
+
+    def rows(self, itemsize: int) -> int:
+        """Rows of one register tile: 8, 16 or 32 for 4-, 2- and 1-byte types."""
+        return self.sublanes * max(4 // itemsize, 1)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _targets() -> dict[str, Target]:
+    v5e = Target("tpu:v5e", "TPU v5 lite", 1, 16 * MIB, 128 * MIB)
+    return {
+        "cpu": Target("cpu", v5e.device_kind, 1, v5e.vmem_default, v5e.vmem_physical),
+        "tpu:v4": Target("tpu:v4", "TPU v4", 1, 16 * MIB, 16 * MIB),
+        "tpu:v5e": v5e,
+        "tpu:v5p": Target("tpu:v5p", "TPU v5", 2, 16 * MIB, 64 * MIB),
+        "tpu:v6e": Target("tpu:v6e", "TPU v6 lite", 1, 32 * MIB, 128 * MIB),
+        "tpu:7x": Target("tpu:7x", "TPU7x", 1, 32 * MIB, 64 * MIB),
+    }
+
+
+TARGETS = MappingProxyType(_targets())

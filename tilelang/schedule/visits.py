@@ -1,0 +1,193 @@
+"""Visits: when an output block is seen for the first time, and whether every block is seen at all.
+
+A block stays in vector memory while consecutive steps write it, and goes back to the array when the
+block number changes.  So the steps that share a block must be consecutive, its first visit must
+define every row, and a block that no step visits keeps what the array held before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..analysis.facts import Facts
+from ..errors import PlanError
+from ..ir import Expr, GridIndex, KernelIR, TileIndex, TileScalar, walk
+from . import scalars
+from .placement import Placed
+from .plan import (
+    AtDim,
+    AxisPlan,
+    ByIndex,
+    ByTile,
+    Column,
+    Condition,
+    Packed,
+    RowStarts,
+    Turns,
+    Whole,
+    Window,
+)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The launch's axes in the order of its steps: outward dims, columns, trailing dims."""
+
+    outward: tuple[str, ...]
+    columns: tuple[str, ...]
+    trailing: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.outward + self.columns + self.trailing
+
+
+def expr_axes(expr: Expr) -> set[str]:
+    """Loop axes that a scalar expression depends on directly."""
+    return {e.axis for e in walk(expr) if isinstance(e, GridIndex | TileIndex | TileScalar)}
+
+
+def window_axes(window: Window) -> set[str]:
+    """Axes whose steps change the block that a window shows."""
+    found: set[str] = set()
+    for dim in window.dims:
+        match dim:
+            case ByTile(axis):
+                found.add(axis)
+            case ByIndex(expr):
+                found |= expr_axes(expr)
+            case Packed(expr, rows) if rows < window.shape[window.dims.index(dim)]:
+                found |= expr_axes(expr)
+            case _:
+                pass
+    return found
+
+
+def packed_rows(window: Window, axes: Mapping[str, AxisPlan]) -> dict[str, int]:
+    """Axes that pick rows inside a block of several rows."""
+    found = {}
+    for dim, size in zip(window.dims, window.shape, strict=True):
+        if isinstance(dim, Packed) and 1 < dim.rows < size:
+            for axis in expr_axes(dim.expr):
+                if axis in axes:
+                    found[axis] = dim.rows
+    return found
+
+
+def first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> tuple[
+    Condition, ...
+]:
+    """The conditions under which a step is the first of a run that shows one block."""
+    moving = window_axes(window)
+    packed = packed_rows(window, axes)
+    conditions: list[Condition] = []
+    deeper = list(order.trailing)
+    while deeper and deeper[-1] not in moving:
+        conditions.insert(0, AtDim(deeper.pop(), "first"))
+    if deeper:
+        axis = deeper[-1]
+        return ((RowStarts(axis, packed[axis]),) if axis in packed else ()) + tuple(conditions)
+    if order.columns:
+        columns = tuple(c for c in order.columns if c in moving)
+        rows = tuple((c, packed[c]) for c in columns if c in packed)
+        return (Turns(columns, rows), *conditions)
+    outer = list(order.outward)
+    while outer and outer[-1] not in moving:
+        conditions.insert(0, AtDim(outer.pop(), "first"))
+    if outer and outer[-1] in packed:
+        conditions.insert(0, RowStarts(outer[-1], packed[outer[-1]]))
+    return tuple(conditions)
+
+
+def check_consecutive(
+    ir: KernelIR, window: Window, order: Order, columns: tuple[Column, ...], selective: bool
+) -> None:
+    """PlanError if steps that share a block are not consecutive.
+
+    `selective`: a visit may leave rows of the block as an earlier visit wrote them.
+    """
+    moving = window_axes(window)
+    inside = [a for a in order.all if a in moving]
+    if not inside or not selective:
+        return
+    last = order.all.index(inside[-1])
+    cursor = {c.axis for c in columns if c.cursor}
+    for position, axis in enumerate(order.all[:last]):
+        if axis in moving:
+            continue
+        deeper = [a for a in order.all[position + 1 : last + 1] if a in moving]
+        if axis in order.columns and all(a in cursor for a in deeper):
+            continue
+        raise PlanError(
+            f"blocks of {window.array} would be visited again after other blocks: iterations of "
+            f"{ir.axis(axis).user} share them, and their ranges may overlap",
+            ir.axis(axis).loc,
+            "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, or index the output "
+            f"by {ir.axis(axis).user}",
+        )
+
+
+def packed_conflict(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether rows that share a packed block are written in steps that are not consecutive."""
+    packed = packed_rows(window, axes)
+    moving = [a for a in order.all if a in window_axes(window)]
+    return any(axis in moving and axis != moving[-1] for axis in packed)
+
+
+def visits_all(
+    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts
+) -> tuple[bool, dict[str, str]]:
+    """Whether every block of an output can be visited, and the columns that must help.
+
+    The columns map to "cover" (tiles between the ranges get steps too) or "sweep" (every tile of
+    the dimension gets a step, for every iteration of the columns before).
+    """
+    helpers: dict[str, str] = {}
+    others = {a for a in window_axes(window) if a in order.columns}
+    for dim, size in zip(window.dims, window.shape, strict=True):
+        match dim:
+            case Whole():
+                continue
+            case ByTile(axis) if axes[axis].place == "table" and facts.axis(axis).ragged:
+                grid_only = all(axes[a].block is None for a in others - {axis})
+                alone = others == {axis}
+                if facts.axis(axis).disjoint is not None and alone:
+                    helpers[axis] = "cover"
+                elif grid_only and not alone:
+                    helpers[axis] = "sweep"
+                else:
+                    return False, {}
+            case ByTile(axis):
+                tiles = axes[axis].tiles
+                if tiles is None or tiles < axes[axis].limit:
+                    return False, {}
+            case ByIndex(expr) | Packed(expr):
+                if not _sweeps(expr, size, axes):
+                    return False, {}
+    return True, helpers
+
+
+def _sweeps(expr: Expr, size: int, axes: Mapping[str, AxisPlan]) -> bool:
+    if scalars.value_of(expr) is not None:
+        return size == 1
+    if not isinstance(expr, GridIndex):
+        return False
+    axis = axes[expr.axis]
+    return axis.place != "inner" and axis.first == 0 and axis.tiles == size
+
+
+def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
+    """Axes that every output owns blocks along come first: only those may be split over cores.
+
+    Axes that share an output block, or pick rows inside one, come last among the outward axes, so
+    that the steps which share a block are adjacent.
+    """
+    outputs = [w for w in windows if w.output]
+
+    def rank(axis: str) -> int:
+        if any(axis in packed_rows(w, placed.axes) for w in outputs):
+            return 1
+        return 0 if all(axis in window_axes(w) for w in outputs) else 2
+
+    return Order(tuple(sorted(placed.outward, key=rank)), placed.columns, placed.trailing)

@@ -1,0 +1,249 @@
+"""Windows: array references -> the block that a step sees, and the part of it that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..errors import Loc, PlanError
+from ..ir import (
+    Along,
+    At,
+    Expr,
+    Gather,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Span,
+    Stmt,
+    TileIndex,
+    TileScalar,
+    walk,
+)
+from ..language.dtypes import itemsize
+from .blocks import loads, references
+from .nest import Level
+from .plan import (
+    All,
+    AxisPlan,
+    ByIndex,
+    ByTile,
+    HostArray,
+    Packed,
+    Part,
+    Row,
+    Select,
+    Step,
+    Whole,
+    Window,
+    WindowDim,
+)
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """How a launch sees the kernel's tensors.
+
+    scalars   tensors that lie whole in scalar memory
+    hosts     the array of every other tensor, as the host passes it
+    windows   (tensor, dims) -> window, in order of first use
+    """
+
+    ir: KernelIR
+    target: Target
+    axes: Mapping[str, AxisPlan]
+    scalars: tuple[str, ...]
+    hosts: Mapping[str, HostArray]
+    windows: Mapping[tuple[str, tuple[WindowDim, ...]], Window]
+
+    def find(self, tensor: str, index: tuple[Index, ...], loc: Loc | None) -> Window:
+        return self.windows[tensor, _dims(self, tensor, index, loc)]
+
+
+def survey(
+    ir: KernelIR,
+    target: Target,
+    axes: Mapping[str, AxisPlan],
+    body: tuple[Stmt, ...],
+    lifted: frozenset[str] | set[str] = frozenset(),
+) -> Arrays:
+    """Chooses scalar memory or windows for every tensor that the statements touch.
+
+    Matrices in `lifted` get a dimension of length 1 before the last, so that a single row of them
+    is a block of its own.
+    """
+    seen = list(references(body))
+    written = {tensor for tensor, _, writes in seen if writes}
+    scalars = _scalar_tensors(ir, seen, written) | _gather_indices(body)
+    hosts = {
+        tensor: _host_array(ir, tensor, [i for t, i, _ in seen if t == tensor], tensor in lifted)
+        for tensor in dict.fromkeys(t for t, _, _ in seen)
+    }
+    arrays = Arrays(ir, target, axes, tuple(t for t in hosts if t in scalars), hosts, {})
+    found: dict[tuple[str, tuple[WindowDim, ...]], Window] = {}
+    for tensor, index, _ in seen:
+        if tensor in scalars:
+            continue
+        loc = _where(body, tensor, index)
+        dims = _dims(arrays, tensor, index, loc)
+        known = [w for (t, _), w in found.items() if t == tensor]
+        if known and tensor in written and (tensor, dims) not in found:
+            raise PlanError(
+                f"{tensor} is stored and also used at another place in the same loop nest",
+                loc,
+                "store to one output per place, or split the kernel into two top-level loops",
+            )
+        if (tensor, dims) not in found:
+            host = hosts[tensor]
+            ref = f"{tensor}_ref" if not known else f"{tensor}_{len(known)}_ref"
+            found[tensor, dims] = Window(
+                ref, host.name, host.shape, host.dtype, dims, output=tensor in written
+            )
+    return replace(arrays, windows=found)
+
+
+def _scalar_tensors(
+    ir: KernelIR, seen: list[tuple[str, tuple[Index, ...], bool]], written: set[str]
+) -> set[str]:
+    names = {t for t, _, _ in seen} - written
+    for axis in ir.axes:
+        names |= {load.tensor for e in (axis.begin, axis.end) for load in loads(e)} - written
+    vector = {t for t, index, _ in seen if any(not isinstance(i, At) for i in index)}
+    return names - vector
+
+
+def _gather_indices(body: tuple[Stmt, ...]) -> set[str]:
+    found = set()
+    for _, index, _ in references(body):
+        for entry in index:
+            if isinstance(entry, Gather):
+                found |= {load.tensor for load in loads(entry.expr)}
+    return found
+
+
+def _host_array(
+    ir: KernelIR, name: str, indices: list[tuple[Index, ...]], lift: bool
+) -> HostArray:
+    """Rank 1 becomes one row; single positions among the last two dimensions move to the front."""
+    tensor = ir.tensor(name)
+    shape, rank = tensor.shape, len(tensor.shape)
+    dtype = "int32" if tensor.dtype == "int64" else tensor.dtype
+    at = [d for d in range(rank) if all(isinstance(i[d], At) for i in indices)]
+    if lift and rank == 2:
+        return HostArray(f"{name}_rows", name, None, (shape[0], 1, shape[1]), dtype)
+    if rank == 1 and not at:
+        return HostArray(f"{name}_row", name, None, (1, *shape), dtype)
+    if rank >= 3 and any(d >= rank - 2 for d in at) and len(at) <= rank - 2:
+        order = (*at, *(d for d in range(rank) if d not in at))
+        moved = tuple(shape[d] for d in order)
+        return HostArray(f"{name}_moved", name, order, moved, dtype)
+    if rank == 1 and any(not isinstance(i[0], At) for i in indices):
+        return HostArray(f"{name}_row", name, None, (1, *shape), dtype)
+    return HostArray(name, name, None, shape, dtype)
+
+
+def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The index of a tensor as an index of the array that the kernel sees."""
+    if host.permute is not None:
+        return tuple(index[d] for d in host.permute)
+    if len(host.shape) == len(index) + 1:
+        return (*index[:-1], Span(0, 1), index[-1])
+    return index
+
+
+def _dims(
+    arrays: Arrays, tensor: str, index: tuple[Index, ...], loc: Loc | None
+) -> tuple[WindowDim, ...]:
+    host = arrays.hosts[tensor]
+    entries = as_array(host, index)
+    return tuple(
+        _dim(arrays, entry, size, len(entries) - d, host.dtype)
+        for d, (entry, size) in enumerate(zip(entries, host.shape, strict=True))
+    )
+
+
+def _dim(arrays: Arrays, entry: Index, size: int, place: int, dtype: str) -> WindowDim:
+    match entry:
+        case Along(axis):
+            return _tile_dim(arrays.axes[axis], size)
+        case At(expr) if place > 2 and not _inside_step(arrays, expr):
+            return ByIndex(expr)
+        case At(expr) if place > 2:
+            return Whole(size)
+        case At(expr):
+            rows = arrays.target.rows(itemsize(dtype)) if place == 2 else arrays.target.lanes
+            whole = size <= rows or _inside_step(arrays, expr)
+            return Packed(expr, size if whole else rows)
+        case _:
+            return Whole(size)
+
+
+def _tile_dim(axis: AxisPlan, size: int) -> WindowDim:
+    block = axis.block or 1
+    if axis.place == "inner":
+        return Whole(-(-size // block) * block)
+    if axis.place == "single" and block >= size:
+        return Whole(size)
+    return ByTile(axis.name, block)
+
+
+def _inside_step(arrays: Arrays, expr: Expr) -> bool:
+    """Whether the position is known only inside the step: it depends on an inner loop."""
+    for part in walk(expr):
+        match part:
+            case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+                if arrays.axes[axis].place == "inner":
+                    return True
+            case _:
+                pass
+    return False
+
+
+def selects(arrays: Arrays, window: Window, index: tuple[Index, ...], tensor: str) -> tuple[
+    Select, ...
+]:
+    """Which part of the window's block a reference means; one entry per unsqueezed dimension."""
+    entries = as_array(arrays.hosts[tensor], index)
+    out: list[Select] = []
+    for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
+        match entry, dim:
+            case _, ByIndex():
+                continue
+            case At(expr), Whole():
+                out.append(Row(expr))
+            case Along(axis), Whole() if arrays.axes[axis].place == "inner":
+                out.append(Step(axis, arrays.axes[axis].block or 1))
+            case Span(start, stop), _ if (start, stop) != (0, size):
+                out.append(Part(start, stop))
+            case _:
+                out.append(All())
+    return tuple(out)
+
+
+def _where(body: tuple[Stmt, ...], tensor: str, index: tuple[Index, ...]) -> Loc | None:
+    for stmt in body:
+        found = _loc_in(stmt, tensor, index)
+        if found is not None:
+            return found
+    return None
+
+
+def _loc_in(stmt: Stmt, tensor: str, index: tuple[Index, ...]) -> Loc | None:
+    for name, place, _ in references((stmt,)):
+        if (name, place) == (tensor, index):
+            return stmt.loc
+    return None
+
+
+def level_statements(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """All statements of a chain, in program order."""
+    before = tuple(s for level in levels for s in level.before)
+    after = tuple(s for level in reversed(levels) for s in level.after)
+    return before + leaf + after
+
+
+def load_window(arrays: Arrays, load: Load) -> Window:
+    """The window that a load reads."""
+    return arrays.find(load.tensor, load.index, load.loc)
