@@ -55,8 +55,8 @@ types: $(STAMP)
 fuzz: $(STAMP)  ## N=... SEED=...: random ragged layouts against float64
 	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED)
 
-golden: $(STAMP)  ## write the expected generated sources anew; review the diff
-	$(BIN)/python -m pytest tests --update-golden -k golden $(PYTEST_ARGS)
+golden: $(STAMP)  ## write expected sources and outputs in docs anew; review the diff
+	$(BIN)/python -m pytest tests --update-golden -k "golden or page_runs" $(PYTEST_ARGS)
 
 bench: $(STAMP)  ## what a call costs
 	$(BIN)/python -m benchmarks.call_overhead

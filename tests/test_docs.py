@@ -5,6 +5,8 @@ own before a block, say otherwise:
 
     <!-- no-run: reason -->   the Python block is checked for syntax only
     <!-- prints -->           the text block is what the Python block before it prints
+
+`pytest tests/test_docs.py --update-golden` writes those text blocks anew.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def _comparable(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_page_runs(page, tmp_path):
+def test_page_runs(page, tmp_path, update_golden):
     blocks = _blocks(page.read_text(encoding="utf-8"))
     runnable = [b for b in blocks if b.language == "python" and not b.note.startswith("no-run")]
     if any("import torch" in b.code for b in runnable):
@@ -90,6 +92,10 @@ def test_page_runs(page, tmp_path):
             printed = _run(block, path, module)
         elif block.language == "python":
             compile(block.code, f"{_name(page)}:{block.line}", "exec")
+        elif block.note == "prints" and update_golden:
+            shown = printed.replace(str(path), path.name).strip()
+            text = page.read_text(encoding="utf-8")
+            page.write_text(text.replace(f"\n{block.code}```", f"\n{shown}\n```", 1), "utf-8")
         elif block.note == "prints":
             assert _comparable(printed) == _comparable(block.code), f"{_name(page)}:{block.line}"
 

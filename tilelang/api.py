@@ -6,56 +6,37 @@ The stages are loaded when the first kernel is compiled, not when one is decorat
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from types import FunctionType, MappingProxyType, ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from .errors import CallError
-from .ir import KernelIR, TensorSpec
-from .runtime.bridge import narrowed, torch_to_numpy
+from .runtime import bridge
 from .runtime.signature import bind, signature
 from .runtime.static import Fingerprint, NotStatic, Stamp, fingerprint, stamp
 from .runtime.tensors import KEYS, Described, describe, home_of
 
 if TYPE_CHECKING:
-    from .analysis.facts import AxisFact, Facts
-    from .codegen.source import Source
-    from .runtime.launch import Launch, Operand
-    from .schedule import Config, Plan, Target
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """Every stage of one specialisation; each prints itself."""
-
-    ir: KernelIR
-    facts: Facts
-    plan: Plan
-    source: Source
-    config: Config
-    target: Target
-
-    @property
-    def axes(self) -> Mapping[str, AxisFact]:
-        """Axis name -> kind, why, carries and what else is known of it."""
-        return MappingProxyType({fact.name: fact for fact in self.facts.axes})
+    from .ir import KernelIR
+    from .runtime.launch import Launch
+    from .runtime.lowering import Lowered
+    from .schedule import Config, Target
 
 
 @dataclass(frozen=True)
 class Stats:
     """What a kernel has done so far.
 
-    calls            completed or not
-    specialisations  distinct argument keys that were called
-    compiles         times that source was generated and loaded to be run
-    seconds          spent in those, without JAX's own compilation
+    calls            calls that were begun
+    specialisations  argument keys that calls were specialised to
+    compiles         times that the stages ran, for calls and for lower, source and explain
+    seconds          spent in those; JAX's own compilation is not counted
     """
 
     calls: int
@@ -69,32 +50,40 @@ class Kernel:
 
     def __init__(
         self,
-        fn: FunctionType,
+        fn: Callable[..., Any],
+        *,
         config: Config | None = None,
         target: str | Target | None = None,
         interpret: Any = None,
         checks: bool | None = None,
     ) -> None:
+        if not isinstance(fn, FunctionType):
+            hint = "decorate a function: @tile.kernel above a def"
+            raise CallError(f"{fn!r} is not a Python function", hint=hint)
         self.signature = signature(fn)
         self._fn, self._config, self._target = fn, config, target
         self._interpret, self._checks = interpret, checks
-        self._arity = self.signature.positional if _by_position(fn) else -1
+        self._arity = self.signature.positional
         self._own = fingerprint(fn)
         self._keys = _Keys()
         self._launches: dict[Hashable, Launch] = {}
         self._lowered: dict[Hashable, Lowered] = {}
         self._programs: dict[Hashable, Callable[..., Any]] = {}
         self._lock = threading.RLock()
-        self._calls, self._seconds = 0, 0.0
+        self._calls, self._compiles, self._seconds = 0, 0, 0.0
         functools.update_wrapper(self, fn)
 
     def __call__(
-        self, *args: Any, config: Config | None = None, target: str | Target | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        config: Config | None = None,
+        target: str | Target | None = None,
+        **kwargs: Any,
     ) -> Any:
         """Runs the kernel; the results are of the arguments' framework.
 
-        Raises TileError: CallError for arguments that do not fit, RaggedValueError for offsets out
-        of range, and whatever is wrong with the kernel itself at the first call.
+        Raises CallError for arguments that do not fit, RaggedValueError for offsets out of range,
+        and ParseError, TypingError or PlanError at the first call for what is wrong in the kernel.
         """
         if kwargs or len(args) != self._arity:
             args = bind(self.signature, args, kwargs)
@@ -105,7 +94,7 @@ class Kernel:
         try:
             key = (self._own.stamp, config, target, *[keys[type(arg)](arg) for arg in args])
             launch = self._launches.get(key)
-        except (TypeError, NotStatic):  # an argument that cannot be a key: the slow path says which
+        except Exception:  # an argument that cannot be part of a key: specialising says which
             key, launch = None, None
         if launch is None:
             launch = self._specialise(key, args, config, target)
@@ -114,43 +103,59 @@ class Kernel:
     # ------------------------------------------------------------ looking inside
 
     def lower(
-        self, *args: Any, config: Config | None = None, target: str | Target | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        config: Config | None = None,
+        target: str | Target | None = None,
+        **kwargs: Any,
     ) -> Lowered:
         """Every stage for these arguments: .ir .facts .plan .source .config .target .axes."""
         values = bind(self.signature, args, kwargs)
-        return self._lower(values, self._describe(values), config, target)
+        return self._lower(values, self._described(values), config, target)
 
     def source(
-        self, *args: Any, config: Config | None = None, target: str | Target | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        config: Config | None = None,
+        target: str | Target | None = None,
+        **kwargs: Any,
     ) -> str:
         """The generated module."""
         return self.lower(*args, config=config, target=target, **kwargs).source.text
 
     def print_source(
-        self, *args: Any, config: Config | None = None, target: str | Target | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        config: Config | None = None,
+        target: str | Target | None = None,
+        **kwargs: Any,
     ) -> None:
         """Prints the generated module."""
         print(self.source(*args, config=config, target=target, **kwargs))
 
     def explain(
-        self, *args: Any, config: Config | None = None, target: str | Target | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        config: Config | None = None,
+        target: str | Target | None = None,
+        **kwargs: Any,
     ) -> str:
-        """Axes and why, the plan, and, where offsets have values, how much work is padding."""
+        """Axes and why, the plan and, where offsets have values, how much work is padding."""
         values = bind(self.signature, args, kwargs)
-        described = self._describe(values)
-        low = self._lower(values, described, config, target)
-        return _stages().explain.explain(
-            low.ir, low.facts, low.plan, low.config, low.target, _concrete(values, described)
-        )
+        described = self._described(values)
+        lowered = self._lower(values, described, config, target)
+        concrete = {n: d for n, d in described.items() if d.home not in ("traced", "shape")}
+        integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
+        return _explain().explain(lowered, self._arrays(values, integers))
 
     def default_config(
         self, *args: Any, target: str | Target | None = None, **kwargs: Any
     ) -> Config:
         """The config that is used when none is given."""
         values = bind(self.signature, args, kwargs)
-        described = self._describe(values)
-        ir, facts = self._analyse(values, described)
-        return _stages().schedule.default_config(ir, facts, self._target_of(described, target))
+        described = self._described(values)
+        goal = self._goal(described, target)
+        return _lowering().chosen_by_default(self._parsed(values, described), goal)
 
     def reference(
         self,
@@ -161,66 +166,54 @@ class Kernel:
     ) -> Any:
         """The results as NumPy arrays, evaluated tile by tile with no device and no plan.
 
-        A seed shuffles the parallel axes, `blocks` sets the tiles; neither changes the result of a
-        right kernel.  Arguments that the kernel stores to are left as they are; if it returns
-        nothing, their new values are the result.
+        A seed shuffles the parallel axes and `blocks` sets tile sizes; neither changes the result
+        of a right kernel.  Arguments that the kernel stores to are left as they are; if it returns
+        nothing, the result is their new values.
         """
         values = bind(self.signature, args, kwargs)
-        described = self._describe(values)
-        ir, facts = self._analyse(values, described)
-        arrays = _host_arrays(values, described)
-        check = None if self._checks is False else _stages().checks.compile_checks(ir)
-        if check is not None:
-            check.run(arrays)
-        parallel = {f.name for f in facts.axes if f.kind == "parallel"}
-        found = _stages().reference.evaluate(
-            ir, arrays, seed=seed, blocks=blocks, parallel=parallel
-        )
-        return _stages().results.returned(ir, {**arrays, **found})
+        described = self._described(values)
+        arrays = self._arrays(values, described)
+        ir = self._parsed(values, described)
+        _oracle().verify(ir, arrays, self._checks)
+        parallel = frozenset() if seed is None else _oracle().parallel(ir)
+        results = _evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
+        return _oracle().returned(ir, {**arrays, **results})
 
     def stats(self) -> Stats:
         """Calls, specialisations and compiles so far."""
-        return Stats(self._calls, len(self._launches), len(self._programs), self._seconds)
+        return Stats(self._calls, len(self._launches), self._compiles, self._seconds)
 
     def __repr__(self) -> str:
-        code = self._fn.__code__
-        names = ", ".join(self.signature.names)
-        return f"<kernel {self._fn.__name__}({names}) at {code.co_filename}:{code.co_firstlineno}>"
+        code, names = self._fn.__code__, ", ".join(self.signature.names)
+        return f"<kernel {self._fn.__name__}({names}), {code.co_filename}:{code.co_firstlineno}>"
 
     # ------------------------------------------------------------ compiling
 
-    def _describe(self, values: tuple) -> dict[str, Described]:
-        """Parameter -> tensor argument; CallError for a static argument that is no value."""
-        found = {n: describe(n, v) for n, v in zip(self.signature.names, values, strict=True)}
+    def _described(self, values: tuple) -> dict[str, Described]:
+        """The tensor arguments by name; CallError for what is neither tensor nor static value."""
+        found = {}
         for name, value in zip(self.signature.names, values, strict=True):
-            if found[name] is None:
+            described = describe(name, value)
+            if described is None:
                 _check_static(name, value)
-        return {name: described for name, described in found.items() if described is not None}
+            else:
+                found[name] = described
+        return found
 
-    def _key(
-        self, values: tuple, described: Mapping[str, Described], *choices: Hashable
-    ) -> Hashable:
-        """What a kernel is compiled for: shapes and dtypes, not where the values are."""
-        parts: list[Hashable] = [self._own.stamp, *choices]
-        for name, value in zip(self.signature.names, values, strict=True):
-            tensor = described.get(name)
-            parts.append(stamp(value) if tensor is None else (tensor.spec.shape, tensor.spec.dtype))
-        return tuple(parts)
-
-    def _analyse(
-        self, values: tuple, described: Mapping[str, Described]
-    ) -> tuple[KernelIR, Facts]:
+    def _arguments(self, values: tuple, described: Mapping[str, Described]) -> dict[str, object]:
         arguments: dict[str, object] = dict(zip(self.signature.names, values, strict=True))
-        arguments |= {name: tensor.spec for name, tensor in described.items()}
-        ir = _stages().frontend.parse(self._fn, arguments)
-        return ir, _stages().analysis.analyze(ir)
+        return arguments | {name: tensor.spec for name, tensor in described.items()}
 
-    def _target_of(
-        self, described: Mapping[str, Described], target: str | Target | None
-    ) -> Target:
-        platform = "tpu" if any(d.device == "tpu" for d in described.values()) else "cpu"
+    def _parsed(self, values: tuple, described: Mapping[str, Described]) -> KernelIR:
+        return _parse(self._fn, self._arguments(values, described))
+
+    def _goal(self, described: Mapping[str, Described], target: str | Target | None) -> Target:
+        """The target that was asked for, else that of the device which holds the arguments."""
         chosen = self._target if target is None else target
-        return _stages().device.target_of(chosen, platform)
+        if chosen is None and any(d.home in ("jax", "traced") for d in described.values()):
+            running = _execution()
+            return running.target_of(running.platform_of(described.values()))
+        return _lowering().Target.of(chosen)
 
     def _lower(
         self,
@@ -229,15 +222,158 @@ class Kernel:
         config: Config | None,
         target: str | Target | None,
     ) -> Lowered:
-        stages = _stages()
-        chosen = stages.config(self._config if config is None else config)
-        goal = self._target_of(described, target)
-        key = self._key(values, described, chosen, goal)
+        """The stages, from the cache if these shapes were lowered before on any framework."""
+        chosen = _lowering().checked_config(self._config if config is None else config)
+        goal = self._goal(described, target)
+        shapes = [
+            (described[n].spec.shape, described[n].spec.dtype) if n in described else stamp(v)
+            for n, v in zip(self.signature.names, values, strict=True)
+        ]
+        key = (self._own.stamp, chosen, goal, *shapes)
         with self._lock:
             if key not in self._lowered:
-                ir, facts = self._analyse(values, described)
-                used = stages.schedule.default_config(ir, facts, goal) if chosen is None else chosen
-                plan = stages.schedule.plan(ir, facts, used, goal)
-                source = stages.pallas.emit(plan)
-                self._lowered[key] = Lowered(ir, facts, plan, source, used, goal)
+                start = time.perf_counter()
+                ir = self._parsed(values, described)
+                self._lowered[key] = _lowering().lower(ir, chosen, goal)
+                self._seconds += time.perf_counter() - start
+                self._compiles += 1
             return self._lowered[key]
+
+    def _specialise(
+        self,
+        key: Hashable,
+        values: tuple,
+        config: Config | None,
+        target: str | Target | None,
+    ) -> Launch:
+        described = self._described(values)
+        running = _execution()
+        operands = [
+            running.Operand(place, name, described[name])
+            for place, name in enumerate(self.signature.names)
+            if name in described
+        ]
+        running.screen(self.__name__, operands)
+        lowered = self._lower(values, described, config, target)
+        with self._lock:
+            launch = running.prepare(
+                lowered, operands, self._interpret, self._checks, self._programs
+            )
+            if key is not None:
+                self._launches[key] = launch
+        return launch
+
+    def _arrays(self, values: tuple, described: Mapping[str, Described]) -> dict[str, np.ndarray]:
+        """The values of tensor arguments on the host, as kernels see them."""
+        given = dict(zip(self.signature.names, values, strict=True))
+        return {name: bridge.host_array(name, given[name], d) for name, d in described.items()}
+
+
+@overload
+def kernel(fn: Callable[..., Any]) -> Kernel: ...
+@overload
+def kernel(
+    fn: None = None,
+    *,
+    config: Config | None = None,
+    target: str | Target | None = None,
+    interpret: Any = None,
+    checks: bool | None = None,
+) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(
+    fn: Callable[..., Any] | None = None,
+    *,
+    config: Config | None = None,
+    target: str | Target | None = None,
+    interpret: Any = None,
+    checks: bool | None = None,
+) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
+    """Makes a kernel of a function that loops over tiles; use as `@tile.kernel` or with options.
+
+    config     choices for every call; a call's own `config=` goes first
+    target     "cpu", "tpu:v6e", ...: what to plan for; the arguments' device if left out
+    interpret  True or pltpu.InterpretParams(): interpret even on a TPU; False: never interpret
+    checks     whether to look at offsets and indices before each launch; if left out, wherever
+               their values are on the host
+    """
+    options: dict[str, Any] = {
+        "config": config,
+        "target": target,
+        "interpret": interpret,
+        "checks": checks,
+    }
+    if fn is None:
+        return lambda decorated: Kernel(decorated, **options)
+    return Kernel(fn, **options)
+
+
+class _Keys(dict[type, Callable[[Any], Hashable]]):
+    """Type -> how to make the part of a call's key that stands for a value of that type."""
+
+    def __init__(self) -> None:
+        super().__init__({FunctionType: self._function})
+        self._known: WeakKeyDictionary[FunctionType, Fingerprint] = WeakKeyDictionary()
+
+    def __missing__(self, kind: type) -> Callable[[Any], Hashable]:
+        home = home_of(kind)
+        self[kind] = stamp if home is None else KEYS[home]
+        return self[kind]
+
+    def _function(self, fn: FunctionType) -> Stamp:
+        """A function's stamp is kept for as long as what it rests on stays the same."""
+        known = self._known.get(fn)
+        if known is None or not known.holds():
+            known = self._known[fn] = fingerprint(fn)
+        return known.stamp
+
+
+def _check_static(name: str, value: object) -> None:
+    try:
+        stamp(value)
+    except NotStatic as error:
+        kind = type(error.args[0]).__name__
+        hints = {
+            "list": "pass a tuple, or an array if the kernel loads from it",
+            "dict": "pass its values one by one, or a tuple",
+            "set": "pass a tuple",
+        }
+        raise CallError(
+            f"{name} is a {kind}, which is neither a tensor nor a value that cannot change",
+            hint=hints.get(kind, "pass numbers, strings, dtypes, functions or tuples of them"),
+        ) from None
+
+
+def _parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
+    from .frontend import parse
+
+    return parse(fn, arguments)
+
+
+def _evaluate(ir: KernelIR, arrays: Mapping[str, np.ndarray], **how: Any) -> dict[str, np.ndarray]:
+    from .reference import evaluate
+
+    return evaluate(ir, arrays, **how)
+
+
+def _lowering() -> ModuleType:
+    from .runtime import lowering
+
+    return lowering
+
+
+def _execution() -> ModuleType:
+    from .runtime import execution
+
+    return execution
+
+
+def _explain() -> ModuleType:
+    from .runtime import explain
+
+    return explain
+
+
+def _oracle() -> ModuleType:
+    from .runtime import oracle
+
+    return oracle

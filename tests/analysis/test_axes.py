@@ -222,6 +222,13 @@ def test_digits_of_different_radix_do_not_count():
     assert only(d.kernel(d.grid("g", 0, 32, store("y", *digits))), "g").startswith("ordered: ")
 
 
+def test_two_positions_of_one_outer_tile_meet():
+    """y[t + g] under one tile t: t = 0, g = 1 is t = 1, g = 0, whatever the tiles are."""
+    d = Draft(y=(64,))
+    ir = d.kernel(d.tile("tm", 0, 60, d.grid("g", 0, 4, store("y", Along("tm", g)))))
+    assert only(ir, "g") == "ordered: y of different g could not be proved to be disjoint"
+
+
 def test_subtiles_of_a_tile():
     d = Draft(y=(64, 48))
     inner = d.tile("ts", begin("tm"), end("tm"), store("y", "ts", ALL))

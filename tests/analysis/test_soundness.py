@@ -175,11 +175,11 @@ def conflicts(ran, axis, anywhere, reads=True):
 def check_disjoint(ir, fact, ran, data):
     """Ranges in different iterations of one axis around share no position."""
     runs = [r for r in ran.runs.get(fact.name, ()) if r[1] < r[2]]
+    accesses = [a for loop in _loops(ir.body) for s in loop.body for a in (s, value_of(s))]
     plain = all(
         entry.offset is None
-        for loop in _loops(ir.body)
-        for stmt in loop.body
-        for entry in getattr(stmt, "index", ())
+        for access in accesses
+        for entry in getattr(access, "index", ())
         if isinstance(entry, Along) and entry.axis == fact.name
     )
     if not plain:
@@ -190,6 +190,10 @@ def check_disjoint(ir, fact, ran, data):
             same = all(where[o] == other[o] for o in outer[: outer.index(fact.disjoint)])
             if same and where[fact.disjoint] != other[fact.disjoint]:
                 assert b <= c or d <= a
+
+
+def value_of(stmt):
+    return getattr(stmt, "value", None)
 
 
 def _loops(body):

@@ -79,12 +79,24 @@ def depends_on(expr: Expr, wanted: frozenset[str], known: Definitions) -> bool:
 
 def reduction(loop: Loop, known: Definitions) -> str | None:
     """The op, if every carry of the loop is combined by it with values that use no carry."""
-    if not loop.carries:
-        return None
     carried = frozenset(c.name for c in loop.carries)
     ops = {combination(c.next, c.name, carried, known) for c in loop.carries}
-    op = ops.pop()
-    return OPS.get(op) if op is not None and not ops else None
+    op = ops.pop() if len(ops) == 1 else None
+    return OPS.get(op) if op is not None else None
+
+
+@dataclass(frozen=True)
+class _Search:
+    """One carry among those of its loop; `found` holds what names are of it."""
+
+    carry: str
+    carried: frozenset[str]
+    known: Definitions
+    found: dict[str, str | None]
+
+    def free(self, expr: Expr) -> bool:
+        """Whether a value is computed without any carry of the loop."""
+        return not depends_on(expr, self.carried, self.known)
 
 
 def combination(expr: Expr, carry: str, carried: frozenset[str], known: Definitions) -> str | None:
@@ -92,35 +104,35 @@ def combination(expr: Expr, carry: str, carried: frozenset[str], known: Definiti
 
     None if the carry is used in any other way, or another carry is used at all.
     """
+    search = _Search(carry, carried, known, {carry: ""})
+    for name, value in known.values.items():  # in order: a long chain is not recursion
+        search.found[name] = None if carry not in known.uses[name] else _combined(value, search)
+    return _combined(expr, search)
+
+
+def _combined(expr: Expr, search: _Search) -> str | None:
     match expr:
-        case Var(name) if name == carry:
-            return ""
-        case Var(name) if name in known.values:
-            return combination(known.values[name], carry, carried, known)
-        case Var(name) if name in known.outs:
-            return _through(known.outs[name], carry, carried, known)
-        case Apply("where", (condition, a, b)) if not depends_on(condition, carried, known):
-            either = {combination(x, carry, carried, known) for x in (a, b)} - {""}
-            return either.pop() if len(either) == 1 else "" if not either else None
+        case Var(name) if name in search.found:
+            return search.found[name]
+        case Var(name) if name in search.known.outs:
+            return _through(search.known.outs[name], search)
+        case Apply("where", (condition, a, b)) if search.free(condition):
+            return _one({_combined(a, search), _combined(b, search)})
         case Apply(op, (a, b)) if op in OPS:
-            return _combined(op, a, b, carry, carried, known)
+            holding = [x for x in (a, b) if not search.free(x)]
+            return _one({op, _combined(holding[0], search)}) if len(holding) == 1 else None
         case _:
             return None
 
 
-def _combined(
-    op: str, a: Expr, b: Expr, carry: str, carried: frozenset[str], known: Definitions
-) -> str | None:
-    """`op` of two values, of which exactly one holds the carry and holds it by the same op."""
-    with_carry = [x for x in (a, b) if depends_on(x, carried, known)]
-    if len(with_carry) != 1:
-        return None
-    return op if combination(with_carry[0], carry, carried, known) in ("", op) else None
+def _one(ops: set[str | None]) -> str | None:
+    """The single op of the parts, where "" is the carry untouched."""
+    rest = ops - {""}
+    return (rest.pop() if rest else "") if len(rest) <= 1 else None
 
 
-def _through(inner: Carry, carry: str, carried: frozenset[str], known: Definitions) -> str | None:
+def _through(inner: Carry, search: _Search) -> str | None:
     """A loop inside that goes on with the carry."""
-    start = combination(inner.init, carry, carried, known)
-    step = combination(inner.next, inner.name, carried | {inner.name}, known)
-    ops = {start, step} - {""}
-    return (ops.pop() if ops else "") if len(ops) <= 1 else None
+    carried = search.carried | {inner.name}
+    step = combination(inner.next, inner.name, carried, search.known)
+    return _one({_combined(inner.init, search), step})

@@ -156,14 +156,17 @@ def _dimensions(a: Reference, b: Reference, axis: str, known: Ranges) -> Iterato
 def reach(
     first: sympy.Expr, last: sympy.Expr, loops: Place, axis: str, known: Ranges
 ) -> Bounds | None:
-    """Bounds over everything that one iteration of the axis does."""
-    inner = loops[loops.index(axis) + 1 :]
-    low = extreme(sympy.expand(first), False, inner, known)
-    high = extreme(sympy.expand(last), True, inner, known)
-    if known.axes[axis].kind == "tile":
-        within = within_tile(low, axis, False), within_tile(high, axis, True)
-        return None if within[0] is None or within[1] is None else (within[0], within[1])
-    return low, high
+    """Bounds over everything that one iteration of the axis does.
+
+    A tile that both iterations share is one tile, and yet they may touch different positions of it.
+    """
+    place = loops.index(axis) + 1
+    low: sympy.Expr | None = extreme(sympy.expand(first), False, loops[place:], known)
+    high: sympy.Expr | None = extreme(sympy.expand(last), True, loops[place:], known)
+    for around in loops[:place]:
+        if known.axes[around].kind == "tile" and low is not None and high is not None:
+            low, high = within_tile(low, around, False), within_tile(high, around, True)
+    return None if low is None or high is None else (low, high)
 
 
 def joined(a: Reference, b: Reference) -> list[tuple[sympy.Expr, sympy.Expr]]:

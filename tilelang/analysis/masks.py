@@ -68,7 +68,7 @@ Definitions = Mapping[str, Expr]
 
 @dataclass(frozen=True)
 class _Pads:
-    """Definitions of Vars, and the states found so far by (name, axis)."""
+    """Definitions of Vars in statement order, and the states found so far by (name, axis)."""
 
     definitions: Definitions
     found: dict[tuple[str, str], PadState] = field(default_factory=dict)
@@ -77,7 +77,8 @@ class _Pads:
 def pad_state(expr: Expr, axis: str, definitions: Definitions) -> PadState:
     """What the lanes of `expr` outside of the range of `axis` hold.
 
-    `definitions` gives the value of each Var; of others, carries among them, nothing is known.
+    `definitions` gives the values of Vars in statement order; of other Vars, carries among them,
+    nothing is known.
     """
     return _state(expr, axis, _Pads(definitions))
 
@@ -100,7 +101,11 @@ def _named(expr: Var, name: str, axis: str, pads: _Pads) -> PadState:
     if name not in pads.definitions:
         return _settled(expr.type, axis, None)
     if (name, axis) not in pads.found:
-        pads.found[name, axis] = _state(pads.definitions[name], axis, pads)
+        for earlier, value in pads.definitions.items():  # in order: a long chain is not recursion
+            if (earlier, axis) not in pads.found:
+                pads.found[earlier, axis] = _state(value, axis, pads)
+            if earlier == name:
+                break
     return pads.found[name, axis]
 
 

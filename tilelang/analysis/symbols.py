@@ -287,7 +287,12 @@ class _Subscripts(StrPrinter):
             return f"{expr.func.__name__}[{arguments}]"
         return f"{expr.func.__name__.lower()}({arguments})"
 
-    _print_Min = _print_Max = _print_Function
+    def _print_LatticeOp(self, expr: Any) -> str:
+        """Min and Max; loaded bounds first, because sympy gives no order."""
+        arguments = sorted((self._print(a) for a in expr.args), key=lambda t: ("[" not in t, t))
+        return f"{expr.func.__name__.lower()}({', '.join(arguments)})"
+
+    _print_Min = _print_Max = _print_LatticeOp
 
 
 def written(expr: sympy.Basic, known: Scope) -> str:

@@ -138,7 +138,7 @@ def _items(items: tuple[Node, ...], indent: int) -> list[str]:
     inner = indent + 4
     joined = ", ".join(map(flat, items))
     if inner + len(joined) + 1 <= WIDTH and not any(isinstance(i, Keyword) for i in items):
-        return [" " * inner + joined + ("," if len(items) > 1 else "")]
+        return [" " * inner + joined]
     out: list[str] = []
     for item in items:
         first, *rest = lines(item, inner, 0, 1)

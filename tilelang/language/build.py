@@ -25,7 +25,7 @@ from .build_shape import (
     transpose,
 )
 from .dtypes import is_float, is_float8, is_integer, is_narrow
-from .op import OPS
+from .op import OPS, names
 from .values import (
     Number,
     as_expr,
@@ -66,12 +66,12 @@ Value = Expr | Number
 Pair = tuple[int, int]
 Batch = tuple[tuple[int, ...], tuple[int, ...]]
 
-_INTEGER_TOO = frozenset("neg abs relu floor ceil round trunc sign isnan isfinite".split())
-_WHOLE = frozenset("floor ceil round trunc".split())
-_ARITHMETIC = frozenset("add sub mul div floordiv mod pow minimum maximum neg abs sign relu".split())
-_COMPARE = frozenset("eq ne lt le gt ge".split())
-_LOGICAL = frozenset("logical_and logical_or logical_xor logical_not".split())
-_BITWISE = frozenset("bitwise_and bitwise_or bitwise_xor shift_left shift_right".split())
+_INTEGER_TOO = names("neg abs relu floor ceil round trunc sign isnan isfinite")
+_WHOLE = names("floor ceil round trunc")
+_ARITHMETIC = names("add sub mul div floordiv mod pow minimum maximum neg abs sign relu")
+_COMPARE = names("eq ne lt le gt ge")
+_LOGICAL = names("logical_and logical_or logical_xor logical_not")
+_BITWISE = names("bitwise_and bitwise_or bitwise_xor shift_left shift_right")
 
 
 # ---------------------------------------------------------------- elementwise
@@ -300,9 +300,7 @@ def _same_dim(x: Expr, i: int, y: Expr, j: int, verb: str, loc: Loc | None) -> N
     left, right = x.type.shape[i], y.type.shape[j]
     if left == right:
         return
-    what = (
-        f"{verb} {_dim_text(left)} of {called(x)} with {_dim_text(right)} of {called(y)}"
-    )
+    what = f"{verb} {_dim_text(left)} of {called(x)} with {_dim_text(right)} of {called(y)}"
     tiled = [d for d in (left, right) if isinstance(d, str)]
     hint = "the lengths must be equal; a transpose may be missing"
     if tiled:

@@ -14,12 +14,10 @@ from .values import (
     called,
     common,
     const,
-    dims,
     dtype_name,
     many_axes,
     no_negative,
     one_axis,
-    one_dim,
     retype,
     show,
 )
@@ -27,9 +25,7 @@ from .values import (
 Value = Expr | Number
 
 
-def _shaped(
-    op: str, x: Expr, shape: tuple[Dim, ...], loc: Loc | None, **attrs: object
-) -> Apply:
+def _shaped(op: str, x: Expr, shape: tuple[Dim, ...], loc: Loc | None, **attrs: object) -> Apply:
     return Apply(op, (x,), Type(shape, x.type.dtype), tuple(attrs.items()), loc)
 
 
@@ -74,10 +70,10 @@ def transpose(x: Value, perm: Sequence[object], loc: Loc | None) -> Expr:
     return _shaped("transpose", value, shape, loc, perm=order)
 
 
-def broadcast(x: Value, shape: object, loc: Loc | None) -> Expr:
-    """The value repeated to `shape`; -1 keeps a dimension as it is."""
+def broadcast(x: Value, want: tuple[Dim, ...], loc: Loc | None) -> Expr:
+    """The value repeated to the shape `want`; -1 keeps a dimension as it is."""
     value = as_expr(x, loc)
-    have, want = value.type.shape, dims(shape, loc, "broadcast")
+    have = value.type.shape
     missing = len(want) - len(have)
     if missing < 0:
         what = f"broadcast: {called(value)} has more dimensions than {show(want)}"
@@ -137,10 +133,10 @@ def _fits_beside(first: Expr, other: Expr, place: int, loc: Loc | None) -> None:
 # ---------------------------------------------------------------- reshape
 
 
-def reshape(x: Value, shape: object, loc: Loc | None) -> Expr:
+def reshape(x: Value, want: tuple[Dim, ...], loc: Loc | None) -> Expr:
     """The same elements under another shape; tile axes keep their order and stay whole."""
     value = as_expr(x, loc)
-    have, want = value.type.shape, dims(shape, loc, "reshape")
+    have = value.type.shape
     if sum(d == -1 for d in want) > 1:
         raise TypingError("reshape: only one length can be -1", loc)
     target = _resolved(have, want)
@@ -200,9 +196,9 @@ def _bad_reshape(value: Expr, want: tuple[Dim, ...], loc: Loc | None) -> TypingE
 # ---------------------------------------------------------------- creation
 
 
-def full(shape: object, value: Value, dtype: object | None, loc: Loc | None) -> Expr:
+def full(shape: tuple[Dim, ...], value: Value, dtype: object | None, loc: Loc | None) -> Expr:
     """The same scalar everywhere; of the scalar's dtype if none is given."""
-    target = no_negative(dims(shape, loc, "full"), loc, "full")
+    target = no_negative(shape, loc, "full")
     scalar = as_expr(value, loc)
     if scalar.type.rank:
         what = f"full: {called(scalar)} is not a scalar"
@@ -243,11 +239,9 @@ def _static(value: object, loc: Loc | None) -> int | float:
     raise TypingError("arange: the length depends on data", loc, hint)
 
 
-def lanes(dim: object, loc: Loc | None) -> Expr:
+def lanes(dim: Dim, loc: Loc | None) -> Expr:
     """0, 1, 2, ... along one dimension: a static length or a tile, which counts from its begin."""
-    length = one_dim(dim, loc, "arange")
-    if isinstance(length, int):
-        return arange(0, length, 1, None, loc)
-    begin = TileScalar(length, "begin")
-    kind = Type((length,), "int32")
-    return Apply("sub", (TileIndex(length, kind), begin), kind, (), loc)
+    if isinstance(dim, int):
+        return arange(0, dim, 1, None, loc)
+    kind = Type((dim,), "int32")
+    return Apply("sub", (TileIndex(dim, kind), TileScalar(dim, "begin")), kind, (), loc)

@@ -1,6 +1,6 @@
 """Public ops that are made of primitives: each is its own definition.
 
-    op(loc, x, ...) -> Expr
+op(loc, x, ...) -> Expr
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ def mean(
     return cast(_mean(loc, value, axis, keepdims), own, loc)
 
 
-def _mean(loc: Loc | None, value: Expr, axis: object, keepdims: bool, correction: Value = 0) -> Expr:
+def _mean(
+    loc: Loc | None, value: Expr, axis: object, keepdims: bool, correction: Value = 0
+) -> Expr:
     axes = many_axes(axis, value.type.rank, loc, "mean")
     number = count(value, axes, loc)
     if correction:
@@ -342,4 +344,3 @@ def _scaled_and_moved(
 ) -> Expr:
     value = value if weight is None else binary("mul", value, weight, loc)
     return value if bias is None else binary("add", value, bias, loc)
-

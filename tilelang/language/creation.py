@@ -10,10 +10,21 @@ from dataclasses import dataclass
 
 from ..errors import Loc, TypingError
 from ..ir import Const, Expr, TileScalar
-from .build import Value, arange, as_expr, as_rank, broadcast, cast, full, lanes, transpose
+from .build import (
+    Value,
+    arange,
+    as_expr,
+    as_rank,
+    broadcast,
+    cast,
+    const,
+    full,
+    lanes,
+    transpose,
+)
 from .dtypes import DType
 from .handles import TensorHandle, TileHandle
-from .values import EXPRS, Number, dims, dtype_name, one_axis, one_dim, retype
+from .values import Number, dims, dtype_name, one_axis, one_dim, retype
 
 # The arguments that say where the memory is: the kernel's own device, whatever they name.
 Place = object
@@ -25,7 +36,7 @@ class Created:
 
     shape  as it was written (ints, tiles); None for the shape of `like`
     fill   the number everywhere; None for `empty`
-    dtype  None if it was not given: that of `like`, else of the number, else float32
+    dtype  None if it was not given: that of `like`, or of a computed `fill`
     like   the tensor or value whose shape and dtype are the defaults
     """
 
@@ -38,16 +49,15 @@ class Created:
 def _filled(fill: Number | None) -> Callable[..., Created]:
     def read(
         loc: Loc | None,
-        *shape: object,
+        *sizes: object,
+        shape: object = None,
         dtype: object = None,
-        size: object = None,
         device: Place = None,
         requires_grad: bool = False,
     ) -> Created:
-        if size is not None:
-            shape = (*shape, size)
-        *sizes, kind = _dtype_last(shape) if dtype is None else (*shape, dtype)
-        return Created(_one_shape(sizes, loc), fill, _name(kind, loc))
+        given = sizes if shape is None else (*sizes, shape)
+        *rest, kind = _dtype_last(given) if dtype is None else (*given, dtype)
+        return Created(_one_shape(rest, loc), fill, _name(kind, loc) or "float32")
 
     return read
 
@@ -80,8 +90,10 @@ def _read_full(
     device: Place = None,
     requires_grad: bool = False,
 ) -> Created:
-    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    return Created(sizes, fill_value, _name(dtype, loc))
+    name = _name(dtype, loc)
+    if name is None and isinstance(fill_value, bool | int | float):
+        name = const(fill_value).type.dtype
+    return Created(_one_shape([shape], loc), fill_value, name)
 
 
 def _like(fill: Number | None) -> Callable[..., Created]:
@@ -147,6 +159,49 @@ READERS: Mapping[str, Callable[..., Created]] = {
     "new_full": _read_new_full,
 }
 
+MEANINGS: Mapping[str, str] = {
+    "zeros": """Zeros, of float32 unless a dtype is given.
+
+    >>> hl.zeros([2], dtype=hl.int32)
+    array([0, 0], dtype=int32)
+    """,
+    "ones": """Ones, of float32 unless a dtype is given.
+
+    >>> hl.ones([2])
+    array([1., 1.], dtype=float32)
+    """,
+    "empty": """As an output: memory that is not set; as a value: zeros.
+
+    >>> hl.empty([2, 3]).shape
+    (2, 3)
+    """,
+    "full": """The same number everywhere, of the number's dtype unless one is given.
+
+    >>> hl.full([2], 7.0)
+    array([7., 7.], dtype=float32)
+    """,
+    "zeros_like": """Zeros in the shape and dtype of x.
+
+    >>> hl.zeros_like(np.int32([1, 2]))
+    array([0, 0], dtype=int32)
+    """,
+    "ones_like": """Ones in the shape and dtype of x.
+
+    >>> hl.ones_like(np.int32([1, 2]))
+    array([1, 1], dtype=int32)
+    """,
+    "empty_like": """`empty` in the shape and dtype of x.
+
+    >>> hl.empty_like(np.int32([1, 2])).shape
+    (2,)
+    """,
+    "full_like": """The same number everywhere, in the shape and dtype of x.
+
+    >>> hl.full_like(np.int32([1, 2]), 7)
+    array([7, 7], dtype=int32)
+    """,
+}
+
 
 def made(loc: Loc | None, asked: Created) -> Expr:
     """The value that a creation call inside a loop makes; `empty` is zeros there."""
@@ -154,20 +209,11 @@ def made(loc: Loc | None, asked: Created) -> Expr:
     dtype = asked.dtype
     if dtype is None and like is not None:
         dtype = like.type.dtype
-    shape = asked.shape
-    if shape is None and like is not None:
-        shape = like.type.shape
-    fill = 0 if asked.fill is None else asked.fill
-    if dtype is None and not _is_fill(asked):
-        dtype = "float32"
-    return full(shape or (), fill, dtype, loc)  # type: ignore[arg-type]
-
-
-def _is_fill(asked: Created) -> bool:
-    """Whether the number was the author's: hl.full([n], 3) is int32, hl.zeros([n]) float32."""
-    return isinstance(asked.fill, EXPRS) or isinstance(asked.fill, bool | float) or (
-        isinstance(asked.fill, int) and asked.fill not in (0, 1)
-    )
+    if asked.shape is not None:
+        shape = dims(asked.shape, loc, "full")
+    else:
+        shape = () if like is None else like.type.shape
+    return full(shape, 0 if asked.fill is None else asked.fill, dtype, loc)  # type: ignore[arg-type]
 
 
 def _like_expr(like: object, loc: Loc | None) -> Expr | None:
@@ -191,7 +237,7 @@ def ranged(
     array([0, 1, 2], dtype=int32)
     """
     if stop is None and isinstance(start, TileHandle | TileScalar):
-        value = lanes(start, loc)
+        value = lanes(one_dim(start, loc, "arange"), loc)
         return value if dtype is None else cast(value, dtype, loc)
     begin, end = (0, start) if stop is None else (start, stop)
     return arange(begin, end, step, dtype, loc)
@@ -199,7 +245,7 @@ def ranged(
 
 def iota(loc: Loc | None, dtype: object, size: object) -> Expr:
     """jax.lax.iota: 0, 1, 2, ... of a dtype."""
-    return cast(lanes(size, loc), dtype, loc)
+    return cast(lanes(one_dim(size, loc, "iota"), loc), dtype, loc)
 
 
 def broadcasted_iota(loc: Loc | None, dtype: object, shape: object, dimension: object) -> Expr:
@@ -211,8 +257,8 @@ def broadcasted_iota(loc: Loc | None, dtype: object, shape: object, dimension: o
     """
     target = dims(shape, loc, "iota")
     place = one_axis(dimension, len(target), loc, "iota")
-    row = as_rank(iota(loc, dtype, target[place]), len(target), loc)
-    order = [d for d in range(len(target) - 1)]
+    row = as_rank(cast(lanes(target[place], loc), dtype, loc), len(target), loc)
+    order = list(range(len(target) - 1))
     return broadcast(transpose(row, [*order[:place], len(order), *order[place:]], loc), target, loc)
 
 
@@ -225,10 +271,20 @@ def strong(loc: Loc | None, x: Value, dtype: object = None, device: Place = None
     return value if dtype is None else cast(value, dtype, loc)
 
 
-def length_of(loc: Loc | None, dim: object) -> object:
-    """A dimension as the author would write it in a shape."""
-    found = one_dim(dim, loc, "shape")
-    return TileHandle(found, found) if isinstance(found, str) else found
+def shape_of(loc: Loc | None, x: Expr) -> tuple[int | TileHandle, ...]:
+    """x.shape: ints, and tiles for the dimensions that run along one."""
+    return tuple(TileHandle(d, d) if isinstance(d, str) else d for d in x.type.shape)
+
+
+def size_of(loc: Loc | None, x: Expr, dim: object = None) -> object:
+    """x.size() and x.size(0)."""
+    shape = shape_of(loc, x)
+    return shape if dim is None else shape[one_axis(dim, len(shape), loc, "size")]
+
+
+def rank_of(loc: Loc | None, x: Expr) -> int:
+    """x.ndim."""
+    return x.type.rank
 
 
 def dtype_of(loc: Loc | None, x: Expr) -> DType:

@@ -1,6 +1,6 @@
 """Element types: one canonical name each, whichever framework the author took it from.
 
-    canonical(torch.bfloat16) == canonical(jnp.bfloat16) == canonical("bfloat16") == "bfloat16"
+canonical(torch.bfloat16) == canonical(jnp.bfloat16) == canonical("bfloat16") == "bfloat16"
 """
 
 from __future__ import annotations
@@ -186,5 +186,6 @@ int16 = DType("int16")
 int8 = DType("int8")
 uint8 = DType("uint8")
 uint32 = DType("uint32")
-int64 = DType("int64")
+int64 = DType("int64")  # of inputs, which are read as int32
+float64 = DType("float64")  # refused wherever it is used, with the reason
 bool_ = DType("bool")

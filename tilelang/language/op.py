@@ -38,11 +38,16 @@ class Op:
         return inspect.getdoc(self.reference) or ""
 
 
-_COSTLY = frozenset(
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+_COSTLY = names(
     "exp exp2 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid silu gelu_tanh gelu_erf softplus"
-    " pow sum max min argmax argmin any all dot".split()
+    " pow sum max min argmax argmin any all dot"
 )
-_FREE = frozenset("expand_dims squeeze broadcast full arange".split())
+_FREE = names("expand_dims squeeze broadcast full arange")
 
 
 def _cost(name: str) -> Cost:

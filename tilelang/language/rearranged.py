@@ -1,6 +1,6 @@
 """Shape ops in their spellings.
 
-    op(loc, x, ...) -> Expr
+op(loc, x, ...) -> Expr
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..errors import Loc, TypingError
 from ..ir import Expr
 from .build import Value, as_expr, broadcast, concat, expand_dims, reshape, squeeze, transpose
-from .values import called, many_axes, one_axis
+from .values import called, dims, many_axes, one_axis
 
 
 def swapped(loc: Loc | None, x: Value, axis1: object, axis2: object) -> Expr:
@@ -116,12 +116,12 @@ def reshaped(loc: Loc | None, x: Value, shape: object) -> Expr:
     >>> hl.reshape(np.zeros((2, 6), np.float32), [2, 3, -1]).shape
     (2, 3, 2)
     """
-    return reshape(x, shape, loc)
+    return reshape(x, dims(shape, loc, "reshape"), loc)
 
 
 def reshaped_to(loc: Loc | None, x: Value, *shape: object) -> Expr:
     """x.reshape(2, 3), x.view(2, 3) or with a tuple."""
-    return reshape(x, _spread(shape), loc)
+    return reshape(x, dims(_spread(shape), loc, "reshape"), loc)
 
 
 def flattened(loc: Loc | None, x: Value, start_dim: object = 0, end_dim: object = -1) -> Expr:
@@ -144,12 +144,12 @@ def repeated_to(loc: Loc | None, x: Value, shape: object) -> Expr:
     >>> hl.broadcast_to(np.float32([[1], [2]]), [2, 3]).shape
     (2, 3)
     """
-    return broadcast(x, shape, loc)
+    return broadcast(x, dims(shape, loc, "broadcast_to"), loc)
 
 
 def expanded_to(loc: Loc | None, x: Value, *shape: object) -> Expr:
     """x.expand(2, 3) or x.expand((2, 3))."""
-    return broadcast(x, _spread(shape), loc)
+    return broadcast(x, dims(_spread(shape), loc, "expand"), loc)
 
 
 def expanded_as(loc: Loc | None, x: Value, y: Value) -> Expr:
@@ -190,7 +190,8 @@ def broadcast_in_dim(
 ) -> Expr:
     """jax.lax.broadcast_in_dim: dimension i of x becomes broadcast_dimensions[i] of `shape`."""
     value = as_expr(x, loc)
-    rank = len(shape) if isinstance(shape, tuple | list) else 1
+    target = dims(shape, loc, "broadcast_in_dim")
+    rank = len(target)
     places = many_axes(broadcast_dimensions, rank, loc, "broadcast_in_dim")
     if len(places) != value.type.rank:
         what = f"broadcast_in_dim: {len(places)} dimensions are given for {called(value)}"
@@ -198,5 +199,4 @@ def broadcast_in_dim(
     for place in range(rank):
         if place not in places:
             value = expand_dims(value, place, loc)
-    return broadcast(value, shape, loc)
-
+    return broadcast(value, target, loc)

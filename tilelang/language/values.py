@@ -192,8 +192,6 @@ def _twice(axes: Sequence[int]) -> int:
 def one_dim(dim: object, loc: Loc | None, what: str) -> Dim:
     """A dimension of a shape: a tile stands for its axis, a Python int for itself."""
     match dim:
-        case str():  # a dimension of a value's type
-            return dim
         case TileHandle(axis) | TileScalar(axis, "block_size"):
             return axis
         case Const(value):
@@ -214,7 +212,7 @@ def one_dim(dim: object, loc: Loc | None, what: str) -> Dim:
 def dims(shape: object, loc: Loc | None, what: str) -> tuple[Dim, ...]:
     """A shape given as one dimension or a sequence; -1 stays for the caller to resolve."""
     many = isinstance(shape, tuple | list)
-    entries: Iterable[object] = shape if many else (shape,)  # type: ignore[assignment]
+    entries: Iterable[object] = shape if many else (shape,)
     return tuple(one_dim(d, loc, what) for d in entries)
 
 

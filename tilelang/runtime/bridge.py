@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import CallError, RaggedValueError
 from ..ir import TensorSpec
+from .tensors import Described
 
 Read = Callable[[Any], Any]
 
@@ -114,3 +115,14 @@ def exporter(framework: str) -> Read | None:
     if framework == "torch":
         return torch().from_dlpack
     return np.array if framework == "numpy" else None
+
+
+def host_array(name: str, value: Any, described: Described) -> np.ndarray:
+    """An argument's values as a NumPy array; CallError if it has none."""
+    if described.home in ("traced", "shape"):
+        what = "traced by JAX" if described.home == "traced" else "a shape without data"
+        raise CallError(f"{name} is {what}: the reference needs the data")
+    if described.home == "torch":
+        value = value.cpu()
+    read = reader(name, described.spec, described.home, copy=False)
+    return np.asarray(value if read is None else read(value))

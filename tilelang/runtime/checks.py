@@ -6,18 +6,17 @@ and works out which group is wrong only when one is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..analysis.placed import root
 from ..errors import RaggedValueError
 from ..ir import Along, Const, Expr, KernelIR, Load, walk
 from .phrase import Number, phrase
-from .points import Domain, domain
-from .pointwise import Arrays, Points, Scope, position, resolve, scope, term
+from .points import Domain, domain, reads
+from .pointwise import Arrays, Points, Scope, position, scope, term
 from .rules import IndexRule, Limit, RangeRule, index_rules, range_rules
 
 Run = Callable[[Arrays], None]
@@ -46,14 +45,7 @@ def compile_checks(ir: KernelIR) -> Check | None:
 
     exprs = [e for r in ranges for e in (r.begin, r.end)] + [r.value for r in indices]
     exprs += [e for r in (*ranges, *indices) for a in r.walked for e in (a.begin, a.end)]
-    return Check(_reads(exprs, known), run_all)
-
-
-def _reads(exprs: Iterable[Expr], known: Scope) -> tuple[str, ...]:
-    """The parameters that the expressions load from."""
-    parts = (p for e in exprs for p in walk(resolve(e, known.definitions)))
-    loaded = {root(known.ir, p.tensor) for p in parts if isinstance(p, Load)}
-    return tuple(t.name for t in known.ir.tensors if t.name in loaded - known.written)
+    return Check(reads(exprs, known), run_all)
 
 
 # ---------------------------------------------------------------- ranges

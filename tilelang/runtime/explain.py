@@ -1,4 +1,4 @@
-"""explain(lowered, arrays) -> str: a kernel's axes and why, its plan, and how much work is padding."""
+"""explain(lowered, arrays) -> str: axes and why, the plan, and how much of the work is padding."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..analysis.placed import loops
 from ..ir import KernelIR
 from ..schedule.plan import AxisPlan, Plan
 from .lowering import Lowered
-from .points import depends, domain
-from .pointwise import Scope, resolve, scope, term
+from .points import Domain, depends, domain, reads
+from .pointwise import Scope, scope, term
 
 
 @dataclass(frozen=True)
@@ -92,20 +92,30 @@ def _of_axis(
     if axis.block is None:
         return None
     axes = {a.name: a for a in known.ir.axes}
-    bounds = [resolve(e, known.definitions) for e in (axis.begin, axis.end)]
-    needs = frozenset(a for b in bounds for a in depends(b, known, axes))
-    if not reads_of(bounds_of(axis, needs, axes), known) <= set(arrays):
+    needs = depends(axis.begin, known, axes) | depends(axis.end, known, axes)
+    walked = tuple(axes[a] for a in around if a in needs)
+    exprs = (axis.begin, axis.end, *(e for a in walked for e in (a.begin, a.end)))
+    if not set(reads(exprs, known)) <= set(arrays):
         return None
-    walked = domain((axes[a] for a in around if a in needs), (), known)
+    spans = _spans(axis, domain(walked, (), known), known, arrays)
+    if spans is None:
+        return None
+    low, high = spans
+    tiles = np.where(high > low, -(-high // axis.block) - low // axis.block, 0)
+    return Waste(axis.user, axis.block, int(tiles.sum()), int(np.maximum(high - low, 0).sum()))
+
+
+def _spans(
+    axis: AxisPlan, walked: Domain | None, known: Scope, arrays: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """begin and end of every run of the loop; None if they depend on what is not known."""
     if walked is None:
         return None
     points, size = walked.points(arrays)
-    begin, end = (term(b, replace(known, points=points)) for b in bounds)
-    if begin is None or end is None or begin.bound != "exact" or end.bound != "exact":
+    here = replace(known, points=points)
+    ends = [term(e, here) for e in (axis.begin, axis.end)]
+    exact = [e for e in ends if e is not None and e.bound == "exact"]
+    if len(exact) != len(ends):
         return None
-    low = np.broadcast_to(begin.run(arrays, points), size).astype(np.int64)
-    high = np.broadcast_to(end.run(arrays, points), size).astype(np.int64)
-    live = high > low
-    tiles = np.where(live, -(-high // axis.block) - low // axis.block, 0)
-    useful = np.where(live, high - low, 0)
-    return Waste(axis.user, axis.block, int(tiles.sum()), int(useful.sum()))
+    low, high = (np.broadcast_to(e.run(arrays, points), size).astype(np.int64) for e in exact)
+    return low, high

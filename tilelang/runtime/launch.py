@@ -75,8 +75,7 @@ def launch(
 def _reading(operands: Sequence[Operand], framework: Framework) -> Callable[[Values], Sequence]:
     copy = framework == "jax"
     readers = [
-        (o.place, bridge.reader(o.name, o.described.spec, o.described.home, copy))
-        for o in operands
+        (o.place, bridge.reader(o.name, o.described.spec, o.described.home, copy)) for o in operands
     ]
     if all(read is None for _, read in readers):
         places = tuple(place for place, _ in readers)

@@ -1,20 +1,19 @@
-"""lower(fn, arguments, config, target) -> Lowered: the stages in order.  Runs nothing, needs no JAX.
+"""lower(ir, config, target) -> Lowered: the stages after parsing, in order.  Needs no JAX.
 
-parse -> analyze -> plan -> emit
+analyze -> plan -> emit
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
 
 from ..analysis import analyze
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas import emit
 from ..codegen.source import Source
 from ..errors import CallError
-from ..frontend import parse
 from ..ir import KernelIR
 from ..schedule import Config, Plan, Target, default_config, plan
 
@@ -36,20 +35,17 @@ class Lowered:
         return MappingProxyType({fact.name: fact for fact in self.facts.axes})
 
 
-def analysed(fn: FunctionType, arguments: Mapping[str, object]) -> tuple[KernelIR, Facts]:
-    """The kernel as written, and what is true of it."""
-    ir = parse(fn, arguments)
-    return ir, analyze(ir)
-
-
-def lower(
-    fn: FunctionType, arguments: Mapping[str, object], config: Config | None, target: Target
-) -> Lowered:
-    """All stages for arguments by name; without a config the default one."""
-    ir, facts = analysed(fn, arguments)
+def lower(ir: KernelIR, config: Config | None, target: Target) -> Lowered:
+    """All stages of a parsed kernel; without a config the default one."""
+    facts = analyze(ir)
     used = default_config(ir, facts, target) if config is None else config
     planned = plan(ir, facts, used, target)
     return Lowered(ir, facts, planned, emit(planned), used, target)
+
+
+def chosen_by_default(ir: KernelIR, target: Target) -> Config:
+    """The config of a parsed kernel that is given none."""
+    return default_config(ir, analyze(ir), target)
 
 
 def checked_config(config: object) -> Config | None:

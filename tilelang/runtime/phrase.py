@@ -1,7 +1,7 @@
 """phrase(expr, known, number) -> str: an index expression in the author's words.
 
-    phrase(offsets[g + 1], known)                     "offsets[g + 1]"
-    phrase(offsets[g + 1], known, number=at g = 3)    "offsets[4]"
+phrase(offsets[g + 1], known)                     "offsets[g + 1]"
+phrase(offsets[g + 1], known, number=at g = 3)    "offsets[4]"
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """domain(axes, filters, scope) -> Domain | None: every place where a group of loops stands.
 
-    for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets = [0, 2, 2, 3]
-    ->  {"g": [0, 0, 2], "t": [0, 1, 2]}
+for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets = [0, 2, 2, 3]
+->  {"g": [0, 0, 2], "t": [0, 1, 2]}
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..analysis.placed import root
 from ..ir import Along, Axis, Expr, GridIndex, Load, TileIndex, walk
 from .pointwise import Arrays, Points, Scope, Term, resolve, term
 
@@ -114,3 +115,10 @@ def reads_data(expr: Expr, known: Scope, axes: Mapping[str, Axis]) -> bool:
 def ragged(axis: Axis, known: Scope, axes: Mapping[str, Axis]) -> bool:
     """Whether the range of an axis depends on what tensors hold."""
     return reads_data(axis.begin, known, axes) or reads_data(axis.end, known, axes)
+
+
+def reads(exprs: Iterable[Expr], known: Scope) -> tuple[str, ...]:
+    """The parameters whose values the expressions need."""
+    parts = (p for e in exprs for p in walk(resolve(e, known.definitions)))
+    loaded = {root(known.ir, p.tensor) for p in parts if isinstance(p, Load)}
+    return tuple(t.name for t in known.ir.tensors if t.name in loaded - known.written)

@@ -1,13 +1,9 @@
-"""returned(ir, arrays) -> what the author's `return` would give, as NumPy arrays."""
+"""structured(structure, values): results the way the author returned them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-
-from ..ir import KernelIR
 
 
 def structured(structure: str, values: Sequence[Any]) -> Any:
@@ -21,20 +17,3 @@ def structured(structure: str, values: Sequence[Any]) -> Any:
             return list(values)
         case _:
             return None
-
-
-def returned(ir: KernelIR, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The returned tensors; of a kernel that returns nothing, those it stores to."""
-    if ir.structure != "none":
-        return structured(ir.structure, [view_of(ir, name, arrays) for name in ir.returns])
-    mutated = [arrays[t.name] for t in ir.tensors if t.mutated and t.role == "input"]
-    return mutated[0] if len(mutated) == 1 else tuple(mutated)
-
-
-def view_of(ir: KernelIR, name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """A tensor's values, through the views that it may be."""
-    view = ir.tensor(name).view
-    if name in arrays or view is None:
-        return arrays[name]
-    source = view_of(ir, view.source, arrays)
-    return source.reshape(view.arg) if view.how == "reshape" else source.transpose(view.arg)

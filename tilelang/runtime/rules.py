@@ -6,7 +6,7 @@ index rule holds for one position that is read from a tensor, such as perm[i] in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..analysis.placed import Place, placed
@@ -38,12 +38,13 @@ from .pointwise import Scope, resolve
 
 @dataclass(frozen=True)
 class Limit:
-    """A dimension of a tensor, as the bound of a position."""
+    """A dimension of a tensor, as the bound of a position; `order` is the tensor's place."""
 
     tensor: str
     dim: int
     rank: int
     size: int
+    order: int
 
     @property
     def unit(self) -> str:
@@ -54,6 +55,11 @@ class Limit:
 
     def __str__(self) -> str:
         return f"the {self.size} {self.unit} of {self.tensor}"
+
+
+def tightest(limits: Iterable[Limit]) -> Limit | None:
+    """The smallest dimension; of equal ones that of the tensor declared first."""
+    return min(limits, key=lambda limit: (limit.size, limit.order), default=None)
 
 
 @dataclass(frozen=True)
@@ -122,14 +128,13 @@ def _of_loop(
     references: Sequence[Reference],
     known: Scope,
 ) -> Iterator[RangeRule]:
-    by_offset: dict[Expr | None, Limit] = {}
+    by_offset: dict[Expr | None, list[Limit]] = {None: []}
     for offset, limit in _limits(axis, references, known):
-        tightest = by_offset.get(offset, limit)
-        by_offset[offset] = min(tightest, limit, key=lambda found: found.size)
+        by_offset.setdefault(offset, []).append(limit)
     begin = resolve(axis.begin, known.definitions)
     end = resolve(axis.end, known.definitions)
     moves = ragged(axis, known, axes)
-    for offset in dict.fromkeys((None, *by_offset)):
+    for offset, limits in by_offset.items():
         if not moves and (offset is None or not reads_data(offset, known, axes)):
             continue
         bounds = (begin, end) if offset is None else (add(begin, offset), add(end, offset))
@@ -139,7 +144,7 @@ def _of_loop(
             axis=axis,
             begin=bounds[0],
             end=bounds[1],
-            limit=by_offset.get(offset),
+            limit=tightest(limits),
             most=axis.max_extent if offset is None else None,
             strict=offset is None and _as_read(begin) and _end_as_read(begin, end),
             walked=_walked(around, needs | guards, axes, known),
@@ -152,14 +157,19 @@ def _limits(
 ) -> Iterator[tuple[Expr | None, Limit]]:
     """(offset, dimension) of every reference that the axis moves along."""
     for found in references:
-        shape = known.ir.tensor(found.tensor).shape
         for dim, entry in enumerate(found.index):
-            limit = Limit(found.tensor, dim, len(shape), shape[dim])
+            limit = _limit(found.tensor, dim, known)
             match entry:
                 case Along(name, offset) if name == axis.name:
                     yield None if offset is None else resolve(offset, known.definitions), limit
                 case At(GridIndex(name)) if name == axis.name:
                     yield None, limit
+
+
+def _limit(name: str, dim: int, known: Scope) -> Limit:
+    tensor = known.ir.tensor(name)
+    order = known.ir.tensors.index(tensor)
+    return Limit(name, dim, len(tensor.shape), tensor.shape[dim], order)
 
 
 def _guarded(axis: Axis, known: Scope) -> bool:
@@ -213,8 +223,7 @@ def _merged(found: list[RangeRule]) -> Iterator[RangeRule]:
     for first, *others in groups.values():
         limits = [r.limit for r in (first, *others) if r.limit is not None]
         extents = [r.most for r in (first, *others) if r.most is not None]
-        limit = min(limits, key=lambda found: found.size, default=None)
-        yield replace(first, limit=limit, most=min(extents, default=None))
+        yield replace(first, limit=tightest(limits), most=min(extents, default=None))
 
 
 # ---------------------------------------------------------------- indices
@@ -233,7 +242,6 @@ def index_rules(ir: KernelIR, known: Scope) -> tuple[IndexRule, ...]:
 def _of_reference(
     reference: Reference, axes: Mapping[str, Axis], known: Scope
 ) -> Iterator[IndexRule]:
-    shape = known.ir.tensor(reference.tensor).shape
     for dim, entry in enumerate(reference.index):
         if not isinstance(entry, At | Gather) or isinstance(entry.expr, GridIndex):
             continue
@@ -246,7 +254,7 @@ def _of_reference(
         )
         yield IndexRule(
             value=value,
-            limit=Limit(reference.tensor, dim, len(shape), shape[dim]),
+            limit=_limit(reference.tensor, dim, known),
             loc=reference.loc,
             walked=_walked(reference.around, needs | filters, axes, known),
             filters=filters,

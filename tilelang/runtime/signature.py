@@ -107,5 +107,3 @@ def _count(number: int, one: str, many: str) -> str:
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-

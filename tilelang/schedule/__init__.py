@@ -8,6 +8,7 @@ from ..ir import KernelIR
 from .blocks import multiple, sizes
 from .config import Config
 from .defaults import shrink, start_sizes
+from .expand import expand
 from .launch import Planned, plan_launch
 from .placement import place
 from .plan import HostArray, Launch, Plan
@@ -21,6 +22,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
 
     Raises PlanError, with the user's line and the reason, for a config that cannot be honoured.
     """
+    ir = expand(ir)
     guess = start_sizes(ir, facts, target)
     if config.blocks or config.block_sizes is not None or not guess:
         return _plan(ir, facts, config, target, sizes(ir, config, target, guess))

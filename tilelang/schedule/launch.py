@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..analysis.facts import Facts
-from ..analysis.masks import fills
 from ..errors import PlanError
-from ..ir import Apply, Assign, Carry, Expr, KernelIR, Loop, Stmt, Store, Tensor, Var
+from ..ir import Apply, Assign, Expr, KernelIR, Stmt, Tensor, Var
 from . import table as tables
 from .body import Groups, KeptValue, lower_body
 from .config import Config
+from .fill import fill_lanes
 from .memory import estimate
 from .nest import Level
 from .placement import Placed
@@ -101,52 +101,8 @@ def _words(tensor: Tensor) -> int:
 
 
 def _masked(placed: Placed) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
-    """Fills the foreign lanes of partial tiles where a reduction or product would see them."""
     partial = frozenset(n for n, a in placed.axes.items() if a.partial and a.block is not None)
-    levels, leaf = placed.levels, placed.leaf
-    definitions = {
-        s.name: s.value for s in _deep(level_statements(levels, leaf)) if isinstance(s, Assign)
-    }
-
-    def fill(expr: Expr) -> Expr:
-        return fills(expr, partial, definitions)
-
-    def fill_stmt(stmt: Stmt) -> Stmt:
-        match stmt:
-            case Assign():
-                return replace(stmt, value=fill(stmt.value))
-            case Store():
-                mask = None if stmt.mask is None else fill(stmt.mask)
-                return replace(stmt, value=fill(stmt.value), mask=mask)
-            case Loop():
-                return replace(
-                    stmt,
-                    carries=fill_carries(stmt.carries),
-                    body=tuple(fill_stmt(s) for s in stmt.body),
-                )
-
-    def fill_carries(carries: tuple[Carry, ...]) -> tuple[Carry, ...]:
-        return tuple(replace(c, init=fill(c.init), next=fill(c.next)) for c in carries)
-
-    filled = tuple(
-        replace(
-            level,
-            carries=fill_carries(level.carries),
-            before=tuple(fill_stmt(s) for s in level.before),
-            after=tuple(fill_stmt(s) for s in level.after),
-        )
-        for level in levels
-    )
-    return filled, tuple(fill_stmt(s) for s in leaf)
-
-
-def _deep(stmts: tuple[Stmt, ...]) -> list[Stmt]:
-    found: list[Stmt] = []
-    for stmt in stmts:
-        found.append(stmt)
-        if isinstance(stmt, Loop):
-            found += _deep(stmt.body)
-    return found
+    return fill_lanes(placed.levels, placed.leaf, partial)
 
 
 # ---------------------------------------------------------------- windows
@@ -264,9 +220,9 @@ def _effects(groups: Groups, levels: tuple[Level, ...]) -> dict[str, bool]:
     """
     out = {}
     for position, level in enumerate(levels):
-        outer = [*groups.before[:position], *groups.after[:position]]
-        own = [s for g in outer for s in g if isinstance(s, Write)]
-        out[level.axis] = bool(own)
+        writes = [s for g in groups.before[:position] for s in g if isinstance(s, Write)]
+        later = [s for g in groups.after[:position] for s in g if isinstance(s, Write | Keep)]
+        out[level.axis] = bool(writes or later)
     return out
 
 
@@ -306,8 +262,13 @@ def _by_condition(
     effect there runs only if the range holds the tile.
     """
     place = _place_conditions(placed, levels, key)
-    unsure = _unsure(placed, levels, columns, key)
-    harmful = [a for a in unsure if any(_harmful(s, a, windows) for s in _flat(body))]
+    owner = {c.name: i for i, level in enumerate(levels) for c in level.carries}
+    depth = {level.axis: i for i, level in enumerate(levels)}
+    harmful = [
+        axis
+        for axis in _unsure(placed.axes, levels, columns, key)
+        if any(_harmful(s, axis, windows, owner, depth[axis]) for s in _flat(body))
+    ]
     return [((*place, *(Runs(a) for a in harmful)), body)]
 
 
@@ -329,16 +290,30 @@ def _place_conditions(
 
 
 def _unsure(
-    placed: Placed, levels: tuple[Level, ...], columns: tuple[Column, ...], key: Key
+    axes: Mapping[str, AxisPlan], levels: tuple[Level, ...], columns: tuple[Column, ...], key: Key
 ) -> list[str]:
+    """Columns around this group whose step may lie outside of their range, though it is asked for.
+
+    A range that is only empty under a tile that no range touches is not listed: that tile is.
+    """
     around = [lv.axis for lv in levels[: key[1] + 1] if lv.axis]
-    return [c.axis for c in columns if c.visit != "live" and c.axis in around]
+    return [
+        c.axis
+        for c in columns
+        if c.axis in around
+        and (c.visit in ("cover", "sweep") or (c.visit != "live" and not axes[c.axis].nonempty))
+    ]
 
 
-def _harmful(stmt: PStmt, axis: str, windows: tuple[Window, ...]) -> bool:
-    """Whether the statement would change something in a step outside of the axis' range."""
+def _harmful(
+    stmt: PStmt, axis: str, windows: tuple[Window, ...], owner: Mapping[str, int], depth: int
+) -> bool:
+    """Whether the statement would change something in a step outside of the axis' range.
+
+    A carry of a loop further in starts anew in every iteration of this one, so it does no harm.
+    """
     if isinstance(stmt, Keep):
-        return not _neutral(stmt, axis)
+        return owner.get(stmt.name, depth + 1) <= depth and not _neutral(stmt, axis)
     if isinstance(stmt, Write):
         window = next(w for w in windows if w.ref == stmt.ref)
         guarded = any(_is_range(e, axis) for x in exprs_of(stmt) for e in _walk(x))

@@ -411,6 +411,9 @@ def _dot(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     left = lower(scope, a, "row") if a.type.rank == 1 else _plain(scope, a)
     right = lower(scope, b, "column") if b.type.rank == 1 else _plain(scope, b)
     pair = (1 if a.type.rank == 1 else contract[0], 0 if b.type.rank == 1 else contract[1])
+    if a.type.rank == b.type.rank == 2:
+        left, pair = _untransposed(left, pair, 0)
+        right, pair = _untransposed(right, pair, 1)
     layout: Layout = "plain"
     if a.type.rank == 1:
         layout = "unit" if b.type.rank == 1 else "row"
@@ -420,6 +423,16 @@ def _dot(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     return Value(
         _typed(expr, (left.expr, right.expr), shape, contract=pair), layout, expr.type.shape
     )
+
+
+def _untransposed(value: Value, pair: tuple[int, int], side: int) -> tuple[Value, tuple[int, int]]:
+    """A transposed operand, as the matrix itself with the other dimension contracted."""
+    expr = value.expr
+    if not (isinstance(expr, Apply) and expr.op == "transpose" and expr.attr("perm") == (1, 0)):
+        return value, pair
+    inner = Value(expr.args[0], "plain", expr.args[0].type.shape)
+    flipped = (1 - pair[0], pair[1]) if side == 0 else (pair[0], 1 - pair[1])
+    return inner, flipped
 
 
 _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {

@@ -348,12 +348,14 @@ class Column:
     visit   "live": tiles of the range; "at_least_one": one step even if the range is empty;
             "cover": also the tiles that no range touches, so that their outputs are initialised
     cursor  tiles are visited in rising order over the whole table (ranges are disjoint)
+    certain the range is never empty in any step that the table asks for
     most    static bound on the steps of one iteration of the columns before it
     """
 
     axis: str
     visit: Literal["live", "at_least_one", "cover"]
     cursor: bool
+    certain: bool
     most: int
 
 

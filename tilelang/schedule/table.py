@@ -25,17 +25,21 @@ def columns(
     `helpers` says which columns must visit more than their ranges; `effects` says which loops
     stand in a body that does something else too, so that an empty range still needs one step.
     """
-    out = []
+    out: list[Column] = []
     for name in names:
         axis, fact = axes[name], facts.axis(name)
-        cursor = axis.block is not None and fact.disjoint in names and fact.disjoint is not None
+        # under a tile that no range touches, nothing is known of the ranges further in
+        real = not any(c.visit in ("cover", "sweep") for c in out)
+        certain = axis.tiles is not None or (axis.nonempty and real)
         visit = "live"
         if steps == "table" and name in helpers:
             visit = helpers[name]
-        elif effects[name] and not axis.nonempty:
+        elif not certain and (effects[name] or not real):
             visit = "at_least_one"
-        cursor = cursor and visit in ("live", "cover")
-        out.append(Column(name, visit, cursor, _most(ir, axis)))  # type: ignore[arg-type]
+        outer = out[-1].axis if out else None
+        disjoint = axis.block is not None and fact.disjoint is not None and fact.disjoint == outer
+        cursor = disjoint and visit in ("live", "cover")
+        out.append(Column(name, visit, cursor, certain, _most(ir, axis)))  # type: ignore[arg-type]
     return tuple(out)
 
 
@@ -66,22 +70,25 @@ def table(
         product *= axes[column.axis].limit if column.visit == "sweep" else column.most
     if steps == "rectangle":
         return Table(found, max(product, 1), False, "rectangle")
-    total, exact = 1, True
-    before: dict[str, int] = {}
+    total, exact, before, previous = 1, True, 1, None
     for column in found:
-        axis, outer = axes[column.axis], facts.axis(column.axis).disjoint
-        before[column.axis] = total
+        axis = axes[column.axis]
         if column.visit == "sweep":
-            total *= axis.limit
-            continue
-        if axis.block is None or outer not in before:
-            total *= column.most
-            continue
-        groups = _span(axes, outer)
-        spare = groups - 1 if column.cursor else 2 * groups
-        total = min(total * column.most, before[outer] * (axis.limit + spare))
-        exact = exact and column.cursor
+            before, total = total, total * axis.limit
+        elif axis.block is None or facts.axis(column.axis).disjoint != previous:
+            before, total = total, total * column.most
+        else:  # directly under the axis in which its ranges are disjoint
+            groups = _span(axes, column_of(found, column, -1))
+            spare = groups - 1 if column.cursor else 2 * groups
+            total, before = min(total * column.most, before * (axis.limit + spare)), total
+            exact = exact and column.cursor
+        previous = column.axis
     return Table(found, max(total, 1), not exact and total < product, "table")
+
+
+def column_of(found: tuple[Column, ...], column: Column, distance: int) -> str:
+    """The axis of the column that many places away."""
+    return found[found.index(column) + distance].axis
 
 
 def _span(axes: Mapping[str, AxisPlan], name: str) -> int:

@@ -76,12 +76,14 @@ def survey(
     """
     seen = list(references(body))
     written = {tensor for tensor, _, writes in seen if writes}
-    scalars = _scalar_tensors(ir, seen, written) | _gather_indices(body)
+    scalars = _scalar_tensors(axes, seen, written) | _gather_indices(body)
     hosts = {
         tensor: _host_array(ir, tensor, [i for t, i, _ in seen if t == tensor], tensor in lifted)
         for tensor in dict.fromkeys(t for t, _, _ in seen)
+        if tensor not in scalars
     }
-    arrays = Arrays(ir, target, axes, tuple(t for t in hosts if t in scalars), hosts, {})
+    used = tuple(t.name for t in ir.tensors if t.name in scalars)
+    arrays = Arrays(ir, target, axes, used, hosts, {})
     found: dict[tuple[str, tuple[WindowDim, ...]], Window] = {}
     for tensor, index, _ in seen:
         if tensor in scalars:
@@ -105,10 +107,12 @@ def survey(
 
 
 def _scalar_tensors(
-    ir: KernelIR, seen: list[tuple[str, tuple[Index, ...], bool]], written: set[str]
+    axes: Mapping[str, AxisPlan],
+    seen: list[tuple[str, tuple[Index, ...], bool]],
+    written: set[str],
 ) -> set[str]:
     names = {t for t, _, _ in seen} - written
-    for axis in ir.axes:
+    for axis in axes.values():
         names |= {load.tensor for e in (axis.begin, axis.end) for load in loads(e)} - written
     vector = {t for t, index, _ in seen if any(not isinstance(i, At) for i in index)}
     return names - vector

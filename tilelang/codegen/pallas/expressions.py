@@ -235,10 +235,31 @@ class Printer:
             case _ if op in ops.REDUCE:
                 axis, keep = expr.attr("axis"), bool(expr.attr("keepdim"))
                 return ops.reduce(op, args[0], int(axis), keep)  # type: ignore[call-overload]
+            case "minimum" | "maximum" if not shape:
+                return self._extreme(op, expr)
             case "mod" if not shape:
                 return Call("jax.lax.rem", args) if self._counts(expr) else ops.ELEMENTWISE[op](*args)
             case _:
                 return self._typed(expr, ops.ELEMENTWISE[op](*args))
+
+    def _extreme(self, op: str, expr: Apply) -> Node:
+        """Nested minima (or maxima) of scalars, each term once."""
+        terms: dict[str, Node] = {}
+        for term in self._terms(op, expr):
+            terms.setdefault(flat(term), term)
+        first, *rest = terms.values()
+        for term in rest:
+            first = Call(f"jnp.{op}", (first, term))
+        return first
+
+    def _terms(self, op: str, expr: PExpr) -> list[Node]:
+        if isinstance(expr, Apply) and expr.op == op:
+            return [t for a in expr.args for t in self._terms(op, a)]
+        edge = {"minimum": "end", "maximum": "begin"}[op]
+        if isinstance(expr, TileScalar) and expr.what == edge:
+            node = self.node(expr)
+            return list(node.args) if isinstance(node, Call) and node.fn == f"jnp.{op}" else [node]
+        return [self.node(expr)]
 
     def _counts(self, expr: Apply) -> bool:
         """Whether the dividend is an index, which is never negative."""

@@ -24,7 +24,7 @@ class Block:
         self.lines += statement(target, node, self.indent)
 
     def raw(self, text: str) -> None:
-        self.lines.append(" " * self.indent + text)
+        self.lines.append(" " * self.indent + text if text else "")
 
     def quote(self, loc: Loc | None) -> None:
         """`# file.py:12: <source>`, once for consecutive statements of one line."""

@@ -22,7 +22,6 @@ def print_table(printer: Printer, block: Block, table: Table) -> None:
     block.lines += _loop_lines(printer, block.indent, table, 0, state)
     cover = _cover_at(table)
     if cover is not None:
-        block.raw(f"{names.steps}, seen = state")
         _print_tail(printer, block, table, cover)
 
 
@@ -111,7 +110,7 @@ def _return(block: Block, node: Node) -> None:
 
 def _assign_top(block: Block, table: Table, loop: Node, steps: str) -> None:
     if _cover_at(table) is not None:
-        block.put("state", loop)
+        block.put(f"{steps}, seen", loop)
     elif _cursor_at(table) is not None:
         block.put(f"{steps}, _", loop)
     else:
@@ -154,7 +153,7 @@ def _range(
         again = infix("&", live, infix("<", first, Atom("seen")))
         again = Call("jnp.where", (again, infix("-", Atom("seen"), Atom("1")), Atom("seen")))
         return _named(block, f"{index}_start", again), stop
-    if not axis.nonempty:
+    if not column.certain:
         stop = Call("jnp.where", (live, stop, first))
     if column.visit == "at_least_one":
         limit = Atom(str(axis.limit - 1))

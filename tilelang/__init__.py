@@ -1,0 +1,79 @@
+"""Loops over tiles in plain Python, compiled to readable Pallas for TPUs.
+
+import tilelang as tile
+import tilelang.language as hl
+
+@tile.kernel
+def double(x): ...
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+from .errors import CallError, ParseError, PlanError, RaggedValueError, TileError, TypingError
+
+if TYPE_CHECKING:
+    from .api import Kernel, Stats, kernel
+    from .runtime.lowering import Lowered
+    from .runtime.tensors import spec
+    from .schedule import Config, Target
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CallError",
+    "Config",
+    "Kernel",
+    "Lowered",
+    "ParseError",
+    "PlanError",
+    "RaggedValueError",
+    "Stats",
+    "Target",
+    "TileError",
+    "TypingError",
+    "kernel",
+    "spec",
+]
+
+# Loaded when first used: importing tilelang imports neither jax, torch, triton nor sympy.
+_LAZY = {
+    "Config": ".schedule",
+    "Kernel": ".api",
+    "Lowered": ".runtime.lowering",
+    "Stats": ".api",
+    "Target": ".schedule",
+    "kernel": ".api",
+    "spec": ".runtime.tensors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _refuse_other_distribution() -> None:
+    """Two distributions own the directory `tilelang`; installed together, each breaks the other."""
+    try:
+        other = metadata.distribution("tilelang")
+    except metadata.PackageNotFoundError:
+        return
+    raise ImportError(
+        f"the distribution tilelang {other.version} is another project that installs into the same "
+        "directory as raggedtile; to use this one run\n"
+        "    pip uninstall -y tilelang\n"
+        "    pip install --force-reinstall raggedtile"
+    )
+
+
+_refuse_other_distribution()
