@@ -253,7 +253,7 @@ class Kernel:
             for place, name in enumerate(self.signature.names)
             if name in described
         ]
-        running.screen(self.__name__, operands)
+        running.screen(self.signature.kernel, operands)
         lowered = self._lower(values, described, config, target)
         with self._lock:
             launch = running.prepare(

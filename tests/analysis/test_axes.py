@@ -461,6 +461,21 @@ def test_a_read_at_another_outer_index_keeps_an_axis_in_place():
     assert analyze(ir).axis("g").kind == "ordered"
 
 
+def test_stores_beside_a_loop_keep_it_in_place():
+    """With tn outermost, z[tm] would be stored once per column tile."""
+    d = Draft(y=(64, 48), z=(64,))
+    columns = d.tile("tn", 0, 48, store("y", "tm", "tn"))
+    fact = analyze(d.kernel(d.tile("tm", 0, 64, columns, store("z", "tm")))).axis("tn")
+    assert fact.kind == "parallel" and not fact.independent
+
+
+def test_reads_beside_a_loop_keep_it_in_place():
+    d = Draft(y=(64, 48))
+    columns = d.tile("tn", 0, 48, store("y", "tm", "tn"))
+    rows = d.tile("tm", 0, 64, columns, let("row", floats("y", "tm", ALL)))
+    assert not analyze(d.kernel(rows)).axis("tn").independent
+
+
 def test_user_names_in_sentences():
     d = Draft(y=(64, 48))
     ir = d.kernel(d.grid("g_1", 0, 4, store("y", GridIndex("g_1"), ALL), user="group"))

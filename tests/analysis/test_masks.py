@@ -118,6 +118,7 @@ def dot(a, b, i=1, j=0):
         (op("concat", keep(ROW, 1.0), keep(ROW, 1.0), shape=("tm", 2), axis=1), Known(1.0)),
         (Var("carried", ROW.type), Foreign()),
         (Var("carried", F32), Absent()),
+        (op("step_index", full(1.0, "tm")), Foreign()),
     ],
     ids=str,
 )

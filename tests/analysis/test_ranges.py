@@ -49,6 +49,18 @@ def test_tables_of_a_range():
     assert set(sorted_tables(Interval(offsets(2, G), offsets(2, G + 1)))) == {("offsets", 1)}
     assert not set(sorted_tables(Interval(offsets(G), offsets(G + 2))))
     assert not set(sorted_tables(Interval(offsets(G), table("ends")(G + 1))))
+    narrowed = Interval(sympy.Max(offsets(G), 3), sympy.Min(offsets(G + 1), 7))
+    assert set(sorted_tables(narrowed)) == {("offsets", 0)}
+
+
+def test_limits_and_conditions_do_not_make_a_tensor_sorted():
+    first, second = table("n")(G), table("n")(G + 1)
+    assert not set(sorted_tables(Interval(sympy.S.Zero, sympy.Min(first, second))))
+    assert not set(sorted_tables(Interval(sympy.S.Zero, first + second)))
+    assert not set(sorted_tables(Interval(second, first)))
+    chosen = sympy.Piecewise((TM, first < second), (0, True))
+    assert not set(sorted_tables(Interval(sympy.S.Zero, chosen)))
+    assert not set(sorted_tables(Interval(offsets(first), offsets(second))))
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ def bounds(draw, grids, tiles):
             (ragged[0], op("where", op("gt", e, 1, dtype="bool"), ragged[1], ragged[0])),
             (ragged[0], add(ragged[1], draw(st.integers(0, 1)))),
             (ragged[0], load("offsets", add(e, 2))),
+            (Const(0, INT), op("minimum", load("perm", e), load("perm", add(e, 1)))),
+            (load("perm", e), add(load("perm", e), 2)),
         ]
     if grids and tiles:
         choices.append((ragged[0], op("minimum", ragged[1], end(tiles[-1]))))
@@ -127,7 +129,7 @@ def tables(draw):
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(kernels(), tables(), st.integers(1, 3))
 def test_what_is_claimed_holds(ir, data, block):
     try:

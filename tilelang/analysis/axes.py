@@ -16,6 +16,8 @@ from .ranges import Ranges, depends, extent, nonempty
 from .sentences import apart, carrying, obstacles
 from .symbols import axes_of, position
 
+CLAUSES = 2  # reasons that a sentence gives; one obstacle is enough to make an axis ordered
+
 
 def axis_fact(
     axis: Axis,
@@ -35,7 +37,7 @@ def axis_fact(
     return AxisFact(
         name=name,
         kind="ordered" if reasons else "parallel",
-        why="; ".join(reasons) or apart(name, pairs, known),
+        why="; ".join(reasons[:CLAUSES]) or apart(name, pairs, known),
         carries=tuple(dict.fromkeys(c.user for c in loop.carries)),
         reduction=op,
         interval=known.intervals[name],

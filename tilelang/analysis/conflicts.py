@@ -45,8 +45,15 @@ def _pairs(inside: Sequence[Reference]) -> Iterator[tuple[Reference, Reference]]
 def independent(axis: str, references: Sequence[Reference], known: Ranges) -> bool:
     """Whether iterations stay apart when the indices of the loops around them differ too.
 
-    Proved only for axes whose range is the same whatever those loops do.
+    Proved only for axes whose range is the same whatever those loops do, and which share no stored
+    array with the statements beside them: those would run once per iteration.
     """
     if depends(axis, known):
+        return False
+    inside = [r for r in references if axis in r.loops]
+    launches = {r.launch for r in inside}
+    beside = [r for r in references if r.launch in launches and axis not in r.loops]
+    stored = {r.array for r in inside if r.writes}
+    if any(r.writes or r.array in stored for r in beside):
         return False
     return all(p.proof is not None for p in pairings(axis, references, known, ()))

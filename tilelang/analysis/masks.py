@@ -109,9 +109,9 @@ def _named(expr: Var, name: str, axis: str, pads: _Pads) -> PadState:
     return pads.found[name, axis]
 
 
-def _settled(kind: Type, axis: str, value: Scalar | None) -> PadState:
+def _settled(form: Type, axis: str, value: Scalar | None) -> PadState:
     """The state of a value whose foreign lanes all hold `value`; None if that is not known."""
-    if axis not in kind.shape:
+    if axis not in form.shape:
         return Absent(value)
     return Foreign() if value is None else Known(value)
 
@@ -126,7 +126,7 @@ def _value(expr: Apply, axis: str, pads: _Pads) -> Scalar | None:
     if expr.op == "in_range":
         return False if expr.attr("axis") == axis else None
     held = tuple(value_of(_state(a, axis, pads)) for a in expr.args)
-    match OPS[expr.op].kind:
+    match kind(expr):
         case "elementwise":
             return _elementwise(expr, held)
         case "reduce":
@@ -138,6 +138,13 @@ def _value(expr: Apply, axis: str, pads: _Pads) -> Scalar | None:
             return held[0] if all(h is not None and h == held[0] for h in held) else None
         case "create":
             return _created(expr, held)
+        case _:
+            return None
+
+
+def kind(expr: Apply) -> str:
+    """The kind of op; nothing is known of ops that are not of the language."""
+    return OPS[expr.op].kind if expr.op in OPS else "other"
 
 
 def _created(expr: Apply, held: tuple[Scalar | None, ...]) -> Scalar | None:
@@ -240,7 +247,7 @@ class Need:
 
 def needs(expr: Apply, partial: Collection[str]) -> tuple[Need, ...]:
     """The fills that an op needs along axes whose tiles may be partial."""
-    match OPS[expr.op].kind if expr.op in OPS else "":
+    match kind(expr):
         case "reduce":
             dim = _reduced_dim(expr)
             wanted = [(0, dim, neutral(expr.op, expr.args[0].type.dtype))]

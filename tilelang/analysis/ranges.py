@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import sympy
 from sympy.core.function import AppliedUndef
 
 from ..ir import Axis, KernelIR
 from .facts import Interval
-from .inequalities import Knowledge, prove
+from .inequalities import Knowledge, branches, linear, prove
 from .placed import Place, loops
 from .symbols import Scope, axes_of, edge, parts, position, renamed, symbolic
 
@@ -42,15 +43,36 @@ def ranges(ir: KernelIR, known: Scope) -> Ranges:
 
 
 def sorted_tables(interval: Interval) -> Iterator[tuple[str, int]]:
-    """(tensor, argument) with both T(.., e, ..) and T(.., e + 1, ..) in the bounds."""
-    calls = interval.begin.atoms(AppliedUndef) | interval.end.atoms(AppliedUndef)
-    for low in calls:
-        for high in calls:
-            if low.func == high.func:
-                steps = [sympy.expand(b - a) for a, b in zip(parts(low), parts(high))]
-                moved = [k for k, step in enumerate(steps) if step != 0]
-                if len(moved) == 1 and steps[moved[0]] == 1:
-                    yield low.func.__name__, moved[0]
+    """(tensor, argument) where end - begin has a T(.., e + 1, ..) less a T(.., e, ..).
+
+    Loads that only choose between bounds, or that are limits on their own, say nothing.
+    """
+    for begin in alternatives(interval.begin):
+        for end in alternatives(interval.end):
+            length = linear(end - begin) or {}
+            calls = {atom: c for atom, c in length.items() if isinstance(atom, AppliedUndef)}
+            above = [call for call, factor in calls.items() if factor > 0]
+            below = [call for call, factor in calls.items() if factor < 0]
+            yield from (found for a in below for b in above for found in _next(a, b))
+
+
+def _next(low: AppliedUndef, high: AppliedUndef) -> Iterator[tuple[str, int]]:
+    """The argument in which `high` is one more than `low`, all else being equal."""
+    if low.func == high.func:
+        steps = [sympy.expand(b - a) for a, b in zip(parts(low), parts(high))]
+        moved = [k for k, step in enumerate(steps) if step != 0]
+        if len(moved) == 1 and steps[moved[0]] == 1:
+            yield low.func.__name__, moved[0]
+
+
+def alternatives(expr: sympy.Expr) -> list[sympy.Expr]:
+    """The values that an expression may have, by choosing in each min, max and select."""
+    if isinstance(expr, sympy.Min | sympy.Max | sympy.Piecewise):
+        return [value for branch in branches(expr) for value in alternatives(branch)]
+    if isinstance(expr, sympy.Add):
+        return [sympy.Add(*terms) for terms in product(*map(alternatives, parts(expr)))]
+    factor, rest = expr.as_coeff_Mul()
+    return [expr] if factor == 1 else [factor * value for value in alternatives(rest)]
 
 
 def running(axis: str, known: Ranges) -> tuple[sympy.Expr, ...]:

@@ -49,6 +49,6 @@ def _module(source: Source) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     lines = source.text.splitlines(keepends=True)
     linecache.cache[source.filename] = (len(source.text), None, lines, source.filename)
-    exec(compile(source.text, source.filename, "exec"), module.__dict__)  # noqa: S102
+    exec(compile(source.text, source.filename, "exec"), module.__dict__)
     sys.modules[name] = module
     return module

@@ -147,9 +147,7 @@ def _items(items: tuple[Node, ...], indent: int) -> list[str]:
     return out
 
 
-def _broken_infix(
-    op: str, left: Node, right: Node, own: int, indent: int, start: int
-) -> list[str]:
+def _broken_infix(op: str, left: Node, right: Node, own: int, indent: int, start: int) -> list[str]:
     first = lines(left, indent, start) if level(left) >= own else [f"({flat(left)})"]
     second = lines(right, indent, len(op) + 1)
     if level(right) <= own:
@@ -165,7 +163,7 @@ def statement(target: str, node: Node, indent: int) -> list[str]:
     text = flat(node)
     if indent + len(prefix) + len(text) <= WIDTH:
         return [pad + prefix + text]
-    if isinstance(node, Infix):
+    if isinstance(node, Infix) and level(node) >= COMPARE:
         inner = lines(node, indent + 4, 0)
         return [f"{pad}{prefix}(", " " * (indent + 4) + inner[0], *inner[1:], f"{pad})"]
     first, *rest = lines(node, indent, len(prefix))

@@ -309,12 +309,12 @@ def mod(x: Array, y: Array) -> Array:
 
 
 def pow(x: Array, y: Array) -> Array:
-    """x to the power y.
+    """x to the power y; an integer to a negative power is unspecified.
 
     >>> hl.pow(np.float32([2, 3]), 2)
     array([4., 9.], dtype=float32)
     """
-    return np.power(x, y)
+    return np.power(x, y if y.dtype.kind == "f" else np.maximum(y, 0))
 
 
 def minimum(x: Array, y: Array) -> Array:

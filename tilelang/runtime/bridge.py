@@ -2,26 +2,29 @@
 
 On the CPU a jitted function takes NumPy arrays as they are: without a copy where the memory is
 aligned, and with any strides.  So torch tensors enter as NumPy views (1 us each, where
-`jax.dlpack.from_dlpack` costs 20-30 us) and leave through dlpack, which waits for the result;
-nothing that was passed in is read after the call has returned.
+`jax.dlpack.from_dlpack` costs 20-30 us).  Handing out a result waits for it, so that nothing of
+torch's or NumPy's that was passed in is read after the call has returned.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ..errors import CallError, RaggedValueError
-from ..ir import TensorSpec
+from ..ir import Tensor, TensorSpec
+from ..language.dtypes import itemsize
 from .tensors import Described
 
 Read = Callable[[Any], Any]
 
 INT32 = np.iinfo(np.int32)
+SMALL = 1 << 20  # bytes
 # torch cannot export these to NumPy; the same bytes as integers can be.
 REINTERPRETED = {
     "bfloat16": ("int16", ml_dtypes.bfloat16),
@@ -110,11 +113,22 @@ def _write_numpy(name: str, array: np.ndarray, result: Any) -> None:
     array[...] = np.asarray(result)
 
 
-def exporter(framework: str) -> Read | None:
-    """How to hand a result out: a tensor or array that its owner may change; None for JAX."""
-    if framework == "torch":
+def exporter(framework: str, result: Tensor) -> Read | None:
+    """How to hand a result out, in memory that its owner may change; None for JAX.
+
+    A copy of a small result is cheaper than the exchange of a large one: dlpack costs 30 us here.
+    """
+    if framework == "jax":
+        return None
+    if framework == "numpy":
+        return np.array
+    if prod(result.shape) * itemsize(result.dtype) > SMALL:
         return torch().from_dlpack
-    return np.array if framework == "numpy" else None
+    from_numpy = torch().from_numpy
+    if result.dtype not in REINTERPRETED:
+        return lambda array: from_numpy(np.array(array))
+    carrier, final = REINTERPRETED[result.dtype][0], getattr(torch(), result.dtype)
+    return lambda array: from_numpy(np.array(array).view(carrier)).view(final)
 
 
 def host_array(name: str, value: Any, described: Described) -> np.ndarray:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from ..errors import RaggedValueError
-from ..ir import Along, Const, Expr, KernelIR, Load, walk
+from ..ir import Along, Apply, Const, Expr, KernelIR, Load, walk
 from .phrase import Number, phrase
 from .points import Domain, domain, reads
 from .pointwise import Arrays, Points, Scope, position, scope, term
@@ -90,27 +89,26 @@ def _range_check(rule: RangeRule, known: Scope) -> Run | None:
 
     def run(arrays: Arrays) -> None:
         points = places.of(arrays)
-        low, high = begin.run(arrays, points), end.run(arrays, points)
-        if np.size(low) and np.size(high) and wrong(low, high, size, most):
-            raise _range_error(rule, places, arrays, *np.broadcast_arrays(low, high), most)
+        low, high = np.asarray(begin.run(arrays, points)), np.asarray(end.run(arrays, points))
+        if low.size and high.size and wrong(low, high, size, most):
+            low, high = np.broadcast_arrays(low, high)
+            raise _range_error(rule, places, arrays, low, high, most)
 
     return run
 
 
-def _wrong_strict(low: Any, high: Any, size: int | None, most: int | None) -> bool:
+def _wrong_strict(low: np.ndarray, high: np.ndarray, size: int | None, most: int | None) -> bool:
     """Whether any range starts below 0, decreases, or is too far or too long."""
     spans = np.subtract(high, low, dtype=np.int64)
-    if np.min(low) < 0 or np.min(spans) < 0:
+    if low.min() < 0 or spans.min() < 0:
         return True
-    return bool(
-        (size is not None and np.max(high) > size) or (most is not None and np.max(spans) > most)
-    )
+    return (size is not None and high.max() > size) or (most is not None and spans.max() > most)
 
 
-def _wrong_loose(low: Any, high: Any, size: int | None, most: int | None) -> bool:
+def _wrong_loose(low: np.ndarray, high: np.ndarray, size: int | None, most: int | None) -> bool:
     """The same for ranges that may be empty in any way."""
     spans = np.subtract(high, low, dtype=np.int64)
-    if most is not None and np.max(spans) > most:
+    if most is not None and spans.max() > most:
         return True
     return size is not None and bool(np.any((spans > 0) & ((low < 0) | (high > size))))
 
@@ -191,10 +189,11 @@ def _decreasing(rule: RangeRule, words: _Words, low: int, high: int) -> str:
 
 def _length(rule: RangeRule) -> Expr | None:
     """L of a range [b, b + L)."""
-    args = getattr(rule.end, "args", ())
-    if getattr(rule.end, "op", "") != "add" or rule.begin not in args:
-        return None
-    return args[1] if args[0] == rule.begin else args[0]
+    match rule.end:
+        case Apply("add", (a, b)) if rule.begin in (a, b):
+            return b if a == rule.begin else a
+        case _:
+            return None
 
 
 def _past(rule: RangeRule, words: _Words, low: int, high: int) -> str:
@@ -229,8 +228,8 @@ def _index_check(rule: IndexRule, known: Scope) -> Run | None:
     size = rule.limit.size
 
     def run(arrays: Arrays) -> None:
-        found = value.run(arrays, places.of(arrays))
-        if np.size(found) and (np.min(found) < 0 or np.max(found) >= size):
+        found = np.asarray(value.run(arrays, places.of(arrays)))
+        if found.size and (found.min() < 0 or found.max() >= size):
             raise _index_error(rule, places, arrays, np.atleast_1d(found))
 
     return run

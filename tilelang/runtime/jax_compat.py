@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
-
-Tracer = jax.core.Tracer
 
 
 @contextmanager
@@ -45,6 +44,6 @@ def default_platform() -> str:
     return jax.default_backend()
 
 
-def cpu_device() -> jax.Device:
+def cpu_device() -> Any:
     """The first CPU device."""
     return jax.local_devices(backend="cpu")[0]

@@ -74,17 +74,12 @@ def launch(
 
 def _reading(operands: Sequence[Operand], framework: Framework) -> Callable[[Values], Sequence]:
     copy = framework == "jax"
-    readers = [
-        (o.place, bridge.reader(o.name, o.described.spec, o.described.home, copy)) for o in operands
-    ]
-    if all(read is None for _, read in readers):
-        places = tuple(place for place, _ in readers)
+    found = [bridge.reader(o.name, o.described.spec, o.described.home, copy) for o in operands]
+    places = tuple(o.place for o in operands)
+    if not any(found):
         return lambda values: [values[place] for place in places]
-    if all(read is not None for _, read in readers):
-        return lambda values: [read(values[place]) for place, read in readers]
-    return lambda values: [
-        values[place] if read is None else read(values[place]) for place, read in readers
-    ]
+    readers = [(place, read or _as_is) for place, read in zip(places, found, strict=True)]
+    return lambda values: [read(values[place]) for place, read in readers]
 
 
 def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Sequence], None]:
@@ -139,12 +134,13 @@ def _finishing(
     ir: KernelIR, operands: Sequence[Operand], framework: Framework
 ) -> Callable[[Any, Values], Any]:
     """Results in the author's structure; arguments that the kernel stores to are updated."""
-    export = bridge.exporter(framework)
+    exports = [bridge.exporter(framework, ir.tensor(name)) or _as_is for name in ir.returns]
     places = {o.name: o.place for o in operands}
     mutated = [o for o in operands if ir.tensor(o.name).mutated]
     own = [places.get(name) for name in ir.returns]  # a returned parameter is the caller's object
     if ir.structure == "single" and not mutated and own == [None]:
-        return _same if export is None else lambda result, values: export(result)
+        (only,) = exports
+        return lambda result, values: only(result)
     writes = [(o, bridge.writer(o.described.spec.framework)) for o in mutated]
     bare = len(ir.returns) + len(mutated) == 1
 
@@ -153,13 +149,13 @@ def _finishing(
         for (operand, write), array in zip(writes, results[len(own) :], strict=True):
             write(operand.name, values[operand.place], array)
         returned = [
-            (array if export is None else export(array)) if place is None else values[place]
-            for place, array in zip(own, results, strict=False)
+            export(array) if place is None else values[place]
+            for place, export, array in zip(own, exports, results, strict=False)
         ]
         return structured(ir.structure, returned)
 
     return finish
 
 
-def _same(result: Any, values: Values) -> Any:
-    return result
+def _as_is(array: Any) -> Any:
+    return array

@@ -197,8 +197,8 @@ def _picked(source: Callable[[Arrays], np.ndarray], indices: list[Term], shape: 
     if len(indices) == 1:
         (index,) = indices
         if index.constant is not None:
-            where = np.clip(index.constant, 0, shape[0] - 1)
-            return Term(lambda arrays, points: source(arrays).take(where))
+            where = _as_slice(np.clip(index.constant, 0, shape[0] - 1))
+            return Term(lambda arrays, points: source(arrays)[where])
         run = index.run
         return Term(lambda arrays, points: source(arrays).take(run(arrays, points), mode="clip"))
     runs = [i.run for i in indices]
@@ -210,18 +210,25 @@ def _picked(source: Callable[[Arrays], np.ndarray], indices: list[Term], shape: 
     return Term(pick)
 
 
+def _as_slice(where: np.ndarray) -> Any:
+    """Indices that count up by one as a slice, which makes a view."""
+    if where.ndim == 1 and len(where) and (np.diff(where) == 1).all():
+        return slice(int(where[0]), int(where[-1]) + 1)
+    return where
+
+
 def position(index: Index, known: Scope) -> Term | None:
     """The position that one entry of an index picks at each point."""
     match index:
         case At(expr) | Gather(expr):
             return term(expr, known)
-        case Along(axis, None):
-            return _position(axis, known)
-        case Along(axis, offset):
+        case Along(axis, offset) if offset is not None:
             moved = term(offset, known)
             if moved is None or moved.bound != "exact":
                 return None
             return _joined(OPS["add"], [_position(axis, known), moved])
+        case Along(axis):
+            return _position(axis, known)
         case _:
             return None
 

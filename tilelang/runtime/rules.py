@@ -279,8 +279,8 @@ def certain(ir: KernelIR) -> Iterator[Reference]:
                 yield Reference(stmt.tensor, stmt.index, around, stmt.loc)
                 exprs = (stmt.value, *(e for i in stmt.index for e in index_exprs(i)))
                 waiting += [(e, around, stmt.loc) for e in exprs]
-            case Store():
-                waiting.append((stmt.mask, around, stmt.loc))
+            case Store(mask=mask) if mask is not None:
+                waiting.append((mask, around, stmt.loc))
             case Loop():
                 inside = (*around, stmt.axis)
                 axis = axes[stmt.axis]
@@ -308,7 +308,7 @@ def _reached(
             case Load(mask=None):
                 yield Reference(expr.tensor, expr.index, around, expr.loc or loc)
                 waiting += [(e, around, loc) for e in children(expr)]
-            case Load():
-                waiting.append((expr.mask, around, loc))
+            case Load(mask=mask) if mask is not None:
+                waiting.append((mask, around, loc))
             case _:
                 waiting += [(e, around, loc) for e in children(expr)]

@@ -6,7 +6,6 @@ value is static.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +21,20 @@ Framework = Literal["numpy", "torch", "jax"]
 INPUTS = (
     "float32, bfloat16, float16, float8_e4m3fn, float8_e5m2, "
     "int64 (as indices), int32, int16, int8, uint32, uint8 and bool"
+)
+
+
+# Known by package and class name, so that no framework is imported to look.  The order matters: a
+# FakeTensor is a torch.Tensor too.
+CLASSES: tuple[tuple[Home, frozenset[str]], ...] = (
+    (
+        "shape",
+        frozenset(("jax.ShapeDtypeStruct", "torch.FakeTensor", "torch.FunctionalTensor")),
+    ),
+    ("torch", frozenset(("torch.Tensor",))),
+    ("traced", frozenset(("jax.Tracer",))),
+    ("jax", frozenset(("jaxlib.ArrayImpl", "jax.ArrayImpl", "jax.Array"))),
+    ("numpy", frozenset(("numpy.ndarray",))),
 )
 
 
@@ -42,21 +55,10 @@ class Described:
 @cache
 def home_of(kind: type) -> Home | None:
     """Where values of that type live; None if it is no tensor type.  Imports no framework."""
-    roots = {(base.__module__.split(".")[0], base.__name__) for base in kind.__mro__}
-    if kind is TensorSpec or ("jax", "ShapeDtypeStruct") in roots:
+    if kind is TensorSpec:
         return "shape"
-    if roots & {("torch", "FakeTensor"), ("torch", "FunctionalTensor")}:
-        return "shape"
-    if ("torch", "Tensor") in roots:
-        return "torch"
-    if ("numpy", "ndarray") in roots:
-        return "numpy"
-    jax = sys.modules.get("jax")
-    if jax is None:
-        return None
-    if issubclass(kind, jax.core.Tracer):
-        return "traced"
-    return "jax" if ("jaxlib", "ArrayImpl") in roots or issubclass(kind, jax.Array) else None
+    names = {f"{base.__module__.split('.')[0]}.{base.__name__}" for base in kind.__mro__}
+    return next((home for home, classes in CLASSES if names & classes), None)
 
 
 def _numpy_key(value: Any) -> Hashable:

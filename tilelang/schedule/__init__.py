@@ -38,7 +38,8 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
             planned, error = None, caught
             if "bytes" not in caught.what:
                 raise
-        smaller = shrink(blocks, legal, lambda name: _weight(ir, facts, name, blocks))
+        weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
+        smaller = shrink(blocks, legal, weights)
         if smaller is None:
             if planned is None:
                 assert error is not None
@@ -59,10 +60,9 @@ def _modest(planned: Plan) -> bool:
     return all(launch.memory.limit is None for launch in planned.launches)
 
 
-def _weight(ir: KernelIR, facts: Facts, name: str, blocks: dict[str, int]) -> int:
-    """Long ordered static blocks shrink first: they only add steps, not traffic."""
-    fact = facts.axis(name)
-    return blocks[name] * (2 if fact.kind == "ordered" else 1)
+def _cost(facts: Facts, name: str) -> int:
+    """Long ordered blocks shrink first: that only adds steps, not traffic."""
+    return 2 if facts.axis(name).kind == "ordered" else 1
 
 
 def _plan(
@@ -75,9 +75,14 @@ def _plan(
         if placed is None:
             continue
         suffix = f"_{len(planned) + 1}" if len(ir.body) > 1 else ""
-        planned.append(
-            plan_launch(ir, facts, config, target, placed, f"{ir.name}{suffix}_kernel")
+        name = f"{ir.name}{suffix}_kernel"
+        written = frozenset(
+            launch_array.source
+            for one in planned
+            for launch_array in one.arrays
+            if any(w.array == launch_array.name for w in one.launch.outputs)
         )
+        planned.append(plan_launch(ir, facts, config, target, placed, name, written))
     arrays: dict[tuple[str, str], HostArray] = {}
     for one in planned:
         for host in one.arrays:

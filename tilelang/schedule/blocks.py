@@ -72,9 +72,7 @@ def uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
             if isinstance(entry, Along) and entry.axis == axis:
                 place = len(index) - dim
                 size = itemsize(tensor.dtype)
-                found[
-                    Use(name, dim, tensor.shape[dim], place, size, entry.offset, written)
-                ] = None
+                found[Use(name, dim, tensor.shape[dim], place, size, entry.offset, written)] = None
     return tuple(found)
 
 

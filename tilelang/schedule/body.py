@@ -7,8 +7,9 @@ Carries become scratch memory here: `Keep` writes one, `Kept` reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import Loc, PlanError
 from ..ir import (
@@ -28,7 +29,7 @@ from ..ir import (
     Var,
 )
 from .nest import Level
-from .physical import Layout, Scope, Value, lower, natural, physical_shape, row_mask
+from .physical import Layout, Scope, Value, apply, lower, natural, physical_shape, row_mask
 from .plan import (
     Bind,
     Inner,
@@ -39,6 +40,7 @@ from .plan import (
     PExpr,
     PStmt,
     Read,
+    Row,
     ScalarRead,
     Select,
     TakeRows,
@@ -80,7 +82,11 @@ def lower_body(
             return groups
         found = {c.name: scope.names["\0next " + c.name].layout for c in open_carries}
         settled = {n: lay for n, lay in found.items() if lay != "free"}
-        layouts |= settled or dict.fromkeys(found, "row")
+        layouts.update(settled or _rows(found))
+
+
+def _rows(names: Iterable[str]) -> dict[str, Layout]:
+    return dict.fromkeys(names, "row")
 
 
 def _lower_levels(
@@ -161,7 +167,7 @@ def filled(value: PExpr, want: Type) -> PExpr:
     """The value broadcast to the whole shape, for places that store it."""
     if value.type.shape == want.shape:
         return value
-    return Apply("broadcast", (value,), want)  # type: ignore[arg-type]
+    return apply("broadcast", (value,), want.shape, want.dtype)
 
 
 # ---------------------------------------------------------------- statements
@@ -202,22 +208,24 @@ def _store(scope: Scope, stmt: Store) -> Write:
         )
     window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
     chosen = tuple(
-        replace(s, expr=lower(scope, s.expr).expr) if hasattr(s, "expr") else s  # type: ignore[call-arg, union-attr]
+        replace(s, expr=lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]
         for s in selects(arrays, window, stmt.index, stmt.tensor)
     )
     shape, masks = _block(scope, stmt)
     block = Type(shape, window.dtype)
     value = _as_block(scope, stmt.value, shape, stmt)
     if value.type.dtype != window.dtype:
-        value = Apply("cast", (value,), Type(value.type.shape, window.dtype))  # type: ignore[arg-type]
+        value = apply("cast", (value,), value.type.shape, window.dtype)
     if not masks:
         return Write(window.ref, chosen, filled(value, block), stmt.loc)
     mask = masks[0]
     for more in masks[1:]:
-        both = tuple(_broadcast_dim(a, b) for a, b in zip(mask.type.shape, more.type.shape, strict=True))
-        mask = Apply("logical_and", (mask, more), Type(both, "bool"))  # type: ignore[arg-type]
+        pairs = zip(mask.type.shape, more.type.shape, strict=True)
+        both = tuple(_broadcast_dim(a, b) for a, b in pairs)
+        mask = apply("logical_and", (mask, more), both, "bool")
     old = Read(window.ref, chosen, block)
-    return Write(window.ref, chosen, Apply("where", (mask, value, old), block), stmt.loc)  # type: ignore[arg-type]
+    kept = apply("where", (mask, value, old), shape, window.dtype)
+    return Write(window.ref, chosen, kept, stmt.loc)
 
 
 def _broadcast_dim(a: Dim, b: Dim) -> Dim:
@@ -245,7 +253,8 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], list[PExpr]]:
                 shape.append(axis)
             case _:
                 shape.append(getattr(entry, "stop", size) - getattr(entry, "start", 0))
-    masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in packed if dim.rows > 1]
+    rows = [(p, dim) for p, dim in packed if dim.rows > 1]
+    masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in rows]
     masks += [lane_mask(axis, position, len(shape)) for position, axis in guarded]
     if stmt.mask is not None:
         masks.append(_aligned(lower(scope, stmt.mask), tuple(shape), len(shape)))
@@ -264,7 +273,7 @@ def _aligned(value: Value, shape: tuple[Dim, ...], rank: int) -> PExpr:
     if len(have) == rank or not have:
         return value.expr if have else filled(value.expr, Type((1,) * rank, "bool"))
     want = (*(1,) * (rank - len(have)), *have)
-    return Apply("reshape", (value.expr,), Type(want, value.expr.type.dtype))  # type: ignore[arg-type]
+    return apply("reshape", (value.expr,), want, value.expr.type.dtype)
 
 
 def _as_block(scope: Scope, value: Expr, shape: tuple[Dim, ...], stmt: Store) -> PExpr:
@@ -296,7 +305,7 @@ def _spread(value: Value, shape: tuple[Dim, ...], stmt: Store) -> PExpr:
         out.append(rest.pop(0) if rest and rest[0] == dim else 1)
     if rest:
         raise PlanError(f"the value stored to {stmt.tensor} has no legal layout", stmt.loc)
-    return Apply("reshape", (value.expr,), Type(tuple(out), value.expr.type.dtype))  # type: ignore[arg-type]
+    return apply("reshape", (value.expr,), tuple(out), value.expr.type.dtype)
 
 
 # ---------------------------------------------------------------- loops inside the step
@@ -313,7 +322,7 @@ def _inner(scope: Scope, loop: Loop, unroll: bool) -> Inner:
         if not settled:
             break
         decided = {n: lay for n, lay in settled.items() if lay != "free"}
-        layouts |= decided or dict.fromkeys(settled, "row")
+        layouts.update(decided or _rows(settled))
     carries = tuple(_inner_carry(scope, trial, c, layouts[c.name]) for c in loop.carries)
     return Inner(loop.axis, unroll, carries, body, loop.loc)
 
@@ -385,14 +394,14 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
         case ScalarRead():
             return expr.index
         case Read():
-            return tuple(s.expr for s in expr.select if hasattr(s, "expr"))  # type: ignore[union-attr]
+            return tuple(s.expr for s in expr.select if isinstance(s, Row))
         case TakeRows():
             return (expr.index,)
         case _:
             return ()
 
 
-def walk_physical(expr: PExpr):  # noqa: ANN201
+def walk_physical(expr: PExpr) -> Iterator[PExpr]:
     """Every subexpression, operands first."""
     for child in physical_children(expr):
         yield from walk_physical(child)
@@ -405,7 +414,8 @@ def replace_physical(expr: PExpr, values: Mapping[str, PExpr]) -> PExpr:
         case Var(name) if name in values:
             return values[name]
         case Apply():
-            return replace(expr, args=tuple(replace_physical(a, values) for a in expr.args))  # type: ignore[misc]
+            args: Any = tuple(replace_physical(a, values) for a in expr.args)
+            return replace(expr, args=args)
         case ScalarRead():
             return replace(expr, index=tuple(replace_physical(i, values) for i in expr.index))
         case Read():
@@ -415,8 +425,6 @@ def replace_physical(expr: PExpr, values: Mapping[str, PExpr]) -> PExpr:
 
 
 def _replace_select(select: Select, values: Mapping[str, PExpr]) -> Select:
-    if hasattr(select, "expr"):
-        return replace(select, expr=replace_physical(select.expr, values))  # type: ignore[union-attr, call-arg]
+    if isinstance(select, Row):
+        return Row(replace_physical(select.expr, values))
     return select
-
-

@@ -6,7 +6,7 @@ that everything fits; a dimension that is shorter than its block is taken whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ..analysis.facts import Facts
 from ..ir import Axis, KernelIR
@@ -54,12 +54,12 @@ def clamp(want: int, size: int, need: int) -> int:
 
 
 def shrink(
-    sizes: Mapping[str, int], legal: Mapping[str, int], weight: Callable[[str], int]
+    sizes: Mapping[str, int], legal: Mapping[str, int], weights: Mapping[str, int]
 ) -> dict[str, int] | None:
     """The blocks with the heaviest one halved; None if every block is at its smallest."""
     able = [n for n, b in sizes.items() if b > legal[n] and b // 2 >= 1]
     if not able:
         return None
-    name = max(able, key=lambda n: (weight(n), n))
+    name = max(able, key=lambda n: (weights[n], n))
     half = -(-sizes[name] // 2)
     return {**sizes, name: max(-(-half // legal[name]) * legal[name], legal[name])}

@@ -47,7 +47,7 @@ def expand(ir: KernelIR) -> KernelIR:
         for a in ir.axes
     )
     body = tuple(_statement(s, definitions) for s in ir.body)
-    return replace(ir, axes=axes, body=body)  # type: ignore[arg-type]
+    return replace(ir, axes=axes, body=body)
 
 
 def _resolve(expr: Expr, definitions: Definitions, loc: Loc | None) -> Expr:
@@ -114,5 +114,3 @@ def _carry(carry: Carry, definitions: Definitions) -> Carry:
         init=_value(carry.init, definitions, carry.loc),
         next=_value(carry.next, definitions, carry.loc),
     )
-
-

@@ -16,7 +16,9 @@ from .nest import Level, rewrite, rewrite_stmt
 Chain = tuple[tuple[Level, ...], tuple[Stmt, ...]]
 
 
-def fill_lanes(levels: tuple[Level, ...], leaf: tuple[Stmt, ...], partial: Collection[str]) -> Chain:
+def fill_lanes(
+    levels: tuple[Level, ...], leaf: tuple[Stmt, ...], partial: Collection[str]
+) -> Chain:
     """Masks what reductions and products over partial tiles would otherwise see."""
     everything = [s for lv in levels for s in (*lv.before, *lv.after)] + list(leaf)
     definitions = {s.name: s.value for s in deep(tuple(everything)) if isinstance(s, Assign)}

@@ -9,6 +9,7 @@ from ..analysis.facts import Facts
 from ..errors import PlanError
 from ..ir import Apply, Assign, Expr, KernelIR, Stmt, Tensor, Var
 from . import table as tables
+from .blocks import references
 from .body import Groups, KeptValue, lower_body
 from .config import Config
 from .fill import fill_lanes
@@ -58,20 +59,30 @@ class Planned:
 
 
 def plan_launch(
-    ir: KernelIR, facts: Facts, config: Config, target: Target, placed: Placed, name: str
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    target: Target,
+    placed: Placed,
+    name: str,
+    written: frozenset[str],
 ) -> Planned:
-    """Everything about one launch.  Raises PlanError where the config cannot be honoured."""
+    """Everything about one launch.  `written` are tensors that earlier launches stored to.
+
+    Raises PlanError where the config cannot be honoured.
+    """
     levels, leaf = _masked(placed)
     body = level_statements(levels, leaf)
     steps = config.steps or "table"
     arrays, order = _survey(ir, target, placed, body, levels)
     groups = lower_body(arrays, levels, leaf, placed.unroll)
-    outputs, helpers = _initialised(ir, facts, arrays, order, placed.axes, steps)
+    read = frozenset(t for t, _, writes in references(body) if not writes)
+    outputs, helpers = _initialised(ir, facts, arrays, order, steps, written, read)
     effects = _effects(groups, levels)
     columns = tables.columns(ir, facts, placed.columns, placed.axes, helpers, effects, steps)
     for window in outputs.values():
         if window.output:
-            check_consecutive(ir, window, order, columns, _selective(groups, window))
+            check_consecutive(ir, facts, window, order, _selective(groups, window))
     table = tables.table(facts, columns, placed.axes, steps)
     if table is not None:
         scalar_bytes = sum(_words(ir.tensor(s)) for s in arrays.scalars)
@@ -79,15 +90,13 @@ def plan_launch(
     windows = _windows(arrays, outputs, config)
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
     scratch = tuple(_scratch(k, placed.axes) for k in kept)
-    memory = estimate(
-        ir, target, placed.axes, windows, scratch, sections, table, arrays.scalars
-    )
+    memory = estimate(ir, target, placed.axes, windows, scratch, sections, table, arrays.scalars)
     dims = _dims(placed, order, windows, table)
     launch = Launch(
         name, placed.form, tuple(placed.axes.values()), dims, table, arrays.scalars, windows,
         scratch, sections, memory, _cores(ir, config, target, dims), ir.loc,
     )  # fmt: skip
-    return Planned(launch, tuple(arrays.hosts.values()))  # type: ignore[arg-type]
+    return Planned(launch, tuple(arrays.hosts.values()))
 
 
 def _words(tensor: Tensor) -> int:
@@ -138,8 +147,9 @@ def _initialised(
     facts: Facts,
     arrays: Arrays,
     order: Order,
-    axes: Mapping[str, AxisPlan],
     steps: str,
+    written: frozenset[str],
+    read: frozenset[str],
 ) -> tuple[dict[str, Window], dict[str, str]]:
     """Output windows with what their first visit does, and the columns that must visit more."""
     windows: dict[str, Window] = {}
@@ -147,15 +157,14 @@ def _initialised(
     for (name, _), window in arrays.windows.items():
         if not window.output:
             continue
-        tensor = ir.tensor(name)
-        fact = facts.output(name)
-        if tensor.mutated or (fact.read and not fact.covered and tensor.fill is None):
+        tensor, covered = ir.tensor(name), facts.output(name).covered and name not in read
+        if not covered and (tensor.mutated or name in written):
             windows[window.ref] = replace(window, init="existing", existing=f"{name}_in_ref")
             continue
-        if tensor.fill is None or (fact.covered and not fact.read):
+        if tensor.fill is None or covered:
             windows[window.ref] = window
             continue
-        everywhere, help_here = visits_all(window, order, axes, facts)
+        everywhere, help_here = visits_all(window, order, arrays.axes, facts)
         if everywhere and not (help_here and steps == "rectangle"):
             windows[window.ref] = replace(window, init="fill", fill=tensor.fill)
             helpers |= help_here
@@ -166,9 +175,7 @@ def _initialised(
     return windows, helpers
 
 
-def _windows(
-    arrays: Arrays, outputs: Mapping[str, Window], config: Config
-) -> tuple[Window, ...]:
+def _windows(arrays: Arrays, outputs: Mapping[str, Window], config: Config) -> tuple[Window, ...]:
     """Inputs, then copies of what outputs held before, then outputs."""
     found = list(arrays.windows.values())
     inputs = [replace(w, buffers=config.buffers) for w in found if not w.output]
@@ -272,9 +279,7 @@ def _by_condition(
     return [((*place, *(Runs(a) for a in harmful)), body)]
 
 
-def _place_conditions(
-    placed: Placed, levels: tuple[Level, ...], key: Key
-) -> tuple[Condition, ...]:
+def _place_conditions(placed: Placed, levels: tuple[Level, ...], key: Key) -> tuple[Condition, ...]:
     kind, level = key
     if kind == "leaf":
         return ()
@@ -326,8 +331,10 @@ def _neutral(keep: Keep, axis: str) -> bool:
     value = keep.value
     if isinstance(value, Apply) and value.op == "add":
         return any(_vanishes(a, axis) for a in value.args)
-    return isinstance(value, Apply) and value.op in ("full", "broadcast") and not any(
-        isinstance(e, Var) for e in _walk(value)
+    return (
+        isinstance(value, Apply)
+        and value.op in ("full", "broadcast")
+        and not any(isinstance(e, Var) for e in _walk(value))
     )
 
 
@@ -402,5 +409,3 @@ def _cores(ir: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) 
             "two cores may never write one block: use cores=1",
         )
     return cores
-
-

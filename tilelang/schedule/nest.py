@@ -60,10 +60,11 @@ def rewrite_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
                 mask=None if stmt.mask is None else visit(stmt.mask),
             )
         case Loop():
-            carries = tuple(replace(c, init=visit(c.init), next=visit(c.next)) for c in stmt.carries)
-            return replace(
-                stmt, carries=carries, body=tuple(rewrite_stmt(s, change) for s in stmt.body)
+            carries = tuple(
+                replace(c, init=visit(c.init), next=visit(c.next)) for c in stmt.carries
             )
+            body = tuple(rewrite_stmt(s, change) for s in stmt.body)
+            return replace(stmt, carries=carries, body=body)
 
 
 def substitute(body: tuple[Stmt, ...], values: dict[str, Expr]) -> tuple[Stmt, ...]:

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
-from ..errors import PlanError
+from ..errors import Loc, PlanError
 from ..ir import (
     Along,
     Apply,
@@ -63,6 +63,19 @@ class Scope:
     free: dict[str, Expr] = field(default_factory=dict)
 
 
+def apply(
+    op: str,
+    args: tuple[PExpr, ...],
+    shape: tuple[Dim, ...],
+    dtype: str,
+    attrs: tuple[tuple[str, object], ...] = (),
+    loc: Loc | None = None,
+) -> Apply:
+    """An op on physical values; Apply is shared with the IR, whose operands are logical ones."""
+    operands: Any = args
+    return Apply(op, operands, Type(shape, dtype), attrs, loc)
+
+
 def physical_shape(shape: tuple[Dim, ...], layout: Layout) -> tuple[Dim, ...]:
     """The shape of the array that holds a value of that logical shape."""
     match layout:
@@ -94,12 +107,10 @@ def relayout(value: Value, want: Layout) -> Value:
         return value
     if {have, want} <= {"row", "column"} and len(value.logical) == 1:
         shape = physical_shape(value.logical, want)
-        moved = Apply("transpose", (value.expr,), Type(shape, _dtype(value)), (("perm", (1, 0)),))
+        moved = apply("transpose", (value.expr,), shape, _dtype(value), (("perm", (1, 0)),))
         return Value(moved, want, value.logical)
     shape = physical_shape(value.logical, want)
-    return Value(
-        Apply("reshape", (value.expr,), Type(shape, _dtype(value))), want, value.logical
-    )
+    return Value(apply("reshape", (value.expr,), shape, _dtype(value)), want, value.logical)
 
 
 def _dtype(value: Value) -> str:
@@ -108,9 +119,7 @@ def _dtype(value: Value) -> str:
 
 def _typed(expr: Apply, args: tuple[PExpr, ...], shape: tuple[Dim, ...], **attrs: object) -> Apply:
     merged = {**dict(expr.attrs), **attrs}
-    return Apply(
-        expr.op, args, Type(shape, expr.type.dtype), tuple(merged.items()), expr.loc
-    )  # type: ignore[arg-type]
+    return apply(expr.op, args, shape, expr.type.dtype, tuple(merged.items()), expr.loc)
 
 
 def _lower(scope: Scope, expr: Expr, want: Layout | None) -> Value:
@@ -139,14 +148,15 @@ def _made(expr: Expr, want: Layout | None) -> Value:
     shape = expr.type.shape
     if want not in ("row", "column"):
         return Value(expr, "free", shape)
-    return Value(replace(expr, type=replace(expr.type, shape=physical_shape(shape, want))), want, shape)
+    made = replace(expr.type, shape=physical_shape(shape, want))
+    return Value(replace(expr, type=made), want, shape)
 
 
 def _full(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     args = tuple(lower(scope, a).expr for a in expr.args)
     shape = expr.type.shape
     if len(shape) == 1 and want not in ("row", "column"):
-        return Value(replace(expr, args=args), "free", shape)  # type: ignore[arg-type]
+        return Value(_typed(expr, args, shape), "free", shape)
     layout: Layout = "plain" if len(shape) > 1 else want or "row"
     if not shape:
         layout = "scalar"
@@ -225,21 +235,21 @@ def pick(scope: Scope, value: PExpr, position: int, packed: Packed) -> PExpr:
     shape, dtype = value.type.shape, value.type.dtype
     chosen = row_mask(scope, shape, position, packed)
     zero = Const(0, Type((), dtype), weak=True)
-    masked = Apply("where", (chosen, value, zero), Type(shape, dtype))  # type: ignore[arg-type]
+    masked = apply("where", (chosen, value, zero), shape, dtype)
     out = tuple(1 if i == position else d for i, d in enumerate(shape))
     if packed.rows == 1:
         return value
-    return Apply("sum", (masked,), Type(out, dtype), (("axis", position), ("keepdim", True)))
+    return apply("sum", (masked,), out, dtype, (("axis", position), ("keepdim", True)))
 
 
 def row_mask(scope: Scope, shape: tuple[Dim, ...], position: int, packed: Packed) -> Apply:
     """True in the row of a packed block that the index names."""
     index = lower(scope, packed.expr).expr
     rows = Const(packed.rows, Type((), "int32"))
-    row = Apply("mod", (index, rows), Type((), "int32"))  # type: ignore[arg-type]
+    row = apply("mod", (index, rows), (), "int32")
     ones = tuple(packed.rows if i == position else 1 for i in range(len(shape)))
-    iota = Apply("iota", (), Type(ones, "int32"), (("axis", position),))
-    return Apply("eq", (iota, row), Type(ones, "bool"))
+    iota = apply("iota", (), ones, "int32", (("axis", position),))
+    return apply("eq", (iota, row), ones, "bool")
 
 
 def _with_layout(value: PExpr, logical: Type, shape: tuple[Dim, ...]) -> Value:
@@ -254,7 +264,7 @@ def _with_layout(value: PExpr, logical: Type, shape: tuple[Dim, ...]) -> Value:
         return Value(value, "row", logical.shape)
     layout: Layout = "row" if rank == 1 else "plain"
     want = physical_shape(logical.shape, layout)
-    moved = Apply("reshape", (value,), Type(want, logical.dtype))  # type: ignore[arg-type]
+    moved = apply("reshape", (value,), want, logical.dtype)
     return Value(moved, layout, logical.shape)
 
 
@@ -274,9 +284,9 @@ def _elementwise(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     values = [_lower(scope, a, None) for a in expr.args]
     layout = _common(values, rank, want)
     if layout == "free":
-        args = tuple(v.expr if v.layout == "free" else v.expr for v in values)
-        return Value(replace(expr, args=expr.args), "free", expr.type.shape) if args else values[0]
-    lowered = [_as_operand(scope, a, v, layout, rank) for a, v in zip(expr.args, values, strict=True)]
+        return Value(expr, "free", expr.type.shape)
+    pairs = zip(expr.args, values, strict=True)
+    lowered = [_as_operand(scope, a, v, layout, rank) for a, v in pairs]
     shape = physical_shape(expr.type.shape, layout)
     return Value(_typed(expr, tuple(v.expr for v in lowered), shape), layout, expr.type.shape)
 
@@ -284,9 +294,9 @@ def _elementwise(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 def _common(values: list[Value], rank: int, want: Layout | None) -> Layout:
     if rank == 0:
         return "unit" if any(v.layout == "unit" for v in values) else "scalar"
-    same = [v.layout for v in values if len(v.logical) == rank and v.layout != "free"]
+    same: list[Layout] = [v.layout for v in values if len(v.logical) == rank and v.layout != "free"]
     if rank >= 2:
-        return same[0] if same and all(s == "column" for s in same) else "plain"
+        return "column" if same and all(s == "column" for s in same) else "plain"
     if want in ("row", "column"):
         return want if not same else (want if want in same else same[0])
     return same[0] if same else "free"
@@ -398,7 +408,7 @@ def _reshaped(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 
 def _concat(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     values = [_plain(scope, a) for a in expr.args]
-    axis, shape = int(expr.attr("axis")), expr.type.shape  # type: ignore[call-overload]
+    shape = expr.type.shape
     if len(shape) == 1:
         rows = tuple(relayout(v, "row").expr for v in values)
         return Value(_typed(expr, rows, (1, *shape), axis=1), "row", shape)
@@ -443,10 +453,7 @@ _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
     "broadcast": _reshaped,
     "concat": _concat,
     "dot": _dot,
-    **{
-        name: _reduce
-        for name in ("sum", "max", "min", "argmax", "argmin", "any", "all")
-    },
+    **dict.fromkeys(("sum", "max", "min", "argmax", "argmin", "any", "all"), _reduce),
 }
 
 

@@ -12,7 +12,7 @@ from . import scalars
 from .blocks import extent, uses
 from .config import Config
 from .nest import Level, chain, drop_unused, interchange, write_out
-from .plan import AxisPlan, Place
+from .plan import AxisPlan, Form, Place
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Placed:
     levels    the sequential axes (columns and trailing) with their statements
     """
 
-    form: str
+    form: Form
     axes: Mapping[str, AxisPlan]
     outward: tuple[str, ...]
     columns: tuple[str, ...]
@@ -66,8 +66,10 @@ def place(
     _check_loop_type(ir, facts, loop_type, columns, names - set(chained) - once)
     levels, leaf = interchange(levels, leaf, outward)
     places = _places(names, once | never, outward + trailing, columns)
-    axes = {n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n]) for n in sorted(names)}
-    form = "pipeline" if loop_type == "outer_pipeline" else "grid"
+    axes = {
+        n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n]) for n in sorted(names)
+    }
+    form: Form = "pipeline" if loop_type == "outer_pipeline" else "grid"
     return Placed(form, axes, outward, columns, trailing, levels, leaf, loop_type == "unroll")
 
 
@@ -202,5 +204,3 @@ def _axis_plan(
         (low or 0) // block if static else 0, trips, -(-size // block), not exact, owned,
         fact.nonempty, axis.loc,
     )  # fmt: skip
-
-

@@ -457,7 +457,8 @@ class Plan:
 
 
 def _launch_text(launch: Launch) -> str:
-    dims = ", ".join(f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims)
+    each = [f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims]
+    dims = ", ".join(each)
     lines = [f"launch {launch.name}: {launch.form} over ({dims})"]
     if launch.table is not None:
         columns = ", ".join(f"{c.axis} ({c.visit})" for c in launch.table.columns)

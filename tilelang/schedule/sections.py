@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ..ir import Type, Var
+from ..ir import Apply, Type, Var
 from .body import Groups, KeptValue, replace_physical, walk_physical
 from .physical import is_costly
-from .plan import Bind, Inner, InnerCarry, Keep, Kept, PExpr, PStmt, Read, Write
+from .plan import Bind, Inner, InnerCarry, Keep, Kept, PExpr, PStmt, Read, Row, Write
 
 Key = tuple[str, int]  # ("before" | "leaf" | "after", level)
 
@@ -43,7 +44,7 @@ def _ordered(groups: Groups) -> list[tuple[Key, tuple[PStmt, ...]]]:
     count = len(groups.before)
     before = [(("before", i), groups.before[i]) for i in range(count)]
     after = [(("after", i), groups.after[i]) for i in reversed(range(count))]
-    return [*before, (("leaf", count - 1), groups.leaf), *after]  # type: ignore[list-item]
+    return [*before, (("leaf", count - 1), groups.leaf), *after]
 
 
 def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
@@ -52,7 +53,7 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
         case Bind() | Keep() | Write():
             yield stmt.value
             if isinstance(stmt, Write):
-                yield from (s.expr for s in stmt.select if hasattr(s, "expr"))  # type: ignore[union-attr]
+                yield from (s.expr for s in stmt.select if isinstance(s, Row))
         case Inner():
             for carry in stmt.carries:
                 yield carry.init
@@ -103,13 +104,12 @@ def _resolve(
     readers = [
         k
         for k, stmts in order
-        if k != home and any(name in names_read(s) for s in stmts)
+        if k != home
+        and any(name in names_read(s) for s in stmts)
         and name not in {n for s in stmts for n in names_made(s)}
     ]
     if isinstance(source, Bind) and _repeatable(source, home, readers, outputs):
-        return [
-            (k, _copied(stmts, source) if k in readers else stmts) for k, stmts in order
-        ]
+        return [(k, _copied(stmts, source) if k in readers else stmts) for k, stmts in order]
     user = source.user if isinstance(source, Bind) else name
     value_type = _type_of(source, name)
     kept.append(KeptValue(name, value_type, user))
@@ -148,7 +148,7 @@ def _read_kept(stmts: tuple[PStmt, ...], name: str, value_type: Type) -> tuple[P
 def _write_kept(stmts: tuple[PStmt, ...], source: PStmt, name: str) -> tuple[PStmt, ...]:
     at = stmts.index(source)
     loc = source.loc
-    keep = Keep(name, Var(name, _type_of(source, name)), loc)  # type: ignore[arg-type]
+    keep = Keep(name, Var(name, _type_of(source, name)), loc)
     return (*stmts[: at + 1], keep, *stmts[at + 1 :])
 
 
@@ -159,7 +159,7 @@ def replace_in(stmt: PStmt, values: dict[str, PExpr]) -> PStmt:
             return replace(stmt, value=replace_physical(stmt.value, values))
         case Write():
             select = tuple(
-                replace(s, expr=replace_physical(s.expr, values)) if hasattr(s, "expr") else s  # type: ignore[union-attr, call-arg]
+                Row(replace_physical(s.expr, values)) if isinstance(s, Row) else s
                 for s in stmt.select
             )
             return replace(stmt, select=select, value=replace_physical(stmt.value, values))
@@ -262,17 +262,16 @@ def _swap_kept(stmt: PStmt, name: str, local: Var) -> PStmt:
     def swap(expr: PExpr) -> PExpr:
         if isinstance(expr, Kept) and expr.name == name:
             return local
-        if hasattr(expr, "args"):
-            return replace(expr, args=tuple(swap(a) for a in expr.args))  # type: ignore[union-attr, call-arg]
+        if isinstance(expr, Apply):
+            args: Any = tuple(swap(a) for a in expr.args)
+            return replace(expr, args=args)
         return expr
 
     match stmt:
         case Bind() | Keep() | Write():
             return replace(stmt, value=swap(stmt.value))
         case Inner():
-            carries = tuple(
-                replace(c, init=swap(c.init), next=swap(c.next)) for c in stmt.carries
-            )
+            carries = tuple(replace(c, init=swap(c.init), next=swap(c.next)) for c in stmt.carries)
             return replace(
                 stmt, carries=carries, body=tuple(_swap_kept(s, name, local) for s in stmt.body)
             )

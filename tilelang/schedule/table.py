@@ -38,7 +38,7 @@ def columns(
             visit = "at_least_one"
         outer = out[-1].axis if out else None
         disjoint = axis.block is not None and fact.disjoint is not None and fact.disjoint == outer
-        cursor = disjoint and visit in ("live", "cover")
+        cursor = disjoint and visit in ("live", "cover") and steps == "table"
         out.append(Column(name, visit, cursor, certain, _most(ir, axis)))  # type: ignore[arg-type]
     return tuple(out)
 

@@ -20,7 +20,6 @@ from .plan import (
     AxisPlan,
     ByIndex,
     ByTile,
-    Column,
     Condition,
     Packed,
     RowStarts,
@@ -75,9 +74,9 @@ def packed_rows(window: Window, axes: Mapping[str, AxisPlan]) -> dict[str, int]:
     return found
 
 
-def first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> tuple[
-    Condition, ...
-]:
+def first_visit(
+    window: Window, order: Order, axes: Mapping[str, AxisPlan]
+) -> tuple[Condition, ...]:
     """The conditions under which a step is the first of a run that shows one block."""
     moving = window_axes(window)
     packed = packed_rows(window, axes)
@@ -101,7 +100,7 @@ def first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> t
 
 
 def check_consecutive(
-    ir: KernelIR, window: Window, order: Order, columns: tuple[Column, ...], selective: bool
+    ir: KernelIR, facts: Facts, window: Window, order: Order, selective: bool
 ) -> None:
     """PlanError if steps that share a block are not consecutive.
 
@@ -112,13 +111,12 @@ def check_consecutive(
     if not inside or not selective:
         return
     last = order.all.index(inside[-1])
-    cursor = {c.axis for c in columns if c.cursor}
     for position, axis in enumerate(order.all[:last]):
         if axis in moving:
             continue
         deeper = [a for a in order.all[position + 1 : last + 1] if a in moving]
-        if axis in order.columns and all(a in cursor for a in deeper):
-            continue
+        if axis in order.columns and all(facts.axis(a).disjoint == axis for a in deeper):
+            continue  # sorted ranges: the tiles rise from one iteration to the next
         raise PlanError(
             f"blocks of {window.array} would be visited again after other blocks: iterations of "
             f"{ir.axis(axis).user} share them, and their ranges may overlap",

@@ -127,9 +127,7 @@ def _gather_indices(body: tuple[Stmt, ...]) -> set[str]:
     return found
 
 
-def _host_array(
-    ir: KernelIR, name: str, indices: list[tuple[Index, ...]], lift: bool
-) -> HostArray:
+def _host_array(ir: KernelIR, name: str, indices: list[tuple[Index, ...]], lift: bool) -> HostArray:
     """Rank 1 becomes one row; single positions among the last two dimensions move to the front."""
     tensor = ir.tensor(name)
     shape, rank = tensor.shape, len(tensor.shape)
@@ -205,9 +203,9 @@ def _inside_step(arrays: Arrays, expr: Expr) -> bool:
     return False
 
 
-def selects(arrays: Arrays, window: Window, index: tuple[Index, ...], tensor: str) -> tuple[
-    Select, ...
-]:
+def selects(
+    arrays: Arrays, window: Window, index: tuple[Index, ...], tensor: str
+) -> tuple[Select, ...]:
     """Which part of the window's block a reference means; one entry per unsqueezed dimension."""
     entries = as_array(arrays.hosts[tensor], index)
     out: list[Select] = []

@@ -238,7 +238,8 @@ class Printer:
             case "minimum" | "maximum" if not shape:
                 return self._extreme(op, expr)
             case "mod" if not shape:
-                return Call("jax.lax.rem", args) if self._counts(expr) else ops.ELEMENTWISE[op](*args)
+                plain = ops.ELEMENTWISE[op](*args)
+                return Call("jax.lax.rem", args) if self._counts(expr) else plain
             case _:
                 return self._typed(expr, ops.ELEMENTWISE[op](*args))
 

@@ -9,9 +9,9 @@ from ...schedule.blocks import loads
 from ...schedule.plan import HostArray, Launch, Plan, Window
 from ..writer import Atom, Call, Group, Keyword, Node, statement
 from . import ops, specs
+from .expressions import Printer
 from .kernel import array_of
 from .names import Names
-from .expressions import Printer
 from .statements import Block
 
 
@@ -34,7 +34,8 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
     heads = [head]
     if len(head) > 100:
         each = [f"    {t.name}: jax.Array," for t in inputs]
-        heads = [f"def {ir.name}(", *each, "    *,", "    interpret: bool = False,", f") -> {kind}:"]
+        flag = "    interpret: bool = False,"
+        heads = [f"def {ir.name}(", *each, "    *,", flag, f") -> {kind}:"]
     doc = ir.doc.strip().splitlines()[0] if ir.doc.strip() else ""
     if doc:
         block.raw(f'"""{doc}"""' if len(doc) <= 88 else f'"""{doc[:85]}..."""')
@@ -107,9 +108,7 @@ def _print_launch(
 
 
 def _is_input(launch: Launch, host: HostArray) -> bool:
-    return any(
-        w.array == host.name and not w.ref.endswith("_in_ref") for w in launch.inputs
-    )
+    return any(w.array == host.name and not w.ref.endswith("_in_ref") for w in launch.inputs)
 
 
 def _print_array(block: Block, host: HostArray) -> None:
@@ -173,10 +172,12 @@ def _print_call(plan: Plan, block: Block, launch: Launch, names: Names) -> None:
     pipeline = launch.form == "pipeline"
     printer = Printer(launch, names)
     prefetch = not pipeline and _maps_read_memory(launch)
-    inputs = list(dict.fromkeys(array_of(w) for w in launch.inputs)) if pipeline else [
-        array_of(w) for w in launch.inputs
-    ]
-    outputs = [w for w in launch.outputs]
+    inputs = (
+        list(dict.fromkeys(array_of(w) for w in launch.inputs))
+        if pipeline
+        else [array_of(w) for w in launch.inputs]
+    )
+    outputs = list(launch.outputs)
     smem, hbm = "pl.BlockSpec(memory_space=pltpu.SMEM)", "pl.BlockSpec(memory_space=pl.ANY)"
     shapes = [_out_shape(launch, w, pipeline) for w in outputs]
     if pipeline:

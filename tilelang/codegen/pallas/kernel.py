@@ -43,9 +43,11 @@ def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
         params = [*launch.scalars, *windows, *(names.scratch[s.name] for s in launch.scratch)]
         _print_step(printer, block, launch)
     head = f"def {launch.name}({', '.join(params)}):"
-    heads = [head] if len(head) <= 100 else [
-        f"def {launch.name}(", "    " + ", ".join(params) + ",", "):"
-    ]
+    heads = (
+        [head]
+        if len(head) <= 100
+        else [f"def {launch.name}(", "    " + ", ".join(params) + ",", "):"]
+    )
     return [*heads, *_facts(launch), *block.lines]
 
 
@@ -217,12 +219,12 @@ def _print_content(
         return
     name = window.ref.removesuffix("_ref")
     if window.init == "existing":
-        block.raw(f"# first visit of this block of {name}: keep what the array holds")
+        block.raw(f"# first step at this block of {name}: start from what the array holds")
         block.raw(f"{window.ref}[...] = {window.existing}[...]")
         return
-    block.raw(f"# first visit of this block of {name}: rows that nothing is stored to")
     extents = tuple(b for b in window.block if b is not None)
     value = ops.number(window.fill, window.dtype)
+    block.raw(f"# first step at this block of {name}: rows of no range keep {value.text}")
     node = ops.full(extents, value, window.dtype, zero=window.fill == 0)
     block.put(f"{window.ref}[...]", node)
 

@@ -53,5 +53,3 @@ def names_of(plan: Plan, launch: Launch) -> Names:
 def _stem(name: str) -> str:
     stem, _, number = name.rpartition("_")
     return stem if stem and number.isdigit() else name
-
-

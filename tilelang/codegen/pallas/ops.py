@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..writer import Atom, Call, Group, Infix, Keyword, Node, Prefix, POWER, infix
+from ..writer import POWER, Atom, Call, Group, Infix, Keyword, Node, Prefix, infix
 
 DTYPES = {"bool": "jnp.bool_"}
 

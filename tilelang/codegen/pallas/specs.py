@@ -17,7 +17,8 @@ def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: boo
     if prefetched:
         params += list(launch.scalars)
     mapped = _mapped(printer, launch)
-    entries = Group(tuple(_entry(mapped, d, s) for d, s in zip(window.dims, window.shape, strict=True)))
+    pairs = zip(window.dims, window.shape, strict=True)
+    entries = Group(tuple(_entry(mapped, dim, size) for dim, size in pairs))
     head = f"lambda {', '.join(params)}: " if params else "lambda: "
     index_map = Atom(head + flat(entries))
     mode = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...errors import Loc
 from ...schedule.plan import Bind, Inner, Keep, PExpr, PStmt, Select, TakeRows, Write
 from ...schedule.sections import names_read
-from ..writer import Atom, Call, Node, flat, infix, statement
+from ..writer import Atom, Call, Infix, Node, flat, infix, statement
 from .expressions import Printer
 
 
@@ -51,7 +51,7 @@ def print_body(printer: Printer, block: Block, body: tuple[PStmt, ...]) -> None:
             case Keep(name, value):
                 block.quote(stmt.loc)
                 node = _value(printer, block, value, stmt.value.type.dtype == "bool")
-                block.put(f"{printer.names.scratch[name]}[...]", node)
+                _update(block, f"{printer.names.scratch[name]}[...]", node)
             case Write(ref, select, value):
                 block.quote(stmt.loc)
                 target = f"{ref}[{_selected(printer, block, select)}]"
@@ -65,6 +65,15 @@ def _value(printer: Printer, block: Block, value: PExpr, as_int: bool) -> Node:
     node = printer.node(value)
     flush(printer, block)
     return Call("astype", (Atom("jnp.int32"),), of=node) if as_int else node
+
+
+def _update(block: Block, target: str, node: Node) -> None:
+    """`ref += x` where the text would be `ref = ref + x`."""
+    if isinstance(node, Infix) and node.op == "+" and node.left == Atom(target):
+        lines = statement(target, node.right, block.indent)
+        block.lines += [lines[0].replace(f"{target} = ", f"{target} += ", 1), *lines[1:]]
+        return
+    block.put(target, node)
 
 
 def _selected(printer: Printer, block: Block, select: tuple[Select, ...]) -> str:

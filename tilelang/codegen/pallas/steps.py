@@ -17,7 +17,6 @@ def print_table(printer: Printer, block: Block, table: Table) -> None:
     block.raw(f"# Step table: one row for every {live}({columns_text}), in the order of the loops.")
     for position in reversed(range(len(columns))):
         _print_add(printer, block, table, position)
-    names = printer.names
     state = _start_state(table)
     block.lines += _loop_lines(printer, block.indent, table, 0, state)
     cover = _cover_at(table)
@@ -182,8 +181,10 @@ def _index_range(
 def _edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[Node, Node]:
     """The range, kept inside the array whatever the offsets say."""
     low = scalars.value_of(axis.begin)
-    begin: Node = Atom(str(low)) if low is not None else Call(
-        "jnp.maximum", (printer.node(axis.begin), Atom("0"))
+    begin: Node = (
+        Atom(str(low))
+        if low is not None
+        else Call("jnp.maximum", (printer.node(axis.begin), Atom("0")))
     )
     size = axis.limit * (axis.block or 1)
     end = Call("jnp.minimum", (printer.node(axis.end), Atom(str(size))))
