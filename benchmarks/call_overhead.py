@@ -60,8 +60,7 @@ def interleaved(calls: Mapping[str, Callable[[], Any]], rounds: int) -> list[Cos
 
 def raw_call(arrays: tuple[jax.Array, ...]) -> Callable[[], Any]:
     """The generated host function under `jax.jit`, called without the wrapper."""
-    module = grouped_gemm.lower(*arrays).source.load()
-    function = getattr(module, grouped_gemm.__name__)
+    function = grouped_gemm.lower(*arrays).source.load()
     jitted = jax.jit(lambda *given: function(*given, interpret=True))
     return lambda: jax.block_until_ready(jitted(*arrays))
 

@@ -63,6 +63,9 @@ MEDIAN_FUNCTION = 10
 LONG_FILES: dict[str, str] = {}  # path from the root -> why it is one idea all the same
 # Dataclasses that are not frozen -> why.  None may pass from one stage to the next.
 MUTABLE = {
+    "codegen.pallas.expressions.Printer": "collects the lines of one launch while it is printed",
+    "codegen.pallas.names.Names": "gives out names while one launch is printed",
+    "codegen.pallas.statements.Block": "the lines of one scope while they are written",
     "schedule.physical.Scope": "grows while one section is lowered, and does not outlive it",
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilelang.ir import Type, Var
 from tilelang.language.calls import method, operator, property_of, resolve
+from tilelang.language.dtypes import canonical
 from tilelang.language.evaluate import evaluate
 from tilelang.language.values import EXPRS
 
@@ -56,6 +57,10 @@ def _binary(symbol: str) -> Any:
     return lambda a, b: wrap(operator(symbol)(None, plain(a), plain(b)))
 
 
+def _swapped(symbol: str) -> Any:
+    return lambda b, a: wrap(operator(symbol)(None, plain(a), plain(b)))
+
+
 for _name, _symbol in {
     "add": "+",
     "sub": "-",
@@ -78,7 +83,7 @@ for _name, _symbol in {
     "ge": ">=",
 }.items():
     setattr(Written, f"__{_name}__", _binary(_symbol))
-    setattr(Written, f"__r{_name}__", lambda b, a, f=_binary(_symbol): f(a, b))
+    setattr(Written, f"__r{_name}__", _swapped(_symbol))
 for _name, _symbol in {"neg": "-x", "pos": "+x", "invert": "~"}.items():
     setattr(Written, f"__{_name}__", lambda a, s=_symbol: wrap(operator(s)(None, plain(a))))
 
@@ -94,8 +99,8 @@ class Spelling:
         if isinstance(found, ModuleType):
             return Spelling(found)
         builder = resolve(found)
-        if builder is None:
-            return found  # a dtype or a constant
+        if builder is None or canonical(found) is not None:
+            return found
         return lambda *a, **k: wrap(builder(None, *map(plain, a), **named(k)))
 
 

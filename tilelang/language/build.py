@@ -29,6 +29,7 @@ from .op import OPS, names
 from .values import (
     Number,
     as_expr,
+    as_index,
     broadcast_shapes,
     called,
     common,
@@ -43,6 +44,7 @@ from .values import (
 __all__ = [
     "arange",
     "as_expr",
+    "as_index",
     "as_rank",
     "binary",
     "broadcast",
@@ -161,12 +163,12 @@ def where(condition: Value, a: Value, b: Value, loc: Loc | None) -> Expr:
 def cast(x: Value, dtype: object, loc: Loc | None) -> Expr:
     """The value in another dtype; numbers are converted at once."""
     value, name = as_expr(x, loc), dtype_name(dtype, loc)
-    if value.type.dtype == name:
-        return value
     if isinstance(value, Const) and value.weak:
         if name == "bool":
             return Const(bool(value.value), Type((), "bool"), weak=True)
         return retype(value, name, loc)
+    if value.type.dtype == name:
+        return value
     return Apply("cast", (value,), Type(value.type.shape, name), (), loc)
 
 

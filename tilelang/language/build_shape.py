@@ -162,22 +162,23 @@ def _resolved(have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[Dim, ...] |
         return want
     place = want.index(-1)
     absent: list[Dim] = [d for d in have if isinstance(d, str) and d not in want]
-    for candidate in absent or [_rest(have, want, place)]:
+    rest = _rest(have, want, place)
+    for candidate in absent or ([] if rest is None else [rest]):
         target = (*want[:place], candidate, *want[place + 1 :])
         if _segments(have) == _segments(target):
             return target
     return None
 
 
-def _rest(have: tuple[Dim, ...], want: tuple[Dim, ...], place: int) -> int:
-    """The length that is left for -1 between the tile axes around it."""
+def _rest(have: tuple[Dim, ...], want: tuple[Dim, ...], place: int) -> int | None:
+    """The length that is left for -1 between the tile axes around it; None if there is none."""
     segment = sum(isinstance(d, str) for d in want[:place])
     known = _segments(tuple(1 if d == -1 else d for d in want))
     total = _segments(have)
-    if len(known) != len(total):
-        return -1
     divisor = int(known[2 * segment])
-    return int(total[2 * segment]) // divisor if divisor else 0
+    if len(known) != len(total) or divisor == 0:
+        return None
+    return int(total[2 * segment]) // divisor
 
 
 def _bad_reshape(value: Expr, want: tuple[Dim, ...], loc: Loc | None) -> TypingError:

@@ -34,8 +34,7 @@ __all__ = [
 
 # Other names of the same argument: the first that the op has is meant.
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "input": ("x", "acc"),
-    "self": ("x", "acc"),
+    "input": ("acc", "x"),
     "a": ("x",),
     "b": ("y",),
     "x1": ("x",),

@@ -22,9 +22,9 @@ def dot(a: Array, b: Array, contract: Pair, batch: Batch = ((), ())) -> Array:
     many = tuple(a.shape[d] for d in batch[0])
     rows, columns = tuple(a.shape[d] for d in left), tuple(b.shape[d] for d in right)
     length = a.shape[contract[0]]
-    x = a.transpose(*batch[0], *left, contract[0]).reshape(*many, _size(rows), length)
-    y = b.transpose(*batch[1], contract[1], *right).reshape(*many, length, _size(columns))
-    return np.matmul(x, y).reshape(*many, *rows, *columns)
+    x = a.transpose((*batch[0], *left, contract[0])).reshape((*many, _size(rows), length))
+    y = b.transpose((*batch[1], contract[1], *right)).reshape((*many, length, _size(columns)))
+    return np.matmul(x, y).reshape((*many, *rows, *columns))
 
 
 def _free(rank: int, contract: int, batch: tuple[int, ...]) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def _plain_number(value: Number) -> Number:
 
 def retype(number: Const, dtype: str | None, loc: Loc | None) -> Const:
     """The number in another dtype; it must fit."""
-    if dtype is None or dtype == number.type.dtype:
+    if dtype is None:
         return number
     value = number.value
     if is_float(dtype):
@@ -64,7 +64,7 @@ def as_expr(value: object, loc: Loc | None) -> Expr:
     if isinstance(value, EXPRS):
         return value
     if isinstance(value, bool | int | float):
-        return retype(const(value), None, loc)
+        return const(value)
     if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:
         return _numpy_scalar(value, loc)
     raise _not_a_value(value, loc)
@@ -122,6 +122,26 @@ def name_of(expr: Expr, otherwise: str) -> str:
             return name_of(arg, otherwise)
         case _:
             return otherwise
+
+
+def as_index(value: object, loc: Loc | None, what: str = "an index") -> Expr:
+    """A position or a rank-1 value of positions, as int32."""
+    expr = as_expr(value, loc)
+    dtype = expr.type.dtype
+    if dtype == "bool":
+        hint = "hl.load(tensor, index, mask=...) and hl.where select by a condition"
+        raise TypingError(f"{what} is {called(expr)}", loc, hint)
+    if not is_integer(dtype):
+        hint = "positions are integers: x // 2 rounds down, x.to(hl.int32) cuts the fraction"
+        raise TypingError(f"{what} is {called(expr)}", loc, hint)
+    if expr.type.rank > 1:
+        hint = "gather rows by a value of one dimension"
+        raise TypingError(f"{what} is {called(expr)}", loc, hint)
+    if dtype == "int32":
+        return expr
+    if isinstance(expr, Const):
+        return retype(expr, "int32", loc)
+    return Apply("cast", (expr,), Type(expr.type.shape, "int32"), (), loc)
 
 
 # ---------------------------------------------------------------- dtypes

@@ -38,13 +38,20 @@ def torch() -> Any:
     return sys.modules["torch"]
 
 
-def torch_to_numpy(dtype: str) -> Read:
+def torch_to_numpy(name: str, dtype: str) -> Read:
     """A reader of CPU tensors of that dtype: a view of the same memory, detached."""
-    if dtype not in REINTERPRETED:
-        return lambda tensor: tensor.numpy(force=True)
-    carrier, view = REINTERPRETED[dtype]
-    integer = getattr(torch(), carrier)
-    return lambda tensor: tensor.detach().view(integer).numpy(force=True).view(view)
+    carrier, view = REINTERPRETED.get(dtype, ("", None))
+    integer = getattr(torch(), carrier) if carrier else None
+
+    def read(tensor: Any) -> np.ndarray:
+        try:
+            if integer is None:
+                return tensor.numpy(force=True)
+            return tensor.detach().view(integer).numpy(force=True).view(view)
+        except (TypeError, RuntimeError) as error:
+            raise CallError(f"{name} cannot be read as a NumPy array: {error}") from None
+
+    return read
 
 
 def narrowed(name: str, array: np.ndarray) -> np.ndarray:
@@ -68,7 +75,7 @@ def reader(name: str, spec: TensorSpec, home: str, copy: bool) -> Read | None:
     wide = spec.dtype == "int64"
     match home:
         case "torch":
-            read = torch_to_numpy(spec.dtype)
+            read = torch_to_numpy(name, spec.dtype)
             return (lambda value: narrowed(name, read(value))) if wide else read
         case "numpy" | "jax" if wide:
             return lambda value: narrowed(name, np.asarray(value))
@@ -137,6 +144,5 @@ def host_array(name: str, value: Any, described: Described) -> np.ndarray:
         what = "traced by JAX" if described.home == "traced" else "a shape without data"
         raise CallError(f"{name} is {what}: the reference needs the data")
     if described.home == "torch":
-        value = value.cpu()
-    read = reader(name, described.spec, described.home, copy=False)
-    return np.asarray(value if read is None else read(value))
+        return torch_to_numpy(name, described.spec.dtype)(value.cpu())
+    return np.asarray(value)

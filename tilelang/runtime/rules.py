@@ -31,7 +31,7 @@ from ..ir import (
     index_exprs,
     walk,
 )
-from ..schedule.scalars import add
+from ..schedule.scalars import add, fold
 from .points import depends, ragged, reads_data
 from .pointwise import Scope, resolve
 
@@ -137,7 +137,9 @@ def _of_loop(
     for offset, limits in by_offset.items():
         if not moves and (offset is None or not reads_data(offset, known, axes)):
             continue
-        bounds = (begin, end) if offset is None else (add(begin, offset), add(end, offset))
+        bounds = (begin, end)
+        if offset is not None:
+            bounds = (fold(add(offset, begin)), fold(add(offset, end)))
         needs = depends(bounds[0], known, axes) | depends(bounds[1], known, axes)
         guards = frozenset(a for a in around if a not in needs and _guarded(axes[a], known))
         yield RangeRule(
@@ -146,7 +148,7 @@ def _of_loop(
             end=bounds[1],
             limit=tightest(limits),
             most=axis.max_extent if offset is None else None,
-            strict=offset is None and _as_read(begin) and _end_as_read(begin, end),
+            strict=_as_read(bounds[0]) and _end_as_read(*bounds),
             walked=_walked(around, needs | guards, axes, known),
             filters=guards,
         )

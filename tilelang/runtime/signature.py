@@ -74,7 +74,9 @@ def _place(fn: FunctionType, name: str) -> Loc | None:
 def bind(sig: Signature, args: tuple, kwargs: Mapping[str, object]) -> tuple:
     """The arguments in parameter order with defaults filled in; CallError if they do not fit."""
     if len(args) > sig.positional:
-        raise CallError(f"{_takes(sig)} but {_count(len(args), 'was', 'were')} given")
+        where = " by position" if len(args) <= len(sig.names) else ""
+        verb = "was" if len(args) == 1 else "were"
+        raise CallError(f"{_takes(sig)} but {len(args)} {verb} given{where}")
     given = dict(zip(sig.names, args, strict=False))
     for name, value in kwargs.items():
         _check_keyword(sig, name, given)
@@ -97,12 +99,8 @@ def _check_keyword(sig: Signature, name: str, given: Mapping[str, object]) -> No
 
 def _takes(sig: Signature) -> str:
     names = f" ({', '.join(sig.names)})" if sig.names else ""
-    return f"{sig.kernel} takes {_count(len(sig.names), '', '')}{names}"
-
-
-def _count(number: int, one: str, many: str) -> str:
-    words = (f"{number} argument", one) if number == 1 else (f"{number} arguments", many)
-    return " ".join(w for w in words if w)
+    plural = "" if len(sig.names) == 1 else "s"
+    return f"{sig.kernel} takes {len(sig.names)} argument{plural}{names}"
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:

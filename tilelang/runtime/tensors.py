@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+import numpy as np
+
 from ..errors import CallError
 from ..ir import TensorSpec
 from ..language.dtypes import REFUSED, canonical
@@ -102,9 +104,22 @@ def describe(name: str, value: Any) -> Described | None:
         return _torch(name, value)
     if home == "shape":
         return _shape(name, value)
-    device = {"numpy": "cpu", "traced": ""}.get(home) if home != "jax" else value.platform()
-    framework: Framework = "numpy" if home == "numpy" else "jax"
-    return Described(_spec(name, value.shape, value.dtype, framework), home, device or "")
+    if home == "numpy":
+        return _numpy(name, value)
+    device = value.platform() if home == "jax" else ""
+    return Described(_spec(name, value.shape, value.dtype, "jax"), home, device)
+
+
+def _numpy(name: str, value: np.ndarray) -> Described:
+    if isinstance(value, np.ma.MaskedArray):
+        hint = "pass its data and its mask as two arguments"
+        raise CallError(f"{name} is a masked NumPy array", hint=hint)
+    if not value.dtype.isnative:
+        raise CallError(
+            f"{name} has its bytes in the order of another machine ({value.dtype.str})",
+            hint=f"pass {name}.astype({name}.dtype.newbyteorder('='))",
+        )
+    return Described(_spec(name, value.shape, value.dtype, "numpy"), "numpy", "cpu")
 
 
 def _torch(name: str, value: Any) -> Described:
@@ -112,7 +127,9 @@ def _torch(name: str, value: Any) -> Described:
         hint = "pass its values() and its offsets() as two arguments"
         raise CallError(f"{name} is a nested torch tensor", hint=hint)
     if str(value.layout) != "torch.strided":
-        raise CallError(f"{name} is a sparse torch tensor ({value.layout})", hint="densify it")
+        raise CallError(
+            f"{name} is a sparse torch tensor ({value.layout})", hint=f"pass {name}.to_dense()"
+        )
     if hasattr(type(value), "__tensor_flatten__"):
         hint = "pass the plain tensors that it holds"
         raise CallError(f"{name} is a {type(value).__name__}, which wraps other tensors", hint=hint)

@@ -1,0 +1,1 @@
+"""Kernels over arrays whose sizes are all known."""

@@ -1,0 +1,339 @@
+"""Values out of range: which tensor, which index, which value; and what is no error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.analysis.build import (
+    F32,
+    INT,
+    OFFSETS,
+    Draft,
+    add,
+    begin,
+    end,
+    floats,
+    g,
+    h,
+    index,
+    let,
+    load,
+    op,
+    store,
+    sub,
+)
+from tilelang.errors import RaggedValueError
+from tilelang.ir import Along, Const, Gather, Load, Type, Var
+from tilelang.runtime.checks import compile_checks
+
+ROWS = 256
+
+
+def ints(*values):
+    return np.array(values, np.int32)
+
+
+def with_extent(ir, axis, extent):
+    axes = tuple(replace(a, max_extent=extent) if a.name == axis else a for a in ir.axes)
+    return replace(ir, axes=axes)
+
+
+def copies(*bounds, groups=4, inner=None):
+    """y[t] = x[t] for t in the range of every group."""
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(groups + 1,), starts=(groups,), ends=(groups,))
+    body = [store("y", "t", slice(0, 8), value=floats("x", "t", slice(0, 8)))]
+    return d.kernel(d.grid("g", 0, groups, d.tile("t", *bounds, *(inner or body))))
+
+
+def grouped():
+    return copies(*OFFSETS)
+
+
+def starts_and_lengths():
+    first = load("starts", g)
+    return copies(first, add(first, load("ends", g)))
+
+
+def starts_and_ends():
+    return copies(load("starts", g), load("ends", g))
+
+
+def message(ir, **arrays):
+    check = compile_checks(ir)
+    assert check is not None
+    with pytest.raises(RaggedValueError) as caught:
+        check.run({name: arrays[name] for name in check.reads})
+    assert caught.value.loc is not None
+    return caught.value.what
+
+
+def passes(ir, **arrays):
+    check = compile_checks(ir)
+    assert check is not None
+    check.run({name: arrays[name] for name in check.reads})
+
+
+@pytest.mark.parametrize(
+    ("offsets", "what"),
+    [
+        (
+            (0, 10, 50, 40, 256),
+            "offsets[3] = 40 is less than offsets[2] = 50: "
+            "ranges [offsets[g], offsets[g + 1]) must not decrease",
+        ),
+        ((0, 10, 50, 60, 300), "offsets[4] = 300 is past the 256 rows of x"),
+        ((-3, 10, 50, 60, 256), "offsets[0] = -3 is negative"),
+        ((0, -1, 50, 60, 256), "offsets[1] = -1 is negative"),
+    ],
+)
+def test_offsets(offsets, what):
+    assert message(grouped(), offsets=ints(*offsets)) == what
+
+
+@pytest.mark.parametrize("offsets", [(0, 0, 0, 0, 0), (0, 256, 256, 256, 256), (7, 7, 9, 9, 200)])
+def test_degenerate_offsets_are_fine(offsets):
+    passes(grouped(), offsets=ints(*offsets))
+
+
+def test_wide_offsets_are_compared_as_they_are():
+    offsets = np.array([0, 1, 2, 2**31 + 7, 2**31 + 8], np.int64)
+    assert message(grouped(), offsets=offsets).startswith("offsets[3] = 2147483655 is past")
+
+
+def test_unsigned_offsets_do_not_wrap():
+    offsets = np.array([0, 10, 50, 40, 256], np.uint32)
+    assert message(grouped(), offsets=offsets).startswith("offsets[3] = 40 is less than")
+
+
+def test_an_extent_over_max_extent():
+    ir = with_extent(grouped(), "t", 100)
+    what = message(ir, offsets=ints(0, 100, 150, 251, 256))
+    assert what == "group 2 of offsets holds 101 rows, more than max_extent = 100"
+
+
+def test_a_negative_length():
+    what = message(starts_and_lengths(), starts=ints(0, 10, 20, 30), ends=ints(5, 5, -2, 5))
+    assert what == "ends[2] = -2 is negative"
+
+
+def test_start_and_length_past_the_end():
+    what = message(starts_and_lengths(), starts=ints(0, 10, 20, 250), ends=ints(5, 5, 5, 7))
+    assert what == "starts[3] + ends[3] = 257 is past the 256 rows of x"
+
+
+def test_offsets_as_start_and_length():
+    """start = offsets[g]; for t in hl.tile(offsets[g + 1] - start): ... x[start + t.index]"""
+    first, last = OFFSETS
+    moved = Along("t", first)
+    value = Load("x", (moved, *floats("x", "t", slice(0, 8)).index[1:]), Type(("t", 8), "float32"))
+    d = Draft(x=(ROWS, 8), y=(4, ROWS, 8), offsets=(5,))
+    inner = store("y", g, "t", slice(0, 8), value=value)
+    ir = d.kernel(d.grid("g", 0, 4, d.tile("t", 0, sub(last, first), inner)))
+    passes(ir, offsets=ints(0, 3, 3, 200, 256))
+    assert message(ir, offsets=ints(0, 3, 2, 200, 256)).startswith("offsets[2] = 2 is less than")
+    assert (
+        message(ir, offsets=ints(0, 3, 3, 200, 257)) == "offsets[4] = 257 is past the 256 rows of x"
+    )
+
+
+def test_sums_of_offsets_do_not_wrap():
+    starts, ends = ints(0, 10, 20, 2**31 - 1), ints(5, 5, 5, 7)
+    what = message(starts_and_lengths(), starts=starts, ends=ends)
+    assert what == "starts[3] + ends[3] = 2147483654 is past the 256 rows of x"
+
+
+def test_a_range_of_two_tensors_that_ends_before_it_begins():
+    what = message(starts_and_ends(), starts=ints(0, 9, 9, 9), ends=ints(9, 9, 5, 9))
+    assert what == (
+        "ends[2] = 5 is less than starts[2] = 9: "
+        "ranges [starts[g], ends[g]) must not end before they begin"
+    )
+
+
+def test_lengths_from_zero():
+    ir = copies(0, load("ends", g))
+    assert message(ir, ends=ints(3, 4, -5, 6)) == "ends[2] = -5 is negative"
+    assert message(ir, ends=ints(3, 4, 5, 257)) == "ends[3] = 257 is past the 256 rows of x"
+
+
+def test_a_start_past_a_fixed_end():
+    what = message(copies(load("starts", g), ROWS), starts=ints(0, 1, 2, 300))
+    assert what == "starts[3] = 300 is past the end of its range, 256"
+
+
+def test_computed_ranges_may_be_empty_in_any_way():
+    ir = copies(add(load("offsets", g), 1), load("offsets", add(g, 1)))
+    passes(ir, offsets=ints(0, 0, 0, 256, 256))
+    what = message(ir, offsets=ints(0, 0, 0, 257, 257))
+    assert what == "offsets[3] = 257 is past the 256 rows of x"
+
+
+def test_arms_that_depend_on_a_tile_are_left_out():
+    """Causal: the end of the inner loop is min(offsets[g + 1], tq.end)."""
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(5,))
+    inner = d.tile(
+        "tk",
+        op("maximum", load("offsets", g), sub(begin("tq"), 16)),
+        op("minimum", load("offsets", add(g, 1)), end("tq")),
+        store("y", "tk", slice(0, 8), value=floats("x", "tk", slice(0, 8))),
+    )
+    ir = d.kernel(d.grid("g", 0, 4, d.tile("tq", *OFFSETS, inner)))
+    passes(ir, offsets=ints(0, 3, 3, 200, 256))
+    assert message(ir, offsets=ints(0, 3, 2, 200, 256)).startswith("offsets[2] = 2 is less than")
+
+
+def test_a_named_bound_is_shown_as_what_it_is():
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(5,))
+    loop = d.tile(
+        "t",
+        Var("first", INT),
+        load("offsets", add(g, 1)),
+        store("y", "t", slice(0, 8), value=floats("x", "t", slice(0, 8))),
+    )
+    ir = d.kernel(d.grid("g", 0, 4, let("first", load("offsets", g)), loop))
+    assert message(ir, offsets=ints(-1, 1, 2, 3, 4)) == "offsets[0] = -1 is negative"
+
+
+def test_one_ragged_range_without_groups():
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), n=(1,))
+    ir = d.kernel(
+        d.tile(
+            "t", 0, load("n", 0), store("y", "t", slice(0, 8), value=floats("x", "t", slice(0, 8)))
+        )
+    )
+    assert message(ir, n=ints(300)) == "n[0] = 300 is past the 256 rows of x"
+    what = message(with_extent(ir, "t", 64), n=ints(65))
+    assert what == "the range [0, n[0]) holds 65 rows, more than max_extent = 64"
+
+
+def test_an_offset_read_from_a_tensor():
+    """x[starts[g] + t] for t in a fixed range."""
+    moved = Along("t", load("starts", g))
+    value = Load("x", (moved, *floats("x", "t", slice(0, 8)).index[1:]), Type(("t", 8), "float32"))
+    d = Draft(x=(ROWS, 8), y=(4, 16, 8), starts=(4,))
+    ir = d.kernel(
+        d.grid("g", 0, 4, d.tile("t", 0, 16, store("y", g, "t", slice(0, 8), value=value)))
+    )
+    passes(ir, starts=ints(0, 240, 7, 7))
+    what = message(ir, starts=ints(0, 240, 241, 7))
+    assert what == "starts[2] + 16 = 257 is past the 256 rows of x"
+    assert message(ir, starts=ints(0, 240, -1, 7)) == "starts[2] = -1 is negative"
+
+
+# ---------------------------------------------------------------- indices
+
+
+def permuted(mask=None, value=None):
+    picked = floats("x", load("perm", g), slice(0, 8))
+    d = Draft(x=(ROWS, 8), y=(4, 8), perm=(4,))
+    value = picked if value is None else value(picked)
+    return d.kernel(d.grid("g", 0, 4, store("y", g, slice(0, 8), value=value, mask=mask)))
+
+
+def test_an_index_read_from_a_tensor():
+    passes(permuted(), perm=ints(3, 255, 0, 1))
+    what = message(permuted(), perm=ints(3, 255, 256, 1))
+    assert what == "perm[2] = 256 is too large: it picks one of the 256 rows of x"
+    what = message(permuted(), perm=ints(3, -1, 0, 1))
+    assert what == "perm[1] = -1 is negative: it picks one of the 256 rows of x"
+
+
+def test_an_index_that_an_if_may_skip_is_not_an_error():
+    wanted = op("ge", load("perm", g), 0, dtype="bool")
+    ir = permuted(value=lambda v: op("where", wanted, v, Const(0.0, F32), shape=(8,)))
+    assert compile_checks(ir) is None
+    assert compile_checks(permuted(mask=wanted)) is None
+
+
+def test_a_store_through_an_index():
+    d = Draft(x=(4, 8), y=(ROWS, 8), perm=(4,))
+    value = floats("x", g, slice(0, 8))
+    ir = d.kernel(d.grid("g", 0, 4, store("y", load("perm", g), slice(0, 8), value=value)))
+    what = message(ir, perm=ints(3, 300, 0, 1))
+    assert what == "perm[1] = 300 is too large: it picks one of the 256 rows of y"
+
+
+def gathered(*bounds):
+    rows = Gather(load("idx", "t"))
+    value = Load("x", (rows, *floats("x", "t", slice(0, 8)).index[1:]), Type(("t", 8), "float32"))
+    d = Draft(x=(ROWS, 8), y=(64, 8), idx=(64,), offsets=(3,))
+    return d.kernel(
+        d.grid("g", 0, 2, d.tile("t", *bounds, store("y", "t", slice(0, 8), value=value)))
+    )
+
+
+def test_a_gather_is_checked_where_it_reads():
+    ir, idx = gathered(*OFFSETS), np.zeros(64, np.int32)
+    idx[[9, 50]] = 256, -1
+    passes(ir, offsets=ints(0, 5, 9), idx=idx)
+    what = message(ir, offsets=ints(0, 5, 10), idx=idx)
+    assert what == "idx[9] = 256 is too large: it picks one of the 256 rows of x"
+    what = message(ir, offsets=ints(10, 20, 60), idx=idx)
+    assert what == "idx[50] = -1 is negative: it picks one of the 256 rows of x"
+
+
+def test_an_index_in_a_loop_that_does_not_run():
+    """Experts of empty groups may hold anything."""
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(5,), perm=(4,))
+    value = op("add", floats("x", "t", slice(0, 8)), floats("x", load("perm", g), slice(0, 8)))
+    ir = d.kernel(
+        d.grid("g", 0, 4, d.tile("t", *OFFSETS, store("y", "t", slice(0, 8), value=value)))
+    )
+    passes(ir, offsets=ints(0, 5, 5, 9, 9), perm=ints(0, -1, 1, -1))
+    what = message(ir, offsets=ints(0, 5, 6, 9, 9), perm=ints(0, -1, 1, -1))
+    assert what.startswith("perm[1] = -1 is negative")
+
+
+def test_page_tables():
+    d = Draft(x=(ROWS, 8), y=(2, 3, 8), pages=(2, 3), n=(2,))
+    value = floats("x", load("pages", g, h), slice(0, 8))
+    ir = d.kernel(
+        d.grid("g", 0, 2, d.grid("h", 0, load("n", g), store("y", g, h, slice(0, 8), value=value)))
+    )
+    pages = np.array([[0, 255, -1], [1, 999, 2]], np.int32)
+    passes(ir, n=ints(2, 1), pages=pages)
+    what = message(ir, n=ints(2, 2), pages=pages)
+    assert what == "pages[1, 1] = 999 is too large: it picks one of the 256 rows of x"
+    what = message(ir, n=ints(2, 4), pages=np.zeros((2, 3), np.int32))
+    assert what == "n[1] = 4 is past the 3 positions (dimension 1) of y"
+
+
+def test_a_loop_under_an_if_is_checked_where_it_runs():
+    """`if ends[g] > 0:` around a loop makes its end a select."""
+    first, last = OFFSETS
+    runs = op("gt", load("ends", g), 0, dtype="bool")
+    ir = copies(first, op("where", runs, last, first))
+    bad = ints(0, 50, 40, 60, 60)
+    passes(ir, offsets=bad, ends=ints(1, 0, 1, 1))
+    what = message(ir, offsets=bad, ends=ints(1, 1, 1, 1))
+    assert what.startswith("offsets[2] = 40 is less than offsets[1] = 50")
+
+
+def test_kernels_without_ragged_data_have_no_check():
+    assert compile_checks(copies(0, ROWS)) is None
+
+
+def test_values_that_the_kernel_writes_are_not_looked_at():
+    ir = grouped()
+    tensors = tuple(replace(t, mutated=True) if t.name == "offsets" else t for t in ir.tensors)
+    assert compile_checks(replace(ir, tensors=tensors)) is None
+
+
+def test_only_the_tensors_that_are_needed_are_read():
+    assert compile_checks(grouped()).reads == ("offsets",)
+    assert compile_checks(gathered(*OFFSETS)).reads == ("idx", "offsets")
+
+
+def test_positions_along_a_tile_can_be_computed_on():
+    """x[idx[t] + t] gathers by an expression."""
+    rows = Gather(op("add", load("idx", "t"), index("t")))
+    value = Load("x", (rows, *floats("x", "t", slice(0, 8)).index[1:]), Type(("t", 8), "float32"))
+    d = Draft(x=(ROWS, 8), y=(64, 8), idx=(64,))
+    ir = d.kernel(d.tile("t", 0, 64, store("y", "t", slice(0, 8), value=value)))
+    idx = np.zeros(64, np.int32)
+    idx[63] = 200
+    what = message(ir, idx=idx)
+    assert what == "idx[63] + 63 = 263 is too large: it picks one of the 256 rows of x"

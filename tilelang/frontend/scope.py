@@ -1,0 +1,230 @@
+"""What is known at one place of the program while it is evaluated: names, loops, the condition.
+
+    evaluate(here, node) -> a host value, an Expr, or a handle of a tensor or a tile
+    execute(here, body)  -> None, or why the block was left
+
+Every file of this package says what some kinds of syntax mean, in a table node type -> function;
+`Rules` holds the tables together, so that the files need not import each other.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from ..errors import Loc, ParseError
+from ..ir import Axis, Const, Expr, GridIndex, Stmt, Tensor, TileIndex, TileScalar, Type, Var
+from .liveness import Live
+from .source import Source
+
+DEEPEST = 40  # calls within calls that are inlined
+
+# ---------------------------------------------------------------- names
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The value of a name and where it was assigned."""
+
+    value: object
+    loc: Loc
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A name that has no value here, and why: to read it is an error."""
+
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One function being evaluated.
+
+    names  its variables so far
+    own    every name that it assigns somewhere, which therefore is not one of `outer`
+    outer  looks a name up in the enclosing functions, the globals and the builtins; KeyError
+    """
+
+    source: Source
+    names: dict[str, Bound | Missing]
+    own: frozenset[str]
+    outer: Callable[[str], object]
+    live: Live
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The kernel so far.
+
+    names        names in use, of tensors, axes and values
+    definitions  Assign.name -> value
+    inits        Carry.out -> Carry.init
+    extents      axis -> length of the first dimension that it indexes
+    indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
+    early        tensors that are read before the loops, and where
+    places       id of a list or dict that the kernel made -> (it, the loops around its making)
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    axes: dict[str, Axis] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    frameworks: dict[str, str] = field(default_factory=dict)
+    definitions: dict[str, Expr] = field(default_factory=dict)
+    inits: dict[str, Expr] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
+    indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
+    early: list[tuple[str, Loc]] = field(default_factory=list)
+    places: dict[int, tuple[object, object]] = field(default_factory=dict)
+
+    def unique(self, name: str) -> str:
+        """The name if it is free, else with the first free number; it is taken from now on."""
+        found, number = name, 0
+        while found in self.names:
+            number += 1
+            found = f"{name}_{number}"
+        self.names.add(found)
+        return found
+
+
+@dataclass(frozen=True)
+class Here:
+    """One place of the program.
+
+    into       where its statements go
+    loops      the axes around it; none: host code
+    condition  a dynamic `if` around it, inside the innermost loop
+    wish       what a tensor that is made here should be called
+    calls      how deep the function is inlined
+    """
+
+    draft: Draft
+    frame: Frame
+    rules: Rules
+    into: list[Stmt]
+    loops: tuple[str, ...] = ()
+    condition: Expr | None = None
+    wish: str | None = None
+    calls: int = 0
+
+    @property
+    def on_host(self) -> bool:
+        return not self.loops and self.condition is None
+
+    def loc(self, node: ast.AST, last: ast.AST | None = None) -> Loc:
+        return self.frame.source.loc(node, last)
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+@dataclass(frozen=True)
+class Left:
+    """Why a block was left before its end: "return", "break" or "continue"."""
+
+    how: str
+    value: object
+    loc: Loc
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A function defined in the kernel; its variables are those of `frame` when it is called."""
+
+    name: str
+    node: ast.FunctionDef | ast.Lambda
+    frame: Frame
+    defaults: Mapping[str, object]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        hint = "call it directly, in a loop or a comprehension"
+        raise ParseError(f"{self.name}, defined in the kernel, is called by host code", hint=hint)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What each kind of syntax means."""
+
+    expressions: Mapping[type[ast.expr], Callable[[Here, Any], object]]
+    statements: Mapping[type[ast.stmt], Callable[[Here, Any], Left | None]]
+
+
+def evaluate(here: Here, node: ast.expr) -> Any:
+    """The value of an expression."""
+    rule = here.rules.expressions.get(type(node))
+    if rule is None:
+        raise ParseError(f"{type(node).__name__} is not in the language", here.loc(node))
+    return rule(here, node)
+
+
+def execute(here: Here, body: Sequence[ast.stmt]) -> Left | None:
+    """Runs statements until the end or until one leaves the block."""
+    for stmt in body:
+        rule = here.rules.statements.get(type(stmt))
+        if rule is None:
+            raise ParseError(f"{type(stmt).__name__} is not in the language", here.loc(stmt))
+        if (left := rule(here, stmt)) is not None:
+            return left
+    return None
+
+
+# ---------------------------------------------------------------- looking names up
+
+
+def lookup(here: Here, node: ast.Name) -> object:
+    """The value of a name."""
+    try:
+        return variable(here.frame, node.id)
+    except ParseError as error:
+        raise ParseError(error.what, here.loc(node), error.hint) from None
+
+
+def variable(frame: Frame, name: str) -> object:
+    """The value of a variable of the frame or of what is around it; ParseError without a place."""
+    match frame.names.get(name):
+        case Bound(value):
+            return value
+        case Missing(what, hint):
+            raise ParseError(what, hint=hint)
+    if name in frame.own:
+        raise ParseError(f"{name} is read before it is assigned")
+    try:
+        return frame.outer(name)
+    except KeyError:
+        close = difflib.get_close_matches(name, [*frame.names, *frame.own], 1)
+        hint = f"did you mean {close[0]}?" if close else ""
+        raise ParseError(f"{name} is not defined", hint=hint) from None
+
+
+def around(fn: FunctionType) -> Callable[[str], object]:
+    """Looks a name up as `fn` does: its closure, its module, the builtins."""
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+
+    def look(name: str) -> object:
+        if name in cells:
+            try:
+                return cells[name].cell_contents
+            except ValueError:
+                raise ParseError(f"{name} is read before it is assigned") from None
+        if name in fn.__globals__:
+            return fn.__globals__[name]
+        return vars(builtins)[name]
+
+    return look
+
+
+# ---------------------------------------------------------------- naming values
+
+LEAVES = (Var, Const, GridIndex, TileIndex, TileScalar)
+INT = Type((), "int32")
+
+
+def integer(value: int) -> Const:
+    """An index or a bound as an expression."""
+    return Const(int(value), INT)

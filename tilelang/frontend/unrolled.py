@@ -1,0 +1,32 @@
+"""Loops over host values: written out, one copy of the body for each item."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import cast
+
+from ..errors import Loc, ParseError
+from ..language.handles import TensorHandle, TileHandle
+from .hosting import is_value, really
+
+MOST = 4096  # items of an unrolled loop: more are certainly meant for a loop of the kernel
+
+
+def iterated(loc: Loc, value: object) -> list[object]:
+    """The items of a host value; ParseError for what has none."""
+    match value:
+        case TensorHandle(tensor):
+            hint = f"loop over its indices: for i in hl.grid({tensor.shape[0] if tensor.shape else 1})"
+            raise ParseError(f"the tensor {tensor.name} is iterated over", loc, hint)
+        case TileHandle(_, user):
+            hint = f"index with it as a whole: x[{user}], or {user}.index"
+            raise ParseError(f"the tile {user} is iterated over", loc, hint)
+    if is_value(value):
+        hint = "hl.grid and hl.tile loop over lengths that depend on data"
+        raise ParseError("a value of the kernel is iterated over", loc, hint)
+    found = really(loc, lambda: list(itertools.islice(cast(Iterable[object], value), MOST + 1)))
+    if len(found) > MOST:
+        hint = "hl.grid or hl.tile makes a loop in the kernel"
+        raise ParseError(f"a Python loop of more than {MOST} iterations would be unrolled", loc, hint)
+    return found
