@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from examples.jagged.grouped_gemm import grouped_gemm
+from tilelang.runtime.jax_compat import traced_for
 
 ROWS, WIDTH, GROUPS = 64, 32, 4
 
@@ -60,9 +61,15 @@ def interleaved(calls: Mapping[str, Callable[[], Any]], rounds: int) -> list[Cos
 
 def raw_call(arrays: tuple[jax.Array, ...]) -> Callable[[], Any]:
     """The generated host function under `jax.jit`, called without the wrapper."""
-    function = grouped_gemm.lower(*arrays).source.load()
-    jitted = jax.jit(lambda *given: function(*given, interpret=True))
-    return lambda: jax.block_until_ready(jitted(*arrays))
+    lowered = grouped_gemm.lower(*arrays)
+    function, target = lowered.source.load(), lowered.target
+
+    @jax.jit
+    def bare(*given: jax.Array) -> Any:
+        with traced_for(target.device_kind, target.cores):
+            return function(*given, interpret=True)
+
+    return lambda: jax.block_until_ready(bare(*arrays))
 
 
 def main() -> None:

@@ -304,13 +304,13 @@ def _store(run: Run, store: Store, frame: Frame) -> None:
     if store.mask is not None:
         mask = np.broadcast_to(_value(run, store.mask, frame), shape)
     at = _inside(run, store.tensor, at, mask, store.loc, "writes")
-    at = tuple(np.broadcast_to(p, shape)[mask] for p in at)
     if run.ir.tensor(store.tensor).role == "view":
         at = (_take(run.positions[store.tensor], at, 0),)
         target = run.memory[run.roots[store.tensor]].reshape(-1)
     else:
         target = run.memory[store.tensor]
-    target[at] = value[mask].astype(target.dtype)
+    lanes = tuple(np.broadcast_to(p, shape)[mask] for p in at)
+    target[lanes or mask] = value[mask].astype(target.dtype)  # a scalar has no positions
 
 
 def _positions(run: Run, tensor: str, index: tuple[Index, ...], frame: Frame) -> tuple[Array, ...]:

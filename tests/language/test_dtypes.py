@@ -51,7 +51,7 @@ def test_equality_follows_the_name():
     assert {hl.int32: 1}[hl.DType("int32")] == 1
 
 
-@pytest.mark.parametrize("a, b", itertools.product(NAMES, NAMES))
+@pytest.mark.parametrize("a, b", list(itertools.product(NAMES, NAMES)))
 def test_promotion_is_that_of_jax(a, b):
     if a != b and "bool" not in (a, b) and (is_float8(a) or is_float8(b)):
         with pytest.raises(TypingError, match="no common dtype"):

@@ -33,7 +33,8 @@ class Waste:
         share = 100 * (1 - self.useful / self.computed) if self.computed else 0.0
         return (
             f"{self.axis}: {self.computed} positions computed for {self.useful} useful ones "
-            f"({self.tiles} tiles of {self.block}, {share:.0f}% padding)"
+            f"({self.tiles} {'tile' if self.tiles == 1 else 'tiles'} of {self.block}, "
+            f"{share:.0f}% padding)"
         )
 
 

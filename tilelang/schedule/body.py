@@ -80,13 +80,18 @@ def lower_body(
         open_carries = [c for c in carries if c.name not in layouts]
         if not open_carries:
             return groups
-        found = {c.name: scope.names["\0next " + c.name].layout for c in open_carries}
-        settled = {n: lay for n, lay in found.items() if lay != "free"}
-        layouts.update(settled or _rows(found))
+        found: dict[str, Layout] = {
+            c.name: scope.names["\0next " + c.name].layout for c in open_carries
+        }
+        settled: dict[str, Layout] = {n: lay for n, lay in found.items() if lay != "free"}
+        layouts.update(settled if settled else _rows(found))
 
 
 def _rows(names: Iterable[str]) -> dict[str, Layout]:
-    return dict.fromkeys(names, "row")
+    out: dict[str, Layout] = {}
+    for name in names:
+        out[name] = "row"
+    return out
 
 
 def _lower_levels(
@@ -318,11 +323,13 @@ def _inner(scope: Scope, loop: Loop, unroll: bool) -> Inner:
         for carry in loop.carries:
             _inner_entry(trial, carry, layouts)
         body = lower_statements(trial, loop.body, unroll)
-        settled = {c.name: natural(trial, c.next) for c in loop.carries if c.name not in layouts}
+        settled: dict[str, Layout] = {
+            c.name: natural(trial, c.next) for c in loop.carries if c.name not in layouts
+        }
         if not settled:
             break
-        decided = {n: lay for n, lay in settled.items() if lay != "free"}
-        layouts.update(decided or _rows(settled))
+        decided: dict[str, Layout] = {n: lay for n, lay in settled.items() if lay != "free"}
+        layouts.update(decided if decided else _rows(settled))
     carries = tuple(_inner_carry(scope, trial, c, layouts[c.name]) for c in loop.carries)
     return Inner(loop.axis, unroll, carries, body, loop.loc)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ..analysis.facts import Facts
-from ..errors import PlanError
-from ..ir import Apply, Assign, Expr, KernelIR, Stmt, Tensor, Var
+from ..errors import Loc, PlanError
+from ..ir import Apply, Assign, Expr, KernelIR, Stmt, Tensor, Var, statement_exprs, walk
+from . import scalars
 from . import table as tables
 from .blocks import references
 from .body import Groups, KeptValue, lower_body
 from .config import Config
-from .fill import fill_lanes
+from .fill import deep, fill_lanes
 from .memory import estimate
 from .nest import Level
 from .placement import Placed
@@ -110,8 +112,30 @@ def _words(tensor: Tensor) -> int:
 
 
 def _masked(placed: Placed) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+    for stmt in deep(level_statements(placed.levels, placed.leaf)):
+        for expr in statement_exprs(stmt):
+            for part in walk(expr):
+                _check_position(placed, part, stmt.loc)
     partial = frozenset(n for n, a in placed.axes.items() if a.partial and a.block is not None)
     return fill_lanes(placed.levels, placed.leaf, partial)
+
+
+def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:
+    """argmax counts from the tile's first lane, which must then be the first of the range."""
+    if not (isinstance(expr, Apply) and expr.op in ("argmax", "argmin")):
+        return
+    dim = expr.args[0].type.shape[int(expr.attr("axis"))]  # type: ignore[call-overload]
+    axis = placed.axes.get(dim) if isinstance(dim, str) else None
+    if axis is None or axis.block is None:
+        return
+    low = scalars.value_of(axis.begin)
+    if low is None or low % axis.block:
+        raise PlanError(
+            f"{expr.op} along {axis.user}, whose tiles may begin before its range, would count "
+            "from the wrong position",
+            loc,
+            f"compute the maximum, then the smallest {axis.user}.index that reaches it",
+        )
 
 
 # ---------------------------------------------------------------- windows
@@ -284,13 +308,13 @@ def _place_conditions(placed: Placed, levels: tuple[Level, ...], key: Key) -> tu
     if kind == "leaf":
         return ()
     deeper = [lv.axis for lv in levels[level + 1 :] if lv.axis]
-    end = "first" if kind == "before" else "last"
+    end: Literal["first", "last"] = "first" if kind == "before" else "last"
     out: list[Condition] = []
     if any(a in placed.columns for a in deeper):
         outer = tuple(lv.axis for lv in levels[: level + 1] if lv.axis in placed.columns)
         inner = tuple(a for a in deeper if a in placed.columns)
-        out.append(Ends(outer, inner, end))  # type: ignore[arg-type]
-    out += [AtDim(a, end) for a in deeper if a in placed.trailing]  # type: ignore[arg-type]
+        out.append(Ends(outer, inner, end))
+    out += [AtDim(a, end) for a in deeper if a in placed.trailing]
     return tuple(out)
 
 
@@ -378,11 +402,11 @@ def _dims(
 ) -> tuple[Dim, ...]:
     outputs = [w for w in windows if w.output]
 
-    def semantics(axis: str) -> str:
+    def semantics(axis: str) -> Literal["parallel", "arbitrary"]:
         own = all(axis in window_axes(w) and axis not in _rows_of(w, placed) for w in outputs)
         return "parallel" if own and placed.axes[axis].kind == "parallel" else "arbitrary"
 
-    dims = [Dim(a, placed.axes[a].tiles, semantics(a)) for a in order.outward]  # type: ignore[arg-type]
+    dims = [Dim(a, placed.axes[a].tiles, semantics(a)) for a in order.outward]
     if table is not None:
         extent = table.rows if table.steps == "rectangle" else None
         dims.append(Dim(None, extent, "arbitrary"))

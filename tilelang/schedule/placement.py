@@ -59,7 +59,7 @@ def place(
     levels, leaf = _chain(facts, config, body, loops, loop_type)
     chained = [level.axis for level in levels if level.axis]
     columns = _columns(facts, chained)
-    outward = tuple(a for a in chained if facts.axis(a).kind == "parallel" and a not in columns)
+    outward = tuple(a for a in chained if facts.axis(a).independent and a not in columns)
     rest = [a for a in chained if a not in outward]
     last = max((rest.index(c) for c in columns), default=-1)
     columns, trailing = tuple(rest[: last + 1]), tuple(rest[last + 1 :])

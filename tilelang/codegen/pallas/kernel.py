@@ -101,14 +101,14 @@ def _print_pipeline(printer: Printer, block: Block, launch: Launch) -> None:
     elif table is not None:
         print_rectangle(printer, block, table)
     refs = [w.ref for w in (*launch.inputs, *launch.outputs)]
-    block.raw(f"def step({', '.join(refs)}):")
+    block.raw(f"def {names.word('step')}({', '.join(refs)}):")
     inner = Block(block.indent + 4)
     _print_step(printer, inner, launch)
     block.lines += [*inner.lines, ""]
     ins = tuple(specs.block_spec(printer, launch, w, False) for w in launch.inputs)
     outs = tuple(specs.block_spec(printer, launch, w, False) for w in launch.outputs)
     args: list[Node] = [
-        Atom("step"),
+        Atom(names.word("step")),
         Keyword("grid", specs.grid(launch, names.steps)),
         Keyword("in_specs", Group(ins, "[]")),
         Keyword("out_specs", Group(outs, "[]")),
@@ -157,24 +157,27 @@ def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
             block.raw(f"{left} = {right}")
     else:
         ends = ", ".join(f"{c}_first, {c}_stop" for c in columns)
-        block.raw(f"live, ({', '.join(columns)},), ({ends},) = at({names.step})")
+        at, live = names.word("at"), names.word("live")
+        block.raw(f"{live}, ({', '.join(columns)},), ({ends},) = {at}({names.step})")
     _print_neighbours(block, launch, names)
 
 
 def _print_neighbours(block: Block, launch: Launch, names: Names) -> None:
     conditions = [c for s in launch.sections for c in s.conditions]
+    before, after = names.word("before"), names.word("after")
     table = launch.table
     assert table is not None
     if table.steps == "rectangle":
         if any(isinstance(c, Turns) and c.columns for c in conditions):
-            block.raw(f"_, before, _ = at(jnp.maximum({names.step} - 1, 0))")
+            at = names.word("at")
+            block.raw(f"_, {before}, _ = {at}(jnp.maximum({names.step} - 1, 0))")
         return
     firsts = [c for c in conditions if isinstance(c, Turns) and c.columns]
     firsts += [c for c in conditions if isinstance(c, Ends) and c.end == "first" and c.outer]
     if firsts:
-        block.raw(f"before = jnp.maximum({names.step} - 1, 0)")
+        block.raw(f"{before} = jnp.maximum({names.step} - 1, 0)")
     if any(isinstance(c, Ends) and c.end == "last" and c.outer for c in conditions):
-        block.raw(f"after = jnp.minimum({names.step} + 1, {names.steps} - 1)")
+        block.raw(f"{after} = jnp.minimum({names.step} + 1, {names.steps} - 1)")
 
 
 def _used_names(printer: Printer, launch: Launch) -> set[str]:
@@ -194,7 +197,7 @@ def _print_section(printer: Printer, block: Block, launch: Launch, section: Sect
     rectangle = launch.table is not None and launch.table.steps == "rectangle"
     window = next((w for w in launch.windows if w.ref == section.title), None)
     if rectangle and window is None:
-        tests.insert(0, Atom("live"))
+        tests.insert(0, Atom(printer.names.word("live")))
     if not tests:
         scope, inner = printer, block
         _print_content(scope, inner, launch, section, window)
@@ -284,8 +287,8 @@ def _neighbour(names: Names, launch: Launch, axis: str, which: str) -> Node:
     assert launch.table is not None
     if launch.table.steps == "rectangle":
         position = [c.axis for c in launch.table.columns].index(axis)
-        return Atom(f"{which}[{position}]")
-    return Atom(f"{names.columns[axis]}[{which}]")
+        return Atom(f"{names.word(which)}[{position}]")
+    return Atom(f"{names.columns[axis]}[{names.word(which)}]")
 
 
 def _ends(printer: Printer, launch: Launch, ends: Ends) -> Node:

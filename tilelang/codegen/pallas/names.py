@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ...schedule.plan import Launch, Plan
 
-RESERVED = frozenset({"jax", "jnp", "pl", "pltpu", "interpret", "step", "at"})
+RESERVED = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
+WORDS = ("n", "steps", "step", "at", "before", "after", "seen", "live", "state", "outer_step")
 
 
 @dataclass
@@ -21,8 +22,21 @@ class Names:
     axes: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     scratch: dict[str, str] = field(default_factory=dict)
-    step: str = "n"
-    steps: str = "steps"
+    words: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def step(self) -> str:
+        """The number of the step."""
+        return self.words["n"]
+
+    @property
+    def steps(self) -> str:
+        """How many steps there are."""
+        return self.words["steps"]
+
+    def word(self, wish: str) -> str:
+        """A word of the generated code, or its variant if the author uses the word."""
+        return self.words[wish]
 
     def fresh(self, wish: str) -> str:
         """The wished name, or the first free one with a number."""
@@ -45,8 +59,8 @@ def names_of(plan: Plan, launch: Launch) -> Names:
         names.scratch[kept.name] = names.fresh(f"{_stem(kept.name)}_ref")
     for column in launch.table.columns if launch.table else ():
         names.columns[column.axis] = names.fresh(f"{names.axes[column.axis]}_of")
-    names.step = names.fresh("n")
-    names.steps = names.fresh("steps")
+    for word in WORDS:
+        names.words[word] = names.fresh(word)
     return names
 
 

@@ -37,7 +37,7 @@ def _mapped(printer: Printer, launch: Launch) -> Printer:
     axes = dict(printer.names.axes)
     for position, column in enumerate(launch.table.columns if launch.table else ()):
         if launch.table is not None and launch.table.steps == "rectangle":
-            axes[column.axis] = f"at({printer.names.step})[1][{position}]"
+            axes[column.axis] = f"{printer.names.word('at')}({printer.names.step})[1][{position}]"
         else:
             axes[column.axis] = f"{printer.names.columns[column.axis]}[{printer.names.step}]"
     for dim in launch.dims:

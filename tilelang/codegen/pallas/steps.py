@@ -6,6 +6,7 @@ from ...schedule import scalars
 from ...schedule.plan import AxisPlan, Column, Table
 from ..writer import Atom, Call, Node, flat, infix
 from .expressions import Printer
+from .names import Names
 from .statements import Block
 
 
@@ -50,7 +51,7 @@ def _print_add(printer: Printer, block: Block, table: Table, position: int) -> N
     """`def add_tm(g, tm, n)`: appends the steps of one iteration of this column."""
     names, column = printer.names, table.columns[position]
     index = names.axes[column.axis]
-    state = "state" if _has_seen(table, position + 1) else names.step
+    state = names.word("state") if _has_seen(table, position + 1) else names.step
     params = ", ".join([*_params(printer, table, position), index, state])
     block.raw(f"def add_{index}({params}):")
     inner = Block(block.indent + 4)
@@ -75,21 +76,21 @@ def _loop_lines(
     inside_seen = _has_seen(table, position + 1)
     counter = names.step
     if own_cursor:
-        block.raw(f"{counter}, seen = {state}")
+        block.raw(f"{counter}, {names.word('seen')} = {state}")
     first, stop = _range(printer, block, table, column, axis)
     outer = _params(printer, table, position)
     call = f"add_{index}"
     if outer:
-        inner_state = "state" if inside_seen else counter
+        inner_state = names.word("state") if inside_seen else counter
         args = ", ".join([*outer, index, inner_state])
         call = f"lambda {index}, {inner_state}: add_{index}({args})"
     entry = counter if own_cursor else state
     loop = Call("jax.lax.fori_loop", (first, stop, Atom(call), Atom(entry)))
     if own_cursor:
         block.put(counter, loop)
-        block.raw(f"return {counter}, jnp.maximum(seen, {flat(stop)})")
+        block.raw(f"return {counter}, jnp.maximum({names.word('seen')}, {flat(stop)})")
     elif top:
-        _assign_top(block, table, loop, names.steps)
+        _assign_top(block, table, loop, names)
     else:
         _return(block, loop)
     return block.lines
@@ -107,9 +108,10 @@ def _return(block: Block, node: Node) -> None:
     block.raw(")")
 
 
-def _assign_top(block: Block, table: Table, loop: Node, steps: str) -> None:
+def _assign_top(block: Block, table: Table, loop: Node, names: Names) -> None:
+    steps = names.steps
     if _cover_at(table) is not None:
-        block.put(f"{steps}, seen", loop)
+        block.put(f"{steps}, {names.word('seen')}", loop)
     elif _cursor_at(table) is not None:
         block.put(f"{steps}, _", loop)
     else:
@@ -127,7 +129,8 @@ def _print_tail(printer: Printer, block: Block, table: Table, cover: int) -> Non
         last.append(str(high - 1) if high is not None else f"{flat(printer.node(plan.end))} - 1")
     args = ", ".join([*last, index, names.step])
     tail = Atom(f"lambda {index}, {names.step}: add_{index}({args})")
-    loop = Call("jax.lax.fori_loop", (Atom("seen"), Atom(str(axis.limit)), tail, Atom(names.steps)))
+    bounds = Atom(names.word("seen")), Atom(str(axis.limit))
+    loop = Call("jax.lax.fori_loop", (*bounds, tail, Atom(names.steps)))
     block.put(names.steps, loop)
 
 
@@ -139,7 +142,7 @@ def _range(
         return Atom("0"), Atom(str(axis.limit))
     if axis.tiles is not None:
         return Atom(str(axis.first)), Atom(str(axis.first + axis.tiles))
-    index = printer.names.axes[column.axis]
+    index, seen = printer.names.axes[column.axis], Atom(printer.names.word("seen"))
     if axis.block is None:
         return _index_range(printer, block, column, axis, index)
     begin, end = _edges(printer, block, axis, index)
@@ -147,10 +150,10 @@ def _range(
     stop: Node = _ceil_div(end, axis.block)
     live = infix(">", end, begin)
     if column.visit == "cover":
-        stop = Call("jnp.where", (live, stop, Atom("seen")))
+        stop = Call("jnp.where", (live, stop, seen))
         stop = _named(block, f"{index}_stop", stop)
-        again = infix("&", live, infix("<", first, Atom("seen")))
-        again = Call("jnp.where", (again, infix("-", Atom("seen"), Atom("1")), Atom("seen")))
+        again = infix("&", live, infix("<", first, seen))
+        again = Call("jnp.where", (again, infix("-", seen, Atom("1")), seen))
         return _named(block, f"{index}_start", again), stop
     if not column.certain:
         stop = Call("jnp.where", (live, stop, first))
@@ -159,7 +162,7 @@ def _range(
         first = _named(block, f"{index}_first", Call("jnp.minimum", (first, limit)))
         stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
     if column.cursor:
-        behind = infix("-", Atom("seen"), Atom("1"))
+        behind = infix("-", seen, Atom("1"))
         first = _named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
     if table.capped and column is table.columns[-1]:
         room = infix("-", Atom(str(table.rows)), Atom(printer.names.step))
@@ -221,9 +224,9 @@ def print_rectangle(printer: Printer, block: Block, table: Table) -> None:
     columns = [names.axes[c.axis] for c in table.columns]
     most = " x ".join(str(c.most) for c in table.columns)
     block.raw(f"# Rectangle of steps ({', '.join(columns)}), {most}; dead steps move no data.")
-    block.raw(f"def at({names.step}):")
+    block.raw(f"def {names.word('at')}({names.step}):")
     inner = Block(block.indent + 4)
-    rest = names.step
+    rest, outer = names.step, names.word("outer_step")
     counts: list[tuple[str, Node]] = []
     for column in reversed(table.columns):
         index = names.axes[column.axis]
@@ -232,17 +235,18 @@ def print_rectangle(printer: Printer, block: Block, table: Table) -> None:
             continue
         inner.raw(f"{index}_step = jax.lax.rem({rest}, {column.most})")
         if rest == names.step:
-            inner.raw(f"outer_step = jax.lax.div({rest}, {column.most})")
+            inner.raw(f"{outer} = jax.lax.div({rest}, {column.most})")
         else:
-            inner.raw(f"outer_step = jax.lax.div(outer_step, {column.most})")
-        rest = "outer_step"
+            inner.raw(f"{outer} = jax.lax.div({outer}, {column.most})")
+        rest = outer
         counts.insert(0, (index, Atom(f"{index}_step")))
     live: list[str] = []
     for column, (index, count) in zip(table.columns, counts, strict=True):
         _rectangle_column(printer, inner, table, column, index, flat(count), live)
-    inner.raw(f"live = {' & '.join(live) if live else 'jnp.bool_(True)'}")
+    is_live = names.word("live")
+    inner.raw(f"{is_live} = {' & '.join(live) if live else 'jnp.bool_(True)'}")
     ends = ", ".join(f"{c}_first, {c}_stop" for c in columns)
-    inner.raw(f"return live, ({', '.join(columns)},), ({ends},)")
+    inner.raw(f"return {is_live}, ({', '.join(columns)},), ({ends},)")
     block.lines += [*inner.lines, ""]
 
 

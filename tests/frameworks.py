@@ -1,0 +1,48 @@
+"""A kernel called from torch or from JAX with NumPy arguments; NumPy results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+try:
+    import torch
+except ImportError:  # as in the run with the newest JAX
+    torch = None
+
+
+def from_jax(function: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> np.ndarray:
+    """The result of a call with JAX arrays."""
+    given = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    result = function(*given, **options)
+    assert isinstance(result, jax.Array), f"a call with JAX arrays gave a {type(result).__name__}"
+    return np.asarray(result)
+
+
+def from_torch(
+    function: Callable[..., Any], arguments: Sequence[Any], **options: Any
+) -> np.ndarray:
+    """The result of a call with torch tensors."""
+    assert torch is not None
+    given = [to_torch(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    result = function(*given, **options)
+    assert isinstance(result, torch.Tensor), f"torch tensors gave a {type(result).__name__}"
+    if result.dtype == torch.bfloat16:
+        return result.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return result.numpy()
+
+
+def to_torch(array: np.ndarray) -> Any:
+    """A tensor of the same dtype; torch does not know NumPy's bfloat16."""
+    assert torch is not None
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+NEEDS_TORCH = "the example is spelled in torch, which is not installed"

@@ -1,0 +1,37 @@
+"""How wrong a result may be.
+
+The error of a kernel against float64 is at most twice the error that XLA makes in the same
+computation with the same dtypes, plus a floor.  Errors are largest absolute differences; the test
+data are scaled so that results are of size 1 or a few.  The floor is for data for which XLA happens to be
+exact: half a unit in the last place of a number of size 1 for 16-bit floats, and a few units for
+float32, where the order of a sum decides.  Integers are exact.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+FACTOR = 2.0
+FLOORS = {"float32": 1e-6, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int32": 0.0}
+
+
+def error(result: np.ndarray, exact: np.ndarray) -> float:
+    """The largest absolute difference; infinite if a result is not a number."""
+    assert result.shape == exact.shape, f"shape {result.shape}, expected {exact.shape}"
+    if not exact.size:
+        return 0.0
+    difference = np.abs(result.astype(np.float64) - exact).max()
+    return float(difference) if np.isfinite(difference) else float("inf")
+
+
+def allowed(baseline: np.ndarray, exact: np.ndarray, dtype: str) -> float:
+    """How large the error may be, given what XLA computed."""
+    return FACTOR * error(baseline, exact) + FLOORS[dtype]
+
+
+def as_dtype(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The array in a dtype, also one that is not NumPy's own; integers are small numbers."""
+    if dtype == "int32":
+        return np.rint(array * 100).astype(np.int32)
+    return array.astype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)

@@ -1,0 +1,196 @@
+"""Ragged layouts that break kernels, and rows that must never be seen.
+
+A layout is int32 offsets [groups + 1]; group g owns the rows offsets[g] to offsets[g + 1] - 1.
+Layouts of the same numbers of rows and groups have the same shapes, so that one compiled kernel
+serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Space:
+    """What layouts are drawn for, with at least one group; `block` is the tile whose edges to hit."""
+
+    rows: int
+    groups: int
+    block: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets, and the stratum that they are from."""
+
+    stratum: str
+    offsets: np.ndarray
+
+    def __str__(self) -> str:
+        return f"{self.stratum} {self.offsets.tolist()}"
+
+
+Draw = Callable[[np.random.Generator, Space], np.ndarray]
+
+
+def offsets_of(sizes: np.ndarray, space: Space, first: int = 0) -> np.ndarray:
+    """Groups of these sizes from row `first` on; what would be past the last row is cut off."""
+    ends = first + np.cumsum(np.concatenate([[0], sizes]))
+    return np.minimum(ends, space.rows).astype(np.int32)
+
+
+def cut(rng: np.random.Generator, rows: int, groups: int) -> np.ndarray:
+    """Sizes of `groups` groups that have `rows` rows together."""
+    if groups == 0:
+        return np.zeros(0, np.int64)
+    inner = np.sort(rng.integers(0, rows + 1, groups - 1))
+    return np.diff(np.concatenate([[0], inner, [rows]]))
+
+
+def _with_empty(where: Callable[[np.random.Generator, int], slice]) -> Draw:
+    """All rows in groups, except that the groups in one place are empty."""
+
+    def draw(rng: np.random.Generator, space: Space) -> np.ndarray:
+        sizes = np.zeros(space.groups, np.int64)
+        filled = np.ones(space.groups, bool)
+        filled[where(rng, space.groups)] = False
+        sizes[filled] = cut(rng, space.rows, int(filled.sum()))
+        return offsets_of(sizes, space)
+
+    return draw
+
+
+def _middle(rng: np.random.Generator, groups: int) -> slice:
+    begin = int(rng.integers(1, max(groups - 1, 2)))
+    return slice(begin, max(groups - 1, begin) if rng.random() < 0.3 else begin + 1)
+
+
+def _all_empty(rng: np.random.Generator, space: Space) -> np.ndarray:
+    at = rng.choice([0, int(rng.integers(0, space.rows + 1)), space.rows])
+    return np.full(space.groups + 1, at, np.int32)
+
+
+def _one_giant(rng: np.random.Generator, space: Space) -> np.ndarray:
+    sizes = np.zeros(space.groups, np.int64)
+    sizes[rng.integers(0, space.groups)] = space.rows
+    return offsets_of(sizes, space)
+
+
+def _ones(rng: np.random.Generator, space: Space) -> np.ndarray:
+    last = max(space.rows - space.groups, 0)
+    return offsets_of(np.ones(space.groups, np.int64), space, int(rng.integers(0, last + 1)))
+
+
+def _sizes_from(*deltas: int, zeros: bool = False) -> Draw:
+    """Sizes near the block, from the first row or from one near a block's edge."""
+
+    def draw(rng: np.random.Generator, space: Space) -> np.ndarray:
+        near = [max(space.block + d, 0) for d in deltas]
+        sizes = rng.choice(near + [0, 1, 2] if zeros else near, space.groups)
+        first = int(rng.choice([0, 0, 1, max(space.block - 1, 0), space.block]))
+        return offsets_of(sizes, space, min(first, space.rows))
+
+    return draw
+
+
+def _aligned(rng: np.random.Generator, space: Space) -> np.ndarray:
+    tiles = cut(rng, max(space.rows // space.block, 1), space.groups)
+    return offsets_of(tiles * space.block, space)
+
+
+def _gap(before: bool, after: bool) -> Draw:
+    """Groups that leave rows free at the beginning, at the end, or at both."""
+
+    def draw(rng: np.random.Generator, space: Space) -> np.ndarray:
+        room = max(space.rows - 1, 0)
+        first = int(rng.integers(1, max(room // 2, 1) + 1)) if before else 0
+        tail = int(rng.integers(1, max(room // 2, 1) + 1)) if after else 0
+        first, rows = min(first, space.rows), max(space.rows - first - tail, 0)
+        return offsets_of(cut(rng, rows, space.groups), space, first)
+
+    return draw
+
+
+def _crowded(rng: np.random.Generator, space: Space) -> np.ndarray:
+    """Every group within one tile."""
+    tile = int(rng.integers(0, max(space.rows // space.block, 1))) * space.block
+    inside = np.sort(rng.integers(0, space.block + 1, space.groups + 1))
+    return np.minimum(tile + inside, space.rows).astype(np.int32)
+
+
+def _anything(rng: np.random.Generator, space: Space) -> np.ndarray:
+    return np.sort(rng.integers(0, space.rows + 1, space.groups + 1)).astype(np.int32)
+
+
+def _covering(rng: np.random.Generator, space: Space) -> np.ndarray:
+    return offsets_of(cut(rng, space.rows, space.groups), space)
+
+
+STRATA: Mapping[str, Draw] = {
+    "empty first": _with_empty(lambda rng, n: slice(0, int(rng.integers(1, 3)))),
+    "empty middle": _with_empty(_middle),
+    "empty last": _with_empty(lambda rng, n: slice(max(n - int(rng.integers(1, 3)), 0), n)),
+    "all empty": _all_empty,
+    "one giant": _one_giant,
+    "all of size 1": _ones,
+    "block - 1, block, block + 1": _sizes_from(-1, 0, 1),
+    "edges and empties": _sizes_from(-1, 0, 1, zeros=True),
+    "aligned": _aligned,
+    "gap before": _gap(True, False),
+    "gap after": _gap(False, True),
+    "gaps on both sides": _gap(True, True),
+    "crowded": _crowded,
+    "anything sorted": _anything,
+    "every row in a group": _covering,
+}
+
+
+def every_stratum(space: Space, seed: int = 0) -> list[Layout]:
+    """One layout of each stratum."""
+    rng = np.random.default_rng(seed)
+    return [Layout(name, draw(rng, space)) for name, draw in STRATA.items()]
+
+
+def draw_layouts(space: Space, count: int, seed: int) -> Iterator[Layout]:
+    """`count` random layouts, from the strata in turn."""
+    rng = np.random.default_rng(seed)
+    names = list(STRATA)
+    for number in range(count):
+        name = names[number % len(names)]
+        yield Layout(name, STRATA[name](rng, space))
+
+
+def wrong_offsets(space: Space) -> dict[str, np.ndarray]:
+    """Offsets that a call must refuse."""
+    fair = np.linspace(0, space.rows, space.groups + 1).astype(np.int32)
+    decreasing, negative, too_large = fair.copy(), fair.copy(), fair.copy()
+    decreasing[1] = fair[2] + 1
+    negative[0] = -1
+    too_large[-1] = space.rows + 1
+    return {"decreasing": decreasing, "negative": negative, "too large": too_large}
+
+
+# ---------------------------------------------------------------- rows that must not be seen
+
+
+def covered(offsets: np.ndarray, rows: int) -> np.ndarray:
+    """Which rows belong to a group."""
+    position = np.arange(rows)
+    return (offsets[0] <= position) & (position < offsets[-1])
+
+
+def members(offsets: np.ndarray, rows: int, group: int) -> np.ndarray:
+    """Which rows belong to one group."""
+    position = np.arange(rows)
+    return (offsets[group] <= position) & (position < offsets[group + 1])
+
+
+def poison(x: np.ndarray, seen: np.ndarray, axis: int = 0) -> np.ndarray:
+    """A copy of x in which everything not `seen` along `axis` is NaN, Inf and -Inf in turn."""
+    bad = np.resize(np.array([np.nan, np.inf, -np.inf, np.nan]), x.shape).astype(x.dtype)
+    shape = [1] * x.ndim
+    shape[axis] = len(seen)
+    return np.where(seen.reshape(shape), x, bad)

@@ -1,0 +1,159 @@
+"""Tuples, lists, dicts and comprehensions: host values that may hold values of the kernel."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..errors import Loc, ParseError
+from .hosting import really, truth
+from .naming import bind
+from .scope import Here, evaluate
+from .unrolled import iterated
+
+
+def items(here: Here, nodes: list[ast.expr]) -> Iterator[object]:
+    """The values of a sequence of expressions, of which some may be starred."""
+    for node in nodes:
+        if isinstance(node, ast.Starred):
+            yield from iterated(here.loc(node.value), evaluate(here, node.value))
+        else:
+            yield evaluate(here, node)
+
+
+def tuple_(here: Here, node: ast.Tuple) -> object:
+    return tuple(items(here, node.elts))
+
+
+def list_(here: Here, node: ast.List) -> object:
+    return own(here, list(items(here, node.elts)))
+
+
+def set_(here: Here, node: ast.Set) -> object:
+    return own(here, really(here.loc(node), set, list(items(here, node.elts))))
+
+
+def dict_(here: Here, node: ast.Dict) -> object:
+    made: dict[Any, object] = {}
+    for key, value in zip(node.keys, node.values, strict=True):
+        if key is None:
+            made.update(really(here.loc(value), dict, evaluate(here, value)))
+        else:
+            really(here.loc(key), made.__setitem__, evaluate(here, key), evaluate(here, value))
+    return own(here, made)
+
+
+def slice_(here: Here, node: ast.Slice) -> object:
+    parts = (node.lower, node.upper, node.step)
+    return slice(*(None if part is None else evaluate(here, part) for part in parts))
+
+
+# ---------------------------------------------------------------- what may change
+
+
+def own(here: Here, made: Any) -> Any:
+    """Remembers in which loops a list or dict was made: only there may it change."""
+    here.draft.places[id(made)] = (made, (here.loops, here.condition))
+    return made
+
+
+def check_mutable(here: Here, value: object, loc: Loc) -> None:
+    """A list that was made around a loop, or outside of the kernel, is not changed in it."""
+    made, place = here.draft.places.get(id(value), (None, None))
+    if made is value and place == (here.loops, here.condition):
+        return
+    kind = type(value).__name__
+    if made is not value:
+        hint = f"copy it first: {kind}(...)"
+        raise ParseError(f"a {kind} from outside of the kernel is changed", loc, hint)
+    hint = f"make the {kind} where it is changed; variables are carried from step to step, lists not"
+    raise ParseError(f"a {kind} that was made outside of this loop or `if` is changed", loc, hint)
+
+
+# ---------------------------------------------------------------- comprehensions
+
+
+def listed(here: Here, node: ast.ListComp | ast.GeneratorExp) -> object:
+    """A list; a generator is one too, since there is nothing to be lazy about."""
+    return own(here, list(_each(here, node.generators, lambda h: evaluate(h, node.elt))))
+
+
+def set_listed(here: Here, node: ast.SetComp) -> object:
+    found = list(_each(here, node.generators, lambda h: evaluate(h, node.elt)))
+    return own(here, really(here.loc(node), set, found))
+
+
+def dict_listed(here: Here, node: ast.DictComp) -> object:
+    def pair(inner: Here) -> object:
+        return evaluate(inner, node.key), evaluate(inner, node.value)
+
+    return own(here, really(here.loc(node), dict, list(_each(here, node.generators, pair))))
+
+
+def _each(
+    here: Here, generators: list[ast.comprehension], element: Callable[[Here], object]
+) -> Iterator[object]:
+    first, *rest = generators
+    for item in iterated(here.loc(first.iter), evaluate(here, first.iter)):
+        inner = replace(here, frame=replace(here.frame, names=dict(here.frame.names)))
+        unpack(inner, first.target, item)
+        if all(_kept(inner, test) for test in first.ifs):
+            yield from _each(inner, rest, element) if rest else [element(inner)]
+
+
+def _kept(here: Here, test: ast.expr) -> bool:
+    answer = truth(here.loc(test), evaluate(here, test), "a comprehension")
+    if not isinstance(answer, bool):
+        what = "a comprehension has a condition that depends on data"
+        hint = "the length of a list cannot depend on data; hl.where chooses elements"
+        raise ParseError(what, here.loc(test), hint)
+    return answer
+
+
+# ---------------------------------------------------------------- unpacking
+
+
+def unpack(here: Here, target: ast.expr, value: object) -> None:
+    """Assigns to a name or, item by item, to a tuple of them."""
+    if isinstance(target, ast.Name):
+        bind(here, target.id, value, here.loc(target))
+        return
+    if not isinstance(target, ast.Tuple | ast.List):
+        hint = "assign to names, or to an element of a tensor"
+        raise ParseError("this cannot be assigned to", here.loc(target), hint)
+    for place, item in zip(target.elts, spread(here, target, value), strict=True):
+        unpack(here, place.value if isinstance(place, ast.Starred) else place, item)
+
+
+def spread(here: Here, target: ast.Tuple | ast.List, value: object) -> list[object]:
+    """One value for each of the targets, of which one may be starred."""
+    found = iterated(here.loc(target), value)
+    stars = [i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred)]
+    wanted = len(target.elts)
+    if len(found) != wanted and not (stars and len(found) >= wanted - 1):
+        what = f"{counted(len(found), 'value')} for {counted(wanted, 'name')}"
+        raise ParseError(what, here.loc(target))
+    if not stars:
+        return found
+    first, stop = stars[0], len(found) - (wanted - 1 - stars[0])
+    return [*found[:first], own(here, found[first:stop]), *found[stop:]]
+
+
+def counted(number: int, noun: str) -> str:
+    """1 name, 2 names."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+CONTAINERS: Mapping[type[ast.expr], Callable[[Here, Any], object]] = {
+    ast.Tuple: tuple_,
+    ast.List: list_,
+    ast.Set: set_,
+    ast.Dict: dict_,
+    ast.Slice: slice_,
+    ast.ListComp: listed,
+    ast.GeneratorExp: listed,
+    ast.SetComp: set_listed,
+    ast.DictComp: dict_listed,
+}

@@ -1,0 +1,81 @@
+"""Host code: Python objects computed with Python itself, its exceptions at the author's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..errors import Loc, ParseError, TileError
+from ..ir import Expr
+from ..language.build import binary
+from ..language.handles import BlockHandle, TensorHandle, TileHandle
+from ..language.values import EXPRS
+from .scope import Nested
+
+HANDLES = (TensorHandle, TileHandle, BlockHandle)
+
+
+def really(loc: Loc, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Runs host code; what it raises becomes a ParseError."""
+    try:
+        return call(*args, **kwargs)
+    except TileError as error:
+        raise type(error)(error.what, error.loc or loc, error.hint) from None
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ParseError(text, loc) from None
+
+
+def on_device(value: object) -> bool:
+    """Whether Python cannot compute with the value: it is of the kernel, or holds what is."""
+    match value:
+        case tuple() | list() | set() | frozenset():
+            return any(on_device(v) for v in value)
+        case dict():
+            return any(on_device(v) for v in value.values())
+        case slice():
+            return any(on_device(v) for v in (value.start, value.stop, value.step))
+        case partial():
+            return on_device(value.func) or on_device(value.args) or on_device(value.keywords)
+        case _:
+            return isinstance(value, (*EXPRS, *HANDLES, Nested))
+
+
+def is_value(value: object) -> bool:
+    """Whether the value is an expression of the kernel."""
+    return isinstance(value, EXPRS)
+
+
+def truth(loc: Loc, value: Any, what: str) -> bool | Expr:
+    """A condition: decided now for host values, an expression of type () for scalars."""
+    if isinstance(value, EXPRS):
+        if value.type.rank:
+            hint = "hl.where(condition, a, b) chooses for each element"
+            raise ParseError(f"{what} has a condition of type {value.type}", loc, hint)
+        return value
+    match value:
+        case TensorHandle(tensor):
+            hint = f"load an element of it: {tensor.name}[{', '.join('0' for _ in tensor.shape)}]"
+            raise ParseError(f"{what} has the whole tensor {tensor.name} as its condition", loc, hint)
+        case TileHandle(_, user):
+            hint = f"{user}.begin, {user}.end and {user}.id are scalars"
+            raise ParseError(f"{what} has the tile {user} as its condition", loc, hint)
+    return really(loc, bool, value)
+
+
+def condition(loc: Loc, value: object, what: str) -> bool | Expr:
+    """`truth` with scalars of any dtype compared to zero."""
+    answer = truth(loc, value, what)
+    if isinstance(answer, bool) or answer.type.dtype == "bool":
+        return answer
+    return binary("ne", answer, 0, loc)
+
+
+def static_int(loc: Loc, value: Any, what: str) -> int:
+    """A whole number that is known while compiling."""
+    if isinstance(value, (*EXPRS, *HANDLES)):
+        raise ParseError(f"{what} depends on data", loc, "it must be known while compiling")
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ParseError(f"{what} is {value!r}, not a whole number", loc)
+    return int(really(loc, value.__index__))
