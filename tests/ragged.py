@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Space:
-    """What layouts are drawn for, with at least one group; `block` is the tile whose edges to hit."""
+    """What layouts are drawn for, groups >= 1; `block` is the tile whose edges are to be hit."""
 
     rows: int
     groups: int
@@ -89,7 +89,7 @@ def _sizes_from(*deltas: int, zeros: bool = False) -> Draw:
 
     def draw(rng: np.random.Generator, space: Space) -> np.ndarray:
         near = [max(space.block + d, 0) for d in deltas]
-        sizes = rng.choice(near + [0, 1, 2] if zeros else near, space.groups)
+        sizes = rng.choice([*near, 0, 1, 2] if zeros else near, space.groups)
         first = int(rng.choice([0, 0, 1, max(space.block - 1, 0), space.block]))
         return offsets_of(sizes, space, min(first, space.rows))
 

@@ -97,7 +97,7 @@ class Subject:
 
 
 def _jagged(make: Callable[..., Arrays], **sizes: Any) -> Callable[[int, int, int], Arrays]:
-    """An example's make_inputs without the offsets that it makes; `rows` may be called otherwise."""
+    """An example's make_inputs without its offsets; `rows` may have another name."""
     rows_name = sizes.pop("rows_name", "rows")
 
     def arrays(seed: int, rows: int, groups: int) -> Arrays:

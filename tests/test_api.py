@@ -290,7 +290,7 @@ def test_explain(kernel):
     assert all(line.strip() in text for line in str(lowered.plan).splitlines())
     assert text.endswith(
         "waste\n"
-        "  tm: 112 positions computed for 60 useful ones (7 tiles of 16, 46% padding)\n"
+        "  tm: 96 positions computed for 60 useful ones (6 tiles of 16, 38% padding)\n"
         "  tk: 128 positions computed for 128 useful ones (1 tile of 128, 0% padding)"
     )
     assert "waste\n  tm" not in kernel.explain(

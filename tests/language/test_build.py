@@ -120,6 +120,12 @@ def test_arange_of_a_tile_counts_from_its_begin():
     assert lanes.args == (TileIndex("tm", lanes.type), TileScalar("tm", "begin"))
 
 
+def test_iota_along_a_tile():
+    lanes = resolve(hl.broadcasted_iota)(None, hl.int32, (4, tm), 1)
+    assert lanes.type == Type((4, "tm"), "int32")
+    assert TileScalar("tm", "begin") in list(walk(lanes))
+
+
 def test_the_length_of_a_tile_stands_for_its_axis():
     zeros = resolve(hl.zeros)(None, [TileScalar("tm", "block_size"), 4])
     assert shape(zeros) == ("tm", 4)

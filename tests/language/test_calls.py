@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 import tilelang.language as hl
 from tilelang.errors import Loc
@@ -27,6 +26,8 @@ from tilelang.language.calls import (
     resolve,
 )
 from tilelang.language.handles import TileHandle
+
+torch = pytest.importorskip("torch", reason="compares with torch's spellings")
 
 LOC = Loc("kernel.py", 1, 0, 1, "x")
 x = Var("x", Type(("tm", 4), "float32"))
@@ -144,6 +145,11 @@ def test_properties():
     assert property_of("ndim")(LOC, x) == 2
     assert property_of("T")(LOC, x).type.shape == (4, "tm")
     assert method("size")(LOC, x, 1) == 4 and method("dim")(LOC, x) == 2
+
+
+def test_limits_of_dtypes():
+    assert resolve(torch.finfo)(LOC, hl.float32).max == np.finfo(np.float32).max
+    assert resolve(jnp.iinfo)(LOC, jnp.int8).min == -128
 
 
 def test_python_min_and_max_of_scalars():

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
 import tilelang.language as hl
 from tilelang.errors import TypingError
 from tilelang.ir import Type, Var
 from tilelang.language.build import binary, const
 from tilelang.language.dtypes import REFUSED, SUPPORTED, canonical, is_float8, promote, to_numpy
+
+torch = pytest.importorskip("torch", reason="compares with torch's spellings")
 
 NAMES = sorted(SUPPORTED)
 

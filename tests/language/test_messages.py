@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
 import tilelang.language as hl
 from tilelang.errors import Loc, ParseError, TypingError
@@ -15,6 +13,8 @@ from tilelang.ir import Along, Load, Tensor, Type, Var
 from tilelang.language.build import as_index
 from tilelang.language.calls import method, operator, resolve
 from tilelang.language.handles import BlockHandle, TensorHandle, TileHandle
+
+torch = pytest.importorskip("torch", reason="compares with torch's spellings")
 
 LOC = Loc("kernel.py", 12, 8, 20, "        y = hl.dot(x, w)")
 
@@ -102,6 +102,11 @@ CASES = {
         "a dimension is named by its number",
     ),
     "dimension twice": (of("sum", x, (0, -2)), "sum: dimension 0 is given twice", ""),
+    "dtype in the place of keepdims": (
+        call(jnp.sum, x, 0, "float32"),
+        "sum: keepdims='float32'",
+        "it is True or False",
+    ),
     "unknown keyword": (
         call(jnp.sum, x, where=mask),
         "jnp.sum has no argument 'where' here",
@@ -267,7 +272,7 @@ CASES = {
     "negative power": (op("**", n, -1), "an integer to the power -1", "make the base a float"),
     "clamp without bounds": (call(hl.clamp, x), "clamp needs a min, a max or both", ""),
     "unknown gelu": (
-        call(F.gelu, x, approximate="fast"),
+        call(torch.nn.functional.gelu, x, approximate="fast"),
         "gelu: approximate='fast'",
         'it is "none" or "tanh"',
     ),

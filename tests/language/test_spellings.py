@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
 import tilelang.language as hl
 from tests.language.written import read
 from tilelang.language.calls import resolve
 from tilelang.language.spellings import MODULES
+
+torch = pytest.importorskip("torch", reason="compares with torch's spellings")
 
 torch.set_num_threads(1)
 

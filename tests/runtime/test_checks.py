@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.analysis.build import (
     F32,
@@ -337,3 +339,16 @@ def test_positions_along_a_tile_can_be_computed_on():
     idx[63] = 200
     what = message(ir, idx=idx)
     assert what == "idx[63] + 63 = 263 is too large: it picks one of the 256 rows of x"
+
+
+@given(st.lists(st.integers(-2, ROWS + 2), min_size=5, max_size=5), st.integers(1, ROWS))
+def test_offsets_pass_exactly_when_every_range_is_one(offsets, extent):
+    spans = np.diff(offsets)
+    ranges = min(offsets) >= 0 and max(offsets) <= ROWS and spans.min() >= 0
+    check = compile_checks(with_extent(grouped(), "t", extent))
+    try:
+        check.run({"offsets": ints(*offsets)})
+        passed = True
+    except RaggedValueError:
+        passed = False
+    assert passed == (ranges and spans.max() <= extent)

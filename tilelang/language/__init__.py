@@ -39,6 +39,8 @@ from .markers import (
 )
 from .spellings import HL, Build
 
+bool = bool_
+
 
 def _op(name: str) -> Build:
     return eager(name, HL[name])
@@ -84,6 +86,7 @@ erf = _op("erf")
 exp = _op("exp")
 exp2 = _op("exp2")
 expand_dims = _op("expand_dims")
+finfo = _op("finfo")
 flatten = _op("flatten")
 floor = _op("floor")
 floor_divide = _op("floor_divide")
@@ -96,6 +99,7 @@ gelu = _op("gelu")
 greater = _op("greater")
 greater_equal = _op("greater_equal")
 gt = _op("gt")
+iinfo = _op("iinfo")
 isfinite = _op("isfinite")
 isinf = _op("isinf")
 isnan = _op("isnan")
@@ -176,6 +180,7 @@ zeros_like = _op("zeros_like")
 __all__ = [  # noqa: RUF022  loops and dtypes, then ops
     "DType",
     "bfloat16",
+    "bool",
     "bool_",
     "float8_e4m3fn",
     "float8_e5m2",
@@ -239,6 +244,7 @@ __all__ = [  # noqa: RUF022  loops and dtypes, then ops
     "exp",
     "exp2",
     "expand_dims",
+    "finfo",
     "flatten",
     "floor",
     "floor_divide",
@@ -251,6 +257,7 @@ __all__ = [  # noqa: RUF022  loops and dtypes, then ops
     "greater",
     "greater_equal",
     "gt",
+    "iinfo",
     "isfinite",
     "isinf",
     "isnan",

@@ -197,6 +197,8 @@ def reduce(op: str, x: Value, axis: object, keepdim: bool, loc: Loc | None) -> E
     Sums of 16-bit floats are accumulated in float32, sums of small integers in int32.
     """
     value = as_expr(x, loc)
+    if not isinstance(keepdim, bool):
+        raise TypingError(f"{op}: keepdims={keepdim!r}", loc, "it is True or False")
     axes = many_axes(axis, value.type.rank, loc, op)
     if op in ("argmax", "argmin"):
         return _position(op, value, axis, axes, keepdim, loc)
@@ -228,7 +230,7 @@ def _reduce_one(
 ) -> Expr:
     shape = value.type.shape
     kept: tuple[Dim, ...] = (1,) if keepdim else ()
-    attrs = (("axis", axis), ("keepdim", bool(keepdim)))
+    attrs = (("axis", axis), ("keepdim", keepdim))
     return Apply(op, (value,), Type((*shape[:axis], *kept, *shape[axis + 1 :]), dtype), attrs, loc)
 
 

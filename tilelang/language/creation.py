@@ -22,7 +22,7 @@ from .build import (
     lanes,
     transpose,
 )
-from .dtypes import DType
+from .dtypes import DType, canonical
 from .handles import TensorHandle, TileHandle
 from .values import Number, dims, dtype_name, one_axis, one_dim, retype
 
@@ -64,7 +64,7 @@ def _filled(fill: Number | None) -> Callable[..., Created]:
 
 def _dtype_last(arguments: tuple[object, ...]) -> tuple[object, ...]:
     """jnp.zeros(shape, dtype): the arguments with the dtype, or None, at the end."""
-    if len(arguments) > 1 and not isinstance(arguments[-1], int | TileHandle | Const | TileScalar):
+    if len(arguments) > 1 and canonical(arguments[-1]) is not None:
         return arguments
     return (*arguments, None)
 

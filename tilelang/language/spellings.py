@@ -113,6 +113,8 @@ SHARED: dict[str, Build] = {
     "concat": rearranged.concatenated,
     "stack": rearranged.stacked,
     "arange": creation.ranged,
+    "finfo": variants.finfo,
+    "iinfo": variants.iinfo,
     **{n: variants.creator(n) for n in creation.READERS if not n.startswith("new_")},
 }
 

@@ -12,13 +12,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import ml_dtypes
+import numpy as np
+
 from ..errors import Loc, TypingError
 from ..ir import Const, Expr
 from .build import Value, as_expr, binary, cast, reduce, unary, where
 from .composed import clamp, mean, norm, std, var
 from .creation import MEANINGS, READERS, made
-from .dtypes import canonical, is_float
-from .values import EXPRS, called
+from .dtypes import canonical, is_float, is_integer, to_numpy
+from .values import EXPRS, called, dtype_name
 
 
 class ValuesIndices(NamedTuple):
@@ -240,8 +243,8 @@ def _torch_extreme(op: str) -> Callable[..., Any]:
 def _with_indices(
     op: str, loc: Loc | None, x: Value, axis: object, keepdims: bool
 ) -> ValuesIndices:
-    indices = reduce(f"arg{op}", x, axis, keepdims, loc)
-    return ValuesIndices(reduce(op, x, axis, keepdims, loc), indices)
+    values = reduce(op, x, axis, keepdims, loc)
+    return ValuesIndices(values, reduce(f"arg{op}", x, axis, keepdims, loc))
 
 
 torch_max, torch_min = _torch_extreme("max"), _torch_extreme("min")
@@ -396,6 +399,33 @@ def matrix_or_vector_norm(
         what = f"norm: ord={ord!r} over several dimensions of {called(value)} is a matrix norm"
         raise TypingError(what, loc, "give one dim, or leave ord out")
     return norm(loc, value, ord, axis, keepdims)
+
+
+# ---------------------------------------------------------------- limits of dtypes
+
+
+def finfo(loc: Loc | None, dtype: object) -> object:
+    """The limits of a float dtype: .min, .max, .eps, .tiny.
+
+    >>> float(hl.finfo(hl.bfloat16).eps)
+    0.0078125
+    """
+    name = dtype_name(dtype, loc)
+    if not is_float(name):
+        raise TypingError(f"finfo of {name}", loc, "iinfo has the limits of integers")
+    return ml_dtypes.finfo(to_numpy(name))
+
+
+def iinfo(loc: Loc | None, dtype: object) -> object:
+    """The limits of an integer dtype: .min and .max.
+
+    >>> hl.iinfo(hl.int8).max
+    127
+    """
+    name = dtype_name(dtype, loc)
+    if not is_integer(name):
+        raise TypingError(f"iinfo of {name}", loc, "finfo has the limits of floats")
+    return np.iinfo(to_numpy(name))
 
 
 # ---------------------------------------------------------------- creation

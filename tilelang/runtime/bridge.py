@@ -49,7 +49,10 @@ def torch_to_numpy(name: str, dtype: str) -> Read:
                 return tensor.numpy(force=True)
             return tensor.detach().view(integer).numpy(force=True).view(view)
         except (TypeError, RuntimeError) as error:
-            raise CallError(f"{name} cannot be read as a NumPy array: {error}") from None
+            raise CallError(
+                f"{name} has no memory to read: {error}",
+                hint="torch.func transforms of kernels are not supported; pass a plain tensor",
+            ) from None
 
     return read
 

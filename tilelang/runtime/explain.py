@@ -79,8 +79,9 @@ def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterato
     """What each tile axis computes; axes whose range cannot be known before the launch are left."""
     known = scope(ir)
     places = {name: place for name, (_, place) in loops(ir).items()}
+    order = [a.name for a in ir.axes]
     for launch in plan.launches:
-        for axis in launch.axes:
+        for axis in sorted(launch.axes, key=lambda a: order.index(a.name)):
             found = _of_axis(axis, places[axis.name], known, arrays)
             if found is not None:
                 yield found

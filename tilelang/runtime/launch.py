@@ -17,7 +17,6 @@ from ..errors import CallError
 from ..ir import KernelIR, Store, statements
 from . import bridge
 from .checks import Check
-from .program import no_backward
 from .results import structured
 from .tensors import Described, Framework
 
@@ -94,18 +93,28 @@ def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Sequence]
 
 def _gradient_guard(kernel: str, operands: Sequence[Operand]) -> Callable[[Values], None] | None:
     """Refuses to lose gradients silently, as a call on tensors that require them would."""
-    names = {o.place: o.name for o in operands if o.described.home == "torch"}
-    if not names:
+    places = tuple(o.place for o in operands if o.described.home == "torch")
+    if not places:
         return None
-    enabled, places = bridge.torch().is_grad_enabled, tuple(names)
+    enabled, forward = bridge.torch().is_grad_enabled, bridge.torch().autograd.forward_ad
+    names = {o.place: o.name for o in operands}
 
     def guard(values: Values) -> None:
         for place in places:
             if values[place].requires_grad and enabled():
-                error = no_backward(kernel, f"torch.no_grad(), or pass {names[place]}.detach()")
-                raise CallError(f"{error.what}, and {names[place]} requires grad", hint=error.hint)
+                raise _lost(kernel, "backward", names[place], "requires grad", "torch.no_grad()")
+        if getattr(forward, "_current_level", -1) >= 0:  # inside forward_ad.dual_level()
+            for place in places:
+                if forward.unpack_dual(values[place]).tangent is not None:
+                    primal = "forward_ad.unpack_dual"
+                    raise _lost(kernel, "derivative", names[place], "carries a tangent", primal)
 
     return guard
+
+
+def _lost(kernel: str, what: str, name: str, why: str, instead: str) -> CallError:
+    hint = f"use {instead}, or pass {name}.detach()"
+    return CallError(f"kernel {kernel} has no {what} yet, and {name} {why}", hint=hint)
 
 
 def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:

@@ -71,12 +71,10 @@ def on_cpu(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _no_derivative(name: str) -> Any:
-    raise no_backward(name, "jax.lax.stop_gradient on its inputs, if no gradient is needed")
-
-
-def no_backward(name: str, instead: str) -> CallError:
-    """The error of a caller who asks for gradients."""
-    return CallError(f"kernel {name} has no backward yet", hint=f"use {instead}")
+    raise CallError(
+        f"kernel {name} has no backward yet",
+        hint="use jax.lax.stop_gradient on its inputs, if no gradient is needed",
+    )
 
 
 def _refuse_sharded(name: str, operand: str, array: Any) -> None:

@@ -12,6 +12,7 @@ from .expand import expand
 from .launch import Planned, plan_launch
 from .placement import place
 from .plan import HostArray, Launch, Plan
+from .share import share
 from .target import Target
 
 __all__ = ["Config", "Plan", "Target", "default_config", "plan"]
@@ -22,7 +23,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
 
     Raises PlanError, with the user's line and the reason, for a config that cannot be honoured.
     """
-    ir = expand(ir)
+    ir = expand(share(ir))
     guess = start_sizes(ir, facts, target)
     if config.blocks or config.block_sizes is not None or not guess:
         return _plan(ir, facts, config, target, sizes(ir, config, target, guess))

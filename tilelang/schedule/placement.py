@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..analysis.facts import Facts
 from ..errors import PlanError
-from ..ir import Axis, Const, Expr, KernelIR, Loop, Stmt, statements
+from ..ir import Axis, Const, Expr, GridIndex, KernelIR, Loop, Stmt, statements
 from . import scalars
 from .blocks import extent, uses
 from .config import Config
-from .nest import Level, chain, drop_unused, interchange, write_out
+from .nest import Level, chain, drop_unused, interchange, rewrite, write_out
 from .plan import AxisPlan, Form, Place
 
 
@@ -51,6 +51,7 @@ def place(
         for n in once
         if ir.axis(n).kind == "grid"
     }
+    ir = _with_constants(ir, index)
     body = drop_unused(write_out((loop,), once, never, index))
     loops = [s for s in body if isinstance(s, Loop)]
     if not body:
@@ -71,6 +72,18 @@ def place(
     }
     form: Form = "pipeline" if loop_type == "outer_pipeline" else "grid"
     return Placed(form, axes, outward, columns, trailing, levels, leaf, loop_type == "unroll")
+
+
+def _with_constants(ir: KernelIR, index: Mapping[str, Expr]) -> KernelIR:
+    """Bounds with the index of every `hl.grid` axis that runs once written out."""
+
+    def change(expr: Expr) -> Expr | None:
+        return index.get(expr.axis) if isinstance(expr, GridIndex) else None
+
+    axes = tuple(
+        replace(a, begin=rewrite(a.begin, change), end=rewrite(a.end, change)) for a in ir.axes
+    )
+    return replace(ir, axes=axes)
 
 
 def _axes_of(body: tuple[Stmt, ...]) -> set[str]:

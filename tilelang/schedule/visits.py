@@ -150,9 +150,9 @@ def visits_all(
             case ByTile(axis) if axes[axis].place == "table" and facts.axis(axis).ragged:
                 grid_only = all(axes[a].block is None for a in others - {axis})
                 alone = others == {axis}
-                if facts.axis(axis).disjoint is not None and alone:
+                if alone and facts.axis(axis).disjoint in order.columns:
                     helpers[axis] = "cover"
-                elif grid_only and not alone:
+                elif (grid_only and not alone) or order.columns[0] == axis:
                     helpers[axis] = "sweep"
                 else:
                     return False, {}

@@ -1,0 +1,117 @@
+"""What holds for every kernel of the examples, on one set of arguments or on many layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tests.numerics import allowed, error
+from tests.ragged import Layout, covered, members, poison
+from tests.subjects import Arrays, Ragged, Subject
+
+Call = Callable[..., np.ndarray]  # complete arguments -> the result
+
+
+def ragged_of(subject: Subject) -> Ragged:
+    """How the offsets of a ragged subject cut its arguments."""
+    assert subject.ragged is not None
+    return subject.ragged
+
+
+def right(subject: Subject, call: Call, arguments: tuple[Any, ...], dtype: str) -> str:
+    """What is wrong with the result of a call; "" if nothing is."""
+    exact, baseline = subject.expected(*arguments)
+    return difference(call(*arguments), exact, baseline, dtype)
+
+
+def difference(result: np.ndarray, exact: np.ndarray, baseline: np.ndarray, dtype: str) -> str:
+    """Where a result breaks the error policy or the dtype; "" if nowhere."""
+    if result.dtype.name != dtype:
+        return f"the result is {result.dtype.name}, expected {dtype}"
+    if result.shape != exact.shape:
+        return f"the result has shape {result.shape}, expected {exact.shape}"
+    found, most = error(result, exact), allowed(baseline, exact, dtype)
+    if found <= most:
+        return ""
+    worst = np.nanargmax(np.where(np.isfinite(result), np.abs(result - exact), np.inf))
+    where = tuple(map(int, np.unravel_index(worst, exact.shape)))
+    return f"error {found:.2e} > {most:.2e}; at {where}: {result[where]}, exact {exact[where]:.6g}"
+
+
+def every_layout(
+    subject: Subject, call: Call, arrays: Arrays, layouts: Iterable[Layout], dtype: str
+) -> list[str]:
+    """The layouts on which a kernel is wrong, and how.
+
+    Rows in no group hold NaN and Inf when the kernel sees them, and are exactly 0 in its result.
+    """
+    wrong = []
+    for layout in layouts:
+        exact, baseline = subject.expected(*arrays, layout.offsets, *subject.static)
+        seen = hide_free_rows(subject, arrays, layout.offsets)
+        result = call(*seen, layout.offsets, *subject.static)
+        problem = difference(result, exact, baseline, dtype) or free_rows(
+            subject, result, layout.offsets
+        )
+        if problem:
+            wrong.append(f"{layout}: {problem}")
+    return wrong
+
+
+def hide_free_rows(subject: Subject, arrays: Arrays, offsets: np.ndarray) -> Arrays:
+    """The arrays with NaN and Inf in all rows that belong to no group."""
+    rows = ragged_of(subject).rows
+    return tuple(
+        poison(a, covered(offsets, a.shape[rows[i]]), rows[i]) if i in rows else a
+        for i, a in enumerate(arrays)
+    )
+
+
+def free_rows(subject: Subject, result: np.ndarray, offsets: np.ndarray) -> str:
+    """Whether every row of the result that is in no group is exactly zero; "" if so."""
+    axis = ragged_of(subject).out
+    if axis is None:
+        return ""
+    free = np.flatnonzero(~covered(offsets, result.shape[axis]))
+    values = np.take(result, free, axis)
+    return "" if (values == 0).all() else "a row in no group is not zero"
+
+
+def neighbours(
+    subject: Subject, call: Call, arrays: Arrays, layouts: Iterable[Layout]
+) -> list[str]:
+    """The groups whose results change when all the others hold NaN and Inf."""
+    wrong = []
+    for layout in layouts:
+        offsets = layout.offsets
+        clean = call(*arrays, offsets, *subject.static)
+        for group in range(len(offsets) - 1):
+            hidden = hide_others(subject, arrays, offsets, group)
+            result = call(*hidden, offsets, *subject.static)
+            same = own(subject, clean, offsets, group) == own(subject, result, offsets, group)
+            if not same.all():
+                wrong.append(f"{layout}: group {group} sees its neighbours")
+    return wrong
+
+
+def hide_others(subject: Subject, arrays: Arrays, offsets: np.ndarray, group: int) -> Arrays:
+    """The arrays with NaN and Inf in everything that does not belong to one group."""
+    ragged = ragged_of(subject)
+    hidden = list(arrays)
+    for place, axis in ragged.rows.items():
+        seen = members(offsets, arrays[place].shape[axis], group)
+        hidden[place] = poison(arrays[place], seen, axis)
+    for place in ragged.groups:
+        hidden[place] = poison(arrays[place], np.arange(len(arrays[place])) == group)
+    return tuple(hidden)
+
+
+def own(subject: Subject, result: np.ndarray, offsets: np.ndarray, group: int) -> np.ndarray:
+    """The part of a result that belongs to one group."""
+    axis = ragged_of(subject).out
+    if axis is None:
+        return result[group]
+    rows = np.flatnonzero(members(offsets, result.shape[axis], group))
+    return np.take(result, rows, axis)

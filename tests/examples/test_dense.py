@@ -1,0 +1,81 @@
+"""The dense examples as generated Pallas on the CPU, from JAX and from torch."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+import tilelang as tile
+from tests import checks
+from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
+from tests.subjects import DENSE, Subject
+
+each = pytest.mark.parametrize("subject", DENSE, ids=str)
+
+
+def _arguments(subject: Subject, dtype: str = "float32"):
+    return (*subject.arrays(dtype), *subject.static)
+
+
+def _jax(subject: Subject, config: tile.Config | None = None):
+    return lambda *arguments: from_jax(subject.kernel, arguments, config=config)
+
+
+@each
+def test_small_blocks(subject):
+    for dtype in subject.dtypes:
+        call = _jax(subject, subject.small)
+        assert checks.right(subject, call, _arguments(subject, dtype), dtype) == ""
+
+
+@each
+def test_default_config(subject):
+    assert checks.right(subject, _jax(subject), _arguments(subject), "float32") == ""
+
+
+@pytest.mark.skipif(torch is None, reason=NEEDS_TORCH)
+@each
+def test_from_torch(subject):
+    for dtype in subject.dtypes:
+        call = functools.partial(_call_torch, subject)
+        assert checks.right(subject, call, _arguments(subject, dtype), dtype) == ""
+
+
+def _call_torch(subject: Subject, *arguments) -> np.ndarray:
+    return from_torch(subject.kernel, arguments, config=subject.small)
+
+
+@each
+def test_inside_jit_it_is_the_same(subject):
+    arrays, static = subject.arrays("float32"), subject.static
+
+    @jax.jit
+    def run(*given):
+        return subject.kernel(*given, *static, config=subject.small)
+
+    eager = _jax(subject, subject.small)(*arrays, *static)
+    np.testing.assert_array_equal(from_jax(run, arrays), eager)
+
+
+@each
+def test_sizes_of_one(subject):
+    arrays = tuple(a[(slice(0, 1),) * a.ndim] for a in subject.arrays("float32"))
+    assert checks.right(subject, _jax(subject), (*arrays, *subject.static), "float32") == ""
+
+
+@each
+def test_no_rows(subject):
+    arrays = subject.arrays("float32")
+    empty = (arrays[0][:0], *(a[:0] if _follows(subject, a) else a for a in arrays[1:]))
+    result = _jax(subject)(*empty, *subject.static)
+    assert result.shape == subject.oracle(*empty, *subject.static).shape
+    assert result.size == 0
+
+
+def _follows(subject: Subject, other: np.ndarray) -> bool:
+    """Whether an argument shares its first dimension with the first one."""
+    first = subject.arrays("float32")[0]
+    return other.shape[0] == first.shape[0] and other.ndim == first.ndim

@@ -1,0 +1,125 @@
+"""The jagged examples as generated Pallas on the CPU, from JAX and from torch, on hard layouts.
+
+One compiled kernel serves all layouts of a test, because they have the same shapes.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+import tilelang as tile
+from tests import checks
+from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
+from tests.numerics import error
+from tests.ragged import Space, every_stratum, wrong_offsets
+from tests.subjects import JAGGED, Subject
+
+SPACE = Space(rows=72, groups=5, block=16)
+LAYOUTS = every_stratum(SPACE)
+each = pytest.mark.parametrize("subject", JAGGED, ids=str)
+
+
+def _arrays(subject: Subject, dtype: str, rows: int = SPACE.rows, groups: int = SPACE.groups):
+    return subject.arrays(dtype, rows=rows, groups=groups)
+
+
+def _jax(subject: Subject, config: tile.Config | None = None):
+    return functools.partial(_call_jax, subject.kernel, config)
+
+
+def _call_jax(kernel, config, *arguments):
+    return from_jax(kernel, arguments, config=config)
+
+
+@each
+def test_every_layout(subject):
+    for dtype in subject.dtypes:
+        call = _jax(subject, subject.small)
+        assert checks.every_layout(subject, call, _arrays(subject, dtype), LAYOUTS, dtype) == []
+
+
+@each
+def test_every_layout_with_guarded_steps(subject):
+    config = tile.Config(subject.blocks, loop_type="outer_pipeline", steps="rectangle")
+    arrays, call = _arrays(subject, "float32"), _jax(subject, config)
+    assert checks.every_layout(subject, call, arrays, LAYOUTS, "float32") == []
+
+
+@each
+def test_every_layout_with_the_default_config(subject):
+    arrays, call = _arrays(subject, "float32"), _jax(subject)
+    assert checks.every_layout(subject, call, arrays, LAYOUTS, "float32") == []
+
+
+@each
+def test_neighbours_never_leak(subject):
+    arrays, call = _arrays(subject, "float32"), _jax(subject, subject.small)
+    layouts = [la for la in LAYOUTS if la.stratum in ("crowded", "edges and empties", "gap before")]
+    assert checks.neighbours(subject, call, arrays, layouts) == []
+
+
+@pytest.mark.skipif(torch is None, reason=NEEDS_TORCH)
+@each
+def test_from_torch(subject):
+    for dtype in subject.dtypes:
+        arrays = _arrays(subject, dtype)
+        for layout in LAYOUTS[::4]:
+            exact, baseline = subject.expected(*arrays, layout.offsets, *subject.static)
+            given = (*arrays, layout.offsets.astype(np.int64), *subject.static)
+            result = from_torch(subject.kernel, given, config=subject.small)
+            assert checks.difference(result, exact, baseline, dtype) == "", str(layout)
+
+
+@each
+def test_inside_jit_it_is_the_same(subject):
+    arrays, offsets = _arrays(subject, "float32"), LAYOUTS[-1].offsets
+    static = subject.static
+
+    @jax.jit
+    def run(*given):
+        return subject.kernel(*given, *static, config=subject.small)
+
+    eager = _jax(subject, subject.small)(*arrays, offsets, *static)
+    np.testing.assert_array_equal(from_jax(run, (*arrays, offsets)), eager)
+
+
+@each
+@pytest.mark.parametrize("groups", [1, 3, 0])
+def test_no_rows(subject, groups):
+    arrays, offsets = _arrays(subject, "float32", 0, groups), np.zeros(groups + 1, np.int32)
+    _is_zero(subject, _jax(subject)(*arrays, offsets, *subject.static), arrays, offsets)
+
+
+@each
+def test_no_groups(subject):
+    arrays, offsets = _arrays(subject, "float32", SPACE.rows, 0), np.zeros(1, np.int32)
+    _is_zero(subject, _jax(subject)(*arrays, offsets, *subject.static), arrays, offsets)
+
+
+def _is_zero(subject: Subject, result: np.ndarray, arrays, offsets: np.ndarray) -> None:
+    exact = subject.oracle(*arrays, offsets, *subject.static)
+    assert error(result, exact) == 0 and not result.any()
+
+
+@each
+def test_one_group(subject):
+    space = Space(rows=40, groups=1, block=16)
+    arrays, layouts = _arrays(subject, "float32", 40, 1), every_stratum(space)
+    call = _jax(subject, subject.small)
+    assert checks.every_layout(subject, call, arrays, layouts, "float32") == []
+
+
+@each
+def test_wrong_offsets_raise(subject):
+    arrays = _arrays(subject, "float32")
+    for offsets in wrong_offsets(SPACE).values():
+        arguments = (*arrays, offsets, *subject.static)
+        with pytest.raises(ValueError, match="offsets"):
+            from_jax(subject.kernel, arguments, config=subject.small)
+        if torch is not None:
+            with pytest.raises(ValueError, match="offsets"):
+                from_torch(subject.kernel, arguments, config=subject.small)

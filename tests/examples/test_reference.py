@@ -1,0 +1,76 @@
+"""The meaning of every example: tile by tile in NumPy, it equals the independent expression.
+
+Whatever the block sizes are, and in whatever order the parallel loops run.  No device, no plan.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from tests import checks
+from tests.ragged import Space, every_stratum, wrong_offsets
+from tests.subjects import DENSE, JAGGED, Subject
+
+SPACE = Space(rows=40, groups=5, block=8)
+BLOCKS = (8, 24, 128)  # of which the last one holds most of these arrays whole
+
+
+def _reference(subject: Subject, block: int, seed: int | None):
+    blocks = dict.fromkeys(subject.blocks, block)
+    return functools.partial(subject.kernel.reference, blocks=blocks, seed=seed)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+def test_jagged(subject, block):
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    wrong = []
+    for seed, layout in enumerate(every_stratum(SPACE, seed=block)):
+        call = _reference(subject, block, seed)
+        wrong += checks.every_layout(subject, call, arrays, [layout], "float32")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+def test_jagged_in_other_dtypes(subject):
+    layouts = every_stratum(SPACE)[::3]
+    for dtype in subject.dtypes[1:]:
+        arrays = subject.arrays(dtype, rows=SPACE.rows, groups=SPACE.groups)
+        call = _reference(subject, 16, 1)
+        assert checks.every_layout(subject, call, arrays, layouts, dtype) == []
+
+
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+def test_wrong_offsets_raise(subject):
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    for offsets in wrong_offsets(SPACE).values():
+        with pytest.raises(ValueError, match="offsets"):
+            subject.kernel.reference(*arrays, offsets, *subject.static)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("subject", DENSE, ids=str)
+def test_dense(subject, block):
+    for seed in (None, 0, 1, 2):
+        arguments = (*subject.arrays("float32", seed=seed or 0), *subject.static)
+        call = _reference(subject, block, seed)
+        assert checks.right(subject, call, arguments, "float32") == ""
+
+
+@pytest.mark.parametrize("subject", DENSE, ids=str)
+def test_dense_in_other_dtypes(subject):
+    for dtype in subject.dtypes[1:]:
+        arguments = (*subject.arrays(dtype), *subject.static)
+        assert checks.right(subject, _reference(subject, 16, 1), arguments, dtype) == ""
+
+
+def test_shuffling_changes_nothing_at_all():
+    """Parallel loops carry nothing, so that not even the rounding depends on their order."""
+    subject = JAGGED[0]
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    offsets = every_stratum(SPACE)[-1].offsets
+    in_order, shuffled = (_reference(subject, 8, seed)(*arrays, offsets) for seed in (None, 5))
+    np.testing.assert_array_equal(in_order, shuffled)

@@ -1,0 +1,123 @@
+"""Properties of ragged kernels, for layouts and shapes that hypothesis draws.
+
+Layouts are drawn for compiled kernels: hypothesis shrinks offsets to the smallest that fail.  Shapes
+are drawn for the NumPy reference, where another shape costs nothing.  `tests.fuzz` runs more of the
+same in bulk.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import checks
+from tests.fuzz import SPACES, Program, programs, run
+from tests.ragged import STRATA, Layout, Space, covered, draw_layouts, every_stratum
+from tests.subjects import JAGGED, Subject
+
+SPACE = Space(rows=72, groups=5, block=16)
+BULK = 6  # layouts of each program that run with every test run
+
+
+def sorted_offsets(rows: int, groups: int) -> st.SearchStrategy[np.ndarray]:
+    """Any offsets of as many groups, sorted; edges of tiles are drawn more often."""
+    edges = sorted({0, rows, *range(0, rows, 8), *range(1, rows, 16), *range(15, rows, 16)})
+    place = st.one_of(st.sampled_from(edges), st.integers(0, rows))
+    return st.lists(place, min_size=groups + 1, max_size=groups + 1).map(
+        lambda places: np.array(sorted(places), np.int32)
+    )
+
+
+@functools.cache
+def compiled(subject: Subject):
+    """A call with the kernel's small blocks, and its arguments."""
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+
+    def call(*arguments):
+        given = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        return np.asarray(subject.kernel(*given, config=subject.small))
+
+    return call, arrays
+
+
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@settings(max_examples=25)
+@given(offsets=sorted_offsets(SPACE.rows, SPACE.groups))
+def test_any_layout(subject, offsets):
+    call, arrays = compiled(subject)
+    layout = Layout("drawn", offsets)
+    assert checks.every_layout(subject, call, arrays, [layout], "float32") == []
+
+
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@settings(max_examples=10)
+@given(offsets=sorted_offsets(SPACE.rows, SPACE.groups))
+def test_neighbours_never_leak(subject, offsets):
+    call, arrays = compiled(subject)
+    assert checks.neighbours(subject, call, arrays, [Layout("drawn", offsets)]) == []
+
+
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_any_shape_in_the_reference(subject, data):
+    rows, groups = data.draw(st.integers(0, 40)), data.draw(st.integers(0, 5))
+    block, seed = data.draw(st.integers(1, 50)), data.draw(st.integers(0, 9))
+    offsets = data.draw(sorted_offsets(rows, groups))
+    arrays = subject.arrays("float32", seed=seed, rows=rows, groups=groups)
+    blocks = dict.fromkeys(subject.blocks, block)
+    call = functools.partial(subject.kernel.reference, blocks=blocks, seed=seed)
+    layout = Layout("drawn", offsets)
+    assert checks.every_layout(subject, call, arrays, [layout], "float32") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", programs(), ids=str)
+def test_some_layouts_of_the_fuzzer(program: Program):
+    assert run(program, BULK, seed=1).wrong == ()
+
+
+# ---------------------------------------------------------------- the layouts themselves
+
+
+@given(
+    st.sampled_from(sorted(STRATA)),
+    st.builds(Space, st.integers(0, 60), st.integers(1, 9), st.integers(1, 20)),
+    st.integers(0, 2**32),
+)
+def test_layouts_are_legal(stratum, space, seed):
+    offsets = STRATA[stratum](np.random.default_rng(seed), space)
+    assert offsets.shape == (space.groups + 1,) and offsets.dtype == np.int32
+    assert (np.diff(offsets) >= 0).all()
+    assert offsets[0] >= 0 and offsets[-1] <= space.rows
+
+
+def _sizes(stratum: str, seed: int) -> np.ndarray:
+    return np.diff(STRATA[stratum](np.random.default_rng(seed), SPACE))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_layouts_are_what_they_are_called(seed):
+    rng = np.random.default_rng(seed)
+    drawn = {name: draw(rng, SPACE) for name, draw in STRATA.items()}
+    sizes = {name: np.diff(offsets) for name, offsets in drawn.items()}
+    assert sizes["empty first"][0] == 0 and sizes["empty last"][-1] == 0
+    assert (sizes["empty middle"][1:-1] == 0).any()
+    assert not sizes["all empty"].any()
+    assert sorted(sizes["one giant"]) == [0] * (SPACE.groups - 1) + [SPACE.rows]
+    assert (sizes["all of size 1"] == 1).all()
+    assert (drawn["aligned"] % SPACE.block == 0).all()
+    assert drawn["gap before"][0] > 0 and drawn["gap after"][-1] < SPACE.rows
+    assert np.ptp(drawn["crowded"]) <= SPACE.block
+    assert covered(drawn["every row in a group"], SPACE.rows).all()
+
+
+def test_the_same_seed_draws_the_same_layouts():
+    first, second = (list(draw_layouts(SPACES[0], 40, 3)) for _ in range(2))
+    assert all((a.offsets == b.offsets).all() for a, b in zip(first, second, strict=True))
+    assert {la.stratum for la in every_stratum(SPACES[0])} == set(STRATA)

@@ -1,0 +1,79 @@
+"""What dimensions an axis indexes: whether they are long enough, and how long it can become."""
+
+from __future__ import annotations
+
+from ..errors import Loc, ParseError
+from ..ir import Const, Expr, Tensor
+from .scope import Here
+
+
+def check_along(
+    here: Here,
+    tensor: Tensor,
+    dim: int,
+    axis: str,
+    offset: Expr | None,
+    whole: bool,
+    masked: bool,
+    loc: Loc,
+) -> None:
+    """Refuses a tile that certainly leaves the dimension; `whole`: indexed by the tile itself.
+
+    A tile over [0, n) belongs to one length: used on dimensions of two, it is taken for a mistake.
+    An index that spells positions out, t.index, may be a part of any longer dimension.
+    """
+    size = tensor.shape[dim]
+    here.draft.extents.setdefault(axis, size)
+    static = here.draft.axes[axis].static
+    by = int(offset.value) if isinstance(offset, Const) else 0
+    certain = offset is None or isinstance(offset, Const)
+    guarded = masked or here.condition is not None
+    if static is None or static[0] == static[1] or not certain or guarded:
+        return
+    first, last = static[0] + by, static[1] + by
+    if first < 0 or last > size:
+        raise _outside(here, tensor, dim, axis, by, loc)
+    if whole and static[0] == 0:
+        _one_length(here, tensor, dim, axis, loc)
+
+
+def _outside(here: Here, tensor: Tensor, dim: int, axis: str, by: int, loc: Loc) -> ParseError:
+    user = here.draft.axes[axis].user
+    begin, end = here.draft.axes[axis].static or (0, 0)
+    what = (
+        f"tile {user} runs over [{begin}, {end}) and indexes dimension {dim} of {tensor.name}, "
+        f"which is {tensor.shape[dim]} long"
+    )
+    if not by:
+        return ParseError(what, loc, f"loop over that dimension: hl.tile({tensor.shape[dim]})")
+    hint = f"hl.load({tensor.name}, [...], mask=...) leaves positions out"
+    return ParseError(f"{what}, at positions moved by {by}", loc, hint)
+
+
+def _one_length(here: Here, tensor: Tensor, dim: int, axis: str, loc: Loc) -> None:
+    size, what = tensor.shape[dim], f"dimension {dim} of {tensor.name}"
+    known, first = here.draft.indexed.setdefault(axis, (size, what))
+    if known == size:
+        return
+    user = here.draft.axes[axis].user
+    raise ParseError(
+        f"tile {user} indexes {what}, which is {size} long, and {first}, which is {known} long",
+        loc,
+        f"if only a part of the longer one is meant, index it with {user}.index",
+    )
+
+
+def check_grid(
+    here: Here, tensor: Tensor, dim: int, axis: str, shifted: bool, masked: bool, loc: Loc
+) -> None:
+    """Refuses a grid index that certainly leaves the dimension."""
+    size = tensor.shape[dim]
+    here.draft.extents.setdefault(axis, size)
+    static = here.draft.axes[axis].static
+    guarded = masked or here.condition is not None
+    if static is None or shifted or guarded or static[0] >= static[1]:
+        return
+    if static[0] < 0 or static[1] > size:
+        user = here.draft.axes[axis].user
+        what = f"{user} runs over [{static[0]}, {static[1]}) and indexes dimension {dim}"
+        raise ParseError(f"{what} of {tensor.name}, which is {size} long", loc)
