@@ -7,7 +7,7 @@
 
 PYTHON      ?= $(shell command -v python3.11 || command -v python3)
 VENV        ?= .venv
-EXTRAS      ?= dev,jax,torch,ui
+EXTRAS      ?= dev,jax,torch,tpu,ui
 FILES       ?=
 N           ?= 5000
 SEED        ?= 0

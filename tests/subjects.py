@@ -207,8 +207,8 @@ DENSE: tuple[Subject, ...] = (
         blocks={"tm": 16, "tn": 128, "tk": 128},
     ),
     Subject(
-        name="matmul_relu",
-        kernel=matmul.relu_matmul,
+        name="matmul_bias_relu",
+        kernel=matmul.matmul_bias_relu,
         oracle=functools.partial(matmul.oracle_leaky, slope=0),
         baseline=baselines.matmul_bias(0),
         make=_matmul_with_bias,
@@ -216,8 +216,8 @@ DENSE: tuple[Subject, ...] = (
         blocks={"tm": 16, "tn": 128, "tk": 128},
     ),
     Subject(
-        name="matmul_leaky_relu",
-        kernel=matmul.leaky_matmul,
+        name="matmul_bias_leaky_relu",
+        kernel=matmul.matmul_bias_leaky_relu,
         oracle=matmul.oracle_leaky,
         baseline=baselines.matmul_bias(0.1),
         make=_matmul_with_bias,

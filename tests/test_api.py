@@ -91,7 +91,8 @@ def scanned(kernel, x, offsets):
 
 JAX = {
     "eager": lambda kernel: kernel,
-    "jit": lambda kernel: jax.jit(lambda x, o: kernel(x, o)),
+    "jit": jax.jit,
+    "inside jit": lambda kernel: jax.jit(lambda x, o: kernel(x + 0, o) + 0),
     "scan": lambda kernel: lambda x, o: scanned(kernel, x, o),
     "offsets known": lambda kernel: lambda x, o: jax.jit(lambda x: kernel(x, o))(x),
 }
@@ -111,7 +112,7 @@ def test_vmap(kernel):
 
 
 def test_eval_shape(kernel):
-    shape = jax.eval_shape(lambda x, o: kernel(x, o), X, OFFSETS)
+    shape = jax.eval_shape(kernel, X, OFFSETS)
     assert (shape.shape, shape.dtype) == (X.shape, jnp.float32)
 
 
@@ -471,12 +472,14 @@ def test_wrong_calls(kernel, case):
     assert str(caught.value) == message
 
 
-def test_a_store_to_a_jax_array():
-    with pytest.raises(tile.CallError) as caught:
-        tile.kernel(increment)(jnp.asarray(X))
-    assert caught.value.what == (
-        "increment stores to x, which is a JAX array and cannot be changed in place"
-    )
+@pytest.mark.parametrize("before", [None, X.copy()], ids=["at first", "after a right call"])
+def test_a_store_to_a_jax_array(before):
+    kernel = tile.kernel(increment)
+    if before is not None:
+        kernel(before)
+    with pytest.raises(tile.TileError) as caught:
+        kernel(jnp.asarray(X))
+    assert caught.value.what == "x is stored to, and JAX arrays cannot be changed"
     assert "x[tm, tk] = x[tm, tk] + 1.0\n" in str(caught.value)
 
 

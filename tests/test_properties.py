@@ -1,8 +1,8 @@
 """Properties of ragged kernels, for layouts and shapes that hypothesis draws.
 
-Layouts are drawn for compiled kernels: hypothesis shrinks offsets to the smallest that fail.  Shapes
-are drawn for the NumPy reference, where another shape costs nothing.  `tests.fuzz` runs more of the
-same in bulk.
+Layouts are drawn for compiled kernels: hypothesis shrinks offsets to the smallest that fail.
+Shapes are drawn for the NumPy reference, where another shape costs nothing.  `tests.fuzz` runs more
+of the same in bulk.
 """
 
 from __future__ import annotations
@@ -95,10 +95,6 @@ def test_layouts_are_legal(stratum, space, seed):
     assert offsets.shape == (space.groups + 1,) and offsets.dtype == np.int32
     assert (np.diff(offsets) >= 0).all()
     assert offsets[0] >= 0 and offsets[-1] <= space.rows
-
-
-def _sizes(stratum: str, seed: int) -> np.ndarray:
-    return np.diff(STRATA[stratum](np.random.default_rng(seed), SPACE))
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -7,8 +7,8 @@ kernel is a closure over it, and the compiler inlines it.
     matmul = make_kernel()
     y = matmul(x, w)
 
-    relu_matmul = make_kernel(relu_with_bias)
-    y = relu_matmul(x, w, bias)
+    matmul_bias_relu = make_kernel(relu_with_bias)
+    y = matmul_bias_relu(x, w, bias)
 
 The epilogue is called with a float32 block of x @ w and, if the call has a bias, with the part of
 it that belongs to the columns of the block.
@@ -68,8 +68,8 @@ def make_kernel(epilogue: Callable[..., Any] = identity) -> tile.Kernel:
 
 
 matmul = make_kernel()
-relu_matmul = make_kernel(relu_with_bias)
-leaky_matmul = make_kernel(leaky_relu_with_bias(0.1))
+matmul_bias_relu = make_kernel(relu_with_bias)
+matmul_bias_leaky_relu = make_kernel(leaky_relu_with_bias(0.1))
 
 
 def oracle(x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -116,8 +116,8 @@ def main() -> None:
     x, w = make_inputs()
     bias = make_bias()
     compare("matmul", matmul, (x, w), oracle(x, w))
-    compare("matmul, relu", relu_matmul, (x, w, bias), oracle_leaky(x, w, bias, 0))
-    compare("matmul, leaky relu", leaky_matmul, (x, w, bias), oracle_leaky(x, w, bias))
+    compare("matmul, relu", matmul_bias_relu, (x, w, bias), oracle_leaky(x, w, bias, 0))
+    compare("matmul, leaky relu", matmul_bias_leaky_relu, (x, w, bias), oracle_leaky(x, w, bias))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def jagged_attention(
                 if causal:
                     seen = tk.index[None, :] <= tq.index[:, None]
                     scores = hl.where(seen, scores, -math.inf)
-                m_new = hl.maximum(m, scores.max(-1))
+                m_new = hl.maximum(m, scores.amax(-1))
                 alpha = hl.exp(m - m_new)
                 p = hl.exp(scores - m_new[:, None])
                 total = total * alpha + p.sum(-1)

@@ -249,8 +249,8 @@ def test_stores_that_cannot_be():
     with pytest.raises(CallError) as caught:
         call(increments, returns=(), structure="none", mutated=("x",), x=jnp.zeros(3))
     assert str(caught.value) == (
-        "k stores to x, which is a JAX array and cannot be changed in place\n"
-        "  hint: store to a new output (hl.empty_like(x)) and return it"
+        "x is stored to, and JAX arrays cannot be changed\n"
+        "  hint: store to a new output, hl.empty_like(x), and return it"
     )
 
 

@@ -68,7 +68,7 @@ def check_mutable(here: Here, value: object, loc: Loc) -> None:
     if made is not value:
         hint = f"copy it first: {kind}(...)"
         raise ParseError(f"a {kind} from outside of the kernel is changed", loc, hint)
-    hint = f"make the {kind} where it is changed; variables are carried from step to step, lists not"
+    hint = f"make the {kind} where it is changed: a loop carries variables, not lists"
     raise ParseError(f"a {kind} that was made outside of this loop or `if` is changed", loc, hint)
 
 

@@ -57,7 +57,7 @@ def truth(loc: Loc, value: Any, what: str) -> bool | Expr:
     match value:
         case TensorHandle(tensor):
             hint = f"load an element of it: {tensor.name}[{', '.join('0' for _ in tensor.shape)}]"
-            raise ParseError(f"{what} has the whole tensor {tensor.name} as its condition", loc, hint)
+            raise ParseError(f"{what} has the tensor {tensor.name} as its condition", loc, hint)
         case TileHandle(_, user):
             hint = f"{user}.begin, {user}.end and {user}.id are scalars"
             raise ParseError(f"{what} has the tile {user} as its condition", loc, hint)

@@ -1,6 +1,6 @@
 """Subscripts: x[tm, k, :] reads memory, y[tm] = v writes it, v[:, None] adds a dimension.
 
-    entries(here, handle, items, ...) -> one ir.Index per dimension, and the shape of the block
+entries(here, handle, items, ...) -> one ir.Index per dimension, and the shape of the block
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ def place(
     return Place(tuple(index), tuple(shape), tuple(added))
 
 
-def _spelled_out(
-    tensor: Tensor, entries: list[tuple[Any, Loc]], loc: Loc
-) -> list[tuple[Any, Loc]]:
+def _spelled_out(tensor: Tensor, entries: list[tuple[Any, Loc]], loc: Loc) -> list[tuple[Any, Loc]]:
     """The entries with ... replaced by full slices: one for each dimension, besides None."""
     rank, dots = len(tensor.shape), [i for i, (v, _) in enumerate(entries) if v is ...]
     used = sum(v is not None and v is not ... for v, _ in entries)
@@ -78,7 +76,8 @@ def _spelled_out(
         return [*entries[:at], *full, *entries[at + 1 :]]
     if used != rank:
         what = f"{tensor.name} has {counted(rank, 'dimension')} and is indexed with {used}"
-        shown = ", ".join([*(at.text[at.col : at.end_col] for _, at in entries), *[":"] * (rank - used)])
+        written = [at.text[at.col : at.end_col] for _, at in entries]
+        shown = ", ".join([*written, *[":"] * (rank - used)])
         hint = f"take the rest whole: {tensor.name}[{shown}]" if used < rank else ""
         raise ParseError(what, loc, hint)
     return entries
@@ -129,7 +128,7 @@ def _computed(
 def _check_index_type(tensor: Tensor, value: Expr, loc: Loc) -> None:
     dtype = value.type.dtype
     if dtype == "bool":
-        hint = f"how many there are depends on data; hl.load({tensor.name}, ..., mask=) masks a load"
+        hint = f"how many there are depends on data; hl.load({tensor.name}, [...], mask=...) masks"
         raise ParseError(f"{tensor.name} is indexed with a mask", loc, hint)
     if is_float(dtype):
         hint = "indices are integers: x.to(hl.int32)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from ..errors import Loc, ParseError, TypingError
@@ -32,8 +33,8 @@ def subscript(here: Here, node: ast.Subscript) -> object:
     if is_value(base):
         return of_value(base, items(here, node.slice), loc)
     if isinstance(base, TileHandle | BlockHandle):
-        hint = f"{base.user}.index[:, None] adds a dimension" if isinstance(base, TileHandle) else ""
-        raise ParseError("a tile is indexed", loc, hint)
+        name = base.user if isinstance(base, TileHandle) else "tile"
+        raise ParseError("a tile is indexed", loc, f"{name}.index[:, None] adds a dimension")
     index = evaluate(here, node.slice)
     if on_device(index):
         raise _host_indexed(base, here.loc(node.slice))
@@ -93,7 +94,8 @@ def _other(other: Any, kind: Type, loc: Loc) -> Scalar:
     if kind.dtype == "bool":
         return bool(other)
     if isinstance(other, float) and not is_float(kind.dtype):
-        raise TypingError(f"other={other} for a tensor of {kind.dtype}", loc, "write a whole number")
+        hint = "write a whole number"
+        raise TypingError(f"other={other} for a tensor of {kind.dtype}", loc, hint)
     return const(other, like=kind.dtype).value
 
 
@@ -115,7 +117,8 @@ def store(
     stored = _no_ones_in_front(stored, len(where.shape), loc)
     guard = None if mask is None else _mask(mask, where.shape, loc)
     if here.condition is not None:
-        guard = here.condition if guard is None else binary("logical_and", here.condition, guard, loc)
+        both = (here.condition,) if guard is None else (here.condition, guard)
+        guard = reduce(lambda a, b: binary("logical_and", a, b, loc), both)
     block = broadcast(stored, where.shape, loc)
     here.into.append(Store(tensor.name, where.index, block, loc, guard))
 

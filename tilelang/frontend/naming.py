@@ -30,7 +30,8 @@ def named(here: Here, user: str, value: object, loc: Loc) -> object:
         return _rebuilt(value, [named(here, f"{user}_{i}", v, loc) for i, v in enumerate(value)])
     elif type(value) is dict:
         for key, item in value.items():
-            value[key] = named(here, f"{user}_{key}" if str(key).isidentifier() else user, item, loc)
+            whole = f"{user}_{key}" if str(key).isidentifier() else user
+            value[key] = named(here, whole, item, loc)
     return value
 
 

@@ -64,8 +64,9 @@ class Draft:
     """The kernel so far.
 
     names        names in use, of tensors, axes and values
+    frameworks   parameter -> where it comes from: "torch", "jax", "numpy"
     definitions  Assign.name -> value
-    inits        Carry.out -> Carry.init
+    inits        Carry.out -> (Carry.init, the condition without which its loop does not run)
     extents      axis -> length of the first dimension that it indexes
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
     early        tensors that are read before the loops, and where
@@ -77,7 +78,7 @@ class Draft:
     names: set[str] = field(default_factory=set)
     frameworks: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, Expr] = field(default_factory=dict)
-    inits: dict[str, Expr] = field(default_factory=dict)
+    inits: dict[str, tuple[Expr, Expr | None]] = field(default_factory=dict)
     extents: dict[str, int] = field(default_factory=dict)
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
     early: list[tuple[str, Loc]] = field(default_factory=list)

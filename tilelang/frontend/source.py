@@ -6,7 +6,7 @@ import ast
 import inspect
 import linecache
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 
 from ..errors import Loc, ParseError
@@ -31,6 +31,11 @@ class Source:
         end_col = _column(text, end) if end_line == line else len(text)
         return Loc(self.filename, line, _column(text, start), end_col, text)
 
+    def first_line(self, node: ast.AST) -> Loc:
+        """A statement's first line up to its colon."""
+        whole = self.loc(node)
+        return replace(whole, end_col=len(whole.text.rstrip()))
+
     def _text(self, line: int) -> str:
         place = line - self.first
         return self.lines[place].rstrip("\n") if 0 <= place < len(self.lines) else ""
@@ -39,6 +44,14 @@ class Source:
 def _column(text: str, offset: int) -> int:
     """A column in characters, given one in bytes of UTF-8."""
     return len(text.encode()[:offset].decode(errors="ignore"))
+
+
+def parameters(node: Function) -> list[ast.arg]:
+    """The parameters of a function, in order."""
+    given = node.args
+    plain = [*given.posonlyargs, *given.args]
+    many = [a for a in (given.vararg, given.kwarg) if a is not None]
+    return [*plain, *given.kwonlyargs, *many]
 
 
 def read(fn: FunctionType) -> tuple[Source, Function]:
@@ -50,11 +63,12 @@ def read(fn: FunctionType) -> tuple[Source, Function]:
     except (OSError, TypeError):
         raise _unavailable(fn) from None
     source = Source(_filename(fn), first, tuple(lines))
+    nested = lines[0][:1].isspace()  # under a header of its own it parses as it stands
     try:
-        tree = ast.parse("if True:\n" + "".join(lines) if lines[0][:1].isspace() else "".join(lines))
+        tree = ast.parse(("if True:\n" if nested else "") + "".join(lines))
     except SyntaxError:
         raise _changed(fn) from None
-    ast.increment_lineno(tree, first - 1 - lines[0][:1].isspace())
+    ast.increment_lineno(tree, first - 1 - nested)
     found = next((n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS)), None)
     if found is None or found.name != fn.__name__:
         raise _changed(fn)

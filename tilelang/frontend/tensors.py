@@ -1,7 +1,7 @@
 """Tensors in host code: outputs that it makes, and views of tensors that it takes.
 
-    y = hl.zeros([M, N])     an output named y
-    xt = x.T                 a view named xt; a view of a view is a chain
+y = hl.zeros([M, N])     an output named y
+xt = x.T                 a view named xt; a view of a view is a chain
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ..errors import Loc, ParseError
 from ..ir import Apply, Const, Expr, Scalar, Tensor, Type, Var, View
-from ..language.calls import Builder, created, property_of, resolve
+from ..language.calls import Builder, created, property_of
 from ..language.creation import Created
 from ..language.handles import TensorHandle
 from ..language.values import const, dtype_name
@@ -21,7 +21,6 @@ from .scope import Here
 How = Literal["reshape", "permute"]
 RESHAPES = ("reshape", "expand_dims", "squeeze")
 COPIES = ("clone", "copy")
-WHERE_AND_HOW = ("device", "requires_grad", "is_contiguous", "stride", "data_ptr")
 
 
 def current(here: Here, handle: TensorHandle) -> Tensor:
@@ -41,7 +40,7 @@ def root(here: Here, name: str) -> Tensor:
 def output(
     here: Here, loc: Loc, kind: str, args: list[Any], kwargs: dict[str, Any]
 ) -> TensorHandle | None:
-    """Declares what a creation call in host code makes; None if it is like a value, not a tensor."""
+    """Declares what a creation call in host code makes; None for what is like a value."""
     asked = created(loc, kind, args, kwargs)
     if asked.like is not None and not isinstance(asked.like, TensorHandle):
         return None
@@ -97,7 +96,12 @@ def attribute(here: Here, loc: Loc, handle: TensorHandle, name: str) -> Any:
 
 
 def called(
-    here: Here, loc: Loc, handle: TensorHandle, name: str, builder: Builder, args: list[Any],
+    here: Here,
+    loc: Loc,
+    handle: TensorHandle,
+    name: str,
+    builder: Builder,
+    args: list[Any],
     kwargs: dict[str, Any],
 ) -> Any:
     """x.reshape(...), x.size(0), ...: methods of a whole tensor."""
@@ -109,7 +113,11 @@ def called(
 
 
 def rearranged(
-    here: Here, loc: Loc, handle: TensorHandle, builder: Builder, args: list[Any],
+    here: Here,
+    loc: Loc,
+    handle: TensorHandle,
+    builder: Builder,
+    args: list[Any],
     kwargs: dict[str, Any],
 ) -> Any:
     """What a shape op makes of a tensor: a view; of another op on a whole tensor its error."""
@@ -181,12 +189,3 @@ def length(loc: Loc, handle: TensorHandle) -> int:
 def numel(handle: TensorHandle) -> int:
     """How many elements the tensor has."""
     return math.prod(handle.tensor.shape)
-
-
-def as_view(
-    here: Here, loc: Loc, fn: object, args: list[Any], kwargs: dict[str, Any]
-) -> Any:
-    """jnp.reshape(x, ...), torch.permute(x, ...): functions whose first argument is a tensor."""
-    builder = resolve(fn)
-    assert builder is not None and isinstance(args[0], TensorHandle)
-    return rearranged(here, loc, args[0], builder, args[1:], kwargs)

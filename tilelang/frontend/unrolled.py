@@ -17,7 +17,7 @@ def iterated(loc: Loc, value: object) -> list[object]:
     """The items of a host value; ParseError for what has none."""
     match value:
         case TensorHandle(tensor):
-            hint = f"loop over its indices: for i in hl.grid({tensor.shape[0] if tensor.shape else 1})"
+            hint = f"loop over its indices: for i in hl.grid({tensor.name}.shape[0])"
             raise ParseError(f"the tensor {tensor.name} is iterated over", loc, hint)
         case TileHandle(_, user):
             hint = f"index with it as a whole: x[{user}], or {user}.index"
@@ -28,5 +28,5 @@ def iterated(loc: Loc, value: object) -> list[object]:
     found = really(loc, lambda: list(itertools.islice(cast(Iterable[object], value), MOST + 1)))
     if len(found) > MOST:
         hint = "hl.grid or hl.tile makes a loop in the kernel"
-        raise ParseError(f"a Python loop of more than {MOST} iterations would be unrolled", loc, hint)
+        raise ParseError(f"a Python loop of over {MOST} iterations would be unrolled", loc, hint)
     return found

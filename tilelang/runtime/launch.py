@@ -102,19 +102,21 @@ def _gradient_guard(kernel: str, operands: Sequence[Operand]) -> Callable[[Value
     def guard(values: Values) -> None:
         for place in places:
             if values[place].requires_grad and enabled():
-                raise _lost(kernel, "backward", names[place], "requires grad", "torch.no_grad()")
+                name = names[place]
+                raise CallError(
+                    f"kernel {kernel} has no backward yet, and {name} requires grad",
+                    hint=f"use torch.no_grad(), or pass {name}.detach()",
+                )
         if getattr(forward, "_current_level", -1) >= 0:  # inside forward_ad.dual_level()
             for place in places:
                 if forward.unpack_dual(values[place]).tangent is not None:
-                    primal = "forward_ad.unpack_dual"
-                    raise _lost(kernel, "derivative", names[place], "carries a tangent", primal)
+                    name = names[place]
+                    raise CallError(
+                        f"kernel {kernel} has no derivative yet, and {name} carries a tangent",
+                        hint=f"pass forward_ad.unpack_dual({name}).primal",
+                    )
 
     return guard
-
-
-def _lost(kernel: str, what: str, name: str, why: str, instead: str) -> CallError:
-    hint = f"use {instead}, or pass {name}.detach()"
-    return CallError(f"kernel {kernel} has no {what} yet, and {name} {why}", hint=hint)
 
 
 def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:
@@ -123,9 +125,9 @@ def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:
     stores = (s for s in statements(ir.body) if isinstance(s, Store) and _names(ir, s, operand))
     stored = next(stores, None)
     raise CallError(
-        f"{ir.name} stores to {operand.name}, which is a JAX array and cannot be changed in place",
+        f"{operand.name} is stored to, and JAX arrays cannot be changed",
         None if stored is None else stored.loc,
-        f"store to a new output (hl.empty_like({operand.name})) and return it",
+        f"store to a new output, hl.empty_like({operand.name}), and return it",
     )
 
 

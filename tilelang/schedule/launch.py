@@ -73,6 +73,7 @@ def plan_launch(
 
     Raises PlanError where the config cannot be honoured.
     """
+    _check_config(ir, config, placed)
     levels, leaf = _masked(placed)
     body = level_statements(levels, leaf)
     steps = config.steps or "table"
@@ -99,6 +100,23 @@ def plan_launch(
         scratch, sections, memory, _cores(ir, config, target, dims), ir.loc,
     )  # fmt: skip
     return Planned(launch, tuple(arrays.hosts.values()))
+
+
+def _check_config(ir: KernelIR, config: Config, placed: Placed) -> None:
+    """PlanError for choices that this nest has no place for."""
+    if config.steps is not None and not placed.columns:
+        raise PlanError(
+            f"steps={config.steps!r}, but no loop of {ir.name} that is folded into the pipeline is "
+            "ragged, so there is no table of steps",
+            ir.loc,
+            "leave steps out",
+        )
+    if placed.form == "grid" and (config.buffers or 2) > 2:
+        raise PlanError(
+            f"buffers={config.buffers}, but a grid has at most two blocks of an input in flight",
+            ir.loc,
+            "use loop_type='outer_pipeline' for more",
+        )
 
 
 def _words(tensor: Tensor) -> int:

@@ -50,7 +50,7 @@ def share(ir: KernelIR) -> KernelIR:
     for stmt in statements(ir.body):
         names.taken |= _defined(stmt)
     body = tuple(s for stmt in ir.body for s in _statement(stmt, names))
-    return replace(ir, body=body)  # type: ignore[arg-type]
+    return replace(ir, body=body)
 
 
 def _defined(stmt: Stmt) -> set[str]:

@@ -1,0 +1,118 @@
+"""parse(fn, arguments) -> KernelIR: what the author wrote, specialised to shapes and static values.
+
+The function is evaluated once, on its syntax tree.  What is known now (shapes, dtypes, closures,
+static arguments) is computed by Python; loops over hl.grid and hl.tile, and what is computed from
+tensors in them, becomes IR.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping
+from types import FunctionType
+
+from ..errors import CallError, ParseError
+from ..ir import KernelIR, Param, Tensor, TensorSpec
+from ..language.calls import marker
+from ..language.dtypes import REFUSED, SUPPORTED
+from ..language.handles import TensorHandle
+from . import (
+    attributes,
+    calls,
+    containers,
+    control,
+    expressions,
+    functions,
+    loops,
+    memory,
+    refusals,
+    statements,
+)
+from .inlining import frame
+from .returns import check_early, check_scopes, launches, returned, used_axes, used_tensors
+from .scope import Bound, Draft, Here, Rules, around, execute
+from .source import parameters, read
+
+__all__ = ["parse"]
+
+RULES = Rules(
+    expressions={
+        **refusals.REFUSED_EXPRESSIONS,
+        **expressions.EXPRESSIONS,
+        **containers.CONTAINERS,
+        **functions.EXPRESSIONS,
+        **attributes.ATTRIBUTES,
+        **memory.MEMORY,
+        **calls.CALLS,
+    },
+    statements={
+        **refusals.REFUSED_STATEMENTS,
+        **statements.STATEMENTS,
+        **functions.STATEMENTS,
+        **loops.STATEMENTS,
+        **control.STATEMENTS,
+    },
+)
+
+
+def parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
+    """The kernel that `fn` is for these arguments, by name: TensorSpecs and static values.
+
+    Raises ParseError for what is not in the language, TypingError for shapes and dtypes that do
+    not fit, CallError for a failing assert.
+    """
+    source, node = read(fn)
+    if isinstance(node, ast.Lambda):
+        raise ParseError("a lambda is no kernel", source.loc(node), "write a def")
+    draft = Draft()
+    body: list = []
+    here = Here(draft, frame(source, node, around(fn)), RULES, body)
+    params = _parameters(here, fn, node, arguments)
+    left = execute(here, node.body)
+    structure, names = returned(left)
+    kept = launches(body)
+    check_scopes(draft, kept)
+    check_early(draft, kept)
+    tensors = used_tensors(draft, kept, names)
+    loc = source.first_line(node)
+    if not names and not any(t.mutated for t in tensors):
+        what = f"{fn.__name__} returns nothing and changes no argument"
+        raise ParseError(what, loc, "return the tensors that it makes")
+    axes, doc = used_axes(draft, kept), inspect.getdoc(fn) or ""
+    return KernelIR(fn.__name__, params, tensors, axes, kept, names, structure, loc, doc)
+
+
+def _parameters(
+    here: Here, fn: FunctionType, node: ast.FunctionDef, arguments: Mapping[str, object]
+) -> tuple[Param, ...]:
+    """Binds the parameters: tensors become inputs, everything else is a host value."""
+    places = {a.arg: a for a in parameters(node)}
+    here.draft.names.update(arguments)
+    params = []
+    for name, value in arguments.items():
+        place = places.get(name, node)
+        if isinstance(value, TensorSpec):
+            _check_tensor(here, fn, name, value, place)
+            loc = here.loc(place)
+            tensor = Tensor(name, tuple(value.shape), value.dtype, "input", loc)
+            here.draft.tensors[name] = tensor
+            here.draft.frameworks[name] = value.framework
+            here.frame.names[name] = Bound(TensorHandle(tensor), loc)
+            params.append(Param(name, name))
+        else:
+            here.frame.names[name] = Bound(value, here.loc(place))
+            params.append(Param(name, None, value))
+    return tuple(params)
+
+
+def _check_tensor(
+    here: Here, fn: FunctionType, name: str, spec: TensorSpec, place: ast.AST
+) -> None:
+    if spec.dtype not in SUPPORTED and spec.dtype != "int64":
+        hint = REFUSED.get(spec.dtype, "use float32, bfloat16, int32, ...")
+        what = f"{name} is {spec.dtype}, which no kernel computes with"
+        raise ParseError(what, here.loc(place), hint)
+    annotation = inspect.get_annotations(fn).get(name)
+    if marker(annotation) == "constexpr" or str(annotation).endswith("hl.constexpr"):
+        raise CallError(f"{name} is a constant of the kernel, not a tensor", here.loc(place))

@@ -1,0 +1,153 @@
+"""if statements: decided now on host values, turned into selects on values of the kernel.
+
+if flags[i] > 0:        stores in it get the condition as a mask, loops an empty range where it
+    v = -v              does not hold, and variables a select:  v = where(condition, -v, v)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import Loc, ParseError, TypingError
+from ..ir import Apply, Const, Expr, Load, Var, walk
+from ..language.build import binary, unary, where
+from ..language.values import as_expr
+from .hosting import condition, is_value, on_device
+from .naming import assign, named, settled
+from .scope import Bound, Here, Left, Missing, evaluate, execute
+
+Names = dict[str, Bound | Missing]
+
+
+def if_(here: Here, node: ast.If) -> Left | None:
+    loc = here.loc(node.test)
+    answer = condition(loc, evaluate(here, node.test), "`if`")
+    if isinstance(answer, bool):
+        return execute(here, node.body if answer else node.orelse)
+    if any(isinstance(e, Load) for e in walk(answer)):
+        answer = assign(here, "condition", answer, loc)  # the branches may store to what it reads
+    before = dict(here.frame.names)
+    holds = _branch(here, node.body, answer, before, loc)
+    fails = _branch(here, node.orelse, unary("logical_not", answer, loc), before, loc)
+    _merge(here, node, answer, holds, fails)
+    return None
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The variables after one branch, and when its statements take effect."""
+
+    names: Names
+    when: Expr
+
+
+def _branch(here: Here, body: list[ast.stmt], answer: Expr, before: Names, loc: Loc) -> Branch:
+    when = answer if here.condition is None else binary("logical_and", here.condition, answer, loc)
+    here.frame.names.clear()
+    here.frame.names.update(before)
+    left = execute(replace(here, condition=when), body)
+    if left is not None:
+        hint = "write an if with both branches, or hl.where"
+        raise ParseError(f"{left.how} under a condition that depends on data", left.loc, hint)
+    return Branch(dict(here.frame.names), when)
+
+
+def _merge(here: Here, node: ast.If, answer: Expr, holds: Branch, fails: Branch) -> None:
+    """Gives every variable that a branch assigns its value after the `if`."""
+    live, loc = here.frame.live, here.loc(node, node.test)
+    whens = (holds.when, fails.when)
+    for user in live.assigned[node]:
+        first, second = holds.names.get(user), fails.names.get(user)
+        if first is second:
+            merged = first
+        elif user not in live.after[node] or first is None or second is None:
+            merged = _half(user, node)
+        elif isinstance(first, Missing) or isinstance(second, Missing):
+            merged = first if isinstance(first, Missing) else second
+        else:
+            merged = _select(here, _Choice(user, answer, whens, loc), first, second)
+        if merged is not None:
+            here.frame.names[user] = merged
+
+
+def _half(user: str, node: ast.If) -> Missing:
+    what = f"{user} is assigned only in one branch of the `if` of line {node.lineno}"
+    return Missing(what, f"give {user} a value before the `if`")
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A variable that gets its value by a select."""
+
+    user: str
+    answer: Expr
+    whens: tuple[Expr, Expr]
+    loc: Loc
+
+
+class _Different(Exception):
+    """Two host values that no select can choose between."""
+
+
+def _select(here: Here, choice: _Choice, first: Bound, second: Bound) -> Bound | Missing:
+    try:
+        value = _chosen(here, choice, first, second)
+    except _Different:
+        return Missing(
+            f"{choice.user} is another host value in each branch of the `if` of line "
+            f"{choice.loc.line}",
+            "the condition depends on data, so both branches must give values of the kernel",
+        )
+    return Bound(named(here, choice.user, value, choice.loc), choice.loc)
+
+
+def _chosen(here: Here, choice: _Choice, first: Bound, second: Bound) -> Any:
+    a, b = first.value, second.value
+    if a is b or (not on_device(a) and not on_device(b) and type(a) is type(b) and a == b):
+        return a
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        pairs = [(Bound(x, first.loc), Bound(y, second.loc)) for x, y in zip(a, b, strict=True)]
+        return tuple(_chosen(here, choice, x, y) for x, y in pairs)
+    if not (_selectable(a) and _selectable(b)):
+        raise _Different
+    x, y = as_expr(a, first.loc), as_expr(b, second.loc)
+    if x == y:
+        return a
+    if _left_by_loop(here, x, y, choice.whens[0]):
+        return a
+    if _left_by_loop(here, y, x, choice.whens[1]):
+        return b
+    _check_types(choice.user, x, y, second.loc)
+    return settled(where(choice.answer, x, y, choice.loc))
+
+
+def _left_by_loop(here: Here, value: Expr, other: Expr, when: Expr) -> bool:
+    """Whether the value is carried by a loop whose range is empty unless `when`, from `other`."""
+    if not isinstance(value, Var) or value.name not in here.draft.inits:
+        return False
+    init, guard = here.draft.inits[value.name]
+    before = Const(other.value, other.type) if isinstance(other, Const) else other
+    return init == before and _implies(guard, when)
+
+
+def _implies(guard: Expr | None, when: Expr) -> bool:
+    if guard is None or guard == when:
+        return guard is not None
+    return isinstance(guard, Apply) and guard.op == "logical_and" and _implies(guard.args[0], when)
+
+
+def _selectable(value: object) -> bool:
+    return is_value(value) or isinstance(value, bool | int | float)
+
+
+def _check_types(user: str, x: Expr, y: Expr, loc: Loc) -> None:
+    weak = any(isinstance(e, Const) and e.weak for e in (x, y))
+    if x.type != y.type and not weak:
+        what = f"{user} is {x.type} in one branch and {y.type} in the other"
+        raise TypingError(what, loc, "both branches must give it one shape and dtype")
+
+
+STATEMENTS: Mapping[type[ast.stmt], Callable[[Here, Any], Left | None]] = {ast.If: if_}

@@ -1,0 +1,204 @@
+"""Functions of the author's that a kernel calls: their statements become the kernel's."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from ..errors import Loc, ParseError, TileError
+from ..language.calls import marker, resolve
+from .liveness import assigned, liveness
+from .naming import named
+from .scope import (
+    DEEPEST,
+    Bound,
+    Frame,
+    Here,
+    Nested,
+    around,
+    evaluate,
+    execute,
+    variable,
+)
+from .source import Function, Source, parameters, read
+
+LIBRARIES = frozenset({"torch", "jax", "jaxlib", "numpy", "scipy", "tilelang", "ml_dtypes"})
+
+
+# ---------------------------------------------------------------- what can be inlined
+
+
+def inlinable(fn: Any) -> tuple[FunctionType | Nested, list[object]] | None:
+    """The Python function behind a callable and what is passed first; None if there is none.
+
+    A method gives its object, jax.jit and custom_jvp the function that they wrap.
+    """
+    for _ in range(8):
+        match fn:
+            case Nested():
+                return fn, []
+            case FunctionType():
+                return None if in_library(fn) else (fn, [])
+            case MethodType():
+                found = inlinable(fn.__func__)
+                return None if found is None else (found[0], [fn.__self__])
+            case type():
+                return None
+        inner = _wrapped(fn)
+        if inner is None:
+            call = vars(type(fn)).get("__call__")
+            if not isinstance(call, FunctionType) or in_library(call):
+                return None
+            return call, [fn]
+        fn = inner
+    return None
+
+
+def _wrapped(fn: Any) -> Any:
+    """What jax.jit, functools.cache or jax.custom_jvp was given."""
+    for name in ("__wrapped__", "fun"):
+        inner = getattr(fn, name, None)
+        if callable(inner):
+            return inner
+    return None
+
+
+def in_library(fn: Any) -> bool:
+    """Whether it is part of Python or of a framework: not inlined, and not the author's."""
+    name = fn.__name__ if isinstance(fn, ModuleType) else getattr(fn, "__module__", None)
+    first = str(name).partition(".")[0]
+    return first in LIBRARIES or (first in sys.stdlib_module_names and first != "__main__")
+
+
+def uses_language(fn: Any) -> bool:
+    """Whether a function of host values calls ops of the language, and so is inlined too."""
+    return _uses(fn, set())
+
+
+def _uses(value: Any, seen: set[int]) -> bool:
+    match value:
+        case ModuleType():
+            return value.__name__ in ("tilelang", "tilelang.language", "torch", "jax", "jax.numpy")
+        case Nested():
+            return True
+        case partial():
+            return _uses(value.func, seen)
+        case MethodType():
+            return _uses(value.__func__, seen)
+    if marker(value) or _is_op(value):
+        return True
+    if not isinstance(value, FunctionType) or in_library(value) or id(value) in seen:
+        return False
+    seen.add(id(value))
+    inner = inspect.getclosurevars(value)
+    return any(_uses(v, seen) for v in (*inner.nonlocals.values(), *inner.globals.values()))
+
+
+def _is_op(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type) and resolve(value) is not None
+
+
+# ---------------------------------------------------------------- inlining
+
+
+def inline(
+    here: Here, fn: FunctionType | Nested, args: list[Any], kwargs: dict[str, Any], loc: Loc
+) -> Any:
+    """Evaluates the function's body here, with its own variables; its return value."""
+    if here.calls >= DEEPEST:
+        hint = "a recursion must end on host values, such as shapes"
+        raise ParseError(f"calls are nested more than {DEEPEST} deep", loc, hint)
+    inner, node = _entered(here, fn, args, kwargs, loc)
+    name = fn.name if isinstance(fn, Nested) else fn.__name__
+    try:
+        return _result(inner, node)
+    except TileError as error:
+        what = f"{error.what} (in {name}, called from line {loc.line})"
+        raise type(error)(what, error.loc or loc, error.hint) from None
+
+
+def _result(inner: Here, node: Function) -> Any:
+    if isinstance(node, ast.Lambda):
+        return evaluate(inner, node.body)
+    left = execute(inner, node.body)
+    return None if left is None else left.value
+
+
+def _entered(
+    here: Here, fn: FunctionType | Nested, args: list[Any], kwargs: dict[str, Any], loc: Loc
+) -> tuple[Here, Function]:
+    """The place inside the function, with its parameters bound."""
+    if isinstance(fn, Nested):
+        source, node = fn.frame.source, fn.node
+        signature, outer = _signature(fn), partial(variable, fn.frame)
+    else:
+        source, node = _read(fn, loc)
+        signature, outer = inspect.signature(fn, follow_wrapped=False), around(fn)
+    bound = _bound(signature, fn, args, kwargs, loc)
+    inner = replace(here, frame=frame(source, node, outer), calls=here.calls + 1)
+    for user, value in bound.items():
+        inner.frame.names[user] = Bound(named(here, user, value, loc), loc)
+    return inner, node
+
+
+def frame(source: Source, node: Function, outer: Callable[[str], object]) -> Frame:
+    """A function's variables before its first statement."""
+    given = [a.arg for a in parameters(node)]
+    own = assigned(node.body) if isinstance(node, ast.FunctionDef) else ()
+    return Frame(source, {}, frozenset([*given, *own]), outer, liveness(node))
+
+
+def _read(fn: FunctionType, loc: Loc) -> tuple[Source, Function]:
+    try:
+        return read(fn)
+    except ParseError as error:
+        raise ParseError(error.what, error.loc or loc, error.hint) from None
+
+
+def _bound(
+    signature: inspect.Signature,
+    fn: FunctionType | Nested,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    loc: Loc,
+) -> dict[str, Any]:
+    name = fn.name if isinstance(fn, Nested) else fn.__name__
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ParseError(f"{name}: {error}", loc, f"it takes {name}{_shown(signature)}") from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _shown(signature: inspect.Signature) -> str:
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def _signature(fn: Nested) -> inspect.Signature:
+    """The signature of a function that exists as syntax only."""
+    given, kind = fn.node.args, inspect.Parameter
+    made: list[inspect.Parameter] = []
+    for argument in given.posonlyargs:
+        made.append(_parameter(fn, argument, kind.POSITIONAL_ONLY))
+    for argument in given.args:
+        made.append(_parameter(fn, argument, kind.POSITIONAL_OR_KEYWORD))
+    if given.vararg:
+        made.append(kind(given.vararg.arg, kind.VAR_POSITIONAL))
+    for argument in given.kwonlyargs:
+        made.append(_parameter(fn, argument, kind.KEYWORD_ONLY))
+    if given.kwarg:
+        made.append(kind(given.kwarg.arg, kind.VAR_KEYWORD))
+    return inspect.Signature(made)
+
+
+def _parameter(fn: Nested, argument: ast.arg, kind: Any) -> inspect.Parameter:
+    default = fn.defaults.get(argument.arg, inspect.Parameter.empty)
+    return inspect.Parameter(argument.arg, kind, default=default)

@@ -1,0 +1,112 @@
+"""hl.load, hl.store, hl.register_block_size ...: names whose meaning is the frontend's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import language
+from ..errors import Loc, ParseError
+from ..language.handles import BlockHandle, TensorHandle
+from .hosting import on_device, static_int
+from .indexing import place
+from .memory import load, of_index, store
+from .scope import Here
+
+Marker = Callable[[Here, Loc, list[Any], dict[str, Any]], Any]
+
+
+def arguments(name: str, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of hl.<name> by name."""
+    signature = inspect.signature(getattr(language, name))
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        shown = signature.replace(parameters=plain, return_annotation=signature.empty)
+        raise ParseError(f"hl.{name}: {error}", loc, f"it takes {name}{shown}") from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _tensor(name: str, given: Mapping[str, Any], loc: Loc) -> TensorHandle:
+    if isinstance(given["tensor"], TensorHandle):
+        return given["tensor"]
+    what = f"hl.{name} takes a tensor first, not a {type(given['tensor']).__name__}"
+    raise ParseError(what, loc, f"hl.{name}(x, [tile], ...)")
+
+
+def _load(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    given = arguments("load", loc, args, kwargs)
+    handle = _tensor("load", given, loc)
+    entries = of_index(here, handle, given["index"], loc, given["mask"] is not None)
+    return load(here, handle, entries, loc, given["mask"], given["other"])
+
+
+def _store(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> None:
+    given = arguments("store", loc, args, kwargs)
+    handle = _tensor("store", given, loc)
+    entries = of_index(here, handle, given["index"], loc, False)
+    where = place(here, handle, entries, loc, given["mask"] is not None)
+    store(here, handle, where, given["value"], loc, given["mask"])
+
+
+def _register_block_size(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    for bound in arguments("register_block_size", loc, args, kwargs)["bounds"]:
+        static_int(loc, bound, "a block size")
+    return BlockHandle(here.draft.unique(here.wish or "block"))
+
+
+def _specialize(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    value = arguments("specialize", loc, args, kwargs)["value"]
+    if on_device(value):
+        hint = "shapes and arguments that are no tensors are constants already"
+        raise ParseError("hl.specialize of a value that depends on data", loc, hint)
+    return value
+
+
+def _static_range(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    bounds = arguments("static_range", loc, args, kwargs)["bounds"]
+    if not 1 <= len(bounds) <= 3:
+        raise ParseError("hl.static_range takes one to three numbers", loc)
+    first, *rest = (static_int(loc, b, "a bound of hl.static_range") for b in bounds)
+    if rest[1:] == [0]:
+        raise ParseError("hl.static_range with a step of 0", loc)
+    return range(first, *rest)
+
+
+def _loop(name: str) -> Marker:
+    def misplaced(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        hint = f"write it in the loop: for i in hl.{name}(...):"
+        raise ParseError(f"hl.{name} is used outside of a for statement", loc, hint)
+
+    return misplaced
+
+
+def _atomic(name: str, instead: str) -> Marker:
+    def missing(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        hint = f"write {instead}: the loop then runs in order"
+        raise ParseError(f"hl.{name} is not in this version", loc, hint)
+
+    return missing
+
+
+def _constexpr(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    hint = "annotate a parameter with it: def kernel(x, scale: hl.constexpr)"
+    raise ParseError("hl.constexpr is called", loc, hint)
+
+
+MARKERS: Mapping[str, Marker] = {
+    "grid": _loop("grid"),
+    "tile": _loop("tile"),
+    "static_range": _static_range,
+    "register_block_size": _register_block_size,
+    "specialize": _specialize,
+    "constexpr": _constexpr,
+    "load": _load,
+    "store": _store,
+    "atomic_add": _atomic("atomic_add", "y[index] += value"),
+    "atomic_max": _atomic("atomic_max", "y[index] = hl.maximum(y[index], value)"),
+    "atomic_min": _atomic("atomic_min", "y[index] = hl.minimum(y[index], value)"),
+}

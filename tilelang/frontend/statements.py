@@ -1,0 +1,168 @@
+"""Assignments, assert, raise, return and expressions as statements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..errors import CallError, Loc, ParseError
+from ..language.handles import TensorHandle
+from .containers import check_mutable, own, spread
+from .expressions import operate
+from .hosting import is_value, really, truth
+from .indexing import items, place
+from .memory import load, store
+from .naming import bind
+from .scope import Here, Left, evaluate, lookup
+
+# ---------------------------------------------------------------- assignment
+
+
+def assign(here: Here, node: ast.Assign) -> None:
+    first = node.targets[0]
+    value = _named_value(here, first, node.value)
+    for target in node.targets:
+        _to(here, target, value, here.loc(node))
+
+
+def annotated(here: Here, node: ast.AnnAssign) -> None:
+    if node.value is not None:
+        value = _named_value(here, node.target, node.value)
+        _to(here, node.target, value, here.loc(node))
+
+
+def _named_value(here: Here, target: ast.expr, value: ast.expr) -> object:
+    """The value; a tensor that it makes is called what it is assigned to."""
+    if isinstance(target, ast.Name):
+        return evaluate(replace(here, wish=target.id), value)
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        parts = [*target.elts, *value.elts]
+        plain = not any(isinstance(part, ast.Starred) for part in parts)
+        if plain and len(target.elts) == len(value.elts):
+            return tuple(_named_value(here, t, v) for t, v in zip(target.elts, value.elts))
+    return evaluate(replace(here, wish=None), value)
+
+
+def _to(here: Here, target: ast.expr, value: Any, loc: Loc) -> None:
+    match target:
+        case ast.Name():
+            bind(here, target.id, value, loc)
+        case ast.Tuple() | ast.List():
+            for part, item in zip(target.elts, spread(here, target, value), strict=True):
+                _to(here, part.value if isinstance(part, ast.Starred) else part, item, loc)
+        case ast.Subscript():
+            _element(here, target, value, loc)
+        case _:
+            hint = "assign to a name"
+            raise ParseError("an attribute is assigned to", here.loc(target), hint)
+
+
+def _element(here: Here, target: ast.Subscript, value: Any, loc: Loc) -> None:
+    """y[index] = value: a store, or an item of a list that the kernel made."""
+    base = evaluate(here, target.value)
+    if isinstance(base, TensorHandle):
+        entries = items(here, target.slice)
+        store(here, base, place(here, base, entries, loc, False), value, loc)
+    elif isinstance(base, list | dict):
+        check_mutable(here, base, here.loc(target))
+        really(here.loc(target), base.__setitem__, evaluate(here, target.slice), value)
+    else:
+        raise _fixed(base, here.loc(target))
+
+
+def _fixed(base: object, loc: Loc) -> ParseError:
+    if is_value(base):
+        hint = "make a new value with hl.where(condition, new, old)"
+        return ParseError("an element of a value is assigned to", loc, hint)
+    return ParseError(f"an item of a {type(base).__name__} is assigned to", loc)
+
+
+def augmented(here: Here, node: ast.AugAssign) -> None:
+    """x += v, and y[index] += v: load, add, store."""
+    loc = here.loc(node)
+    if isinstance(node.target, ast.Subscript):
+        _element_augmented(here, node, node.target, loc)
+        return
+    if not isinstance(node.target, ast.Name):
+        raise ParseError("an attribute is assigned to", here.loc(node.target), "assign to a name")
+    before = lookup(here, ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+    value = operate(loc, node.op, before, evaluate(here, node.value))
+    bind(here, node.target.id, own(here, value) if isinstance(value, list) else value, loc)
+
+
+def _element_augmented(here: Here, node: ast.AugAssign, target: ast.Subscript, loc: Loc) -> None:
+    base = evaluate(here, target.value)
+    if not isinstance(base, TensorHandle):
+        index = evaluate(here, target.slice)
+        before = really(loc, lambda: base[index]) if isinstance(base, list | dict) else None
+        _element(here, target, operate(loc, node.op, before, evaluate(here, node.value)), loc)
+        return
+    entries = items(here, target.slice)
+    where = place(here, base, entries, loc, False)
+    before = load(here, base, entries, here.loc(target)) if here.loops else 0
+    store(here, base, where, operate(loc, node.op, before, evaluate(here, node.value)), loc)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def assert_(here: Here, node: ast.Assert) -> None:
+    """Host code checks shapes; a failing check is a wrong call."""
+    answer = truth(here.loc(node.test), evaluate(here, node.test), "`assert`")
+    if not isinstance(answer, bool):
+        hint = "only shapes, dtypes and other host values are checked"
+        raise ParseError("`assert` depends on data", here.loc(node.test), hint)
+    if not answer:
+        said = "" if node.msg is None else str(evaluate(here, node.msg))
+        raise CallError(said or f"{ast.unparse(node.test)} does not hold", here.loc(node))
+
+
+def raise_(here: Here, node: ast.Raise) -> None:
+    if here.condition is not None:
+        hint = "only shapes, dtypes and other host values are checked"
+        raise ParseError("`raise` under a condition that depends on data", here.loc(node), hint)
+    value = None if node.exc is None else evaluate(here, node.exc)
+    name = value.__name__ if isinstance(value, type) else type(value).__name__
+    text = "" if isinstance(value, type) else str(value)
+    raise CallError(f"{name}: {text}" if text else name, here.loc(node))
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def expression(here: Here, node: ast.Expr) -> None:
+    """A call for its effect; docstrings and bare values have none."""
+    evaluate(replace(here, wish=None), node.value)
+
+
+def pass_(here: Here, node: ast.Pass) -> None:
+    return None
+
+
+def return_(here: Here, node: ast.Return) -> Left:
+    value = None if node.value is None else evaluate(here, node.value)
+    return Left("return", value, here.loc(node))
+
+
+def break_(here: Here, node: ast.Break) -> Left:
+    return Left("break", None, here.loc(node))
+
+
+def continue_(here: Here, node: ast.Continue) -> Left:
+    return Left("continue", None, here.loc(node))
+
+
+STATEMENTS: Mapping[type[ast.stmt], Callable[[Here, Any], Left | None]] = {
+    ast.Assign: assign,
+    ast.AnnAssign: annotated,
+    ast.AugAssign: augmented,
+    ast.Assert: assert_,
+    ast.Raise: raise_,
+    ast.Expr: expression,
+    ast.Pass: pass_,
+    ast.Return: return_,
+    ast.Break: break_,
+    ast.Continue: continue_,
+}
