@@ -189,8 +189,14 @@ def members(offsets: np.ndarray, rows: int, group: int) -> np.ndarray:
 
 
 def poison(x: np.ndarray, seen: np.ndarray, axis: int = 0) -> np.ndarray:
-    """A copy of x in which everything not `seen` along `axis` is NaN, Inf and -Inf in turn."""
-    bad = np.resize(np.array([np.nan, np.inf, -np.inf, np.nan]), x.shape).astype(x.dtype)
+    """A copy of x in which everything not `seen` along `axis` is NaN, Inf and -Inf in turn.
+
+    Integers become the largest there are.
+    """
+    if x.dtype.kind == "i":
+        bad = np.full_like(x, np.iinfo(x.dtype).max)
+    else:
+        bad = np.resize([np.nan, np.inf, -np.inf, np.nan], x.shape).astype(x.dtype)
     shape = [1] * x.ndim
     shape[axis] = len(seen)
     return np.where(seen.reshape(shape), x, bad)

@@ -17,6 +17,7 @@ import torch
 import tilelang as tile
 import tilelang.language as hl
 from tilelang import api
+from tilelang.runtime import lowering
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS, COLUMNS, GROUPS = 64, 128, 4
@@ -494,3 +495,15 @@ def test_a_wrong_call_leaves_the_kernel_usable(kernel):
     with pytest.raises(tile.CallError):
         kernel(X)
     same(kernel(X, OFFSETS))
+
+
+def test_a_failure_inside_of_the_compiler(monkeypatch):
+    def broken(*args):
+        raise KeyError("tm")
+
+    monkeypatch.setattr(lowering, "plan", broken)
+    with pytest.raises(tile.TileError) as caught:
+        tile.kernel(numbered).source(X, OFFSETS, config=tile.Config({"tm": 16, "tk": 128}))
+    assert caught.value.what == "kernel numbered cannot be compiled: KeyError inside of tilelang"
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.loc.filename == __file__

@@ -205,7 +205,8 @@ class Kernel:
         return arguments | {name: tensor.spec for name, tensor in described.items()}
 
     def _parsed(self, values: tuple, described: Mapping[str, Described]) -> KernelIR:
-        return _parse(self._fn, self._arguments(values, described))
+        with _lowering().our_fault(self.signature.kernel):
+            return _parse(self._fn, self._arguments(values, described))
 
     def _goal(self, described: Mapping[str, Described], target: str | Target | None) -> Target:
         """The target that was asked for, else that of the device which holds the arguments."""

@@ -270,8 +270,10 @@ def _as_tpu():
     return jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
 
 
-def expected(ir: KernelIR, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the reference evaluates."""
+def expected(
+    ir: KernelIR, arrays: Mapping[str, np.ndarray], config: Config | None = None
+) -> dict[str, np.ndarray]:
+    """What the reference evaluates, with the config's blocks."""
     given = {n: a.copy() for n, a in arrays.items()}
     with np.errstate(all="ignore"):
-        return evaluate(ir, given, blocks={a.name: 16 for a in ir.axes if a.kind == "tile"})
+        return evaluate(ir, given, blocks=dict(config.blocks) if config else {})

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import RaggedValueError
 from ..ir import Along, Apply, Const, Expr, KernelIR, Load, walk
-from .phrase import Number, phrase
+from .phrase import Number, phrase, settled
 from .points import Domain, domain, reads
 from .pointwise import Arrays, Points, Scope, position, scope, term
 from .rules import IndexRule, Limit, RangeRule, index_rules, range_rules
@@ -135,7 +135,9 @@ def _range_error(
     wrong, say = next((wrong, say) for wrong, say in faults if wrong.any())
     first = int(np.argmax(wrong))
     words = _words(places, arrays, first)
-    what = say(rule, words, int(low[first]), int(high[first]))
+    begin, end = (settled(bound, words.number) for bound in (rule.begin, rule.end))
+    here = replace(rule, begin=begin, end=end)
+    what = say(here, words, int(low[first]), int(high[first]))
     return RaggedValueError(what, rule.axis.loc)
 
 
@@ -144,6 +146,7 @@ class _Words:
     """Expressions in words: `here` with the numbers of one place, `general` without."""
 
     point: Points
+    number: Number
     here: Callable[[Expr], str]
     general: Callable[[Expr], str]
 
@@ -153,6 +156,7 @@ def _words(places: _Places, arrays: Arrays, number: int) -> _Words:
     value = _number(replace(places.known, points=point), arrays)
     return _Words(
         point=point,
+        number=value,
         here=lambda expr: phrase(expr, places.known, value),
         general=lambda expr: phrase(expr, places.known),
     )
@@ -242,5 +246,6 @@ def _index_error(
     words, picked = _words(places, arrays, first), int(found[first])
     limit: Limit = rule.limit
     why = "is negative" if picked < 0 else "is too large"
-    what = f"{words.here(rule.value)} = {picked} {why}: it picks one of {limit}"
+    value = words.here(settled(rule.value, words.number))
+    what = f"{value} = {picked} {why}: it picks one of {limit}"
     return RaggedValueError(what, rule.loc)

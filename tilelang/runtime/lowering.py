@@ -5,7 +5,8 @@ analyze -> plan -> emit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -13,7 +14,7 @@ from ..analysis import analyze
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas import emit
 from ..codegen.source import Source
-from ..errors import CallError
+from ..errors import CallError, Loc, TileError
 from ..ir import KernelIR
 from ..schedule import Config, Plan, Target, default_config, plan
 
@@ -37,15 +38,32 @@ class Lowered:
 
 def lower(ir: KernelIR, config: Config | None, target: Target) -> Lowered:
     """All stages of a parsed kernel; without a config the default one."""
-    facts = analyze(ir)
-    used = default_config(ir, facts, target) if config is None else config
-    planned = plan(ir, facts, used, target)
-    return Lowered(ir, facts, planned, emit(planned), used, target)
+    with our_fault(ir.name, ir.loc):
+        facts = analyze(ir)
+        used = default_config(ir, facts, target) if config is None else config
+        planned = plan(ir, facts, used, target)
+        return Lowered(ir, facts, planned, emit(planned), used, target)
 
 
 def chosen_by_default(ir: KernelIR, target: Target) -> Config:
     """The config of a parsed kernel that is given none."""
-    return default_config(ir, analyze(ir), target)
+    with our_fault(ir.name, ir.loc):
+        return default_config(ir, analyze(ir), target)
+
+
+@contextmanager
+def our_fault(kernel: str, loc: Loc | None = None) -> Iterator[None]:
+    """A failure inside of the compiler as an error about the kernel that it failed on."""
+    try:
+        yield
+    except TileError:
+        raise
+    except Exception as error:
+        raise TileError(
+            f"kernel {kernel} cannot be compiled: {type(error).__name__} inside of tilelang",
+            loc,
+            "this is a fault of tilelang, not of the kernel; please report it with the kernel",
+        ) from error
 
 
 def checked_config(config: object) -> Config | None:

@@ -2,6 +2,7 @@
 
 phrase(offsets[g + 1], known)                     "offsets[g + 1]"
 phrase(offsets[g + 1], known, number=at g = 3)    "offsets[4]"
+settled(min(offsets[g + 1], tile.end), number)    offsets[g + 1]
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..ir import (
     TileIndex,
     TileScalar,
     Var,
+    map_children,
 )
 from .pointwise import Scope
 
@@ -75,9 +77,6 @@ def _index(index: Index, known: Scope, number: Number) -> str:
 def _apply(expr: Apply, known: Scope, number: Number, binds: int) -> str:
     if expr.op == "cast":
         return _text(expr.args[0], known, number, binds)
-    chosen = _chosen(expr, number)
-    if chosen is not None:
-        return _text(chosen, known, number, binds)
     if expr.op in INFIX:
         sign, strength = INFIX[expr.op]
         left, right = expr.args
@@ -88,12 +87,19 @@ def _apply(expr: Apply, known: Scope, number: Number, binds: int) -> str:
     return f"{name}({', '.join(_text(a, known, number, 0) for a in expr.args)})"
 
 
+def settled(expr: Expr, number: Number) -> Expr:
+    """The expression without the arms of selects, minima and maxima that do not matter here."""
+    chosen = _chosen(expr, number) if isinstance(expr, Apply) else None
+    if chosen is not None:
+        return settled(chosen, number)
+    return map_children(expr, lambda e: settled(e, number))
+
+
 def _chosen(expr: Apply, number: Number) -> Expr | None:
-    """The arm of a min, max or where that gives the value here."""
     if expr.op == "where":
         condition = number(expr.args[0])
         return None if condition is None else expr.args[1 if condition else 2]
-    if expr.op not in NAMED or number is symbolic:
+    if expr.op not in NAMED:
         return None
     arms = [(number(arm), arm) for arm in expr.args]
     known = [(value, arm) for value, arm in arms if value is not None]

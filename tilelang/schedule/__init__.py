@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..analysis.facts import Facts
 from ..errors import PlanError
-from ..ir import KernelIR
-from .blocks import multiple, sizes
+from ..ir import KernelIR, Loop, Stmt, Store
+from .blocks import multiple, references, sizes
 from .config import Config
 from .defaults import shrink, start_sizes
 from .expand import expand
 from .launch import Planned, plan_launch
+from .nest import drop_unused
 from .placement import place
 from .plan import HostArray, Launch, Plan
 from .share import share
@@ -66,13 +69,32 @@ def _cost(facts: Facts, name: str) -> int:
     return 2 if facts.axis(name).kind == "ordered" else 1
 
 
+def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
+    """The nest without stores to arrays of no elements; None if nothing is left of it."""
+
+    def keep(stmt: Stmt) -> tuple[Stmt, ...]:
+        match stmt:
+            case Store(tensor) if 0 in ir.tensor(tensor).shape:
+                return ()
+            case Loop():
+                return (replace(stmt, body=tuple(s for inner in stmt.body for s in keep(inner))),)
+            case _:
+                return (stmt,)
+
+    left = drop_unused(keep(loop))
+    return left[0] if left and isinstance(left[0], Loop) else None
+
+
 def _plan(
     ir: KernelIR, facts: Facts, config: Config, target: Target, blocks: dict[str, int]
 ) -> Plan:
     planned: list[Planned] = []
-    empty = any(0 in t.shape for t in ir.tensors if t.role != "view")
-    for loop in () if empty else ir.body:
-        placed = place(ir, facts, config, blocks, loop)
+    nests = [_without_empty(ir, loop) for loop in ir.body]
+    stored = [
+        frozenset(t for t, _, writes in references((n,)) if writes) if n else () for n in nests
+    ]
+    for position, loop in enumerate(nests):
+        placed = place(ir, facts, config, blocks, loop) if loop is not None else None
         if placed is None:
             continue
         suffix = f"_{len(planned) + 1}" if len(ir.body) > 1 else ""
@@ -83,7 +105,8 @@ def _plan(
             for launch_array in one.arrays
             if any(w.array == launch_array.name for w in one.launch.outputs)
         )
-        planned.append(plan_launch(ir, facts, config, target, placed, name, written))
+        later = frozenset(t for tensors in stored[position + 1 :] for t in tensors)
+        planned.append(plan_launch(ir, facts, config, target, placed, name, written, later))
     arrays: dict[tuple[str, str], HostArray] = {}
     for one in planned:
         for host in one.arrays:

@@ -27,6 +27,7 @@ from .plan import (
     Ends,
     HostArray,
     Keep,
+    Kept,
     Launch,
     PStmt,
     Read,
@@ -68,8 +69,11 @@ def plan_launch(
     placed: Placed,
     name: str,
     written: frozenset[str],
+    later: frozenset[str] = frozenset(),
 ) -> Planned:
-    """Everything about one launch.  `written` are tensors that earlier launches stored to.
+    """Everything about one launch.
+
+    `written` and `later` are the tensors that earlier and later launches store to.
 
     Raises PlanError where the config cannot be honoured.
     """
@@ -79,9 +83,9 @@ def plan_launch(
     steps = config.steps or "table"
     arrays, order = _survey(ir, target, placed, body, levels)
     groups = lower_body(arrays, levels, leaf, placed.unroll)
-    read = frozenset(t for t, _, writes in references(body) if not writes)
-    outputs, helpers = _initialised(ir, facts, arrays, order, steps, written, read)
     effects = _effects(groups, levels)
+    again = written | later | {t for t, _, writes in references(body) if not writes}
+    outputs, helpers = _initialised(ir, facts, arrays, order, steps, written, again, effects)
     columns = tables.columns(ir, facts, placed.columns, placed.axes, helpers, effects, steps)
     for window in outputs.values():
         if window.output:
@@ -166,7 +170,7 @@ def _survey(
     body: tuple[Stmt, ...],
     levels: tuple[Level, ...],
 ) -> tuple[Arrays, Order]:
-    bounds = tuple(c.init for level in levels for c in level.carries)
+    bounds = tuple(e for level in levels for c in level.carries for e in (c.init, c.next))
     arrays = survey(ir, target, placed.axes, body + _as_statements(bounds, ir))
     order = order_of(placed, tuple(arrays.windows.values()))
     lifted = {
@@ -191,15 +195,20 @@ def _initialised(
     order: Order,
     steps: str,
     written: frozenset[str],
-    read: frozenset[str],
+    again: frozenset[str],
+    effects: Mapping[str, bool],
 ) -> tuple[dict[str, Window], dict[str, str]]:
-    """Output windows with what their first visit does, and the columns that must visit more."""
+    """Output windows with what their first visit does, and the columns that must visit more.
+
+    `again` are tensors that this launch reads or that another launch stores to: what one store
+    covers is then not all that matters.
+    """
     windows: dict[str, Window] = {}
     helpers: dict[str, str] = {}
     for (name, _), window in arrays.windows.items():
         if not window.output:
             continue
-        tensor, covered = ir.tensor(name), facts.output(name).covered and name not in read
+        tensor, covered = ir.tensor(name), facts.output(name).covered and name not in again
         if not covered and (tensor.mutated or name in written):
             windows[window.ref] = replace(window, init="existing", existing=f"{name}_in_ref")
             continue
@@ -207,7 +216,11 @@ def _initialised(
             windows[window.ref] = window
             continue
         everywhere, help_here = visits_all(window, order, arrays.axes, facts)
-        if everywhere and not (help_here and steps == "rectangle"):
+        skips = any(
+            effects.get(a, False) and how == "cover" and not arrays.axes[a].nonempty
+            for a, how in help_here.items()
+        )
+        if everywhere and not skips and not (help_here and steps == "rectangle"):
             windows[window.ref] = replace(window, init="fill", fill=tensor.fill)
             helpers |= help_here
         else:
@@ -372,7 +385,11 @@ def _neutral(keep: Keep, axis: str) -> bool:
     """acc + (something that is zero when no position is in range), or a fresh initial value."""
     value = keep.value
     if isinstance(value, Apply) and value.op == "add":
-        return any(_vanishes(a, axis) for a in value.args)
+        left, right = value.args
+        same = Kept(keep.name, value.type)
+        return (left == same and _vanishes(right, axis)) or (
+            right == same and _vanishes(left, axis)
+        )
     return (
         isinstance(value, Apply)
         and value.op in ("full", "broadcast")

@@ -92,6 +92,8 @@ def _axes_of(body: tuple[Stmt, ...]) -> set[str]:
 
 def _trips(ir: KernelIR, facts: Facts, name: str, blocks: Mapping[str, int]) -> int | None:
     axis = ir.axis(name)
+    if axis.kind == "tile" and extent(ir, axis) == 0:
+        return 0
     fixed = axis.static
     if fixed is None or facts.axis(name).ragged:
         return None

@@ -73,7 +73,8 @@ def _statement(stmt: Stmt, names: _Names) -> tuple[Stmt, ...]:
             roots = (stmt.value,) if stmt.mask is None else (stmt.value, stmt.mask)
             visit = _named(roots, stmt.tensor, stmt.loc, names, made)
             mask = None if stmt.mask is None else visit(stmt.mask)
-            return (*made, replace(stmt, value=visit(stmt.value), mask=mask))
+            stored = replace(stmt, value=visit(stmt.value), mask=mask)
+            return (*made, stored)
         case Loop():
             body = [s for inner in stmt.body for s in _statement(inner, names)]
             roots = tuple(c.next for c in stmt.carries)

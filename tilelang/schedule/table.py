@@ -36,11 +36,19 @@ def columns(
             visit = helpers[name]
         elif not certain and (effects[name] or not real):
             visit = "at_least_one"
-        outer = out[-1].axis if out else None
-        disjoint = axis.block is not None and fact.disjoint is not None and fact.disjoint == outer
-        cursor = disjoint and visit in ("live", "cover") and steps == "table"
+        rising = axis.block is not None and name != names[0] and _rises(facts, names, name)
+        cursor = rising and visit in ("live", "cover") and steps == "table"
         out.append(Column(name, visit, cursor, certain, _most(ir, axis)))  # type: ignore[arg-type]
     return tuple(out)
+
+
+def _rises(facts: Facts, names: tuple[str, ...], name: str) -> bool:
+    """Whether the tiles of a column rise over the whole table: disjoint ranges all the way up."""
+    position = names.index(name)
+    if position == 0:
+        return True
+    outer = names[position - 1]
+    return facts.axis(name).disjoint == outer and (position == 1 or _rises(facts, names, outer))
 
 
 def _most(ir: KernelIR, axis: AxisPlan) -> int:
@@ -61,34 +69,34 @@ def table(
     """The table of these columns, with a bound on its rows that holds for any sorted offsets.
 
     A range that is disjoint in g touches each of its `limit` tiles once, and one more for every
-    boundary that two groups share; an empty range that needs a step adds one per group.
+    boundary that two groups share; an empty range that needs a step adds one per group.  Where
+    offsets that break the rules could ask for more, the table is capped.
     """
     if not found:
         return None
-    product = 1
-    for column in found:
-        product *= axes[column.axis].limit if column.visit == "sweep" else column.most
     if steps == "rectangle":
-        return Table(found, max(product, 1), False, "rectangle")
-    total, exact, before, previous = 1, True, 1, None
-    for column in found:
+        total = 1
+        for column in found:
+            total *= column.most
+        return Table(found, max(total, 1), False, "rectangle")
+    total, before, capped = 1, 1, False
+    for position, column in enumerate(found):
         axis = axes[column.axis]
+        outer = found[position - 1].axis if position else None
+        shared = axis.block is not None and outer is not None
         if column.visit == "sweep":
             before, total = total, total * axis.limit
-        elif axis.block is None or facts.axis(column.axis).disjoint != previous:
+        elif column.cursor and outer is not None:
+            groups = _span(axes, outer)
+            before, total = total, before * (axis.limit + groups - 1)
+        elif shared and facts.axis(column.axis).disjoint == outer and outer is not None:
+            tight = before * (axis.limit + 2 * _span(axes, outer))
+            capped = capped or tight < total * axis.limit
+            before, total = total, min(total * column.most, tight)
+        else:
+            capped = capped or (axis.block is not None and column.most < axis.limit)
             before, total = total, total * column.most
-        else:  # directly under the axis in which its ranges are disjoint
-            groups = _span(axes, column_of(found, column, -1))
-            spare = groups - 1 if column.cursor else 2 * groups
-            total, before = min(total * column.most, before * (axis.limit + spare)), total
-            exact = exact and column.cursor
-        previous = column.axis
-    return Table(found, max(total, 1), not exact and total < product, "table")
-
-
-def column_of(found: tuple[Column, ...], column: Column, distance: int) -> str:
-    """The axis of the column that many places away."""
-    return found[found.index(column) + distance].axis
+    return Table(found, max(total, 1), capped, "table")
 
 
 def _span(axes: Mapping[str, AxisPlan], name: str) -> int:

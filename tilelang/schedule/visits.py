@@ -115,7 +115,7 @@ def check_consecutive(
         if axis in moving:
             continue
         deeper = [a for a in order.all[position + 1 : last + 1] if a in moving]
-        if axis in order.columns and all(facts.axis(a).disjoint == axis for a in deeper):
+        if axis in order.columns and all(_rises(facts, a, axis) for a in deeper):
             continue  # sorted ranges: the tiles rise from one iteration to the next
         raise PlanError(
             f"blocks of {window.array} would be visited again after other blocks: iterations of "
@@ -126,11 +126,23 @@ def check_consecutive(
         )
 
 
+def _rises(facts: Facts, axis: str, outer: str) -> bool:
+    """Whether the ranges of an axis rise with an outer one, directly or by ranges between them."""
+    between = facts.axis(axis).disjoint
+    return between is not None and (between == outer or _rises(facts, between, outer))
+
+
 def packed_conflict(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> bool:
     """Whether rows that share a packed block are written in steps that are not consecutive."""
     packed = packed_rows(window, axes)
     moving = [a for a in order.all if a in window_axes(window)]
-    return any(axis in moving and axis != moving[-1] for axis in packed)
+    if any(axis in moving and axis != moving[-1] for axis in packed):
+        return True
+    whole = {a for d in window.dims if isinstance(d, Packed) for a in expr_axes(d.expr)} - set(
+        packed
+    )
+    shared = [order.all.index(a) for a in whole if a in order.all]
+    return bool(shared and moving) and min(shared) < order.all.index(moving[-1])
 
 
 def visits_all(

@@ -135,14 +135,12 @@ def _host_array(ir: KernelIR, name: str, indices: list[tuple[Index, ...]], lift:
     at = [d for d in range(rank) if all(isinstance(i[d], At) for i in indices)]
     if lift and rank == 2:
         return HostArray(f"{name}_rows", name, None, (shape[0], 1, shape[1]), dtype)
-    if rank == 1 and not at:
+    if rank == 1:
         return HostArray(f"{name}_row", name, None, (1, *shape), dtype)
     if rank >= 3 and any(d >= rank - 2 for d in at) and len(at) <= rank - 2:
         order = (*at, *(d for d in range(rank) if d not in at))
         moved = tuple(shape[d] for d in order)
         return HostArray(f"{name}_moved", name, order, moved, dtype)
-    if rank == 1 and any(not isinstance(i[0], At) for i in indices):
-        return HostArray(f"{name}_row", name, None, (1, *shape), dtype)
     return HostArray(name, name, None, shape, dtype)
 
 

@@ -152,7 +152,13 @@ class Printer:
         if key in self.made:
             return Atom(self.made[key])
         axis = self.launch.axis(axis_name)
-        value = self.mask_value(axis, shape) if kind == "mask" else self.index_value(axis, shape)
+        match kind:
+            case "mask":
+                value = self.mask_value(axis, shape)
+            case "position":
+                value = self.positions(axis, shape)
+            case _:
+                value = self.index_value(axis, shape)
         name = self.names.fresh(f"{self.names.axes[axis_name]}_{kind}")
         self.names.taken.discard(name)
         taken = set(self.made.values()) | set(self.locals.values())
