@@ -841,7 +841,7 @@ def python_on_value(x, v):
 
 def unknown_keyword(x, v):
     for tm in hl.tile(40):
-        v[tm] = torch.sum(x[tm, :], dims=1)
+        v[tm] = torch.sum(x[tm, :], columns=1)
     return v
 
 

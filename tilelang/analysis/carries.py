@@ -115,7 +115,9 @@ def _combined(expr: Expr, search: _Search) -> str | None:
         case Var(name) if name in search.found:
             return search.found[name]
         case Var(name) if name in search.known.outs:
-            return _through(search.known.outs[name], search)
+            search.found[name] = None  # a loop that is combined with its own result is none
+            search.found[name] = _through(search.known.outs[name], search)
+            return search.found[name]
         case Apply("where", (condition, a, b)) if search.free(condition):
             return _one({_combined(a, search), _combined(b, search)})
         case Apply(op, (a, b)) if op in OPS:
@@ -134,5 +136,5 @@ def _one(ops: set[str | None]) -> str | None:
 def _through(inner: Carry, search: _Search) -> str | None:
     """A loop inside that goes on with the carry."""
     carried = search.carried | {inner.name}
-    step = combination(inner.next, inner.name, carried, search.known)
-    return _one({_combined(inner.init, search), step})
+    within = _Search(inner.name, carried, search.known, {**search.found, inner.name: ""})
+    return _one({_combined(inner.init, search), _combined(inner.next, within)})

@@ -58,7 +58,14 @@ class Group:
     brackets: str = "()"
 
 
-Node = Atom | Call | Infix | Prefix | Keyword | Group
+@dataclass(frozen=True)
+class Tuple:
+    """Values without brackets, on the right of a tuple assignment."""
+
+    items: tuple[Node, ...]
+
+
+Node = Atom | Call | Infix | Prefix | Keyword | Group | Tuple
 
 LEVELS = {"|": 1, "^": 2, "&": 3, "<<": 4, ">>": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 COMPARE = 0
@@ -70,6 +77,8 @@ def level(node: Node) -> int:
     match node:
         case Infix() | Prefix():
             return node.level
+        case Tuple():
+            return COMPARE - 1
         case Atom(text) if text.startswith("-"):
             return PREFIX
         case _:
@@ -91,6 +100,8 @@ def flat(node: Node) -> str:
             return text
         case Keyword(name, value):
             return f"{name}={flat(value)}"
+        case Tuple(items):
+            return ", ".join(map(flat, items))
         case Group(items, brackets):
             inner = ", ".join(map(flat, items))
             comma = "," if brackets == "()" and len(items) == 1 else ""
@@ -163,7 +174,10 @@ def statement(target: str, node: Node, indent: int) -> list[str]:
     text = flat(node)
     if indent + len(prefix) + len(text) <= WIDTH:
         return [pad + prefix + text]
-    if isinstance(node, Infix) and level(node) >= COMPARE:
+    if isinstance(node, Tuple):
+        broken = lines(Group(node.items), indent, len(prefix))
+        return [pad + prefix + broken[0], *broken[1:]]
+    if isinstance(node, Infix):
         inner = lines(node, indent + 4, 0)
         return [f"{pad}{prefix}(", " " * (indent + 4) + inner[0], *inner[1:], f"{pad})"]
     first, *rest = lines(node, indent, len(prefix))

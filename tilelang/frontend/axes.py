@@ -11,6 +11,7 @@ from ..language.build import cast
 from ..language.dtypes import is_integer
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import called
+from .containers import counted
 from .hosting import is_value, static_int
 from .scope import Here, integer
 
@@ -37,7 +38,9 @@ def ranges(loc: Loc, kind: str, given: dict[str, Any]) -> list[Range]:
     if not many:
         raise ParseError(f"hl.{kind} over no dimensions", loc)
     if len(begins) != many:
-        raise ParseError(f"hl.{kind} with {len(begins)} begins and {many} ends", loc)
+        raise ParseError(
+            f"hl.{kind} with {counted(len(begins), 'begin')} and {counted(many, 'end')}", loc
+        )
     extents = _per_axis(loc, "max_extent", given["max_extent"], many)
     blocks = _per_axis(loc, "block_size", given.get("block_size"), many)
     return [

@@ -31,7 +31,7 @@ from ..language.values import name_of
 from . import tensors
 from .attributes import Method, attribute_of
 from .containers import check_mutable, items
-from .hosting import is_value, on_device, really
+from .hosting import is_value, kind_of, on_device, really
 from .inlining import inlinable, inline, uses_language
 from .markers import MARKERS
 from .naming import settled
@@ -159,7 +159,7 @@ def _python(here: Here, fn: Any, given: Call) -> Any:
     """The author's functions are inlined; others are called, if all they need is on the host."""
     loc = given.loc
     if not callable(fn):
-        raise ParseError(f"{given.text} is not a function: it is a {type(fn).__name__}", loc)
+        raise ParseError(f"{given.text} is called, and is {kind_of(fn)}", loc)
     if type(fn).__module__ == "tilelang.api":
         hint = "call the function without the decorator, or call one kernel after the other"
         raise ParseError(f"the kernel {given.text} is called inside of a kernel", loc, hint)
@@ -171,7 +171,7 @@ def _python(here: Here, fn: Any, given: Call) -> Any:
         check_mutable(here, owner, loc)
         return really(loc, fn, *given.args, **given.kwargs)
     if given.on_device and not _takes_anything(fn):
-        raise unknown_call(fn, given.text, loc)
+        raise unknown_call(given.text, loc)
     return really(loc, fn, *_of_framework(fn, given.args), **given.kwargs)
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from ..errors import Loc, ParseError, TypingError
 from ..ir import Carry, Const, Expr, Type, Var
 from ..language.dtypes import is_float
+from ..language.handles import TensorHandle
 from ..language.values import as_expr, const
-from .hosting import is_value
+from .hosting import is_value, kind_of
 from .scope import Bound, Here, Missing
 
 
@@ -66,11 +67,13 @@ def _strong(number: Expr) -> Expr:
 
 
 def _uncarried(user: str, value: object, line: int) -> Missing:
-    shown = "None" if value is None else f"a {type(value).__name__}"
-    return Missing(
-        f"{user} is {shown} before the loop of line {line}, which changes it",
-        f"begin with a number or a value: {user} = hl.zeros([...]), and carry items one by one",
-    )
+    hint = f"begin with a number or a value, such as {user} = hl.zeros([...])"
+    if isinstance(value, tuple | list):
+        hint = "carry its items one by one, each in a variable of its own"
+    if isinstance(value, TensorHandle):
+        hint = f"a tensor is changed by a store: {value.tensor.name}[index] = value"
+    what = f"{user} is {kind_of(value)} before the loop of line {line}, which changes it"
+    return Missing(what, hint)
 
 
 def leave(here: Here, entries: Sequence[Entry], loc: Loc) -> tuple[Carry, ...]:
@@ -92,7 +95,7 @@ def _next(entry: Entry, bound: Bound) -> Expr:
     """What the body leaves; its type is what it was."""
     kind = entry.init.type
     if not _is_number(bound.value) and not is_value(bound.value):
-        what = f"carried value {entry.user} changes from {kind} to a {type(bound.value).__name__}"
+        what = f"carried value {entry.user} changes from {kind} to {kind_of(bound.value)}"
         raise TypingError(what, bound.loc, "it must stay a value of one shape and dtype")
     after = as_expr(bound.value, bound.loc)
     if isinstance(after, Const) and after.weak and not kind.rank and _fits(after, kind.dtype):

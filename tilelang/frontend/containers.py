@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import Loc, ParseError
-from .hosting import really, truth
+from .hosting import kind_of, really, truth
 from .naming import bind
 from .scope import Here, evaluate
 from .unrolled import iterated
@@ -64,12 +64,12 @@ def check_mutable(here: Here, value: object, loc: Loc) -> None:
     made, place = here.draft.places.get(id(value), (None, None))
     if made is value and place == (here.loops, here.condition):
         return
-    kind = type(value).__name__
+    kind = kind_of(value)
     if made is not value:
-        hint = f"copy it first: {kind}(...)"
-        raise ParseError(f"a {kind} from outside of the kernel is changed", loc, hint)
-    hint = f"make the {kind} where it is changed: a loop carries variables, not lists"
-    raise ParseError(f"a {kind} that was made outside of this loop or `if` is changed", loc, hint)
+        hint = f"copy it first: {type(value).__name__}(...)"
+        raise ParseError(f"{kind} from outside of the kernel is changed", loc, hint)
+    hint = "make it where it is changed: a loop carries variables, not what is in a list"
+    raise ParseError(f"{kind} that was made outside of this loop or `if` is changed", loc, hint)
 
 
 # ---------------------------------------------------------------- comprehensions

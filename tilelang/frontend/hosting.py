@@ -72,6 +72,25 @@ def condition(loc: Loc, value: object, what: str) -> bool | Expr:
     return binary("ne", answer, 0, loc)
 
 
+def kind_of(value: object) -> str:
+    """What a message calls a value of any kind: "None", "an int", "the tensor x"."""
+    match value:
+        case None:
+            return "None"
+        case TensorHandle(tensor):
+            return f"the tensor {tensor.name}"
+        case TileHandle(_, user):
+            return f"the tile {user}"
+        case BlockHandle(name):
+            return f"the block size {name}"
+        case Nested(name):
+            return f"the function {name}"
+    if isinstance(value, EXPRS):
+        return f"a value of type {value.type}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
+
+
 def static_int(loc: Loc, value: Any, what: str) -> int:
     """A whole number that is known while compiling."""
     if isinstance(value, (*EXPRS, *HANDLES)):

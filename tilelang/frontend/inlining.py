@@ -119,8 +119,16 @@ def inline(
     try:
         return _result(inner, node)
     except TileError as error:
-        what = f"{error.what} (in {name}, called from line {loc.line})"
-        raise type(error)(what, error.loc or loc, error.hint) from None
+        raise _traced(error, name, loc) from None
+
+
+def _traced(error: TileError, name: str, loc: Loc) -> TileError:
+    """The error with the calls that led to it, of which three are enough."""
+    what, step = error.what, f"in {name}, called from line {loc.line}"
+    if what.count("called from line") < 3:
+        inside = what.endswith(")") and " (in " in what
+        what = f"{what[:-1]}; {step})" if inside else f"{what} ({step})"
+    return type(error)(what, error.loc or loc, error.hint)
 
 
 def _result(inner: Here, node: Function) -> Any:

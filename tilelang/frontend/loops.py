@@ -32,7 +32,8 @@ _INSTEAD = {
 
 def for_(here: Here, node: ast.For) -> Left | None:
     if node.orelse:
-        raise ParseError("else after a loop is not in the language", here.loc(node.orelse[0]))
+        hint = "write it after the loop, without else"
+        raise ParseError("else after a loop is not in the language", here.loc(node.orelse[0]), hint)
     if isinstance(node.iter, ast.Call):
         kind = marker(evaluate(here, node.iter.func))
         if kind in ("grid", "tile"):

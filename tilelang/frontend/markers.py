@@ -9,7 +9,7 @@ from typing import Any
 from .. import language
 from ..errors import Loc, ParseError
 from ..language.handles import BlockHandle, TensorHandle
-from .hosting import on_device, static_int
+from .hosting import kind_of, on_device, static_int
 from .indexing import place
 from .memory import load, of_index, store
 from .scope import Here
@@ -33,7 +33,7 @@ def arguments(name: str, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> d
 def _tensor(name: str, given: Mapping[str, Any], loc: Loc) -> TensorHandle:
     if isinstance(given["tensor"], TensorHandle):
         return given["tensor"]
-    what = f"hl.{name} takes a tensor first, not a {type(given['tensor']).__name__}"
+    what = f"hl.{name} takes a tensor first, not {kind_of(given['tensor'])}"
     raise ParseError(what, loc, f"hl.{name}(x, [tile], ...)")
 
 

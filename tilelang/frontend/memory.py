@@ -13,8 +13,8 @@ from ..ir import Dim, Expr, Load, Scalar, Store, Type
 from ..language.build import binary, broadcast, cast, expand_dims, squeeze
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
-from ..language.values import as_expr, called, const
-from .hosting import is_value, on_device, really
+from ..language.values import as_expr, called, const, show
+from .hosting import is_value, kind_of, on_device, really
 from .indexing import Place, items, of_value, place
 from .scope import Here, evaluate
 from .tensors import current, root
@@ -42,12 +42,12 @@ def subscript(here: Here, node: ast.Subscript) -> object:
 
 
 def _host_indexed(base: object, loc: Loc) -> ParseError:
-    kind = type(base).__name__
+    kind = kind_of(base)
     if hasattr(base, "shape") and hasattr(base, "dtype"):
         hint = "pass it to the kernel as an argument"
-        return ParseError(f"a {kind} from outside of the kernel is indexed", loc, hint)
+        return ParseError(f"{kind} from outside of the kernel is indexed", loc, hint)
     hint = "hl.static_range gives indices that are known while compiling"
-    return ParseError(f"a {kind} is indexed with a value that depends on data", loc, hint)
+    return ParseError(f"{kind} is indexed with a value that depends on data", loc, hint)
 
 
 # ---------------------------------------------------------------- loads
@@ -114,13 +114,12 @@ def store(
         raise ParseError("None in the index of a store", loc, "leave it out")
     _mutate(here, tensor.name, loc)
     stored = _converted(as_expr(value, loc), tensor.dtype, tensor.name, loc)
-    stored = _no_ones_in_front(stored, len(where.shape), loc)
+    stored = _fitting(stored, where.shape, tensor.name, loc)
     guard = None if mask is None else _mask(mask, where.shape, loc)
     if here.condition is not None:
         both = (here.condition,) if guard is None else (here.condition, guard)
         guard = reduce(lambda a, b: binary("logical_and", a, b, loc), both)
-    block = broadcast(stored, where.shape, loc)
-    here.into.append(Store(tensor.name, where.index, block, loc, guard))
+    here.into.append(Store(tensor.name, where.index, stored, loc, guard))
 
 
 def _mutate(here: Here, name: str, loc: Loc) -> None:
@@ -143,6 +142,17 @@ def _converted(value: Expr, dtype: str, name: str, loc: Loc) -> Expr:
         hint = f"convert it: value.to(hl.{'bool_' if dtype == 'bool' else dtype})"
         raise TypingError(f"{called(value)} is stored to {name}, which is {dtype}", loc, hint)
     return cast(value, dtype, loc)
+
+
+def _fitting(value: Expr, shape: tuple[Dim, ...], name: str, loc: Loc) -> Expr:
+    """The value with the shape of the block that it is stored to."""
+    try:
+        return broadcast(_no_ones_in_front(value, len(shape), loc), shape, loc)
+    except TypingError:
+        what = f"{called(value)} is stored to a block of {name} of shape {show(shape)}"
+        raise TypingError(
+            what, loc, "the shapes must match; a dimension of length 1 is repeated"
+        ) from None
 
 
 def _no_ones_in_front(value: Expr, rank: int, loc: Loc) -> Expr:

@@ -46,7 +46,7 @@ def _outside(here: Here, tensor: Tensor, dim: int, axis: str, by: int, loc: Loc)
     )
     if not by:
         return ParseError(what, loc, f"loop over that dimension: hl.tile({tensor.shape[dim]})")
-    hint = f"hl.load({tensor.name}, [...], mask=...) leaves positions out"
+    hint = f"hl.load({tensor.name}, [tile, ...], mask=...) leaves some out"
     return ParseError(f"{what}, at positions moved by {by}", loc, hint)
 
 
@@ -76,4 +76,5 @@ def check_grid(
     if static[0] < 0 or static[1] > size:
         user = here.draft.axes[axis].user
         what = f"{user} runs over [{static[0]}, {static[1]}) and indexes dimension {dim}"
-        raise ParseError(f"{what} of {tensor.name}, which is {size} long", loc)
+        hint = f"loop over that dimension: hl.grid({size})"
+        raise ParseError(f"{what} of {tensor.name}, which is {size} long", loc, hint)

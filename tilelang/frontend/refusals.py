@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import Loc, ParseError
-from ..language.spellings import MODULES
 from .scope import Here
 
 STATEMENTS: Mapping[type[ast.stmt], tuple[str, str]] = {
@@ -65,6 +63,9 @@ _ADVICE = {
     "argwhere": "how many there are depends on data; use hl.where or a mask",
     "unique": "how many there are depends on data; use hl.where or a mask",
     "masked_select": "how many there are depends on data; use hl.where or a mask",
+    "cumsum": "carry a running sum from tile to tile, or sum with a triangular mask",
+    "cumprod": "carry a running product from tile to tile",
+    "prod": "exp of a sum of logarithms, or a loop that carries the product",
     "sort": "sort before the kernel is called",
     "argsort": "sort before the kernel is called",
     "topk": "sort before the kernel is called",
@@ -91,14 +92,9 @@ _ADVICE = {
 }
 
 
-def unknown_call(fn: Any, text: str, loc: Loc) -> ParseError:
+def unknown_call(text: str, loc: Loc) -> ParseError:
     """The error for a function that is not in the language and cannot be inlined."""
-    name = text.rpartition(".")[2]
-    module = str(getattr(fn, "__module__", ""))
-    first = module.partition(".")[0]
-    known = {n for m, table in MODULES.items() if m.partition(".")[0] == first for n in table}
-    close = difflib.get_close_matches(name, sorted(known), 1)
-    hint = _ADVICE.get(name) or (f"did you mean {close[0]}?" if close else _GENERAL)
+    hint = _ADVICE.get(text.rpartition(".")[2], _GENERAL)
     return ParseError(f"{text} is not in the language", loc, hint)
 
 

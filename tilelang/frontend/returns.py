@@ -21,7 +21,7 @@ from ..ir import (
     walk,
 )
 from ..language.handles import TensorHandle
-from .hosting import is_value
+from .hosting import is_value, kind_of
 from .scope import Draft, Left
 
 Structure = Literal["none", "single", "tuple", "list"]
@@ -46,9 +46,8 @@ def _tensor(value: Any, loc: Loc) -> str:
     hint = "a kernel returns tensors: inputs, outputs and views of them"
     if is_value(value):
         raise ParseError("a value is returned", loc, f"store it to an output; {hint}")
-    shown = repr(value) if isinstance(value, int | float | str) or value is None else ""
-    kind = f"a {type(value).__name__}" if value is not None else ""
-    raise ParseError(f"{shown or kind} is returned", loc, hint)
+    shown = repr(value) if isinstance(value, int | float | str) else kind_of(value)
+    raise ParseError(f"{shown} is returned", loc, hint)
 
 
 # ---------------------------------------------------------------- what is left

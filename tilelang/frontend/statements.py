@@ -11,7 +11,7 @@ from ..errors import CallError, Loc, ParseError
 from ..language.handles import TensorHandle
 from .containers import check_mutable, own, spread
 from .expressions import operate
-from .hosting import is_value, really, truth
+from .hosting import is_value, kind_of, really, truth
 from .indexing import items, place
 from .memory import load, store
 from .naming import bind
@@ -76,7 +76,7 @@ def _fixed(base: object, loc: Loc) -> ParseError:
     if is_value(base):
         hint = "make a new value with hl.where(condition, new, old)"
         return ParseError("an element of a value is assigned to", loc, hint)
-    return ParseError(f"an item of a {type(base).__name__} is assigned to", loc)
+    return ParseError(f"an item of {kind_of(base)} is assigned to", loc)
 
 
 def augmented(here: Here, node: ast.AugAssign) -> None:

@@ -67,8 +67,8 @@ def _axes(facts: Facts) -> list[str]:
 
 
 def _because(fact: AxisFact) -> str:
-    carried = f"; carries {', '.join(fact.carries)}" if fact.carries else ""
-    return f"{fact.why}{carried}"
+    told = all(name in fact.why for name in fact.carries)
+    return fact.why if told else f"{fact.why}; carries {', '.join(fact.carries)}"
 
 
 def _indented(text: str) -> Iterator[str]:

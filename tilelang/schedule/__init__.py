@@ -18,6 +18,8 @@ from .plan import HostArray, Launch, Plan
 from .share import share
 from .target import Target
 
+MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
+
 __all__ = ["Config", "Plan", "Target", "default_config", "plan"]
 
 
@@ -26,6 +28,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
 
     Raises PlanError, with the user's line and the reason, for a config that cannot be honoured.
     """
+    _check_names(ir)
     ir = expand(share(ir))
     guess = start_sizes(ir, facts, target)
     if config.blocks or config.block_sizes is not None or not guess:
@@ -50,6 +53,17 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
                 raise error
             return planned
         blocks = smaller
+
+
+def _check_names(ir: KernelIR) -> None:
+    """PlanError for names that would hide a module in the generated source."""
+    for name, loc in ((ir.name, ir.loc), *((t.name, t.loc) for t in ir.tensors)):
+        if name in MODULE_NAMES:
+            raise PlanError(
+                f"the name {name} is that of a module in the generated source",
+                loc,
+                f"rename it; the names {', '.join(sorted(MODULE_NAMES))} are taken",
+            )
 
 
 def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:

@@ -50,7 +50,7 @@ from .visits import (
     visits_all,
     window_axes,
 )
-from .windows import Arrays, level_statements, survey
+from .windows import Arrays, level_statements, survey, unique
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,9 @@ def _initialised(
             continue
         tensor, covered = ir.tensor(name), facts.output(name).covered and name not in again
         if not covered and (tensor.mutated or name in written):
-            windows[window.ref] = replace(window, init="existing", existing=f"{name}_in_ref")
+            windows[window.ref] = replace(
+                window, init="existing", existing=unique(ir, name, "in_ref")
+            )
             continue
         if tensor.fill is None or covered:
             windows[window.ref] = window
@@ -225,7 +227,7 @@ def _initialised(
             helpers |= help_here
         else:
             windows[window.ref] = replace(
-                window, init="existing", existing=f"{name}_in_ref", fill=tensor.fill
+                window, init="existing", existing=unique(ir, name, "in_ref"), fill=tensor.fill
             )
     return windows, helpers
 
@@ -236,7 +238,14 @@ def _windows(arrays: Arrays, outputs: Mapping[str, Window], config: Config) -> t
     inputs = [replace(w, buffers=config.buffers) for w in found if not w.output]
     written = [outputs[w.ref] for w in found if w.output]
     before = [
-        replace(w, ref=w.existing, output=False, init="none", existing=None)
+        replace(
+            w,
+            ref=w.existing,
+            output=False,
+            init="none",
+            existing=None,
+            passed=w.existing.removesuffix("_ref"),
+        )
         for w in written
         if w.existing is not None
     ]

@@ -100,7 +100,7 @@ class Window:
     array      the name of the host array that it is cut from
     output     the step writes it
     init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
-    alone      every visit writes the whole block, so a first visit needs nothing
+    passed     the argument that holds the array, where that is not `array` itself
     buffers    blocks in flight, when the config says so
     """
 
@@ -113,7 +113,13 @@ class Window:
     init: Literal["none", "fill", "existing"] = "none"
     fill: Scalar = 0
     existing: str | None = None
+    passed: str = ""
     buffers: int | None = None
+
+    @property
+    def argument(self) -> str:
+        """The kernel's name for the array behind the window."""
+        return self.passed or self.array
 
     @property
     def block(self) -> tuple[int | None, ...]:

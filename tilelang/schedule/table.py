@@ -27,7 +27,7 @@ def columns(
     """
     out: list[Column] = []
     for name in names:
-        axis, fact = axes[name], facts.axis(name)
+        axis = axes[name]
         # under a tile that no range touches, nothing is known of the ranges further in
         real = not any(c.visit in ("cover", "sweep") for c in out)
         certain = axis.tiles is not None or (axis.nonempty and real)

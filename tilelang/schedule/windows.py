@@ -99,7 +99,7 @@ def survey(
             )
         if (tensor, dims) not in found:
             host = hosts[tensor]
-            ref = f"{tensor}_ref" if not known else f"{tensor}_{len(known)}_ref"
+            ref = unique(ir, tensor if not known else f"{tensor}_{len(known)}", "ref")
             found[tensor, dims] = Window(
                 ref, host.name, host.shape, host.dtype, dims, output=tensor in written
             )
@@ -127,6 +127,16 @@ def _gather_indices(body: tuple[Stmt, ...]) -> set[str]:
     return found
 
 
+def unique(ir: KernelIR, name: str, suffix: str) -> str:
+    """`name_suffix`, or a variant that no tensor of the author's has."""
+    taken = {t.name for t in ir.tensors} | {ir.name}
+    wish, number = f"{name}_{suffix}", 0
+    while wish in taken or wish.removesuffix("_ref") in taken - {name}:
+        number += 1
+        wish = f"{name}_{number}_{suffix}"
+    return wish
+
+
 def _host_array(ir: KernelIR, name: str, indices: list[tuple[Index, ...]], lift: bool) -> HostArray:
     """Rank 1 becomes one row; single positions among the last two dimensions move to the front."""
     tensor = ir.tensor(name)
@@ -134,13 +144,13 @@ def _host_array(ir: KernelIR, name: str, indices: list[tuple[Index, ...]], lift:
     dtype = "int32" if tensor.dtype == "int64" else tensor.dtype
     at = [d for d in range(rank) if all(isinstance(i[d], At) for i in indices)]
     if lift and rank == 2:
-        return HostArray(f"{name}_rows", name, None, (shape[0], 1, shape[1]), dtype)
+        return HostArray(unique(ir, name, "rows"), name, None, (shape[0], 1, shape[1]), dtype)
     if rank == 1:
-        return HostArray(f"{name}_row", name, None, (1, *shape), dtype)
+        return HostArray(unique(ir, name, "row"), name, None, (1, *shape), dtype)
     if rank >= 3 and any(d >= rank - 2 for d in at) and len(at) <= rank - 2:
         order = (*at, *(d for d in range(rank) if d not in at))
         moved = tuple(shape[d] for d in order)
-        return HostArray(f"{name}_moved", name, order, moved, dtype)
+        return HostArray(unique(ir, name, "moved"), name, order, moved, dtype)
     return HostArray(name, name, None, shape, dtype)
 
 

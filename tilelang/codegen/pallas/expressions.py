@@ -270,7 +270,11 @@ class Printer:
 
     def _counts(self, expr: Apply) -> bool:
         """Whether the dividend is an index, which is never negative."""
-        return isinstance(expr.args[0], GridIndex) and isinstance(expr.args[1], Const)
+        index, divisor = expr.args
+        if not (isinstance(index, GridIndex) and isinstance(divisor, Const)):
+            return False
+        low = scalars.value_of(self.launch.axis(index.axis).begin)
+        return low is not None and low >= 0 and divisor.value > 0
 
     def _typed(self, expr: Apply, node: Node) -> Node:
         """Numbers alone take JAX's default type; give them the one they have here."""

@@ -10,7 +10,6 @@ from ...schedule.plan import HostArray, Launch, Plan, Window
 from ..writer import Atom, Call, Group, Keyword, Node, statement
 from . import ops, specs
 from .expressions import Printer
-from .kernel import array_of
 from .names import Names
 from .statements import Block
 
@@ -97,7 +96,7 @@ def _print_launch(
     for host in hosts:
         _print_array(block, host)
     for window in launch.inputs:
-        if window.ref.endswith("_in_ref"):
+        if window.passed:
             _print_before(plan, block, window, written)
     if pipeline:
         _print_padding(block, launch)
@@ -108,7 +107,7 @@ def _print_launch(
 
 
 def _is_input(launch: Launch, host: HostArray) -> bool:
-    return any(w.array == host.name and not w.ref.endswith("_in_ref") for w in launch.inputs)
+    return any(w.array == host.name and not w.passed for w in launch.inputs)
 
 
 def _print_array(block: Block, host: HostArray) -> None:
@@ -125,7 +124,7 @@ def _print_before(plan: Plan, block: Block, window: Window, written: set[str]) -
     """What an output holds before the launch: an argument, an earlier result, or its fill."""
     host = plan.array(window.array)
     tensor = plan.ir.tensor(host.source)
-    name = array_of(window)
+    name = window.argument
     if tensor.mutated or tensor.name in written:
         source: Node = Atom(tensor.name)
         if host.permute is not None:
@@ -141,7 +140,7 @@ def _print_before(plan: Plan, block: Block, window: Window, written: set[str]) -
 
 def whole(launch: Launch, array: str) -> tuple[int, ...]:
     """The array's shape rounded up so that every window on it sees whole blocks."""
-    windows = [w for w in launch.windows if array_of(w) == array or w.array == array]
+    windows = [w for w in launch.windows if w.argument == array or w.array == array]
     out = []
     for dim, size in enumerate(windows[0].shape):
         blocks = [w.block[dim] or 1 for w in windows]
@@ -153,8 +152,8 @@ def whole(launch: Launch, array: str) -> tuple[int, ...]:
 def _print_padding(block: Block, launch: Launch) -> None:
     """The interpreter needs whole blocks; NaN makes sure that no padding is ever used."""
     lines = Block(block.indent + 4)
-    for array in dict.fromkeys(array_of(w) for w in launch.inputs):
-        window = next(w for w in launch.inputs if array_of(w) == array)
+    for array in dict.fromkeys(w.argument for w in launch.inputs):
+        window = next(w for w in launch.inputs if w.argument == array)
         pads = [b - a for a, b in zip(window.shape, whole(launch, array), strict=True)]
         if not any(pads):
             continue
@@ -173,9 +172,9 @@ def _print_call(plan: Plan, block: Block, launch: Launch, names: Names) -> None:
     printer = Printer(launch, names)
     prefetch = not pipeline and _maps_read_memory(launch)
     inputs = (
-        list(dict.fromkeys(array_of(w) for w in launch.inputs))
+        list(dict.fromkeys(w.argument for w in launch.inputs))
         if pipeline
-        else [array_of(w) for w in launch.inputs]
+        else [w.argument for w in launch.inputs]
     )
     outputs = list(launch.outputs)
     smem, hbm = "pl.BlockSpec(memory_space=pltpu.SMEM)", "pl.BlockSpec(memory_space=pl.ANY)"
@@ -257,7 +256,7 @@ def _aliases(launch: Launch, inputs: list[str], outputs: list[Window]) -> str:
     pairs = []
     for position, window in enumerate(outputs):
         if window.existing is not None:
-            source = len(launch.scalars) + inputs.index(window.existing.removesuffix("_ref"))
+            source = len(launch.scalars) + inputs.index(launch.window(window.existing).argument)
             pairs.append(f"{source}: {position}")
     return "{" + ", ".join(pairs) + "}" if pairs else ""
 

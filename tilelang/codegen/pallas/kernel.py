@@ -25,11 +25,6 @@ from .statements import Block, print_body
 from .steps import print_rectangle, print_table
 
 
-def array_of(window: Window) -> str:
-    """The kernel's name for the array behind a window."""
-    return window.array if not window.ref.endswith("_in_ref") else window.ref.removesuffix("_ref")
-
-
 def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
     """The lines of the kernel function of one launch."""
     sizes = {s: (plan.ir.tensor(s).shape or (1,))[-1] for s in launch.scalars}
@@ -52,7 +47,7 @@ def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
 
 
 def _pipeline_params(launch: Launch, names: Names) -> list[str]:
-    arrays = list(dict.fromkeys(array_of(w) for w in (*launch.inputs, *launch.outputs)))
+    arrays = list(dict.fromkeys(w.argument for w in (*launch.inputs, *launch.outputs)))
     columns = launch.table.columns if launch.table else ()
     table = launch.table is not None and launch.table.steps == "table"
     return [
@@ -120,7 +115,7 @@ def _print_pipeline(printer: Printer, block: Block, launch: Launch) -> None:
     lines = statement("", pipeline, block.indent)
     if len(lines) == 1:  # one argument a line reads better than one long line
         lines = [" " * 4 + "pltpu.emit_pipeline(", *(f"        {flat(a)}," for a in args), "    )"]
-    arrays = [array_of(w) for w in (*launch.inputs, *launch.outputs)]
+    arrays = [w.argument for w in (*launch.inputs, *launch.outputs)]
     lines[-1] += f"({', '.join(arrays)})"
     block.lines += lines
 

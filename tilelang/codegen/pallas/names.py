@@ -54,7 +54,7 @@ def names_of(plan: Plan, launch: Launch) -> Names:
     taken |= {w.ref for w in launch.windows} | {launch.name, plan.ir.name}
     names = Names(taken)
     for axis in launch.axes:
-        names.axes[axis.name] = names.fresh(axis.name)
+        names.axes[axis.name] = _axis_name(names, axis.name)
     for kept in launch.scratch:
         names.scratch[kept.name] = names.fresh(f"{_stem(kept.name)}_ref")
     for column in launch.table.columns if launch.table else ():
@@ -62,6 +62,23 @@ def names_of(plan: Plan, launch: Launch) -> Names:
     for word in WORDS:
         names.words[word] = names.fresh(word)
     return names
+
+
+# What is made of an axis' name in the table's loops, the step and the index lines.
+DERIVED = (
+    "add_{}", "each_{}", "{}_of", "{}_first", "{}_stop", "{}_start", "{}_begin", "{}_end",
+    "{}_step", "{}_live", "{}_index", "{}_mask", "{}_position",
+)  # fmt: skip
+
+
+def _axis_name(names: Names, wish: str) -> str:
+    """The axis' own name, unless it or a name made of it is one of the author's."""
+    name, number = wish, 0
+    while not names.taken.isdisjoint({name, *(d.format(name) for d in DERIVED)}):
+        number += 1
+        name = f"{wish}_{number}"
+    names.taken.add(name)
+    return name
 
 
 def _stem(name: str) -> str:

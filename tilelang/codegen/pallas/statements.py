@@ -6,9 +6,11 @@ import posixpath
 from dataclasses import dataclass, field
 
 from ...errors import Loc
+from ...ir import Var
+from ...schedule.body import walk_physical
 from ...schedule.plan import Bind, Inner, Keep, PExpr, PStmt, Select, TakeRows, Write
 from ...schedule.sections import names_read
-from ..writer import Atom, Call, Infix, Node, flat, infix, statement
+from ..writer import Atom, Call, Infix, Node, Tuple, flat, infix, statement
 from .expressions import Printer
 
 
@@ -41,10 +43,12 @@ def _same_line(a: Loc, b: Loc) -> bool:
     return (a.filename, a.line) == (b.filename, b.line)
 
 
-def print_body(printer: Printer, block: Block, body: tuple[PStmt, ...]) -> None:
-    """Prints the statements of one scope in order."""
+def print_body(
+    printer: Printer, block: Block, body: tuple[PStmt, ...], after: frozenset[str] = frozenset()
+) -> None:
+    """Prints the statements of one scope in order.  `after` are names that are read later on."""
     for position, stmt in enumerate(body):
-        later = body[position + 1 :]
+        later = after.union(*(names_read(s) for s in body[position + 1 :]))
         match stmt:
             case Bind():
                 _bind(printer, block, stmt, later)
@@ -89,7 +93,7 @@ def flush(printer: Printer, block: Block) -> None:
     printer.pending.clear()
 
 
-def _bind(printer: Printer, block: Block, stmt: Bind, later: tuple[PStmt, ...]) -> None:
+def _bind(printer: Printer, block: Block, stmt: Bind, later: frozenset[str]) -> None:
     block.quote(stmt.loc)
     if isinstance(stmt.value, TakeRows):
         name = local_name(printer, stmt.name, stmt.user, later)
@@ -102,10 +106,9 @@ def _bind(printer: Printer, block: Block, stmt: Bind, later: tuple[PStmt, ...]) 
     block.put(name, node)
 
 
-def local_name(printer: Printer, unique: str, user: str, later: tuple[PStmt, ...]) -> str:
+def local_name(printer: Printer, unique: str, user: str, needed: frozenset[str]) -> str:
     """The author's name if nothing that is still needed has it, else one with a number."""
     wish = user or _stem(unique)
-    needed = {n for s in later for n in names_read(s)}
     busy = {p for u, p in printer.locals.items() if u in needed and u != unique}
     busy |= printer.names.taken | set(printer.made.values())
     name, number = wish, 0
@@ -135,26 +138,47 @@ def _take_rows(printer: Printer, block: Block, value: TakeRows, name: str) -> No
 # ---------------------------------------------------------------- loops inside the step
 
 
-def _inner(printer: Printer, block: Block, loop: Inner, later: tuple[PStmt, ...]) -> None:
+def _inner(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -> None:
     block.quote(loop.loc)
     index = printer.names.axes[loop.axis]
     first, stop = _bounds(printer, block, loop.axis)
-    names = [local_name(printer, c.name, c.user, later) for c in loop.carries]
+    # every trip reads these again, so nothing inside the loop may take their names
+    again = later | names_read(loop) | _ends(loop)
     starts = [_value(printer, block, c.init, as_int=False) for c in loop.carries]
-    for name, start in zip(names, starts, strict=True):
-        if name != flat(start):
-            block.put(name, start)
+    names: list[str] = []
+    scope = printer.scope()
+    for carry in loop.carries:
+        names.append(local_name(scope, carry.name, carry.user, again))
+        scope.locals[carry.name] = names[-1]
+        again |= {carry.name}
+    _set_all(block, names, starts)
     if loop.unroll:
         block.raw(f"for {index} in range({flat(first)}, {flat(stop)}):")
         inner = Block(block.indent + 4, quoted=loop.loc)
-        scope = _inside(printer, loop, names)
-        print_body(scope, inner, loop.body)
-        _next_values(scope, inner, loop, names)
+        print_body(scope, inner, loop.body, again)
+        values = [_value(scope, inner, c.next, as_int=False) for c in loop.carries]
+        _set_all(inner, names, values)
         block.lines += inner.lines
     else:
-        _fori(printer, block, loop, names, (first, stop))
+        _fori(scope, block, loop, names, (first, stop), again)
     for carry, name in zip(loop.carries, names, strict=True):
         printer.locals[carry.out] = name
+
+
+def _ends(loop: Inner) -> frozenset[str]:
+    """Names that the carries' next values read."""
+    exprs = [e for c in loop.carries for e in walk_physical(c.next)]
+    return frozenset(e.name for e in exprs if isinstance(e, Var))
+
+
+def _set_all(block: Block, names: list[str], values: list[Node]) -> None:
+    """Assigns at once, so that no value sees another's new one."""
+    moved = [(n, v) for n, v in zip(names, values, strict=True) if flat(v) != n]
+    if len(moved) == 1:
+        block.put(*moved[0])
+    elif moved:
+        targets = ", ".join(n for n, _ in moved)
+        block.put(targets, Tuple(tuple(v for _, v in moved)))
 
 
 def _bounds(printer: Printer, block: Block, axis_name: str) -> tuple[Node, Node]:
@@ -177,36 +201,23 @@ def _bounds(printer: Printer, block: Block, axis_name: str) -> tuple[Node, Node]
     return bounds
 
 
-def _inside(printer: Printer, loop: Inner, names: list[str]) -> Printer:
-    scope = printer.scope()
-    for carry, name in zip(loop.carries, names, strict=True):
-        scope.locals[carry.name] = name
-    return scope
-
-
-def _next_values(scope: Printer, inner: Block, loop: Inner, names: list[str]) -> None:
-    values = [_value(scope, inner, c.next, as_int=False) for c in loop.carries]
-    moved = [(n, v) for n, v in zip(names, values, strict=True) if flat(v) != n]
-    if len(moved) == 1:
-        inner.put(moved[0][0], moved[0][1])
-    elif moved:
-        target = ", ".join(n for n, _ in moved)
-        inner.raw(f"{target} = {', '.join(flat(v) for _, v in moved)}")
-
-
 def _fori(
-    printer: Printer, block: Block, loop: Inner, names: list[str], bounds: tuple[Node, Node]
+    scope: Printer,
+    block: Block,
+    loop: Inner,
+    names: list[str],
+    bounds: tuple[Node, Node],
+    again: frozenset[str],
 ) -> None:
-    index = printer.names.axes[loop.axis]
-    body = printer.names.fresh(f"each_{index}")
+    index = scope.names.axes[loop.axis]
+    body = scope.names.fresh(f"each_{index}")
     carried = ", ".join(names)
     state = carried if len(names) == 1 else "carried" if names else "_"
     block.raw(f"def {body}({index}, {state}):")
     inner = Block(block.indent + 4, quoted=loop.loc)
     if len(names) > 1:
         inner.raw(f"{carried} = carried")
-    scope = _inside(printer, loop, names)
-    print_body(scope, inner, loop.body)
+    print_body(scope, inner, loop.body, again)
     values = [flat(_value(scope, inner, c.next, as_int=False)) for c in loop.carries]
     inner.raw(f"return {', '.join(values) if values else 0}")
     block.lines += [*inner.lines, ""]

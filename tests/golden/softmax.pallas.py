@@ -1,0 +1,30 @@
+"""softmax for tpu:v6e, blocks tm=256."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def softmax_kernel(x_ref, out_ref):
+    # tm: grid dimension, blocks of 256; parallel: each tm writes its own rows of out
+    # softmax.py:23: rows = x[tm, :].astype(jnp.float32)
+    rows = x_ref[...].astype(jnp.float32)
+    # softmax.py:24: e = jnp.exp(rows - jnp.max(rows, axis=-1, keepdims=True))
+    e = jnp.exp(rows - jnp.max(rows, axis=1, keepdims=True))
+    # softmax.py:25: out[tm, :] = (e / jnp.sum(e, axis=-1, keepdims=True)).astype(out.dtype)
+    out_ref[...] = (e / jnp.sum(e, axis=1, keepdims=True)).astype(jnp.bfloat16)
+
+
+def softmax(x: jax.Array, *, interpret: bool = False) -> jax.Array:
+    """out[i] = exp(x[i]) / the sum of exp(x[i])."""
+    out = pl.pallas_call(
+        softmax_kernel,
+        out_shape=jax.ShapeDtypeStruct((16384, 4096), jnp.bfloat16),
+        grid=(64,),
+        in_specs=[pl.BlockSpec((256, 4096), lambda tm: (tm, 0))],
+        out_specs=pl.BlockSpec((256, 4096), lambda tm: (tm, 0)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=interpret,
+    )(x)
+    return out
