@@ -131,6 +131,10 @@ def lines(node: Node, indent: int, start: int, end: int = 0) -> list[str]:
     if indent + start + len(text) + end <= WIDTH:
         return [text]
     match node:
+        case Call(fn, args, of) if of is not None and indent + start + len(flat(of)) > WIDTH - 20:
+            inner = lines(of, indent + 4, 0)
+            tail = f").{fn}({', '.join(map(flat, args))})"
+            return ["(", " " * (indent + 4) + inner[0], *inner[1:], " " * indent + tail]
         case Call(fn, args, of) if args:
             head = "" if of is None else f"{_operand(of, TIGHT)}."
             return [f"{head}{fn}(", *_items(args, indent), " " * indent + ")"]

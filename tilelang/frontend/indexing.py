@@ -128,7 +128,8 @@ def _computed(
 def _check_index_type(tensor: Tensor, value: Expr, loc: Loc) -> None:
     dtype = value.type.dtype
     if dtype == "bool":
-        hint = f"how many there are depends on data; hl.load({tensor.name}, [tile], mask=...) leaves some out"
+        load = f"hl.load({tensor.name}, [tile], mask=...)"
+        hint = f"how many there are depends on data; {load} leaves some out"
         raise ParseError(f"{tensor.name} is indexed with a mask", loc, hint)
     if is_float(dtype):
         hint = "indices are integers: x.to(hl.int32)"

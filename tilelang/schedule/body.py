@@ -106,8 +106,10 @@ def _lower_levels(
     for position, level in enumerate(levels):
         group = lower_statements(scope, level.before, unroll)
         if position + 1 < len(levels):
+            starts: tuple[PStmt, ...] = ()
             for carry in levels[position + 1].carries:
-                group += _enter(scope, carry, layouts, kept)
+                starts += _enter(scope, carry, layouts, kept)
+            group += tuple(sorted(starts, key=lambda s: s.loc.line if s.loc else 0))
         before.append(group)
     innermost = lower_statements(scope, leaf, unroll)
     innermost += _advance(scope, levels[-1].carries, layouts)
@@ -139,10 +141,12 @@ def _enter(
     scope.names[carry.name] = scope.names[carry.out] = value
     kept.append(KeptValue(carry.name, kept_type, carry.user))
     start = filled(lower(scope, carry.init, layout).expr, kept_type)
-    return (Keep(carry.name, start, _init_loc(carry)),)
+    return (Keep(carry.name, start, _init_loc(scope, carry)),)
 
 
-def _init_loc(carry: Carry) -> Loc | None:
+def _init_loc(scope: Scope, carry: Carry) -> Loc | None:
+    if isinstance(carry.init, Var):
+        return scope.locs.get(carry.init.name)
     return getattr(carry.init, "loc", None)
 
 
@@ -196,6 +200,7 @@ def _assign(scope: Scope, stmt: Assign) -> tuple[PStmt, ...]:
     if isinstance(stmt.value, Load) and any(isinstance(i, Gather) for i in stmt.value.index):
         return (_take_rows(scope, stmt, stmt.value),)
     value = lower(scope, stmt.value)
+    scope.locs[stmt.name] = stmt.loc
     if value.layout == "free":
         scope.free[stmt.name] = stmt.value
         return ()

@@ -128,9 +128,13 @@ def _masked_name(expr: Expr) -> tuple[str, Expr, Const] | None:
     return None
 
 
+def _same_number(expr: Expr, fill: Const) -> bool:
+    return isinstance(expr, Const) and expr.value == fill.value
+
+
 def merged(value: Expr, mask: Expr, fill: Const) -> Expr:
     """`where(mask, value, fill)`, as one select if the value selects with the same fill."""
-    if isinstance(value, Apply) and value.op == "where" and value.args[2] == fill:
+    if isinstance(value, Apply) and value.op == "where" and _same_number(value.args[2], fill):
         own, inner, _ = value.args
         both = Apply("logical_and", (own, mask), Type(value.type.shape, "bool"))
         return replace(value, args=(both, inner, fill))

@@ -34,6 +34,7 @@ from ..ir import (
     TileScalar,
     Type,
     Var,
+    walk,
 )
 from ..language.op import OPS
 from .plan import Packed, PExpr, Read, Row, ScalarRead, Select
@@ -55,12 +56,13 @@ class Value:
 class Scope:
     """Names in scope: their layout, or the free expression that stands for them.
 
-    `gathers` collects the row gathers that the expressions need, in order.
+    `locs` says where each was assigned.
     """
 
     arrays: Arrays
     names: dict[str, Value] = field(default_factory=dict)
     free: dict[str, Expr] = field(default_factory=dict)
+    locs: dict[str, Loc] = field(default_factory=dict)
 
 
 def apply(
@@ -225,12 +227,12 @@ def _picked(scope: Scope, load: Load, read: Read) -> Value:
                 shape.append(stop - getattr(entry, "start", 0))
     value: PExpr = replace(read, type=Type(tuple(shape), load.type.dtype))
     for position, packed in picks:
-        value = pick(scope, value, position, packed)
+        value = pick(scope, value, position, packed, f"{load.tensor}_{_row_name(packed)}")
     shape = [1 if i in [p for p, _ in picks] else d for i, d in enumerate(shape)]
     return _with_layout(value, load.type, tuple(shape))
 
 
-def pick(scope: Scope, value: PExpr, position: int, packed: Packed) -> PExpr:
+def pick(scope: Scope, value: PExpr, position: int, packed: Packed, label: str) -> PExpr:
     """The one row of a packed block that is meant: a masked sum, exact and blind to NaN."""
     shape, dtype = value.type.shape, value.type.dtype
     chosen = row_mask(scope, shape, position, packed)
@@ -239,17 +241,24 @@ def pick(scope: Scope, value: PExpr, position: int, packed: Packed) -> PExpr:
     out = tuple(1 if i == position else d for i, d in enumerate(shape))
     if packed.rows == 1:
         return value
-    return apply("sum", (masked,), out, dtype, (("axis", position), ("keepdim", True)))
+    attrs = (("axis", position), ("keepdim", True), ("label", label))
+    return apply("sum", (masked,), out, dtype, attrs)
 
 
 def row_mask(scope: Scope, shape: tuple[Dim, ...], position: int, packed: Packed) -> Apply:
     """True in the row of a packed block that the index names."""
-    index = lower(scope, packed.expr).expr
-    rows = Const(packed.rows, Type((), "int32"))
-    row = apply("mod", (index, rows), (), "int32")
+    row = lower(scope, packed.expr).expr
+    if not packed.whole:
+        row = apply("mod", (row, Const(packed.rows, Type((), "int32"))), (), "int32")
     ones = tuple(packed.rows if i == position else 1 for i in range(len(shape)))
     iota = apply("iota", (), ones, "int32", (("axis", position),))
-    return apply("eq", (iota, row), ones, "bool")
+    return apply("eq", (iota, row), ones, "bool", (("label", f"{_row_name(packed)}_row"),))
+
+
+def _row_name(packed: Packed) -> str:
+    """The axis that picks the row, for the name of the mask."""
+    axes = [e.axis for e in walk(packed.expr) if isinstance(e, GridIndex)]
+    return axes[0] if axes else "picked"
 
 
 def _with_layout(value: PExpr, logical: Type, shape: tuple[Dim, ...]) -> Value:

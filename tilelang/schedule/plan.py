@@ -76,10 +76,14 @@ class ByIndex:
 
 @dataclass(frozen=True)
 class Packed:
-    """One position of a dimension that cannot be squeezed: `rows` of them form the block."""
+    """One position of a dimension that cannot be squeezed: `rows` of them form the block.
+
+    whole: the block is the whole dimension.
+    """
 
     expr: Expr
     rows: int
+    whole: bool
 
 
 @dataclass(frozen=True)

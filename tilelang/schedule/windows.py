@@ -185,7 +185,7 @@ def _dim(arrays: Arrays, entry: Index, size: int, place: int, dtype: str) -> Win
         case At(expr):
             rows = arrays.target.rows(itemsize(dtype)) if place == 2 else arrays.target.lanes
             whole = size <= rows or _inside_step(arrays, expr)
-            return Packed(expr, size if whole else rows)
+            return Packed(expr, size if whole else rows, whole)
         case _:
             return Whole(size)
 

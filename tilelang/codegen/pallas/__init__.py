@@ -47,6 +47,10 @@ def _tidy(lines: list[str]) -> str:
     for position, line in enumerate(lines):
         following = next((n for n in lines[position + 1 :] if n), None)
         if line:
+            if out and not line.startswith(" ") and line.startswith("def "):
+                while not out[-1]:
+                    out.pop()
+                out += ["", ""]
             out.append(line)
             continue
         if following is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...ir import (
     Apply,
@@ -217,6 +217,9 @@ class Printer:
             return ops.iota(shape, int(expr.attr("axis")))  # type: ignore[call-overload]
         if op == "arange":
             return self._arange(expr, shape)
+        label = expr.attr("label")
+        if label is not None:
+            return self._labelled(str(label), expr)
         args = tuple(self.node(a) for a in expr.args)
         match op:
             case "cast":
@@ -249,11 +252,31 @@ class Printer:
             case _:
                 return self._typed(expr, ops.ELEMENTWISE[op](*args))
 
+    def _labelled(self, label: str, expr: Apply) -> Node:
+        """A value that gets a line and a name of its own before the statement."""
+        key = (label, flat(self.node(_unlabelled(expr))), ())
+        if key not in self.made:
+            value = self.node(_unlabelled(expr))
+            taken = self.names.taken | set(self.made.values()) | set(self.locals.values())
+            name = next(
+                n for n in (label, *(f"{label}_{i}" for i in range(1, 99))) if n not in taken
+            )
+            self.made[key] = name
+            self.pending.append((name, value))
+        return Atom(self.made[key])
+
     def _extreme(self, op: str, expr: Apply) -> Node:
         """Nested minima (or maxima) of scalars, each term once."""
         terms: dict[str, Node] = {}
+        numbers: list[int] = []
         for term in self._terms(op, expr):
-            terms.setdefault(flat(term), term)
+            if flat(term).lstrip("-").isdigit():
+                numbers.append(int(flat(term)))
+            else:
+                terms.setdefault(flat(term), term)
+        if numbers:  # of several numbers only one can matter
+            best = min(numbers) if op == "minimum" else max(numbers)
+            terms[str(best)] = Atom(str(best))
         first, *rest = terms.values()
         for term in rest:
             first = Call(f"jnp.{op}", (first, term))
@@ -323,6 +346,10 @@ class Printer:
         batch: tuple[tuple, tuple] = expr.attr("batch", ((), ()))  # type: ignore[assignment]
         ranks = (len(expr.args[0].type.shape), len(expr.args[1].type.shape))
         return ops.dot(args[0], args[1], contract, batch, ranks, expr.type.dtype)
+
+
+def _unlabelled(expr: Apply) -> Apply:
+    return replace(expr, attrs=tuple(a for a in expr.attrs if a[0] != "label"))
 
 
 def _method(node: Node) -> str:

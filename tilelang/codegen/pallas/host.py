@@ -278,7 +278,10 @@ def _print_result(plan: Plan, block: Block, launch: Launch, window: Window) -> N
     tensor = plan.ir.tensor(host.source)
     name = host.name
     if launch.form == "pipeline" and whole(launch, window.array) != window.shape:
-        cut = ", ".join(f":{size}" for size in window.shape)
+        pairs = zip(window.shape, whole(launch, window.array), strict=True)
+        cut = ", ".join(":" if size == padded else f":{size}" for size, padded in pairs)
+        while cut.endswith(", :"):
+            cut = cut.removesuffix(", :")
         block.raw("if interpret:")
         block.raw(f"    {name} = {name}[{cut}]")
     if host.permute is not None:

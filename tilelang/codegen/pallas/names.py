@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ...schedule.plan import Launch, Plan
 
 RESERVED = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
-WORDS = ("n", "steps", "step", "at", "before", "after", "seen", "live", "state", "outer_step")
+WORDS = ("n", "steps", "step", "at", "before", "after", "live")
+TABLE_WORDS = ("seen", "state", "outer_step")
 
 
 @dataclass
@@ -59,8 +60,10 @@ def names_of(plan: Plan, launch: Launch) -> Names:
         names.scratch[kept.name] = names.fresh(f"{_stem(kept.name)}_ref")
     for column in launch.table.columns if launch.table else ():
         names.columns[column.axis] = names.fresh(f"{names.axes[column.axis]}_of")
-    for word in WORDS:
+    for word in (*TABLE_WORDS, *WORDS):
         names.words[word] = names.fresh(word)
+    # the table's loops are functions of their own: their words are free again in the step
+    taken -= {names.words[word] for word in TABLE_WORDS}
     return names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ir import Apply, Const, Type
 from ...schedule import scalars
 from ...schedule.plan import AxisPlan, Column, Table
 from ..writer import Atom, Call, Node, flat, infix
@@ -190,7 +191,8 @@ def _edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[
         else Call("jnp.maximum", (printer.node(axis.begin), Atom("0")))
     )
     size = axis.limit * (axis.block or 1)
-    end = Call("jnp.minimum", (printer.node(axis.end), Atom(str(size))))
+    limit = Const(size, Type((), "int32"))
+    end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
     if low is None:
         begin = _named(block, f"{index}_begin", begin)
     return begin, _named(block, f"{index}_end", end)
