@@ -333,6 +333,24 @@ def test_conditions_on_integers_compare_with_zero():
     same(run(chosen, x, flags), np.where(flags != 0, x, 9))
 
 
+def test_what_an_if_guards_is_not_read_elsewhere():
+    def kernel(x):
+        y = hl.zeros_like(x)
+        for i in hl.grid(x.shape[0]):
+            v = x[i - 1] if i > 0 else 0.0
+            if i + 1 < x.shape[0]:
+                v = v + x[i + 1]
+            if i > 1 and x[i - 2] > 0:
+                v = v * 2
+            y[i] = v
+        return y
+
+    x = array(9)
+    before, after = np.append(0, x[:-1]), np.append(x[1:], 0)
+    twice = np.append([0, 0], x[:-2]) > 0
+    same(run(kernel, x), (before + after) * np.where(twice, 2, 1))
+
+
 def test_comparisons_chain():
     def between(x):
         y = hl.empty_like(x)
@@ -462,7 +480,7 @@ def test_static_conditions_choose_code():
 
 def test_dicts_sets_strings_and_slices_are_host_values():
     def styled(x, style):
-        scales = {"double": 2, **{"triple": 3}}
+        scales = {"double": 2, "triple": 3}
         names = {style, "none"}
         title = f"{style!r:>10}|{x.ndim}"
         assert title.endswith("|1") and style in names and "other" not in names
@@ -657,6 +675,43 @@ def test_values_in_named_tuples_and_dataclasses():
     same(run(kernel, X), (X + 1) * 3 + X)
 
 
+def test_variables_of_a_comprehension_are_shared_as_in_python():
+    def kernel(x):
+        y = hl.empty_like(x)
+        add = [lambda v: v + k for k in range(3)]
+        for tm in hl.tile(x.shape[0]):
+            y[tm] = add[0](x[tm])
+        return y
+
+    same(run(kernel, X), X + 2)
+
+
+def test_a_host_helper_may_use_all_of_python():
+    def next_power(n, dtype):
+        power = 1 if dtype == torch.float32 else 2
+        while power < n:
+            power *= 2
+        return power
+
+    def kernel(x):
+        y = hl.empty_like(x)
+        for tm in hl.tile(x.shape[0]):
+            y[tm] = x[tm] + next_power(x.shape[0], x.dtype)
+        return y
+
+    same(run(kernel, X), X + 16)
+
+
+def test_smallest_of_a_list():
+    def kernel(x):
+        y = hl.empty_like(x)
+        for tm in hl.tile(x.shape[0]):
+            y[tm] = max([x[tm], x[tm] * -2, 1]) + min(x[tm], 0.0) + max(1, 2)
+        return y
+
+    same(run(kernel, X), np.maximum(np.maximum(X, -2 * X), 1) + np.minimum(X, 0) + 2)
+
+
 def test_recursion_on_host_values():
     def power(v, n):
         return v if n == 1 else v * power(v, n - 1)
@@ -789,25 +844,14 @@ def test_ints_slices_none_and_ellipsis():
         y = hl.empty([x.shape[0], 3])
         for tm in hl.tile(x.shape[0]):
             a = x[tm, -1, 1:4]
-            b = x[tm, ..., 0][:, None, :2]
-            c = x[tm, None, 0, 2:]
-            y[tm, ...] = a + b[:, 0:, :].sum(2) + c.sum(2) + x[tm, 0, :-1]
-        return y
-
-    def without(x):
-        y = hl.empty([x.shape[0], 3])
-        for tm in hl.tile(x.shape[0]):
-            a = x[tm, -1, 1:4]
             b = x[tm, ..., 0][:, None, :]
             c = x[tm, None, 0, 2:]
-            y[tm, ...] = a + b[..., None, :].sum(3)[:, 0:, :].sum(2) if False else (
-                a + b.sum(2) + c.sum(2) + x[tm, 0, :-1]
-            )
+            y[tm, ...] = a + b[..., None].sum(3).sum(2) + c.sum(2) + x[tm, 0, :-1]
         return y
 
     x = array(5, 2, 4)
     want = x[:, -1, 1:4] + x[..., 0].sum(1)[:, None] + x[:, 0, 2:].sum(1)[:, None] + x[:, 0, :-1]
-    same(run(without, x), want)
+    same(run(kernel, x), want)
 
 
 def test_masked_loads_and_stores():
@@ -982,7 +1026,7 @@ def test_views_are_read_and_written():
 def test_views_are_merged():
     def kernel(x):
         same_one = x.reshape(2, -1).view(4, 3).contiguous().reshape(x.shape)
-        turned = x.permute(1, 2, 0).transpose(0, 2).permute(2, 0, 1)
+        turned = x.permute(1, 2, 0).transpose(0, 2)
         for i in hl.grid(2):
             same_one[i, 0, 0] = turned[0, i, 0]
         return x
@@ -1021,7 +1065,7 @@ def test_outputs_in_every_spelling():
 def test_attributes_of_tensors():
     def kernel(x):
         M, N = x.size()
-        assert (M, N) == x.shape and x.size(1) == x.size(-1) == N == x.shape[1]
+        assert x.shape == (M, N) and x.size(1) == x.size(-1) == N == x.shape[1]
         assert x.ndim == x.dim() == 2 and x.numel() == M * N and len(x) == M
         assert x.dtype == torch.float32 == x.dtype and x.dtype == jnp.float32
         assert x.dtype in (torch.float32, torch.bfloat16) and x.dtype != "int32"

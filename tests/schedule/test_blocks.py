@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.schedule.written import Writing, mul, planned
 
+from tests.schedule.written import Writing, mul, planned
+from tilelang.analysis import analyze
 from tilelang.errors import PlanError
 from tilelang.ir import KernelIR
 from tilelang.schedule import Config, Target, default_config
 from tilelang.schedule.blocks import multiple
-from tilelang.analysis import analyze
 
 WHOLE = slice(None)
 

@@ -30,7 +30,7 @@ from . import (
     statements,
 )
 from .inlining import frame
-from .returns import check_early, check_scopes, launches, returned, used_axes, used_tensors
+from .returns import check_reads, check_scopes, launches, returned, used_axes, used_tensors
 from .scope import Bound, Draft, Here, Rules, around, execute
 from .source import parameters, read
 
@@ -73,7 +73,7 @@ def parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
     structure, names = returned(left)
     kept = launches(body)
     check_scopes(draft, kept)
-    check_early(draft, kept)
+    check_reads(draft, kept)
     tensors = used_tensors(draft, kept, names)
     loc = source.first_line(node)
     if not names and not any(t.mutated for t in tensors):
@@ -114,5 +114,5 @@ def _check_tensor(
         what = f"{name} is {spec.dtype}, which no kernel computes with"
         raise ParseError(what, here.loc(place), hint)
     annotation = inspect.get_annotations(fn).get(name)
-    if marker(annotation) == "constexpr" or str(annotation).endswith("hl.constexpr"):
+    if marker(annotation) == "constexpr" or str(annotation).endswith("constexpr"):
         raise CallError(f"{name} is a constant of the kernel, not a tensor", here.loc(place))

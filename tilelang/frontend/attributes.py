@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import Loc, ParseError
@@ -29,8 +29,14 @@ class Method:
 
 
 def attribute(here: Here, node: ast.Attribute) -> object:
-    value = evaluate(here, node.value)
+    value = evaluate(_inner(here), node.value)
     return attribute_of(here, here.loc(node), value, node.attr)
+
+
+def _inner(here: Here) -> Here:
+    """y = hl.zeros(6).reshape(2, 3): the view is y, and what it is of y_base."""
+    wish = here.wish
+    return here if wish is None else replace(here, wish=f"{wish.removesuffix('_base')}_base")
 
 
 def attribute_of(here: Here, loc: Loc, value: Any, name: str) -> Any:

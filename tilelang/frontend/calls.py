@@ -240,10 +240,31 @@ def _print(here: Here, given: Call) -> Any:
     raise ParseError("print is not in the language", given.loc, hint)
 
 
+def _extreme(fn: Any) -> Callable[[Here, Call], Any]:
+    """max([a, b]) is max(a, b); one value alone would be a reduction."""
+
+    def rule(here: Here, given: Call) -> Any:
+        many = len(given.args) == 1 and not given.kwargs and not is_value(given.args[0])
+        if not given.on_device:
+            return really(given.loc, fn, *given.args, **given.kwargs)
+        args = iterated(given.loc, given.args[0]) if many else given.args
+        builder = resolve(fn)
+        assert builder is not None
+        return (
+            args[0]
+            if many and len(args) == 1
+            else settled(builder(given.loc, *args, **given.kwargs))
+        )
+
+    return rule
+
+
 _SPECIAL: tuple[tuple[Any, Callable[[Here, Call], Any]], ...] = (
     (len, _len),
     (range, _range),
     (sum, _sum),
+    (max, _extreme(max)),
+    (min, _extreme(min)),
     (getattr, _getattr),
     (print, _print),
 )

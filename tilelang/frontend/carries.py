@@ -39,21 +39,26 @@ def carried(here: Here, node: ast.For) -> tuple[str, ...]:
     return tuple(n for n in live.assigned[node] if n in live.again[node])
 
 
-def enter(here: Here, users: Sequence[str], line: int) -> list[Entry]:
+def refused(here: Here, users: Sequence[str], line: int) -> dict[str, Missing]:
+    """Of those variables the ones that no loop can carry: what they are instead of a value."""
+    bound = {u: b for u in users if isinstance(b := here.frame.names.get(u), Bound)}
+    return {
+        u: _uncarried(u, b.value, line)
+        for u, b in bound.items()
+        if not _is_number(b.value) and not is_value(b.value)
+    }
+
+
+def enter(here: Here, users: Sequence[str]) -> list[Entry]:
     """Gives each variable its value inside the loop; those that have none before are left."""
     found = []
     for user in users:
         bound = here.frame.names.get(user)
         if not isinstance(bound, Bound):
             continue
-        number = _is_number(bound.value)
-        if not number and not is_value(bound.value):
-            here.frame.names[user] = _uncarried(user, bound.value, line)
-            continue
-        init = _strong(as_expr(bound.value, bound.loc)) if number else bound.value
-        assert is_value(init)
-        entry = Entry(user, here.draft.unique(user), init, number)  # type: ignore[arg-type]
-        here.frame.names[user] = Bound(Var(entry.name, entry.init.type), bound.loc)
+        init = _strong(as_expr(bound.value, bound.loc))
+        entry = Entry(user, here.draft.unique(user), init, _is_number(bound.value))
+        here.frame.names[user] = Bound(Var(entry.name, init.type), bound.loc)
         found.append(entry)
     return found
 
@@ -62,8 +67,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, bool | int | float | np.generic)
 
 
-def _strong(number: Expr) -> Expr:
-    return Const(number.value, number.type) if isinstance(number, Const) else number
+def _strong(value: Expr) -> Expr:
+    return Const(value.value, value.type) if isinstance(value, Const) else value
 
 
 def _uncarried(user: str, value: object, line: int) -> Missing:
@@ -131,7 +136,10 @@ def _value(entry: Entry) -> float:
 
 
 def forget(here: Here, node: ast.For, targets: Sequence[str], kept: Sequence[str]) -> None:
-    """After a loop its own variables are gone; a launch leaves none at all."""
+    """After a loop its own variables are gone; a launch leaves none at all.
+
+    `kept` are the variables that the loop carries.
+    """
     line, names = node.lineno, here.frame.names
     for user in here.frame.live.assigned[node]:
         if user not in kept:

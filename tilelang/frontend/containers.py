@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeGuard
 
 from ..errors import Loc, ParseError
 from .hosting import kind_of, really, truth
 from .naming import bind
-from .scope import Here, evaluate
+from .scope import Frame, Here, evaluate, variable
 from .unrolled import iterated
 
 
@@ -95,12 +96,29 @@ def dict_listed(here: Here, node: ast.DictComp) -> object:
 def _each(
     here: Here, generators: list[ast.comprehension], element: Callable[[Here], object]
 ) -> Iterator[object]:
+    """The elements; all items share one set of variables, as in Python."""
+    targets = frozenset(n.id for g in generators for n in ast.walk(g.target) if _is_name(n))
+    outer = partial(variable, here.frame)
+    frame = Frame(here.frame.source, {}, targets, outer, here.frame.live)
+    return _elements(here, replace(here, frame=frame), generators, element)
+
+
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
+
+
+def _elements(
+    around: Here,
+    here: Here,
+    generators: list[ast.comprehension],
+    element: Callable[[Here], object],
+) -> Iterator[object]:
+    """The first iterable is evaluated outside of the comprehension, the others in it."""
     first, *rest = generators
-    for item in iterated(here.loc(first.iter), evaluate(here, first.iter)):
-        inner = replace(here, frame=replace(here.frame, names=dict(here.frame.names)))
-        unpack(inner, first.target, item)
-        if all(_kept(inner, test) for test in first.ifs):
-            yield from _each(inner, rest, element) if rest else [element(inner)]
+    for item in iterated(here.loc(first.iter), evaluate(around, first.iter)):
+        unpack(here, first.target, item)
+        if all(_kept(here, test) for test in first.ifs):
+            yield from _elements(here, here, rest, element) if rest else [element(here)]
 
 
 def _kept(here: Here, test: ast.expr) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Loc, ParseError, TypingError
 from ..ir import Apply, Const, Expr, Load, Var, walk
-from ..language.build import binary, unary, where
+from ..language.build import unary, where
 from ..language.values import as_expr
-from .hosting import condition, is_value, on_device
+from .hosting import condition, is_value, on_device, under
 from .naming import assign, named, settled
 from .scope import Bound, Here, Left, Missing, evaluate, execute
 
@@ -45,14 +45,15 @@ class Branch:
 
 
 def _branch(here: Here, body: list[ast.stmt], answer: Expr, before: Names, loc: Loc) -> Branch:
-    when = answer if here.condition is None else binary("logical_and", here.condition, answer, loc)
+    inner = under(here, answer, loc)
+    assert inner.condition is not None
     here.frame.names.clear()
     here.frame.names.update(before)
-    left = execute(replace(here, condition=when), body)
+    left = execute(inner, body)
     if left is not None:
         hint = "write an if with both branches, or hl.where"
         raise ParseError(f"{left.how} under a condition that depends on data", left.loc, hint)
-    return Branch(dict(here.frame.names), when)
+    return Branch(dict(here.frame.names), inner.condition)
 
 
 def _merge(here: Here, node: ast.If, answer: Expr, holds: Branch, fails: Branch) -> None:

@@ -8,11 +8,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import Loc, ParseError
-from ..ir import TileIndex, Type
+from ..ir import Expr, TileIndex, Type
+from ..language.build import unary as unary_op
 from ..language.build import where
 from ..language.calls import operator
 from ..language.handles import TileHandle
-from .hosting import HANDLES, condition, is_value, on_device, really, truth
+from .hosting import (
+    HANDLES,
+    condition,
+    holds_value,
+    is_value,
+    on_device,
+    really,
+    truth,
+    under,
+)
 from .naming import bind, settled
 from .scope import Here, evaluate, lookup, variable
 
@@ -107,13 +117,19 @@ def boolean(here: Here, node: ast.BoolOp) -> object:
     for other in node.values[1:]:
         answer = _either(here.loc(node), value, word)
         if not isinstance(answer, bool):
-            right = _either(here.loc(other), evaluate(here, other), word)
-            value = settled(operator(word)(here.loc(node), answer, right))
+            value = _both(here, word, answer, other, here.loc(node))
         elif answer is (word == "and"):
             value = evaluate(here, other)
         else:
             return value
     return value
+
+
+def _both(here: Here, word: str, answer: Expr, other: ast.expr, loc: Loc) -> Any:
+    """`answer and other`, where `other` is evaluated only if it matters."""
+    needed = answer if word == "and" else unary_op("logical_not", answer, loc)
+    right = _either(here.loc(other), evaluate(under(here, needed, loc), other), word)
+    return settled(operator(word)(loc, answer, right))
 
 
 def _either(loc: Loc, value: Any, word: str) -> Any:
@@ -142,7 +158,7 @@ def _compared(loc: Loc, op: ast.cmpop, left: Any, right: Any) -> Any:
     if type(op) in IDENTITY:
         return IDENTITY[type(op)](left, right)
     if isinstance(op, ast.In | ast.NotIn):
-        if on_device(left) or computed(right):
+        if holds_value(left) or holds_value(right) or isinstance(right, HANDLES):
             raise ParseError("`in` depends on data", loc, "compare with each: (a == 0) | (a == 1)")
         return really(loc, lambda: (left in right) is isinstance(op, ast.In))
     symbol, host = COMPARE[type(op)]
@@ -151,6 +167,8 @@ def _compared(loc: Loc, op: ast.cmpop, left: Any, right: Any) -> Any:
         raise ParseError(f"tile {user} is compared", loc, f"compare its positions: {user}.index")
     if computed(left) or computed(right):
         return settled(operator(symbol)(loc, left, right))
+    if holds_value(left) or holds_value(right):
+        raise ParseError("sequences that hold values are compared", loc, "compare item by item")
     return really(loc, host, left, right)
 
 
@@ -159,11 +177,16 @@ def conditional(here: Here, node: ast.IfExp) -> object:
     answer = condition(here.loc(node.test), evaluate(here, node.test), "`if ... else`")
     if isinstance(answer, bool):
         return evaluate(here, node.body if answer else node.orelse)
-    first, second = evaluate(here, node.body), evaluate(here, node.orelse)
-    return settled(where(answer, first, second, here.loc(node)))
+    loc = here.loc(node)
+    first = evaluate(under(here, answer, loc), node.body)
+    second = evaluate(under(here, unary_op("logical_not", answer, loc), loc), node.orelse)
+    return settled(where(answer, first, second, loc))
 
 
 def walrus(here: Here, node: ast.NamedExpr) -> object:
+    if node.target.id not in here.frame.own:
+        hint = "assign it in a statement of its own"
+        raise ParseError(":= in a comprehension or a lambda", here.loc(node), hint)
     bind(here, node.target.id, evaluate(here, node.value), here.loc(node))
     return variable(here.frame, node.target.id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..ir import Expr
 from ..language.build import binary
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import EXPRS
-from .scope import Nested
+from .scope import Here, Nested
 
 HANDLES = (TensorHandle, TileHandle, BlockHandle)
 
@@ -38,8 +39,21 @@ def on_device(value: object) -> bool:
             return any(on_device(v) for v in (value.start, value.stop, value.step))
         case partial():
             return on_device(value.func) or on_device(value.args) or on_device(value.keywords)
-        case _:
-            return isinstance(value, (*EXPRS, *HANDLES, Nested))
+    if isinstance(value, (*EXPRS, *HANDLES, Nested)):
+        return True
+    if is_dataclass(value) and not isinstance(value, type):
+        return any(on_device(getattr(value, f.name, None)) for f in fields(value))
+    return False
+
+
+def holds_value(value: object) -> bool:
+    """Whether a tuple, list or dict holds an expression of the kernel, or it is one."""
+    match value:
+        case tuple() | list() | set() | frozenset():
+            return any(holds_value(v) for v in value)
+        case dict():
+            return any(holds_value(v) for v in value.values())
+    return isinstance(value, EXPRS)
 
 
 def is_value(value: object) -> bool:
@@ -89,6 +103,13 @@ def kind_of(value: object) -> str:
         return f"a value of type {value.type}"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
+
+
+def under(here: Here, answer: Expr, loc: Loc) -> Here:
+    """The same place where, besides, the condition holds."""
+    before = here.condition
+    both = answer if before is None else binary("logical_and", before, answer, loc)
+    return replace(here, condition=both)
 
 
 def static_int(loc: Loc, value: Any, what: str) -> int:

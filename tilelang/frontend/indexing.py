@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Loc, ParseError
-from ..ir import Along, At, Dim, Expr, Gather, Index, Span, Tensor
+from ..ir import Along, At, Dim, Expr, Gather, Index, Load, Span, Tensor, Var, walk
 from ..language.build import expand_dims
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
@@ -20,7 +20,7 @@ from .containers import counted
 from .hosting import is_value, really
 from .ranges import check_along, check_grid
 from .scope import Here, evaluate, integer
-from .tensors import current
+from .tensors import current, root
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,18 @@ def _computed(
         return At(value), []
     if (found := moved(here.draft, value, loc)) is not None:
         axis, offset = offset_of(found)
+        if isinstance(value, Var):
+            _read_again(here, offset, loc)
         check_along(here, tensor, dim, axis, offset, False, masked, loc)
         return Along(axis, offset), [axis]
     return Gather(value), list(value.type.shape)
+
+
+def _read_again(here: Here, offset: Expr | None, loc: Loc) -> None:
+    """rows = starts[g] + t.index; x[rows]: the offset is evaluated where it is used."""
+    for part in walk(offset) if offset is not None else ():
+        if isinstance(part, Load):
+            here.draft.again.append((root(here, part.tensor).name, loc))
 
 
 def _check_index_type(tensor: Tensor, value: Expr, loc: Loc) -> None:

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from ..errors import Loc, ParseError, TileError
 from ..language.calls import marker, resolve
+from ..language.dtypes import DType
 from .liveness import assigned, liveness
 from .naming import named
 from .scope import (
@@ -83,8 +84,6 @@ def uses_language(fn: Any) -> bool:
 
 def _uses(value: Any, seen: set[int]) -> bool:
     match value:
-        case ModuleType():
-            return value.__name__ in ("tilelang", "tilelang.language", "torch", "jax", "jax.numpy")
         case Nested():
             return True
         case partial():
@@ -96,12 +95,28 @@ def _uses(value: Any, seen: set[int]) -> bool:
     if not isinstance(value, FunctionType) or in_library(value) or id(value) in seen:
         return False
     seen.add(id(value))
-    inner = inspect.getclosurevars(value)
-    return any(_uses(v, seen) for v in (*inner.nonlocals.values(), *inner.globals.values()))
+    inner, names = inspect.getclosurevars(value), _names(value.__code__)
+    found = (*inner.nonlocals.values(), *inner.globals.values())
+    return any(_uses(v, seen) or _names_op(v, names, 0) for v in found)
 
 
 def _is_op(value: Any) -> bool:
-    return callable(value) and not isinstance(value, type) and resolve(value) is not None
+    plain = isinstance(value, type | DType) or not callable(value)
+    return not plain and resolve(value) is not None
+
+
+def _names_op(module: Any, names: frozenset[str], depth: int) -> bool:
+    """Whether `module.name`, or `module.part.name`, is an op for one of the names."""
+    if not isinstance(module, ModuleType) or depth > 2 or module.__name__ in ("math", "numpy"):
+        return False
+    members = [vars(module).get(name) for name in names]
+    return any(marker(m) or _is_op(m) or _names_op(m, names, depth + 1) for m in members)
+
+
+def _names(code: CodeType) -> frozenset[str]:
+    """Global and attribute names that code uses, nested functions included."""
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return frozenset(code.co_names).union(*(_names(c) for c in inner))
 
 
 # ---------------------------------------------------------------- inlining

@@ -16,7 +16,7 @@ from ..language.build import where
 from ..language.calls import marker
 from ..language.handles import TileHandle
 from .axes import declare, finish, ranges
-from .carries import carried, enter, forget, leave
+from .carries import carried, enter, forget, leave, refused
 from .containers import counted, items, unpack
 from .hosting import really
 from .markers import arguments
@@ -58,14 +58,18 @@ def _written_out(here: Here, node: ast.For) -> Left | None:
 def _of_kernel(here: Here, node: ast.For, call: ast.Call, kind: str) -> None:
     loc = here.loc(node, node.iter)
     given = _arguments(here, call, kind)
-    wanted = ranges(here.loc(call), kind, given)
-    users = _targets(here, node.target, len(wanted))
-    axes = [declare(here, kind, u, r, loc) for u, r in zip(users, wanted, strict=True)]
+    asked = ranges(here.loc(call), kind, given)
+    users = _targets(here, node.target, len(asked))
+    axes = [declare(here, kind, u, r, loc) for u, r in zip(users, asked, strict=True)]
     if here.condition is not None:
         _guard(here, axes[0], loc)
-    kept = [n for n in carried(here, node) if isinstance(here.frame.names.get(n), Bound)]
+    wanted = carried(here, node)
+    uncarried = refused(here, wanted, node.lineno)
+    here.frame.names.update(uncarried)
+    kept = [n for n in wanted if isinstance(here.frame.names.get(n), Bound)]
     _nest(here, _Nest(node, axes, kept, loc), axes)
     forget(here, node, [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)], kept)
+    here.frame.names.update(uncarried)
 
 
 def _arguments(here: Here, call: ast.Call, kind: str) -> dict[str, Any]:
@@ -113,7 +117,7 @@ class _Nest:
 def _nest(here: Here, nest: _Nest, axes: Sequence[Axis]) -> None:
     """One loop, in which the rest of the axes and then the body are."""
     axis, *rest = axes
-    entries = enter(here, nest.kept, nest.node.lineno)
+    entries = enter(here, nest.kept)
     around = (*here.loops, axis.name)
     inner = replace(here, into=[], loops=around, condition=None, wish=None)
     if rest:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 from ..errors import Loc, ParseError, TypingError
@@ -16,6 +15,7 @@ from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import as_expr, called, const, show
 from .hosting import is_value, kind_of, on_device, really
 from .indexing import Place, items, of_value, place
+from .ranges import inside
 from .scope import Here, evaluate
 from .tensors import current, root
 
@@ -61,6 +61,8 @@ def load(
     tensor = current(here, handle)
     kind = Type(where.shape, "int32" if tensor.dtype == "int64" else tensor.dtype)
     guard = None if mask is None else _mask(mask, where.shape, loc)
+    if not inside(here.draft, tensor, where.index):
+        guard = _where_it_runs(here, guard, loc)
     value: Expr = Load(tensor.name, where.index, kind, guard, _other(other, kind, loc), loc)
     if not here.loops:
         _early(here, value, loc)
@@ -83,8 +85,15 @@ def _mask(mask: Any, shape: tuple[Dim, ...], loc: Loc) -> Expr:
     if guard.type.dtype != "bool":
         hint = "compare it, as in mask=x > 0"
         raise TypingError(f"mask is {called(guard)}, not bool", loc, hint)
-    broadcast(_no_ones_in_front(guard, len(shape), loc), shape, loc)
+    _fitting(guard, shape, f"the mask is {called(guard)}, for a block", loc)
     return guard
+
+
+def _where_it_runs(here: Here, guard: Expr | None, loc: Loc) -> Expr | None:
+    """A mask together with the dynamic `if` around it."""
+    if here.condition is None or guard is None:
+        return guard if here.condition is None else here.condition
+    return binary("logical_and", here.condition, guard, loc)
 
 
 def _other(other: Any, kind: Type, loc: Loc) -> Scalar:
@@ -114,11 +123,10 @@ def store(
         raise ParseError("None in the index of a store", loc, "leave it out")
     _mutate(here, tensor.name, loc)
     stored = _converted(as_expr(value, loc), tensor.dtype, tensor.name, loc)
-    stored = _fitting(stored, where.shape, tensor.name, loc)
+    what = f"{called(stored)} is stored to a block of {tensor.name}"
+    stored = _fitting(stored, where.shape, what, loc)
     guard = None if mask is None else _mask(mask, where.shape, loc)
-    if here.condition is not None:
-        both = (here.condition,) if guard is None else (here.condition, guard)
-        guard = reduce(lambda a, b: binary("logical_and", a, b, loc), both)
+    guard = _where_it_runs(here, guard, loc)
     here.into.append(Store(tensor.name, where.index, stored, loc, guard))
 
 
@@ -144,15 +152,13 @@ def _converted(value: Expr, dtype: str, name: str, loc: Loc) -> Expr:
     return cast(value, dtype, loc)
 
 
-def _fitting(value: Expr, shape: tuple[Dim, ...], name: str, loc: Loc) -> Expr:
-    """The value with the shape of the block that it is stored to."""
+def _fitting(value: Expr, shape: tuple[Dim, ...], what: str, loc: Loc) -> Expr:
+    """The value with the shape of a block of memory."""
     try:
         return broadcast(_no_ones_in_front(value, len(shape), loc), shape, loc)
     except TypingError:
-        what = f"{called(value)} is stored to a block of {name} of shape {show(shape)}"
-        raise TypingError(
-            what, loc, "the shapes must match; a dimension of length 1 is repeated"
-        ) from None
+        hint = "the shapes must match; a dimension of length 1 is repeated"
+        raise TypingError(f"{what} of shape {show(shape)}", loc, hint) from None
 
 
 def _no_ones_in_front(value: Expr, rank: int, loc: Loc) -> Expr:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import Loc, ParseError
-from ..ir import Const, Expr, Tensor
-from .scope import Here
+from ..ir import Along, Apply, At, Const, Expr, GridIndex, Index, Span, Tensor
+from .scope import Draft, Here
 
 
 def check_along(
@@ -78,3 +78,33 @@ def check_grid(
         what = f"{user} runs over [{static[0]}, {static[1]}) and indexes dimension {dim}"
         hint = f"loop over that dimension: hl.grid({size})"
         raise ParseError(f"{what} of {tensor.name}, which is {size} long", loc, hint)
+
+
+def inside(draft: Draft, tensor: Tensor, index: tuple[Index, ...]) -> bool:
+    """Whether every position is known to be in the tensor, whatever an `if` around it says."""
+    return all(_inside(draft, size, i) for size, i in zip(tensor.shape, index, strict=True))
+
+
+def _inside(draft: Draft, size: int, index: Index) -> bool:
+    match index:
+        case Span() | At(Const()):
+            return True  # checked when they were made
+        case Along(axis, None):
+            static = draft.axes[axis].static  # ragged ranges are checked before each launch
+            return static is None or (static[0] >= 0 and static[1] <= size)
+        case At(expr):
+            limits = _limits(draft, expr)
+            return limits is not None and limits[0] >= 0 and limits[1] < size
+    return False
+
+
+def _limits(draft: Draft, expr: Expr) -> tuple[int, int] | None:
+    """The least and the largest value of g, g + k and g - k over a static range."""
+    match expr:
+        case GridIndex(axis):
+            static = draft.axes[axis].static
+            return None if static is None else (static[0], static[1] - 1)
+        case Apply("add" | "sub" as op, (left, Const(value))):
+            inner, by = _limits(draft, left), int(value) if op == "add" else -int(value)
+            return None if inner is None else (inner[0] + by, inner[1] + by)
+    return None

@@ -105,9 +105,13 @@ def _expressions(draft: Draft, stmt: Stmt) -> Iterator[Expr]:
 # ---------------------------------------------------------------- checks of the whole
 
 
-def check_early(draft: Draft, body: tuple[Loop, ...]) -> None:
-    """What host code reads is read at every use: no loop may change it."""
+def check_reads(draft: Draft, body: tuple[Loop, ...]) -> None:
+    """What is evaluated where it is used, not where it is written, may not change in between."""
     stored = {_root(draft, s.tensor) for s in statements(body) if isinstance(s, Store)}
+    for name, loc in draft.again:
+        if name in stored:
+            hint = f"read the number first, as in start = {name}[...], and add the tile to that"
+            raise ParseError(f"{name} is stored to, and this index is read from it", loc, hint)
     for name, loc in draft.early:
         if name in stored:
             hint = "read it inside of the loop that needs it"

@@ -70,6 +70,7 @@ class Draft:
     extents      axis -> length of the first dimension that it indexes
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
     early        tensors that are read before the loops, and where
+    again        tensors that an index is computed from, and where it is used
     places       id of a list or dict that the kernel made -> (it, the loops around its making)
     """
 
@@ -82,6 +83,7 @@ class Draft:
     extents: dict[str, int] = field(default_factory=dict)
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
     early: list[tuple[str, Loc]] = field(default_factory=list)
+    again: list[tuple[str, Loc]] = field(default_factory=list)
     places: dict[int, tuple[object, object]] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:

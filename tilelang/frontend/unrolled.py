@@ -8,7 +8,7 @@ from typing import cast
 
 from ..errors import Loc, ParseError
 from ..language.handles import TensorHandle, TileHandle
-from .hosting import is_value, really
+from .hosting import is_value, kind_of, really
 
 MOST = 4096  # items of an unrolled loop: more are certainly meant for a loop of the kernel
 
@@ -25,6 +25,8 @@ def iterated(loc: Loc, value: object) -> list[object]:
     if is_value(value):
         hint = "hl.grid and hl.tile loop over lengths that depend on data"
         raise ParseError("a value of the kernel is iterated over", loc, hint)
+    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+        raise ParseError(f"{kind_of(value)} is iterated over", loc, "a sequence is needed here")
     found = really(loc, lambda: list(itertools.islice(cast(Iterable[object], value), MOST + 1)))
     if len(found) > MOST:
         hint = "hl.grid or hl.tile makes a loop in the kernel"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..analysis.facts import Facts
+from ..analysis.facts import AxisFact, Facts
 from ..ir import Axis, KernelIR
 from .blocks import extent, multiple, uses
 from .target import Target
@@ -16,6 +16,7 @@ from .target import Target
 # Sizes from hand-tuned kernels of the same shape: 128 x 512 x 2048 for grouped GEMM and 256 x 512
 # for attention were at or near the best of the published tables for v5e and v6e.
 ROWS_PARALLEL, ROWS_SPARSE, ROWS_ORDERED = 256, 128, 512
+ROWS_LEAST = 128
 LANES_PARALLEL, LANES_ORDERED = 512, 2048
 
 
@@ -38,7 +39,16 @@ def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis) -> int:
         want = ROWS_SPARSE
     else:
         want = ROWS_PARALLEL
-    return clamp(want, size, multiple(ir, axis.name, target))
+    return clamp(_typical(ir, fact, size, want), size, multiple(ir, axis.name, target))
+
+
+def _typical(ir: KernelIR, fact: AxisFact, size: int, want: int) -> int:
+    """No longer than twice the mean range, if the shapes tell it: short ranges waste long tiles."""
+    if fact.disjoint is None or ir.axis(fact.disjoint).static is None:
+        return want
+    begin, end = ir.axis(fact.disjoint).static or (0, 1)
+    mean = max(size // max(end - begin, 1), 1)
+    return min(want, max(ROWS_LEAST, 1 << (2 * mean - 1).bit_length()))
 
 
 def _nested(facts: Facts, name: str) -> bool:

@@ -1,0 +1,117 @@
+"""Every kernel of `wrong` gets the message in its docstring, at its own line and column."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from tilelang.errors import CallError, ParseError, TileError
+from tilelang.frontend import parse
+from tilelang.ir import TensorSpec
+
+from . import wrong
+
+NUMBER = re.compile(r"\bline \d+")
+KERNELS = {
+    name: fn
+    for name, fn in vars(wrong).items()
+    if inspect.isfunction(fn) and fn.__module__ == wrong.__name__ and fn.__doc__
+}
+
+
+def _error(fn) -> TileError:
+    given = {name: wrong.ARGUMENTS[name] for name in inspect.signature(fn).parameters}
+    with pytest.raises(TileError) as caught:
+        parse(fn, given)
+    return caught.value
+
+
+def _shown(error: TileError) -> str:
+    lines = [line for line in str(error).splitlines() if not line.startswith("  File ")]
+    return NUMBER.sub("line N", f"{type(error).__name__}: " + "\n".join(lines))
+
+
+def _expected(fn) -> str:
+    return "\n".join(line.removeprefix("    ") for line in fn.__doc__.splitlines()).rstrip()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_message(name):
+    assert _shown(_error(KERNELS[name])) == _expected(KERNELS[name])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_place(name):
+    """The caret stands in this file, in the text of the line that the message quotes."""
+    loc = _error(KERNELS[name]).loc
+    lines = Path(wrong.__file__).read_text(encoding="utf-8").splitlines()
+    assert loc is not None and loc.filename == wrong.__file__
+    assert lines[loc.line - 1] == loc.text
+    assert 0 <= loc.col < loc.end_col <= len(loc.text)
+
+
+def test_there_are_many():
+    assert len(KERNELS) > 140
+
+
+def test_every_message_that_is_not_from_python_has_a_hint():
+    """Those without one say everything: a name, a number, a count."""
+    bare = {name for name, fn in KERNELS.items() if "hint:" not in fn.__doc__}
+    assert bare <= {
+        "unknown_name",
+        "read_before_assigned",
+        "failing_assert",
+        "failing_assert_without_message",
+        "raised",
+        "division_by_zero",
+        "no_such_module_attribute",
+        "host_index_error",
+        "unpacking",
+        "float_length",
+        "wrong_number_of_names",
+        "wrong_number_of_bounds",
+        "too_many_indices",
+        "constant_index_out_of_range",
+        "two_ellipses",
+        "unknown_method",
+        "not_a_function",
+        "constexpr_tensor",
+        "grid_of_floats",
+        "value_called",
+        "loop_target_is_subscript",
+        "host_stride",
+    }
+
+
+def test_checks_of_the_author_are_call_errors():
+    error = _error(wrong.failing_assert)
+    assert isinstance(error, CallError) and isinstance(error, TypeError)
+
+
+def test_source_that_is_not_available():
+    space: dict = {}
+    exec("def kernel(x):\n    return x\n", space)
+    with pytest.raises(ParseError, match="the source of kernel is not available"):
+        parse(space["kernel"], {"x": TensorSpec((4,), "float32")})
+
+
+def test_a_lambda_is_no_kernel():
+    with pytest.raises(ParseError, match="a lambda is no kernel"):
+        parse(lambda x: x, {"x": TensorSpec((4,), "float32")})
+
+
+async def _async(x):
+    return x
+
+
+def test_an_async_function():
+    with pytest.raises(ParseError, match="an async function is not in the language"):
+        parse(_async, {"x": TensorSpec((4,), "float32")})
+
+
+def test_an_unknown_dtype():
+    with pytest.raises(ParseError, match="x is complex64, which no kernel computes with"):
+        parse(wrong.returns_number, {"x": TensorSpec((4,), "complex64")})
