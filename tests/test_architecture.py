@@ -25,6 +25,7 @@ PACKAGE = "tilelang"
 RANKS = {
     "errors": 0,
     "ir": 1,
+    "printing": 2,
     "language": 2,
     "frontend": 3,
     "analysis": 3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -613,7 +614,7 @@ def test_nested_functions_see_variables_as_they_are_when_called():
 
             def scaled(v, by=factor):
                 shift = v * by
-                return shift * factor
+                return shift * factor  # noqa: B023
 
             factor = 3
             y[tm] = scaled(x[tm]) + (lambda v: v * factor)(x[tm])
@@ -678,7 +679,7 @@ def test_values_in_named_tuples_and_dataclasses():
 def test_variables_of_a_comprehension_are_shared_as_in_python():
     def kernel(x):
         y = hl.empty_like(x)
-        add = [lambda v: v + k for k in range(3)]
+        add = [lambda v: v + k for k in range(3)]  # noqa: B023
         for tm in hl.tile(x.shape[0]):
             y[tm] = add[0](x[tm])
         return y
@@ -938,7 +939,7 @@ def test_bounds_from_an_outer_tile():
 
     x = array(12)
     want = np.zeros(12, np.float32)
-    for a, b in zip(OFFSETS, OFFSETS[1:]):
+    for a, b in itertools.pairwise(OFFSETS):
         for i in range(a, b):
             want[i] = x[max(a, i - 2) : i + 1].sum()
     same(run(kernel, x, OFFSETS), want)
@@ -1093,8 +1094,8 @@ def test_unused_views_outputs_and_loops_are_left_out():
         unused = hl.zeros_like(x)
         view = unused.reshape(3, 3)
         for tm in hl.tile(x.shape[0]):
-            v = x[tm]
-        for tn in hl.tile(view.shape[0]):
+            v = x[tm]  # noqa: F841
+        for tn in hl.tile(view.shape[0]):  # noqa: B007
             pass
         return x
 

@@ -3,7 +3,8 @@
 The arguments are those of ARGUMENTS by the names of the parameters.
 """
 
-# ruff: noqa  (what is wrong here stays wrong)
+# What is wrong here stays wrong.
+# ruff: noqa: B007, C416, E501, F401, F821, F841, RUF059
 
 import functools
 import math
@@ -39,9 +40,9 @@ TABLE = np.arange(40)
 
 def while_loop(x):
     r"""ParseError: while is not in the language
-        while b.sum() > 1:
-        ^^^^^
-      hint: loop with hl.grid or hl.tile, and mask what is not needed
+      while b.sum() > 1:
+      ^^^^^
+    hint: loop with hl.grid or hl.tile, and mask what is not needed
     """
     for tm in hl.tile(x.shape[0]):
         b = x[tm, :]
@@ -52,9 +53,9 @@ def while_loop(x):
 
 def try_statement(x):
     r"""ParseError: try is not in the language
-        try:
-        ^^^
-      hint: check shapes with assert before the loops
+      try:
+      ^^^
+    hint: check shapes with assert before the loops
     """
     try:
         M = x.shape[0]
@@ -65,9 +66,9 @@ def try_statement(x):
 
 def with_statement(x):
     r"""ParseError: with is not in the language
-        with torch.no_grad():
-        ^^^^
-      hint: write its body alone
+      with torch.no_grad():
+      ^^^^
+    hint: write its body alone
     """
     with torch.no_grad():
         y = hl.empty_like(x)
@@ -76,9 +77,9 @@ def with_statement(x):
 
 def global_statement(x):
     r"""ParseError: global is not in the language
-        global TABLE
-        ^^^^^^
-      hint: pass values as arguments and return them
+      global TABLE
+      ^^^^^^
+    hint: pass values as arguments and return them
     """
     global TABLE
     return x
@@ -86,9 +87,9 @@ def global_statement(x):
 
 def delete(x):
     r"""ParseError: del is not in the language
-        del y
-        ^^^
-      hint: leave it out
+      del y
+      ^^^
+    hint: leave it out
     """
     y = hl.empty_like(x)
     del y
@@ -97,10 +98,11 @@ def delete(x):
 
 def class_statement(x):
     r"""ParseError: class is not in the language
-        class Scale:
-        ^^^^^
-      hint: define it outside of the kernel
+      class Scale:
+      ^^^^^
+    hint: define it outside of the kernel
     """
+
     class Scale:
         pass
 
@@ -109,9 +111,9 @@ def class_statement(x):
 
 def match_statement(x, n):
     r"""ParseError: match is not in the language
-        match n:
-        ^^^^^
-      hint: write if, elif and else
+      match n:
+      ^^^^^
+    hint: write if, elif and else
     """
     match n:
         case 3:
@@ -121,9 +123,9 @@ def match_statement(x, n):
 
 def import_statement(x):
     r"""ParseError: import is not in the language
-        import math
-        ^^^^^^
-      hint: import at the top of the file
+      import math
+      ^^^^^^
+    hint: import at the top of the file
     """
     import math
 
@@ -132,18 +134,18 @@ def import_statement(x):
 
 def yields(x):
     r"""ParseError: yield is not in the language
-        yield x
-        ^^^^^^^
-      hint: store results to an output
+      yield x
+      ^^^^^^^
+    hint: store results to an output
     """
     yield x
 
 
 def loop_else(x):
     r"""ParseError: else after a loop is not in the language
-        pass
-        ^^^^
-      hint: write it after the loop, without else
+      pass
+      ^^^^
+    hint: write it after the loop, without else
     """
     for tm in hl.tile(40):
         x[tm, :] = 0.0
@@ -154,9 +156,9 @@ def loop_else(x):
 
 def break_in_tile_loop(x, v):
     r"""ParseError: break in a loop of the kernel
-        break
-        ^^^^^
-      hint: end the range earlier, as in hl.tile(begin, min(end, stop))
+      break
+      ^^^^^
+    hint: end the range earlier, as in hl.tile(begin, min(end, stop))
     """
     for i in hl.grid(40):
         v[i] = 1.0
@@ -166,9 +168,9 @@ def break_in_tile_loop(x, v):
 
 def continue_under_condition(x, v, flags):
     r"""ParseError: continue under a condition that depends on data
-        continue
-        ^^^^^^^^
-      hint: write an if with both branches, or hl.where
+      continue
+      ^^^^^^^^
+    hint: write an if with both branches, or hl.where
     """
     for i in hl.grid(40):
         if flags[i] > 0:
@@ -178,9 +180,9 @@ def continue_under_condition(x, v, flags):
 
 def return_in_loop(x, v):
     r"""ParseError: return in a loop of the kernel
-        return v
-        ^^^^^^^^
-      hint: store to an output, and return it after the loops
+      return v
+      ^^^^^^^^
+    hint: store to an output, and return it after the loops
     """
     for i in hl.grid(40):
         v[i] = 1.0
@@ -189,9 +191,9 @@ def return_in_loop(x, v):
 
 def return_under_condition(x, flags):
     r"""ParseError: return under a condition that depends on data
-        return x
-        ^^^^^^^^
-      hint: write an if with both branches, or hl.where
+      return x
+      ^^^^^^^^
+    hint: write an if with both branches, or hl.where
     """
     if flags[0] > 0:
         return x
@@ -200,9 +202,9 @@ def return_under_condition(x, flags):
 
 def attribute_assigned(x):
     r"""ParseError: an attribute is assigned to
-        x.scale = 2.0
-        ^^^^^^^
-      hint: assign to a name
+      x.scale = 2.0
+      ^^^^^^^
+    hint: assign to a name
     """
     x.scale = 2.0
     return x
@@ -210,10 +212,11 @@ def attribute_assigned(x):
 
 def decorated_inside(x):
     r"""ParseError: a decorator in a kernel
-        @functools.cache
-         ^^^^^^^^^^^^^^^
-      hint: leave it out, or define it outside
+      @functools.cache
+       ^^^^^^^^^^^^^^^
+    hint: leave it out, or define it outside
     """
+
     @functools.cache
     def double(b):
         return b * 2
@@ -226,8 +229,8 @@ def decorated_inside(x):
 
 def unknown_name(x):
     r"""ParseError: z is not defined
-        return z
-               ^
+    return z
+           ^
     """
     y = hl.empty_like(x)
     return z
@@ -235,9 +238,9 @@ def unknown_name(x):
 
 def misspelled_name(x):
     r"""ParseError: ouput is not defined
-        return ouput
-               ^^^^^
-      hint: did you mean output?
+      return ouput
+             ^^^^^
+    hint: did you mean output?
     """
     output = hl.empty_like(x)
     return ouput
@@ -245,8 +248,8 @@ def misspelled_name(x):
 
 def read_before_assigned(x):
     r"""ParseError: rows is read before it is assigned
-        M = rows
-            ^^^^
+    M = rows
+        ^^^^
     """
     M = rows
     rows = x.shape[0]
@@ -255,9 +258,9 @@ def read_before_assigned(x):
 
 def tile_after_loop(x, v):
     r"""ParseError: tm belongs to the loop of line N, and is read after it
-        for tn in hl.tile(tm.end):
-                          ^^
-      hint: a tile or an index has no value outside of its loop
+      for tn in hl.tile(tm.end):
+                        ^^
+    hint: a tile or an index has no value outside of its loop
     """
     for tm in hl.tile(40):
         v[tm] = 0.0
@@ -268,9 +271,9 @@ def tile_after_loop(x, v):
 
 def first_assigned_in_loop(x, v):
     r"""ParseError: block is first assigned in the loop of line N, and is read after it
-        v[tm] = block.sum(1)
-                ^^^^^
-      hint: give block a value before the loop
+      v[tm] = block.sum(1)
+              ^^^^^
+    hint: give block a value before the loop
     """
     for tm in hl.tile(40):
         for tk in hl.tile(64):
@@ -281,9 +284,9 @@ def first_assigned_in_loop(x, v):
 
 def first_assigned_in_branch(x, v, flags):
     r"""ParseError: scale is assigned only in one branch of the `if` of line N
-        v[i] = v[i] * scale
-                      ^^^^^
-      hint: give scale a value before the `if`
+      v[i] = v[i] * scale
+                    ^^^^^
+    hint: give scale a value before the `if`
     """
     for i in hl.grid(40):
         if flags[i] > 0:
@@ -294,9 +297,9 @@ def first_assigned_in_branch(x, v, flags):
 
 def launch_result(x, v):
     r"""ParseError: total is computed by the loop of line N, and is read outside of it
-        v[tn] = v[tn] / total
-                        ^^^^^
-      hint: store it to an output in the loop: a launch leaves nothing but tensors
+      v[tn] = v[tn] / total
+                      ^^^^^
+    hint: store it to an output in the loop: a launch leaves nothing but tensors
     """
     total = 0.0
     for tm in hl.tile(40):
@@ -311,8 +314,8 @@ def launch_result(x, v):
 
 def failing_assert(x, w):
     r"""CallError: x is (40, 64), w is (64, 96)
-        assert x.shape == w.shape, f"x is {x.shape}, w is {w.shape}"
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    assert x.shape == w.shape, f"x is {x.shape}, w is {w.shape}"
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     """
     assert x.shape == w.shape, f"x is {x.shape}, w is {w.shape}"
     return x
@@ -320,8 +323,8 @@ def failing_assert(x, w):
 
 def failing_assert_without_message(x, w):
     r"""CallError: x.shape[0] == w.shape[0] does not hold
-        assert x.shape[0] == w.shape[0]
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    assert x.shape[0] == w.shape[0]
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     """
     assert x.shape[0] == w.shape[0]
     return x
@@ -329,8 +332,8 @@ def failing_assert_without_message(x, w):
 
 def raised(x):
     r"""CallError: ValueError: rows must be a multiple of 128
-        raise ValueError("rows must be a multiple of 128")
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    raise ValueError("rows must be a multiple of 128")
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     """
     if x.shape[0] % 128:
         raise ValueError("rows must be a multiple of 128")
@@ -339,9 +342,9 @@ def raised(x):
 
 def assert_on_data(x, offsets):
     r"""ParseError: `assert` depends on data
-        assert offsets[0] == 0
-               ^^^^^^^^^^^^^^^
-      hint: only shapes, dtypes and other host values are checked
+      assert offsets[0] == 0
+             ^^^^^^^^^^^^^^^
+    hint: only shapes, dtypes and other host values are checked
     """
     assert offsets[0] == 0
     return x
@@ -349,8 +352,8 @@ def assert_on_data(x, offsets):
 
 def division_by_zero(x):
     r"""ParseError: ZeroDivisionError: integer division or modulo by zero
-        n = x.shape[0] // (x.ndim - 2)
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^
+    n = x.shape[0] // (x.ndim - 2)
+        ^^^^^^^^^^^^^^^^^^^^^^^^^^
     """
     n = x.shape[0] // (x.ndim - 2)
     return x
@@ -358,17 +361,17 @@ def division_by_zero(x):
 
 def no_such_attribute(x):
     r"""ParseError: the tensor x has no attribute shapes
-        return x.shapes
-               ^^^^^^^^
-      hint: did you mean .shape?
+      return x.shapes
+             ^^^^^^^^
+    hint: did you mean .shape?
     """
     return x.shapes
 
 
 def no_such_module_attribute(x):
     r"""ParseError: AttributeError: module 'torch' has no attribute 'zeros_lik'
-        y = torch.zeros_lik(x)
-            ^^^^^^^^^^^^^^^
+    y = torch.zeros_lik(x)
+        ^^^^^^^^^^^^^^^
     """
     y = torch.zeros_lik(x)
     return y
@@ -376,8 +379,8 @@ def no_such_module_attribute(x):
 
 def host_index_error(x):
     r"""ParseError: IndexError: tuple index out of range
-        M, N, K = x.shape[0], x.shape[1], x.shape[2]
-                                          ^^^^^^^^^^
+    M, N, K = x.shape[0], x.shape[1], x.shape[2]
+                                      ^^^^^^^^^^
     """
     M, N, K = x.shape[0], x.shape[1], x.shape[2]
     return x
@@ -385,8 +388,8 @@ def host_index_error(x):
 
 def unpacking(x):
     r"""ParseError: 2 values for 3 names
-        M, N, K = x.shape
-        ^^^^^^^
+    M, N, K = x.shape
+    ^^^^^^^
     """
     M, N, K = x.shape
     return x
@@ -394,9 +397,9 @@ def unpacking(x):
 
 def printing(x):
     r"""ParseError: print is not in the language
-        print(x.shape)
-        ^^^^^^^^^^^^^^
-      hint: print what the kernel returns, or use Kernel.explain(...) and print_source(...)
+      print(x.shape)
+      ^^^^^^^^^^^^^^
+    hint: print what the kernel returns, or use Kernel.explain(...) and print_source(...)
     """
     print(x.shape)
     return x
@@ -404,9 +407,9 @@ def printing(x):
 
 def list_from_outside_changed(x):
     r"""ParseError: a list from outside of the kernel is changed
-        SIZES.append(x.shape[0])
-        ^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: copy it first: list(...)
+      SIZES.append(x.shape[0])
+      ^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: copy it first: list(...)
     """
     SIZES.append(x.shape[0])
     return x
@@ -422,9 +425,9 @@ def inner_kernel(x):
 
 def list_around_loop_changed(x, v):
     r"""ParseError: a list that was made outside of this loop or `if` is changed
-        parts.append(x[tm, :])
-        ^^^^^^^^^^^^^^^^^^^^^^
-      hint: make it where it is changed: a loop carries variables, not what is in a list
+      parts.append(x[tm, :])
+      ^^^^^^^^^^^^^^^^^^^^^^
+    hint: make it where it is changed: a loop carries variables, not what is in a list
     """
     parts = []
     for tm in hl.tile(40):
@@ -435,9 +438,9 @@ def list_around_loop_changed(x, v):
 
 def item_of_list_around_loop(x, v):
     r"""ParseError: a list that was made outside of this loop or `if` is changed
-        sums[0] = sums[0] + v[tm].sum()
-        ^^^^^^^
-      hint: make it where it is changed: a loop carries variables, not what is in a list
+      sums[0] = sums[0] + v[tm].sum()
+      ^^^^^^^
+    hint: make it where it is changed: a loop carries variables, not what is in a list
     """
     sums = [0.0, 0.0]
     for tm in hl.tile(40):
@@ -448,9 +451,9 @@ def item_of_list_around_loop(x, v):
 
 def iterates_tensor(x, v):
     r"""ParseError: the tensor v is iterated over
-        for row in v:
-                   ^
-      hint: loop over its indices: for i in hl.grid(v.shape[0])
+      for row in v:
+                 ^
+    hint: loop over its indices: for i in hl.grid(v.shape[0])
     """
     for row in v:
         pass
@@ -459,9 +462,9 @@ def iterates_tensor(x, v):
 
 def whole_tensor_op(x):
     r"""TypingError: x is used whole, as if it were a value
-        y = torch.exp(x)
-            ^^^^^^^^^^^^
-      hint: load the part that this step needs: x[tile, :]
+      y = torch.exp(x)
+          ^^^^^^^^^^^^
+    hint: load the part that this step needs: x[tile, :]
     """
     y = torch.exp(x)
     return y
@@ -469,9 +472,9 @@ def whole_tensor_op(x):
 
 def whole_tensor_arithmetic(x):
     r"""TypingError: x is used whole, as if it were a value
-        y = x * 2
-            ^^^^^
-      hint: load the part that this step needs: x[tile, :]
+      y = x * 2
+          ^^^^^
+    hint: load the part that this step needs: x[tile, :]
     """
     y = x * 2
     return y
@@ -479,9 +482,9 @@ def whole_tensor_arithmetic(x):
 
 def whole_tensor_copy(x):
     r"""ParseError: x.clone() copies a whole tensor
-        y = x.clone()
-            ^^^^^^^^^
-      hint: make an output, hl.empty_like(x), and copy it tile by tile
+      y = x.clone()
+          ^^^^^^^^^
+    hint: make an output, hl.empty_like(x), and copy it tile by tile
     """
     y = x.clone()
     return y
@@ -489,9 +492,9 @@ def whole_tensor_copy(x):
 
 def computed_outside(x, v):
     r"""ParseError: x is loaded outside of a loop
-        row = x[0, :]
-              ^^^^^^^
-      hint: load it in the loop that uses it; before the loops only single elements are read
+      row = x[0, :]
+            ^^^^^^^
+    hint: load it in the loop that uses it; before the loops only single elements are read
     """
     row = x[0, :]
     for tk in hl.tile(64):
@@ -501,9 +504,9 @@ def computed_outside(x, v):
 
 def stored_outside(x, v):
     r"""ParseError: v is stored to outside of a loop
-        v[0] = 1.0
-        ^^^^^^^^^^
-      hint: write it in a loop: for i in hl.grid(1): ...
+      v[0] = 1.0
+      ^^^^^^^^^^
+    hint: write it in a loop: for i in hl.grid(1): ...
     """
     v[0] = 1.0
     return v
@@ -511,9 +514,9 @@ def stored_outside(x, v):
 
 def data_dependent_shape(x, offsets):
     r"""ParseError: the shape of a tensor depends on data
-        y = hl.zeros([offsets[4], x.shape[1]])
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: make it as large as it can become; the loops then fill the part that is needed
+      y = hl.zeros([offsets[4], x.shape[1]])
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: make it as large as it can become; the loops then fill the part that is needed
     """
     y = hl.zeros([offsets[4], x.shape[1]])
     return y
@@ -521,9 +524,9 @@ def data_dependent_shape(x, offsets):
 
 def float64_output(x):
     r"""TypingError: float64 is not a dtype that a kernel computes with
-        y = hl.zeros(x.shape, dtype=torch.float64)
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: use float32: the devices have no 64-bit floats
+      y = hl.zeros(x.shape, dtype=torch.float64)
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: use float32: the devices have no 64-bit floats
     """
     y = hl.zeros(x.shape, dtype=torch.float64)
     return y
@@ -531,8 +534,8 @@ def float64_output(x):
 
 def float_length(x):
     r"""ParseError: a length is 20.0, not a whole number
-        y = hl.zeros([x.shape[0] / 2])
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^
+    y = hl.zeros([x.shape[0] / 2])
+        ^^^^^^^^^^^^^^^^^^^^^^^^^^
     """
     y = hl.zeros([x.shape[0] / 2])
     return y
@@ -540,9 +543,9 @@ def float_length(x):
 
 def string_dtype(x):
     r"""TypingError: 'float33' is not a dtype
-        y = hl.zeros(x.shape, dtype="float33")
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: write hl.float32, hl.bfloat16, hl.int32
+      y = hl.zeros(x.shape, dtype="float33")
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write hl.float32, hl.bfloat16, hl.int32
     """
     y = hl.zeros(x.shape, dtype="float33")
     return y
@@ -550,9 +553,9 @@ def string_dtype(x):
 
 def bad_view(x):
     r"""TypingError: reshape: x (float32[40, 64]) does not fit [3, -1]
-        y = x.view(3, -1)
-            ^^^^^^^^^^^^^
-      hint: it has 2560 elements
+      y = x.view(3, -1)
+          ^^^^^^^^^^^^^
+    hint: it has 2560 elements
     """
     y = x.view(3, -1)
     return y
@@ -560,18 +563,18 @@ def bad_view(x):
 
 def float64_argument(double):
     r"""ParseError: double is float64, which no kernel computes with
-        def float64_argument(double):
-                             ^^^^^^
-      hint: use float32: the devices have no 64-bit floats
+      def float64_argument(double):
+                           ^^^^^^
+    hint: use float32: the devices have no 64-bit floats
     """
     return double
 
 
 def array_from_outside(x, v):
     r"""ParseError: an ndarray from outside of the kernel is indexed
-        v[i] = TABLE[i]
-                     ^
-      hint: pass it to the kernel as an argument
+      v[i] = TABLE[i]
+                   ^
+    hint: pass it to the kernel as an argument
     """
     for i in hl.grid(40):
         v[i] = TABLE[i]
@@ -583,9 +586,9 @@ def array_from_outside(x, v):
 
 def tile_as_bound(x, v):
     r"""ParseError: tile tm is used as the bound of a loop
-        for tk in hl.tile(tm):
-                  ^^^^^^^^^^^
-      hint: tm.begin and tm.end are its bounds
+      for tk in hl.tile(tm):
+                ^^^^^^^^^^^
+    hint: tm.begin and tm.end are its bounds
     """
     for tm in hl.tile(40):
         for tk in hl.tile(tm):
@@ -595,9 +598,9 @@ def tile_as_bound(x, v):
 
 def tensor_as_bound(x, v, offsets):
     r"""ParseError: the tensor offsets is used as the bound of a loop
-        for tm in hl.tile(offsets):
-                  ^^^^^^^^^^^^^^^^
-      hint: offsets[0] is an element of it, offsets.shape[0] a length
+      for tm in hl.tile(offsets):
+                ^^^^^^^^^^^^^^^^
+    hint: offsets[0] is an element of it, offsets.shape[0] a length
     """
     for tm in hl.tile(offsets):
         v[tm] = 0.0
@@ -606,9 +609,9 @@ def tensor_as_bound(x, v, offsets):
 
 def float_bound(x, v):
     r"""TypingError: the bound of a loop is v (float32[])
-        for tm in hl.tile(v[0]):
-                  ^^^^^^^^^^^^^
-      hint: a bound is an integer: one element of a tensor of offsets, for example
+      for tm in hl.tile(v[0]):
+                ^^^^^^^^^^^^^
+    hint: a bound is an integer: one element of a tensor of offsets, for example
     """
     for tm in hl.tile(v[0]):
         v[tm] = 0.0
@@ -617,9 +620,9 @@ def float_bound(x, v):
 
 def missing_max_extent(x, v, offsets):
     r"""ParseError: missing max_extent: the extent of tm depends on data
-        for tm in hl.tile(offsets[g], offsets[g + 1]):
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: it indexes no dimension that would bound it: hl.tile(..., max_extent=...)
+      for tm in hl.tile(offsets[g], offsets[g + 1]):
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: it indexes no dimension that would bound it: hl.tile(..., max_extent=...)
     """
     for g in hl.grid(4):
         total = 0
@@ -631,8 +634,8 @@ def missing_max_extent(x, v, offsets):
 
 def wrong_number_of_names(x):
     r"""ParseError: 3 names for 2 axes
-        for tm, tk, tn in hl.tile([40, 64]):
-            ^^^^^^^^^^
+    for tm, tk, tn in hl.tile([40, 64]):
+        ^^^^^^^^^^
     """
     for tm in hl.tile([40, 64]):
         x[tm] = 0.0
@@ -643,8 +646,8 @@ def wrong_number_of_names(x):
 
 def wrong_number_of_bounds(x):
     r"""ParseError: hl.tile with 2 begins and 1 end
-        for tm, tk in hl.tile([0, 0], [40]):
-                      ^^^^^^^^^^^^^^^^^^^^^
+    for tm, tk in hl.tile([0, 0], [40]):
+                  ^^^^^^^^^^^^^^^^^^^^^
     """
     for tm, tk in hl.tile([0, 0], [40]):
         x[tm, tk] = 0.0
@@ -653,9 +656,9 @@ def wrong_number_of_bounds(x):
 
 def three_bounds(x, v):
     r"""ParseError: hl.tile with 3 bounds
-        for tm in hl.tile(0, 40, 8):
-                  ^^^^^^^^^^^^^^^^^
-      hint: hl.tile(end) or hl.tile(begin, end); several dimensions are lists
+      for tm in hl.tile(0, 40, 8):
+                ^^^^^^^^^^^^^^^^^
+    hint: hl.tile(end) or hl.tile(begin, end); several dimensions are lists
     """
     for tm in hl.tile(0, 40, 8):
         v[tm] = 0.0
@@ -664,9 +667,9 @@ def three_bounds(x, v):
 
 def unknown_option(x, v):
     r"""ParseError: hl.tile: got an unexpected keyword argument 'step'
-        for tm in hl.tile(40, step=8):
-                  ^^^^^^^^^^^^^^^^^^^
-      hint: it takes tile(*bounds, max_extent=None, block_size=None)
+      for tm in hl.tile(40, step=8):
+                ^^^^^^^^^^^^^^^^^^^
+    hint: it takes tile(*bounds, max_extent=None, block_size=None)
     """
     for tm in hl.tile(40, step=8):
         v[tm] = 0.0
@@ -675,9 +678,9 @@ def unknown_option(x, v):
 
 def block_of_zero(x, v):
     r"""ParseError: block_size is 0
-        for tm in hl.tile(40, block_size=0):
-                  ^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: it is 1 or more
+      for tm in hl.tile(40, block_size=0):
+                ^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: it is 1 or more
     """
     for tm in hl.tile(40, block_size=0):
         v[tm] = 0.0
@@ -686,9 +689,9 @@ def block_of_zero(x, v):
 
 def decreasing_range(x, v):
     r"""ParseError: tm runs from 40 down to 8
-        for tm in hl.tile(40, 8):
-        ^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: the end of a range is not before its begin
+      for tm in hl.tile(40, 8):
+      ^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: the end of a range is not before its begin
     """
     for tm in hl.tile(40, 8):
         v[tm] = 0.0
@@ -697,9 +700,9 @@ def decreasing_range(x, v):
 
 def too_small_max_extent(x, v):
     r"""ParseError: max_extent=8 is less than the extent 40 of tm
-        for tm in hl.tile(40, max_extent=8):
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: leave it out: the extent is known
+      for tm in hl.tile(40, max_extent=8):
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: leave it out: the extent is known
     """
     for tm in hl.tile(40, max_extent=8):
         v[tm] = 0.0
@@ -708,9 +711,9 @@ def too_small_max_extent(x, v):
 
 def tile_outside_of_for(x):
     r"""ParseError: hl.tile is used outside of a for statement
-        tiles = hl.tile(40)
-                ^^^^^^^^^^^
-      hint: write it in the loop: for i in hl.tile(...):
+      tiles = hl.tile(40)
+              ^^^^^^^^^^^
+    hint: write it in the loop: for i in hl.tile(...):
     """
     tiles = hl.tile(40)
     return x
@@ -718,9 +721,9 @@ def tile_outside_of_for(x):
 
 def range_of_data(x, v, offsets):
     r"""ParseError: range has a bound that depends on data
-        for i in range(offsets[g]):
-                 ^^^^^^^^^^^^^^^^^
-      hint: loop with hl.grid(...), or with hl.tile(...) over tiles
+      for i in range(offsets[g]):
+               ^^^^^^^^^^^^^^^^^
+    hint: loop with hl.grid(...), or with hl.tile(...) over tiles
     """
     for g in hl.grid(4):
         for i in range(offsets[g]):
@@ -730,9 +733,9 @@ def range_of_data(x, v, offsets):
 
 def huge_unrolling(x, v):
     r"""ParseError: a Python loop of over 4096 iterations would be unrolled
-        for i in range(100000):
-                 ^^^^^^^^^^^^^
-      hint: hl.grid or hl.tile makes a loop in the kernel
+      for i in range(100000):
+               ^^^^^^^^^^^^^
+    hint: hl.grid or hl.tile makes a loop in the kernel
     """
     for i in range(100000):
         pass
@@ -741,9 +744,9 @@ def huge_unrolling(x, v):
 
 def static_range_of_data(x, v, offsets):
     r"""ParseError: a bound of hl.static_range depends on data
-        for i in hl.static_range(offsets[g]):
-                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: it must be known while compiling
+      for i in hl.static_range(offsets[g]):
+               ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: it must be known while compiling
     """
     for g in hl.grid(4):
         for i in hl.static_range(offsets[g]):
@@ -756,8 +759,8 @@ def static_range_of_data(x, v, offsets):
 
 def too_many_indices(x, v):
     r"""ParseError: v has 1 dimension and is indexed with 2
-        v[tm, :] = 0.0
-        ^^^^^^^^^^^^^^
+    v[tm, :] = 0.0
+    ^^^^^^^^^^^^^^
     """
     for tm in hl.tile(40):
         v[tm, :] = 0.0
@@ -766,9 +769,9 @@ def too_many_indices(x, v):
 
 def too_few_indices(x, v):
     r"""ParseError: x has 2 dimensions and is indexed with 1
-        v[tm] = x[tm].sum(1)
-                ^^^^^
-      hint: take the rest whole: x[tm, :]
+      v[tm] = x[tm].sum(1)
+              ^^^^^
+    hint: take the rest whole: x[tm, :]
     """
     for tm in hl.tile(40):
         v[tm] = x[tm].sum(1)
@@ -777,9 +780,9 @@ def too_few_indices(x, v):
 
 def tile_of_another_dimension(x, w, v):
     r"""ParseError: tile tm indexes dimension 1 of x, which is 64 long, and dimension 0 of x, which is 40 long
-        v[tm] = acc.sum(1) + x[tm, tm].sum(1)
-                                   ^^
-      hint: if only a part of the longer one is meant, index it with tm.index
+      v[tm] = acc.sum(1) + x[tm, tm].sum(1)
+                                 ^^
+    hint: if only a part of the longer one is meant, index it with tm.index
     """
     for tm in hl.tile(40):
         acc = hl.zeros([tm, 96])
@@ -791,9 +794,9 @@ def tile_of_another_dimension(x, w, v):
 
 def tile_too_long(x, v):
     r"""ParseError: tile tk runs over [0, 64) and indexes dimension 0 of v, which is 40 long
-        v[tk] = x[0, tk]
-          ^^
-      hint: loop over that dimension: hl.tile(40)
+      v[tk] = x[0, tk]
+        ^^
+    hint: loop over that dimension: hl.tile(40)
     """
     for tk in hl.tile(64):
         v[tk] = x[0, tk]
@@ -802,9 +805,9 @@ def tile_too_long(x, v):
 
 def moved_tile_too_long(x, v):
     r"""ParseError: tile tm runs over [0, 40) and indexes dimension 0 of x, which is 40 long, at positions moved by 1
-        v[tm] = x[tm + 1, 0]
-                  ^^^^^^
-      hint: hl.load(x, [tile, ...], mask=...) leaves some out
+      v[tm] = x[tm + 1, 0]
+                ^^^^^^
+    hint: hl.load(x, [tile, ...], mask=...) leaves some out
     """
     for tm in hl.tile(40):
         v[tm] = x[tm + 1, 0]
@@ -813,9 +816,9 @@ def moved_tile_too_long(x, v):
 
 def grid_too_long(x, v):
     r"""ParseError: i runs over [0, 64) and indexes dimension 0 of v, which is 40 long
-        v[i] = 0.0
-          ^
-      hint: loop over that dimension: hl.grid(40)
+      v[i] = 0.0
+        ^
+    hint: loop over that dimension: hl.grid(40)
     """
     for i in hl.grid(64):
         v[i] = 0.0
@@ -824,8 +827,8 @@ def grid_too_long(x, v):
 
 def constant_index_out_of_range(x, v):
     r"""ParseError: index 64 is out of range for dimension 1 of x, which is 64 long
-        v[tm] = x[tm, 64]
-                      ^^
+    v[tm] = x[tm, 64]
+                  ^^
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, 64]
@@ -834,9 +837,9 @@ def constant_index_out_of_range(x, v):
 
 def float_index(x, v):
     r"""ParseError: 1.5 is used as an index
-        v[tm] = x[tm, 1.5]
-                      ^^^
-      hint: an index is an int, a tile, a slice, None, or an integer value
+      v[tm] = x[tm, 1.5]
+                    ^^^
+    hint: an index is an int, a tile, a slice, None, or an integer value
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, 1.5]
@@ -845,9 +848,9 @@ def float_index(x, v):
 
 def float_value_index(x, v):
     r"""ParseError: x is indexed with a float32 value
-        v[tm] = x[v[tm], 0]
-                  ^^^^^
-      hint: indices are integers: x.to(hl.int32)
+      v[tm] = x[v[tm], 0]
+                ^^^^^
+    hint: indices are integers: x.to(hl.int32)
     """
     for tm in hl.tile(40):
         v[tm] = x[v[tm], 0]
@@ -856,9 +859,9 @@ def float_value_index(x, v):
 
 def mask_index(x, v):
     r"""ParseError: v is indexed with a mask
-        v[tm] = v[v[tm] > 0]
-                  ^^^^^^^^^
-      hint: how many there are depends on data; hl.load(v, [tile], mask=...) leaves some out
+      v[tm] = v[v[tm] > 0]
+                ^^^^^^^^^
+    hint: how many there are depends on data; hl.load(v, [tile], mask=...) leaves some out
     """
     for tm in hl.tile(40):
         v[tm] = v[v[tm] > 0]
@@ -867,9 +870,9 @@ def mask_index(x, v):
 
 def list_index(x, v):
     r"""ParseError: the list [0, 2] is used as an index
-        v[tm] = x[tm, [0, 2]].sum(1)
-                      ^^^^^^
-      hint: an index is an int, a tile, a slice, None, or an integer value
+      v[tm] = x[tm, [0, 2]].sum(1)
+                    ^^^^^^
+    hint: an index is an int, a tile, a slice, None, or an integer value
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, [0, 2]].sum(1)
@@ -878,9 +881,9 @@ def list_index(x, v):
 
 def string_index(x, v):
     r"""ParseError: 'a' is used as an index
-        v[tm] = x[tm, "a"]
-                      ^^^
-      hint: an index is an int, a tile, a slice, None, or an integer value
+      v[tm] = x[tm, "a"]
+                    ^^^
+    hint: an index is an int, a tile, a slice, None, or an integer value
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, "a"]
@@ -889,9 +892,9 @@ def string_index(x, v):
 
 def whole_tensor_index(x, v, idx):
     r"""ParseError: the whole tensor idx is used as an index
-        v[tm] = x[idx, 0]
-                  ^^^
-      hint: index with a part of it: idx[tile]
+      v[tm] = x[idx, 0]
+                ^^^
+    hint: index with a part of it: idx[tile]
     """
     for tm in hl.tile(40):
         v[tm] = x[idx, 0]
@@ -900,9 +903,9 @@ def whole_tensor_index(x, v, idx):
 
 def two_gathers(x, v, idx):
     r"""ParseError: two dimensions are indexed with computed positions
-        v[tm] = x[idx[tm], idx[tm]].sum(1)
-                ^^^^^^^^^^^^^^^^^^^
-      hint: reshape the tensor so that one index picks the rows
+      v[tm] = x[idx[tm], idx[tm]].sum(1)
+              ^^^^^^^^^^^^^^^^^^^
+    hint: reshape the tensor so that one index picks the rows
     """
     for tm in hl.tile(40):
         v[tm] = x[idx[tm], idx[tm]].sum(1)
@@ -911,9 +914,9 @@ def two_gathers(x, v, idx):
 
 def negative_step(x, v):
     r"""ParseError: a slice has a step of -1
-        v[tm] = x[tm, ::-1].sum(1)
-                      ^^^^
-      hint: load every element and pick those that are needed, or reshape the tensor first
+      v[tm] = x[tm, ::-1].sum(1)
+                    ^^^^
+    hint: load every element and pick those that are needed, or reshape the tensor first
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, ::-1].sum(1)
@@ -922,9 +925,9 @@ def negative_step(x, v):
 
 def slice_of_tile(x, v):
     r"""ParseError: a slice has bounds that depend on data
-        v[tm] = x[tm.begin : tm.end, 0]
-                  ^^^^^^^^^^^^^^^^^
-      hint: loop with hl.tile(begin, end) and index with the tile
+      v[tm] = x[tm.begin : tm.end, 0]
+                ^^^^^^^^^^^^^^^^^
+    hint: loop with hl.tile(begin, end) and index with the tile
     """
     for tm in hl.tile(40):
         v[tm] = x[tm.begin : tm.end, 0]
@@ -933,8 +936,8 @@ def slice_of_tile(x, v):
 
 def two_ellipses(x, v):
     r"""ParseError: ... stands twice in an index
-        v[tm] = x[..., tm, ...]
-                           ^^^
+    v[tm] = x[..., tm, ...]
+                       ^^^
     """
     for tm in hl.tile(40):
         v[tm] = x[..., tm, ...]
@@ -943,9 +946,9 @@ def two_ellipses(x, v):
 
 def value_indexed(x, v):
     r"""ParseError: a value of the kernel is indexed
-        v[tm] = block[:, 0]
-                         ^
-      hint: load the part from memory; of a value, v[:, None] adds a dimension
+      v[tm] = block[:, 0]
+                       ^
+    hint: load the part from memory; of a value, v[:, None] adds a dimension
     """
     for tm in hl.tile(40):
         block = x[tm, :]
@@ -955,9 +958,9 @@ def value_indexed(x, v):
 
 def tile_indexed(x, v):
     r"""ParseError: a tile is indexed
-        v[tm] = tm[0]
-                ^^^^^
-      hint: tm.index[:, None] adds a dimension
+      v[tm] = tm[0]
+              ^^^^^
+    hint: tm.index[:, None] adds a dimension
     """
     for tm in hl.tile(40):
         v[tm] = tm[0]
@@ -966,9 +969,9 @@ def tile_indexed(x, v):
 
 def none_in_store(x, v):
     r"""ParseError: None in the index of a store
-        v[tm, None] = 0.0
-        ^^^^^^^^^^^^^^^^^
-      hint: leave it out
+      v[tm, None] = 0.0
+      ^^^^^^^^^^^^^^^^^
+    hint: leave it out
     """
     for tm in hl.tile(40):
         v[tm, None] = 0.0
@@ -980,9 +983,9 @@ def none_in_store(x, v):
 
 def tile_in_arithmetic(x, v):
     r"""ParseError: tile tm is used in arithmetic
-        v[tm] = tm * 2
-                ^^^^^^
-      hint: tm.index is its positions, tm.begin the first of them
+      v[tm] = tm * 2
+              ^^^^^^
+    hint: tm.index is its positions, tm.begin the first of them
     """
     for tm in hl.tile(40):
         v[tm] = tm * 2
@@ -991,9 +994,9 @@ def tile_in_arithmetic(x, v):
 
 def tile_compared(x, v):
     r"""ParseError: tile tm is compared
-        v[tm] = hl.where(tm < 8, 0.0, 1.0)
-                         ^^^^^^
-      hint: compare its positions: tm.index
+      v[tm] = hl.where(tm < 8, 0.0, 1.0)
+                       ^^^^^^
+    hint: compare its positions: tm.index
     """
     for tm in hl.tile(40):
         v[tm] = hl.where(tm < 8, 0.0, 1.0)
@@ -1002,9 +1005,9 @@ def tile_compared(x, v):
 
 def tile_as_value(x, v):
     r"""TypingError: tile tm is used as a value
-        v[tm] = hl.exp(tm)
-                ^^^^^^^^^^
-      hint: tm.index is the positions that it covers, tm.begin the first of them
+      v[tm] = hl.exp(tm)
+              ^^^^^^^^^^
+    hint: tm.index is the positions that it covers, tm.begin the first of them
     """
     for tm in hl.tile(40):
         v[tm] = hl.exp(tm)
@@ -1013,9 +1016,9 @@ def tile_as_value(x, v):
 
 def unknown_tile_attribute(x, v):
     r"""ParseError: the tile tm has no attribute start
-        v[tm.start] = 0.0
-          ^^^^^^^^
-      hint: a tile has .begin .end .index .id .count .block_size
+      v[tm.start] = 0.0
+        ^^^^^^^^
+    hint: a tile has .begin .end .index .id .count .block_size
     """
     for tm in hl.tile(40):
         v[tm.start] = 0.0
@@ -1024,8 +1027,8 @@ def unknown_tile_attribute(x, v):
 
 def unknown_method(x, v):
     r"""ParseError: a value of the kernel has no attribute cumulative_sum
-        v[tm] = v[tm].cumulative_sum(0)
-                ^^^^^^^^^^^^^^^^^^^^
+    v[tm] = v[tm].cumulative_sum(0)
+            ^^^^^^^^^^^^^^^^^^^^
     """
     for tm in hl.tile(40):
         v[tm] = v[tm].cumulative_sum(0)
@@ -1034,9 +1037,9 @@ def unknown_method(x, v):
 
 def item_of_scalar(x, v, offsets):
     r"""ParseError: a value of the kernel has no attribute item
-        v[g] = offsets[g].item()
-               ^^^^^^^^^^^^^^^
-      hint: a scalar of the kernel is used as it is
+      v[g] = offsets[g].item()
+             ^^^^^^^^^^^^^^^
+    hint: a scalar of the kernel is used as it is
     """
     for g in hl.grid(4):
         v[g] = offsets[g].item()
@@ -1045,9 +1048,9 @@ def item_of_scalar(x, v, offsets):
 
 def functional_update(jx):
     r"""ParseError: jx is the tensor jx before the loop of line N, which changes it
-        jx = jx.at[tm, :].set(0.0)
-             ^^
-      hint: a tensor is changed by a store: jx[index] = value
+      jx = jx.at[tm, :].set(0.0)
+           ^^
+    hint: a tensor is changed by a store: jx[index] = value
     """
     for tm in hl.tile(40):
         jx = jx.at[tm, :].set(0.0)
@@ -1056,9 +1059,9 @@ def functional_update(jx):
 
 def two_axes(x, v):
     r"""TypingError: add combines two different axes: tm of v (float32[tm]) and tn of v (float32[tn])
-        v[tm] = v[tm] + v[tn]
-                ^^^^^^^^^^^^^
-      hint: axes match by name, not by length: index both with the same tile, or put them in different dimensions with v[:, None]
+      v[tm] = v[tm] + v[tn]
+              ^^^^^^^^^^^^^
+    hint: axes match by name, not by length: index both with the same tile, or put them in different dimensions with v[:, None]
     """
     for tm, tn in hl.tile([40, 40]):
         v[tm] = v[tm] + v[tn]
@@ -1067,9 +1070,9 @@ def two_axes(x, v):
 
 def contracts_two_axes(x, w, v):
     r"""TypingError: dot contracts axis tn of x (float32[tm, tn]) with axis tk of w (float32[tk, 96])
-        x[tm, tn] = hl.dot(x[tm, tn], w[tk, :])[:, None]
-                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: both must run along one axis: index that dimension of w with tn
+      x[tm, tn] = hl.dot(x[tm, tn], w[tk, :])[:, None]
+                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: both must run along one axis: index that dimension of w with tn
     """
     for tm, tn, tk in hl.tile([40, 64, 64]):
         x[tm, tn] = hl.dot(x[tm, tn], w[tk, :])[:, None]
@@ -1078,9 +1081,9 @@ def contracts_two_axes(x, w, v):
 
 def wrong_store_shape(x, v):
     r"""TypingError: x (float32[tm, 64]) is stored to a block of v of shape [tm]
-        v[tm] = x[tm, :]
-        ^^^^^^^^^^^^^^^^
-      hint: the shapes must match; a dimension of length 1 is repeated
+      v[tm] = x[tm, :]
+      ^^^^^^^^^^^^^^^^
+    hint: the shapes must match; a dimension of length 1 is repeated
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, :]
@@ -1089,9 +1092,9 @@ def wrong_store_shape(x, v):
 
 def float_into_ints(x, v, idx):
     r"""TypingError: v (float32[tm]) is stored to idx, which is int32
-        idx[tm] = v[tm]
-        ^^^^^^^^^^^^^^^
-      hint: convert it: value.to(hl.int32)
+      idx[tm] = v[tm]
+      ^^^^^^^^^^^^^^^
+    hint: convert it: value.to(hl.int32)
     """
     for tm in hl.tile(40):
         idx[tm] = v[tm]
@@ -1100,9 +1103,9 @@ def float_into_ints(x, v, idx):
 
 def into_int64(x, long):
     r"""ParseError: long is stored to, and is int64
-        long[tm] = 0
-        ^^^^^^^^^^^^
-      hint: make it int32: int64 tensors are read only
+      long[tm] = 0
+      ^^^^^^^^^^^^
+    hint: make it int32: int64 tensors are read only
     """
     for tm in hl.tile(40):
         long[tm] = 0
@@ -1111,9 +1114,9 @@ def into_int64(x, long):
 
 def mask_not_bool(x, v, flags):
     r"""TypingError: mask is flags (int32[tm]), not bool
-        v[tm] = hl.load(v, [tm], mask=flags[tm])
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: compare it, as in mask=x > 0
+      v[tm] = hl.load(v, [tm], mask=flags[tm])
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: compare it, as in mask=x > 0
     """
     for tm in hl.tile(40):
         v[tm] = hl.load(v, [tm], mask=flags[tm])
@@ -1122,9 +1125,9 @@ def mask_not_bool(x, v, flags):
 
 def number_stored_by_name(x, v):
     r"""ParseError: hl.store: missing a required argument: 'value'
-        hl.store(v, tm)
-        ^^^^^^^^^^^^^^^
-      hint: it takes store(tensor, index, value, mask=None)
+      hl.store(v, tm)
+      ^^^^^^^^^^^^^^^
+    hint: it takes store(tensor, index, value, mask=None)
     """
     for tm in hl.tile(40):
         hl.store(v, tm)
@@ -1133,9 +1136,9 @@ def number_stored_by_name(x, v):
 
 def changes_jax(jx):
     r"""ParseError: jx is stored to, and JAX arrays cannot be changed
-        jx[tm, :] = 0.0
-        ^^^^^^^^^^^^^^^
-      hint: store to a new output, hl.empty_like(jx), and return it
+      jx[tm, :] = 0.0
+      ^^^^^^^^^^^^^^^
+    hint: store to a new output, hl.empty_like(jx), and return it
     """
     for tm in hl.tile(40):
         jx[tm, :] = 0.0
@@ -1144,9 +1147,9 @@ def changes_jax(jx):
 
 def changes_jax_through_view(jx):
     r"""ParseError: jx is stored to, and JAX arrays cannot be changed
-        flat[tm] = 0.0
-        ^^^^^^^^^^^^^^
-      hint: store to a new output, hl.empty_like(jx), and return it
+      flat[tm] = 0.0
+      ^^^^^^^^^^^^^^
+    hint: store to a new output, hl.empty_like(jx), and return it
     """
     flat = jx.reshape(-1)
     for tm in hl.tile(40 * 64):
@@ -1159,9 +1162,9 @@ def changes_jax_through_view(jx):
 
 def vector_condition(x, v):
     r"""ParseError: `if` has a condition of type bool[tm]
-        if b > 0:
-           ^^^^^
-      hint: hl.where(condition, a, b) chooses for each element
+      if b > 0:
+         ^^^^^
+    hint: hl.where(condition, a, b) chooses for each element
     """
     for tm in hl.tile(40):
         b = v[tm]
@@ -1173,9 +1176,9 @@ def vector_condition(x, v):
 
 def vector_conditional(x, v):
     r"""ParseError: `if ... else` has a condition of type bool[tm]
-        v[tm] = v[tm] if v[tm] > 0 else 0.0
-                         ^^^^^^^^^
-      hint: hl.where(condition, a, b) chooses for each element
+      v[tm] = v[tm] if v[tm] > 0 else 0.0
+                       ^^^^^^^^^
+    hint: hl.where(condition, a, b) chooses for each element
     """
     for tm in hl.tile(40):
         v[tm] = v[tm] if v[tm] > 0 else 0.0
@@ -1184,9 +1187,9 @@ def vector_conditional(x, v):
 
 def vector_and(x, v):
     r"""ParseError: `and` of a value of type bool[tm]
-        v[tm] = hl.where(b > 0 and b < 1, b, 0.0)
-                         ^^^^^^^^^^^^^^^
-      hint: & combines elements: (a > 0) & (b > 0)
+      v[tm] = hl.where(b > 0 and b < 1, b, 0.0)
+                       ^^^^^^^^^^^^^^^
+    hint: & combines elements: (a > 0) & (b > 0)
     """
     for tm in hl.tile(40):
         b = v[tm]
@@ -1196,9 +1199,9 @@ def vector_and(x, v):
 
 def tensor_condition(x, v):
     r"""ParseError: `if` has the tensor v as its condition
-        if v:
-           ^
-      hint: load an element of it: v[0]
+      if v:
+         ^
+    hint: load an element of it: v[0]
     """
     if v:
         pass
@@ -1207,9 +1210,9 @@ def tensor_condition(x, v):
 
 def tile_condition(x, v):
     r"""ParseError: `if` has the tile tm as its condition
-        if tm:
-           ^^
-      hint: tm.begin, tm.end and tm.id are scalars
+      if tm:
+         ^^
+    hint: tm.begin, tm.end and tm.id are scalars
     """
     for tm in hl.tile(40):
         if tm:
@@ -1219,9 +1222,9 @@ def tile_condition(x, v):
 
 def branches_differ(x, v, flags):
     r"""TypingError: s is float32[64] in one branch and float32[] in the other
-        s = v[i]
-        ^^^^^^^^
-      hint: both branches must give it one shape and dtype
+      s = v[i]
+      ^^^^^^^^
+    hint: both branches must give it one shape and dtype
     """
     for i in hl.grid(40):
         s = v[i]
@@ -1233,9 +1236,9 @@ def branches_differ(x, v, flags):
 
 def host_values_differ(x, v, flags):
     r"""ParseError: activation is another host value in each branch of the `if` of line N
-        v[i] = activation(v[i])
-               ^^^^^^^^^^
-      hint: the condition depends on data, so both branches must give values of the kernel
+      v[i] = activation(v[i])
+             ^^^^^^^^^^
+    hint: the condition depends on data, so both branches must give values of the kernel
     """
     for i in hl.grid(40):
         activation = torch.exp
@@ -1247,9 +1250,9 @@ def host_values_differ(x, v, flags):
 
 def output_under_condition(x, flags):
     r"""ParseError: a tensor is made under a condition that depends on data
-        y = hl.empty_like(x)
-            ^^^^^^^^^^^^^^^^
-      hint: make it before the `if`
+      y = hl.empty_like(x)
+          ^^^^^^^^^^^^^^^^
+    hint: make it before the `if`
     """
     y = x
     if flags[0] > 0:
@@ -1262,9 +1265,9 @@ def output_under_condition(x, flags):
 
 def carry_changes_dtype(h):
     r"""TypingError: carried value acc changes from float32[tm, 64] to bfloat16[tm, 64]
-        acc = (acc + h[tm, tk].sum(1)[:, None]).to(h.dtype)
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: keep the dtype: acc = (...).to(hl.float32)
+      acc = (acc + h[tm, tk].sum(1)[:, None]).to(h.dtype)
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: keep the dtype: acc = (...).to(hl.float32)
     """
     y = hl.empty_like(h)
     for tm in hl.tile(40):
@@ -1277,9 +1280,9 @@ def carry_changes_dtype(h):
 
 def carry_changes_shape(x):
     r"""TypingError: carried value acc changes from float32[tm] to float32[tm, tk]
-        acc = acc[:, None] + x[tm, tk]
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: a carried value keeps its shape
+      acc = acc[:, None] + x[tm, tk]
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: a carried value keeps its shape
     """
     y = hl.empty_like(x)
     for tm in hl.tile(40):
@@ -1292,9 +1295,9 @@ def carry_changes_shape(x):
 
 def number_becomes_tensor(x, v):
     r"""TypingError: carried value m changes from float32[] to float32[tm]
-        m = hl.maximum(m, x[tm, tk].amax(1))
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: begin with its shape: m = hl.full([tm], float('-inf'), dtype=hl.float32)
+      m = hl.maximum(m, x[tm, tk].amax(1))
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: begin with its shape: m = hl.full([tm], float('-inf'), dtype=hl.float32)
     """
     for tm in hl.tile(40):
         m = float("-inf")
@@ -1306,9 +1309,9 @@ def number_becomes_tensor(x, v):
 
 def int_becomes_float(x, v):
     r"""TypingError: carried value s changes from int32[] to float32[]
-        s = s + x[i, tk].sum()
-        ^^^^^^^^^^^^^^^^^^^^^^
-      hint: begin with a float: s = 0.0
+      s = s + x[i, tk].sum()
+      ^^^^^^^^^^^^^^^^^^^^^^
+    hint: begin with a float: s = 0.0
     """
     for i in hl.grid(40):
         s = 0
@@ -1320,9 +1323,9 @@ def int_becomes_float(x, v):
 
 def none_carried(x, v):
     r"""ParseError: s is None before the loop of line N, which changes it
-        s = x[i, tk].sum() if s is None else s + x[i, tk].sum()
-                              ^
-      hint: begin with a number or a value, such as s = hl.zeros([...])
+      s = x[i, tk].sum() if s is None else s + x[i, tk].sum()
+                            ^
+    hint: begin with a number or a value, such as s = hl.zeros([...])
     """
     for i in hl.grid(40):
         s = None
@@ -1334,9 +1337,9 @@ def none_carried(x, v):
 
 def tuple_carried(x, v):
     r"""ParseError: state is a tuple before the loop of line N, which changes it
-        state = (state[0] + x[i, tk].sum(), state[1])
-                 ^^^^^
-      hint: carry its items one by one, each in a variable of its own
+      state = (state[0] + x[i, tk].sum(), state[1])
+               ^^^^^
+    hint: carry its items one by one, each in a variable of its own
     """
     for i in hl.grid(40):
         state = (0.0, 0.0)
@@ -1348,9 +1351,9 @@ def tuple_carried(x, v):
 
 def becomes_none(x, v):
     r"""TypingError: carried value s changes from float32[] to None
-        s = None
-        ^^^^^^^^
-      hint: it must stay a value of one shape and dtype
+      s = None
+      ^^^^^^^^
+    hint: it must stay a value of one shape and dtype
     """
     for i in hl.grid(40):
         s = 0.0
@@ -1366,9 +1369,9 @@ def becomes_none(x, v):
 
 def unknown_torch_function(x, v):
     r"""ParseError: torch.sort is not in the language
-        v[tm] = torch.sort(v[tm])
-                ^^^^^^^^^^^^^^^^^
-      hint: sort before the kernel is called
+      v[tm] = torch.sort(v[tm])
+              ^^^^^^^^^^^^^^^^^
+    hint: sort before the kernel is called
     """
     for tm in hl.tile(40):
         v[tm] = torch.sort(v[tm])
@@ -1377,9 +1380,9 @@ def unknown_torch_function(x, v):
 
 def unknown_jax_function(x, v):
     r"""ParseError: jnp.cumsum is not in the language
-        v[tm] = jnp.cumsum(v[tm])
-                ^^^^^^^^^^^^^^^^^
-      hint: carry a running sum from tile to tile, or sum with a triangular mask
+      v[tm] = jnp.cumsum(v[tm])
+              ^^^^^^^^^^^^^^^^^
+    hint: carry a running sum from tile to tile, or sum with a triangular mask
     """
     for tm in hl.tile(40):
         v[tm] = jnp.cumsum(v[tm])
@@ -1388,9 +1391,9 @@ def unknown_jax_function(x, v):
 
 def unknown_linalg(x, v):
     r"""ParseError: torch.linalg.svd is not in the language
-        v[tm] = torch.linalg.svd(x[tm, :])
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: functions written in Python are inlined; docs/language.md lists the operations
+      v[tm] = torch.linalg.svd(x[tm, :])
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: functions written in Python are inlined; docs/language.md lists the operations
     """
     for tm in hl.tile(40):
         v[tm] = torch.linalg.svd(x[tm, :])
@@ -1399,9 +1402,9 @@ def unknown_linalg(x, v):
 
 def nonzero(x, v):
     r"""ParseError: torch.nonzero is not in the language
-        found = torch.nonzero(v[tm])
-                ^^^^^^^^^^^^^^^^^^^^
-      hint: how many there are depends on data; use hl.where or a mask
+      found = torch.nonzero(v[tm])
+              ^^^^^^^^^^^^^^^^^^^^
+    hint: how many there are depends on data; use hl.where or a mask
     """
     for tm in hl.tile(40):
         found = torch.nonzero(v[tm])
@@ -1410,9 +1413,9 @@ def nonzero(x, v):
 
 def misspelled_function(x, v):
     r"""ParseError: jnp.rad2deg is not in the language
-        v[tm] = jnp.rad2deg(v[tm])
-                ^^^^^^^^^^^^^^^^^^
-      hint: functions written in Python are inlined; docs/language.md lists the operations
+      v[tm] = jnp.rad2deg(v[tm])
+              ^^^^^^^^^^^^^^^^^^
+    hint: functions written in Python are inlined; docs/language.md lists the operations
     """
     for tm in hl.tile(40):
         v[tm] = jnp.rad2deg(v[tm])
@@ -1421,9 +1424,9 @@ def misspelled_function(x, v):
 
 def loop_combinator(x, v):
     r"""ParseError: jax.lax.fori_loop is not in the language
-        v[tm] = jax.lax.fori_loop(0, 3, lambda i, b: b + i, v[tm])
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: write a for loop over hl.grid or hl.tile
+      v[tm] = jax.lax.fori_loop(0, 3, lambda i, b: b + i, v[tm])
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write a for loop over hl.grid or hl.tile
     """
     for tm in hl.tile(40):
         v[tm] = jax.lax.fori_loop(0, 3, lambda i, b: b + i, v[tm])
@@ -1432,9 +1435,9 @@ def loop_combinator(x, v):
 
 def python_on_value(x, v):
     r"""ParseError: sorted is not in the language
-        b = sorted([v[tm], v[tm]])
-            ^^^^^^^^^^^^^^^^^^^^^^
-      hint: sort before the kernel is called
+      b = sorted([v[tm], v[tm]])
+          ^^^^^^^^^^^^^^^^^^^^^^
+    hint: sort before the kernel is called
     """
     for tm in hl.tile(40):
         b = sorted([v[tm], v[tm]])
@@ -1443,9 +1446,9 @@ def python_on_value(x, v):
 
 def unknown_keyword(x, v):
     r"""TypingError: torch.sum has no argument 'columns' here
-        v[tm] = torch.sum(x[tm, :], columns=1)
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: it takes sum(x, axis=None, keepdims=False, dtype=None)
+      v[tm] = torch.sum(x[tm, :], columns=1)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: it takes sum(x, axis=None, keepdims=False, dtype=None)
     """
     for tm in hl.tile(40):
         v[tm] = torch.sum(x[tm, :], columns=1)
@@ -1454,8 +1457,8 @@ def unknown_keyword(x, v):
 
 def not_a_function(x, v, n):
     r"""ParseError: n is called, and is an int
-        v[tm] = n(v[tm])
-                ^^^^^^^^
+    v[tm] = n(v[tm])
+            ^^^^^^^^
     """
     for tm in hl.tile(40):
         v[tm] = n(v[tm])
@@ -1464,9 +1467,9 @@ def not_a_function(x, v, n):
 
 def helper_with_wrong_arguments(x, v):
     r"""ParseError: scaled: missing a required argument: 'by'
-        v[tm] = scaled(v[tm])
-                ^^^^^^^^^^^^^
-      hint: it takes scaled(b, by)
+      v[tm] = scaled(v[tm])
+              ^^^^^^^^^^^^^
+    hint: it takes scaled(b, by)
     """
     for tm in hl.tile(40):
         v[tm] = scaled(v[tm])
@@ -1479,9 +1482,9 @@ def scaled(b, by):
 
 def error_in_helper(x, v):
     r"""ParseError: torch.cumsum is not in the language (in wrong_helper, called from line N; in doubly_wrong, called from line N)
-        return b + torch.cumsum(b, 0)
-                   ^^^^^^^^^^^^^^^^^^
-      hint: carry a running sum from tile to tile, or sum with a triangular mask
+      return b + torch.cumsum(b, 0)
+                 ^^^^^^^^^^^^^^^^^^
+    hint: carry a running sum from tile to tile, or sum with a triangular mask
     """
     for tm in hl.tile(40):
         v[tm] = doubly_wrong(v[tm])
@@ -1498,9 +1501,9 @@ def doubly_wrong(b):
 
 def endless_recursion(x, v):
     r"""ParseError: calls are nested more than 40 deep (in forever, called from line N; in forever, called from line N; in forever, called from line N)
-        return forever(b + 1)
-               ^^^^^^^^^^^^^^
-      hint: a recursion must end on host values, such as shapes
+      return forever(b + 1)
+             ^^^^^^^^^^^^^^
+    hint: a recursion must end on host values, such as shapes
     """
     for tm in hl.tile(40):
         v[tm] = forever(v[tm])
@@ -1513,9 +1516,9 @@ def forever(b):
 
 def atomic(x, v):
     r"""ParseError: hl.atomic_add is not in this version
-        hl.atomic_add(v, [0], v[i])
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: write y[index] += value: the loop then runs in order
+      hl.atomic_add(v, [0], v[i])
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write y[index] += value: the loop then runs in order
     """
     for i in hl.grid(40):
         hl.atomic_add(v, [0], v[i])
@@ -1524,9 +1527,9 @@ def atomic(x, v):
 
 def float_of_math(x, v):
     r"""ParseError: math.gamma is not in the language
-        v[tm] = math.gamma(v[tm])
-                ^^^^^^^^^^^^^^^^^
-      hint: functions written in Python are inlined; docs/language.md lists the operations
+      v[tm] = math.gamma(v[tm])
+              ^^^^^^^^^^^^^^^^^
+    hint: functions written in Python are inlined; docs/language.md lists the operations
     """
     for tm in hl.tile(40):
         v[tm] = math.gamma(v[tm])
@@ -1535,9 +1538,9 @@ def float_of_math(x, v):
 
 def list_comprehension_over_value(x, v):
     r"""ParseError: a value of the kernel is iterated over
-        v[tm] = sum([b for b in v[tm]])
-                                ^^^^^
-      hint: hl.grid and hl.tile loop over lengths that depend on data
+      v[tm] = sum([b for b in v[tm]])
+                              ^^^^^
+    hint: hl.grid and hl.tile loop over lengths that depend on data
     """
     for tm in hl.tile(40):
         v[tm] = sum([b for b in v[tm]])
@@ -1546,9 +1549,9 @@ def list_comprehension_over_value(x, v):
 
 def filtered_by_data(x, v):
     r"""ParseError: a comprehension has a condition that depends on data
-        v[i] = sum([v[k] for k in range(3) if v[k] > 0])
-                                              ^^^^^^^^
-      hint: the length of a list cannot depend on data; hl.where chooses elements
+      v[i] = sum([v[k] for k in range(3) if v[k] > 0])
+                                            ^^^^^^^^
+    hint: the length of a list cannot depend on data; hl.where chooses elements
     """
     for i in hl.grid(40):
         v[i] = sum([v[k] for k in range(3) if v[k] > 0])
@@ -1557,9 +1560,9 @@ def filtered_by_data(x, v):
 
 def formatted_value(x, v):
     r"""ParseError: an f-string shows a value of the kernel
-        name = f"{v[i]}"
-                  ^^^^
-      hint: format shapes, dtypes and other host values
+      name = f"{v[i]}"
+                ^^^^
+    hint: format shapes, dtypes and other host values
     """
     for i in hl.grid(40):
         name = f"{v[i]}"
@@ -1571,36 +1574,36 @@ def formatted_value(x, v):
 
 def returns_number(x):
     r"""ParseError: 3 is returned
-        return 3
-        ^^^^^^^^
-      hint: a kernel returns tensors: inputs, outputs and views of them
+      return 3
+      ^^^^^^^^
+    hint: a kernel returns tensors: inputs, outputs and views of them
     """
     return 3
 
 
 def returns_value(x, offsets):
     r"""ParseError: a value is returned
-        return offsets[0] + 1
-        ^^^^^^^^^^^^^^^^^^^^^
-      hint: store it to an output; a kernel returns tensors: inputs, outputs and views of them
+      return offsets[0] + 1
+      ^^^^^^^^^^^^^^^^^^^^^
+    hint: store it to an output; a kernel returns tensors: inputs, outputs and views of them
     """
     return offsets[0] + 1
 
 
 def returns_nested(x, v):
     r"""ParseError: a tuple is returned
-        return x, (v, v)
-        ^^^^^^^^^^^^^^^^
-      hint: a kernel returns tensors: inputs, outputs and views of them
+      return x, (v, v)
+      ^^^^^^^^^^^^^^^^
+    hint: a kernel returns tensors: inputs, outputs and views of them
     """
     return x, (v, v)
 
 
 def does_nothing(x):
     r"""ParseError: does_nothing returns nothing and changes no argument
-        def does_nothing(x):
-        ^^^^^^^^^^^^^^^^^^^^
-      hint: return the tensors that it makes
+      def does_nothing(x):
+      ^^^^^^^^^^^^^^^^^^^^
+    hint: return the tensors that it makes
     """
     y = hl.empty_like(x)
     for tm in hl.tile(40):
@@ -1609,9 +1612,9 @@ def does_nothing(x):
 
 def read_before_and_stored(x, offsets):
     r"""ParseError: offsets is read before the loops, and a loop stores to it
-        first = offsets[0]
-                ^^^^^^^^^^
-      hint: read it inside of the loop that needs it
+      first = offsets[0]
+              ^^^^^^^^^^
+    hint: read it inside of the loop that needs it
     """
     first = offsets[0]
     for i in hl.grid(4):
@@ -1626,9 +1629,9 @@ def read_before_and_stored(x, offsets):
 
 def walrus_in_comprehension(x):
     r"""ParseError: := in a comprehension or a lambda
-        sizes = [(n := k) for k in range(3)]
-                  ^^^^^^
-      hint: assign it in a statement of its own
+      sizes = [(n := k) for k in range(3)]
+                ^^^^^^
+    hint: assign it in a statement of its own
     """
     sizes = [(n := k) for k in range(3)]
     return x
@@ -1636,9 +1639,9 @@ def walrus_in_comprehension(x):
 
 def sequences_compared(x, v):
     r"""ParseError: sequences that hold values are compared
-        if (v[i], 1) == (0.0, 1):
-           ^^^^^^^^^^^^^^^^^^^^^
-      hint: compare item by item
+      if (v[i], 1) == (0.0, 1):
+         ^^^^^^^^^^^^^^^^^^^^^
+    hint: compare item by item
     """
     for i in hl.grid(40):
         if (v[i], 1) == (0.0, 1):
@@ -1648,9 +1651,9 @@ def sequences_compared(x, v):
 
 def in_list_of_values(x, v):
     r"""ParseError: `in` depends on data
-        v[i] = 1.0 if v[i] in (0.0, 1.0) else 0.0
-                      ^^^^^^^^^^^^^^^^^^
-      hint: compare with each: (a == 0) | (a == 1)
+      v[i] = 1.0 if v[i] in (0.0, 1.0) else 0.0
+                    ^^^^^^^^^^^^^^^^^^
+    hint: compare with each: (a == 0) | (a == 1)
     """
     for i in hl.grid(40):
         v[i] = 1.0 if v[i] in (0.0, 1.0) else 0.0
@@ -1659,9 +1662,9 @@ def in_list_of_values(x, v):
 
 def index_read_from_stored(x, idx):
     r"""ParseError: idx is stored to, and this index is read from it
-        x[rows, 0] = 1.0
-          ^^^^
-      hint: read the number first, as in start = idx[...], and add the tile to that
+      x[rows, 0] = 1.0
+        ^^^^
+    hint: read the number first, as in start = idx[...], and add the tile to that
     """
     for i in hl.grid(4):
         for t in hl.tile(5):
@@ -1673,18 +1676,18 @@ def index_read_from_stored(x, idx):
 
 def kernel_in_kernel(x):
     r"""ParseError: the kernel inner_kernel is called inside of a kernel
-        return inner_kernel(x)
-               ^^^^^^^^^^^^^^^
-      hint: call the function without the decorator, or call one kernel after the other
+      return inner_kernel(x)
+             ^^^^^^^^^^^^^^^
+    hint: call the function without the decorator, or call one kernel after the other
     """
     return inner_kernel(x)
 
 
 def value_unpacked(x, v):
     r"""ParseError: a value of the kernel is iterated over
-        a, b = x[tm, :]
-        ^^^^
-      hint: hl.grid and hl.tile loop over lengths that depend on data
+      a, b = x[tm, :]
+      ^^^^
+    hint: hl.grid and hl.tile loop over lengths that depend on data
     """
     for tm in hl.tile(40):
         a, b = x[tm, :]
@@ -1693,8 +1696,8 @@ def value_unpacked(x, v):
 
 def value_called(x, v):
     r"""ParseError: v[tm] is called, and is a value of type float32[tm]
-        v[tm] = v[tm](1)
-                ^^^^^^^^
+    v[tm] = v[tm](1)
+            ^^^^^^^^
     """
     for tm in hl.tile(40):
         v[tm] = v[tm](1)
@@ -1703,9 +1706,9 @@ def value_called(x, v):
 
 def out_of_memory_attribute(x, v):
     r"""ParseError: the tensor x has no attribute stride
-        y = x.stride(0)
-            ^^^^^^^^
-      hint: did you mean .size?
+      y = x.stride(0)
+          ^^^^^^^^
+    hint: did you mean .size?
     """
     y = x.stride(0)
     return v
@@ -1713,9 +1716,9 @@ def out_of_memory_attribute(x, v):
 
 def output_dtype_int64(x, long):
     r"""TypingError: int64 is not a dtype that a kernel computes with
-        y = hl.zeros_like(long)
-            ^^^^^^^^^^^^^^^^^^^
-      hint: use int32: int64 tensors are accepted as inputs and read as int32
+      y = hl.zeros_like(long)
+          ^^^^^^^^^^^^^^^^^^^
+    hint: use int32: int64 tensors are accepted as inputs and read as int32
     """
     y = hl.zeros_like(long)
     return y
@@ -1723,17 +1726,17 @@ def output_dtype_int64(x, long):
 
 def constexpr_tensor(x: hl.constexpr):
     r"""CallError: x is a constant of the kernel, not a tensor
-        def constexpr_tensor(x: hl.constexpr):
-                             ^^^^^^^^^^^^^^^
+    def constexpr_tensor(x: hl.constexpr):
+                         ^^^^^^^^^^^^^^^
     """
     return x
 
 
 def element_of_value(x, v):
     r"""ParseError: an element of a value is assigned to
-        b[0] = 1.0
-        ^^^^
-      hint: make a new value with hl.where(condition, new, old)
+      b[0] = 1.0
+      ^^^^
+    hint: make a new value with hl.where(condition, new, old)
     """
     for tm in hl.tile(40):
         b = v[tm]
@@ -1743,8 +1746,8 @@ def element_of_value(x, v):
 
 def grid_of_floats(x, v):
     r"""ParseError: the bound of a loop is 2.5, not a whole number
-        for i in hl.grid(2.5):
-                 ^^^^^^^^^^^^
+    for i in hl.grid(2.5):
+             ^^^^^^^^^^^^
     """
     for i in hl.grid(2.5):
         v[i] = 1.0
@@ -1753,9 +1756,9 @@ def grid_of_floats(x, v):
 
 def operator_of_bools(x, v):
     r"""TypingError: add of bool values
-        v[tm] = (v[tm] > 0) + (v[tm] > 1)
-                ^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: cast first, as in mask.to(hl.int32); & | ^ ~ combine truth values
+      v[tm] = (v[tm] > 0) + (v[tm] > 1)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: cast first, as in mask.to(hl.int32); & | ^ ~ combine truth values
     """
     for tm in hl.tile(40):
         v[tm] = (v[tm] > 0) + (v[tm] > 1)
@@ -1764,9 +1767,9 @@ def operator_of_bools(x, v):
 
 def unary_on_tile(x, v):
     r"""TypingError: tile tm is used as a value
-        v[tm] = -tm
-                ^^^
-      hint: tm.index is the positions that it covers, tm.begin the first of them
+      v[tm] = -tm
+              ^^^
+    hint: tm.index is the positions that it covers, tm.begin the first of them
     """
     for tm in hl.tile(40):
         v[tm] = -tm
@@ -1775,9 +1778,9 @@ def unary_on_tile(x, v):
 
 def two_dtypes_without_promotion(x, v):
     r"""TypingError: float8_e4m3fn and float8_e5m2 have no common dtype
-        v[tm] = v[tm].to(hl.float8_e4m3fn) + v[tm].to(hl.float8_e5m2)
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: cast both operands to the dtype to compute in, such as .to(hl.float32)
+      v[tm] = v[tm].to(hl.float8_e4m3fn) + v[tm].to(hl.float8_e5m2)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: cast both operands to the dtype to compute in, such as .to(hl.float32)
     """
     for tm in hl.tile(40):
         v[tm] = v[tm].to(hl.float8_e4m3fn) + v[tm].to(hl.float8_e5m2)
@@ -1786,9 +1789,9 @@ def two_dtypes_without_promotion(x, v):
 
 def dtype_of_64_bits(x, v):
     r"""TypingError: float64 is not a dtype that a kernel computes with
-        v[tm] = v[tm].double()
-                ^^^^^^^^^^^^^^
-      hint: use float32: the devices have no 64-bit floats
+      v[tm] = v[tm].double()
+              ^^^^^^^^^^^^^^
+    hint: use float32: the devices have no 64-bit floats
     """
     for tm in hl.tile(40):
         v[tm] = v[tm].double()
@@ -1797,9 +1800,9 @@ def dtype_of_64_bits(x, v):
 
 def reshapes_a_tile(x, v):
     r"""TypingError: reshape: x (float32[tm, 64]) does not fit [-1]
-        v[tm] = x[tm, :].reshape(-1)
-                ^^^^^^^^^^^^^^^^^^^^
-      hint: axis tm cannot be split, merged or reordered; reshape the static dimensions only
+      v[tm] = x[tm, :].reshape(-1)
+              ^^^^^^^^^^^^^^^^^^^^
+    hint: axis tm cannot be split, merged or reordered; reshape the static dimensions only
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, :].reshape(-1)
@@ -1808,9 +1811,9 @@ def reshapes_a_tile(x, v):
 
 def dimension_out_of_range(x, v):
     r"""TypingError: sum: no dimension 2 in a value of 2 dimensions
-        v[tm] = x[tm, :].sum(2)
-                ^^^^^^^^^^^^^^^
-      hint: dimensions are 0 to 1, or -2 to -1
+      v[tm] = x[tm, :].sum(2)
+              ^^^^^^^^^^^^^^^
+    hint: dimensions are 0 to 1, or -2 to -1
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, :].sum(2)
@@ -1819,9 +1822,9 @@ def dimension_out_of_range(x, v):
 
 def mask_of_another_shape(x, v):
     r"""TypingError: the mask is a value of type bool[tm, 64], for a block of shape [tm]
-        v[tm] = hl.load(v, [tm], mask=x[tm, :] > 0)
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: the shapes must match; a dimension of length 1 is repeated
+      v[tm] = hl.load(v, [tm], mask=x[tm, :] > 0)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: the shapes must match; a dimension of length 1 is repeated
     """
     for tm in hl.tile(40):
         v[tm] = hl.load(v, [tm], mask=x[tm, :] > 0)
@@ -1830,9 +1833,9 @@ def mask_of_another_shape(x, v):
 
 def other_not_a_number(x, v):
     r"""ParseError: `other` is not a number
-        v[tm] = hl.load(v, [tm], mask=v[tm] > 0, other=v[tm])
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: hl.where(mask, value, other) takes any value
+      v[tm] = hl.load(v, [tm], mask=v[tm] > 0, other=v[tm])
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: hl.where(mask, value, other) takes any value
     """
     for tm in hl.tile(40):
         v[tm] = hl.load(v, [tm], mask=v[tm] > 0, other=v[tm])
@@ -1841,9 +1844,9 @@ def other_not_a_number(x, v):
 
 def missing_index(x, v):
     r"""ParseError: hl.load takes a tensor first, not an int
-        v[tm] = hl.load(3, [tm])
-                ^^^^^^^^^^^^^^^^
-      hint: hl.load(x, [tile], ...)
+      v[tm] = hl.load(3, [tm])
+              ^^^^^^^^^^^^^^^^
+    hint: hl.load(x, [tile], ...)
     """
     for tm in hl.tile(40):
         v[tm] = hl.load(3, [tm])
@@ -1852,8 +1855,8 @@ def missing_index(x, v):
 
 def loop_target_is_subscript(x, v):
     r"""ParseError: the target of a loop is a name for each axis
-        for v[0] in hl.grid(3):
-            ^^^^
+    for v[0] in hl.grid(3):
+        ^^^^
     """
     for v[0] in hl.grid(3):
         pass
@@ -1862,9 +1865,9 @@ def loop_target_is_subscript(x, v):
 
 def raise_on_data(x, v):
     r"""ParseError: `raise` under a condition that depends on data
-        raise ValueError("positive")
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-      hint: only shapes, dtypes and other host values are checked
+      raise ValueError("positive")
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: only shapes, dtypes and other host values are checked
     """
     for i in hl.grid(40):
         if v[i] > 0:
@@ -1874,9 +1877,9 @@ def raise_on_data(x, v):
 
 def break_out_of_if(x, v):
     r"""ParseError: break under a condition that depends on data
-        break
-        ^^^^^
-      hint: write an if with both branches, or hl.where
+      break
+      ^^^^^
+    hint: write an if with both branches, or hl.where
     """
     for i in hl.grid(40):
         if v[i] > 0:
@@ -1886,18 +1889,18 @@ def break_out_of_if(x, v):
 
 def kernel_without_tensors(n):
     r"""TypingError: out is used whole, as if it were a value
-        return hl.zeros([n]) + 1
-               ^^^^^^^^^^^^^^^^^
-      hint: load the part that this step needs: out[tile, :]
+      return hl.zeros([n]) + 1
+             ^^^^^^^^^^^^^^^^^
+    hint: load the part that this step needs: out[tile, :]
     """
     return hl.zeros([n]) + 1
 
 
 def nested_too_deep_tuple(x, v):
     r"""ParseError: an int is iterated over
-        a, (b, c) = x.shape
-           ^^^^^^
-      hint: a sequence is needed here
+      a, (b, c) = x.shape
+         ^^^^^^
+    hint: a sequence is needed here
     """
     a, (b, c) = x.shape
     return v

@@ -134,7 +134,7 @@ def finish(here: Here, name: str) -> None:
     axis = here.draft.axes[name]
     if axis.max_extent is not None:
         return
-    extent = here.draft.extents.get(name)
+    extent, _ = here.draft.extents.get(name, (None, False))
     if extent is None:
         what = f"missing max_extent: the extent of {axis.user} depends on data"
         hint = f"it indexes no dimension that would bound it: hl.{axis.kind}(..., max_extent=...)"

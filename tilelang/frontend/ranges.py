@@ -23,11 +23,11 @@ def check_along(
     An index that spells positions out, t.index, may be a part of any longer dimension.
     """
     size = tensor.shape[dim]
-    here.draft.extents.setdefault(axis, size)
+    guarded = masked or here.condition is not None
+    here.draft.bound_extent(axis, size, guarded)
     static = here.draft.axes[axis].static
     by = int(offset.value) if isinstance(offset, Const) else 0
     certain = offset is None or isinstance(offset, Const)
-    guarded = masked or here.condition is not None
     if static is None or static[0] == static[1] or not certain or guarded:
         return
     first, last = static[0] + by, static[1] + by
@@ -68,9 +68,9 @@ def check_grid(
 ) -> None:
     """Refuses a grid index that certainly leaves the dimension."""
     size = tensor.shape[dim]
-    here.draft.extents.setdefault(axis, size)
-    static = here.draft.axes[axis].static
     guarded = masked or here.condition is not None
+    here.draft.bound_extent(axis, size, guarded)
+    static = here.draft.axes[axis].static
     if static is None or shifted or guarded or static[0] >= static[1]:
         return
     if static[0] < 0 or static[1] > size:

@@ -67,7 +67,7 @@ class Draft:
     frameworks   parameter -> where it comes from: "torch", "jax", "numpy"
     definitions  Assign.name -> value
     inits        Carry.out -> (Carry.init, the condition without which its loop does not run)
-    extents      axis -> length of the first dimension that it indexes
+    extents      axis -> (least length of the dimensions that it indexes, guarded ones only?)
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
     early        tensors that are read before the loops, and where
     again        tensors that an index is computed from, and where it is used
@@ -80,11 +80,19 @@ class Draft:
     frameworks: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, Expr] = field(default_factory=dict)
     inits: dict[str, tuple[Expr, Expr | None]] = field(default_factory=dict)
-    extents: dict[str, int] = field(default_factory=dict)
+    extents: dict[str, tuple[int, bool]] = field(default_factory=dict)
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
     early: list[tuple[str, Loc]] = field(default_factory=list)
     again: list[tuple[str, Loc]] = field(default_factory=list)
     places: dict[int, tuple[object, object]] = field(default_factory=dict)
+
+    def bound_extent(self, axis: str, size: int, guarded: bool) -> None:
+        """An axis indexes a dimension of that length; behind a mask it may also leave it."""
+        known, only_guarded = self.extents.get(axis, (size, guarded))
+        if only_guarded and not guarded:
+            self.extents[axis] = size, False
+        elif only_guarded == guarded:
+            self.extents[axis] = min(known, size), guarded
 
     def unique(self, name: str) -> str:
         """The name if it is free, else with the first free number; it is taken from now on."""

@@ -8,7 +8,7 @@ Builders share nodes; later passes rebuild expressions and would lose that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ..errors import Loc
 from ..ir import (
@@ -29,26 +29,21 @@ from ..ir import (
 from ..language.op import OPS
 
 
-@dataclass
-class _Names:
-    """Names in use; grows while shared values are named."""
-
-    taken: set[str] = field(default_factory=set)
-
-    def fresh(self, wish: str) -> str:
-        name, number = wish, 0
-        while name in self.taken:
-            number += 1
-            name = f"{wish}_{number}"
-        self.taken.add(name)
-        return name
+def _fresh(taken: set[str], wish: str) -> str:
+    """The wished name, or the first free one with a number; it is taken from then on."""
+    name, number = wish, 0
+    while name in taken:
+        number += 1
+        name = f"{wish}_{number}"
+    taken.add(name)
+    return name
 
 
 def share(ir: KernelIR) -> KernelIR:
     """The kernel with every shared value named."""
-    names = _Names({t.name for t in ir.tensors} | {a.name for a in ir.axes})
+    names = {t.name for t in ir.tensors} | {a.name for a in ir.axes}
     for stmt in statements(ir.body):
-        names.taken |= _defined(stmt)
+        names |= _defined(stmt)
     body = tuple(s for stmt in ir.body for s in _statement(stmt, names))
     return replace(ir, body=body)
 
@@ -63,7 +58,7 @@ def _defined(stmt: Stmt) -> set[str]:
             return set()
 
 
-def _statement(stmt: Stmt, names: _Names) -> tuple[Stmt, ...]:
+def _statement(stmt: Stmt, names: set[str]) -> tuple[Stmt, ...]:
     made: list[Stmt] = []
     match stmt:
         case Assign():
@@ -88,7 +83,7 @@ def _carry(carry: Carry, visit: Callable[[Expr], Expr]) -> Carry:
 
 
 def _named(
-    roots: tuple[Expr, ...], base: str, loc: Loc, names: _Names, made: list[Stmt]
+    roots: tuple[Expr, ...], base: str, loc: Loc, names: set[str], made: list[Stmt]
 ) -> Callable[[Expr], Expr]:
     """A rewriting that names shared nodes; their assignments are appended to `made`."""
     uses: dict[int, int] = {}
@@ -101,7 +96,7 @@ def _named(
             return done[id(expr)]
         built = map_children(expr, visit)
         if uses.get(id(expr), 0) > 1 and _worth_a_name(expr):
-            name = names.fresh(f"{base}_{_word(expr)}")
+            name = _fresh(names, f"{base}_{_word(expr)}")
             made.append(Assign(name, built, loc, name))
             built = Var(name, built.type)
         done[id(expr)] = built
