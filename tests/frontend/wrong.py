@@ -927,7 +927,7 @@ def slice_of_tile(x, v):
     r"""ParseError: a slice has bounds that depend on data
       v[tm] = x[tm.begin : tm.end, 0]
                 ^^^^^^^^^^^^^^^^^
-    hint: loop with hl.tile(begin, end) and index with the tile
+    hint: index with the tile
     """
     for tm in hl.tile(40):
         v[tm] = x[tm.begin : tm.end, 0]
@@ -1903,4 +1903,74 @@ def nested_too_deep_tuple(x, v):
     hint: a sequence is needed here
     """
     a, (b, c) = x.shape
+    return v
+
+
+def in_place_method(x, v):
+    r"""ParseError: a value of the kernel has no attribute add_
+      b.add_(1.0)
+      ^^^^^^
+    hint: values do not change: write v = v.add(...)
+    """
+    for tm in hl.tile(40):
+        b = v[tm]
+        b.add_(1.0)
+    return v
+
+
+def slice_of_offsets(x, v, offsets):
+    r"""ParseError: a slice has bounds that depend on data
+      v[g] = x[offsets[g] : offsets[g + 1], 0].sum()
+               ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: loop with hl.tile(begin, end) and index with it
+    """
+    for g in hl.grid(4):
+        v[g] = x[offsets[g] : offsets[g + 1], 0].sum()
+    return v
+
+
+def reduce_of_functools(x, v):
+    r"""ParseError: functools.reduce is not in the language
+      v[tm] = functools.reduce(lambda a, b: a + b, [v[tm]] * 3)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write a for loop
+    """
+    for tm in hl.tile(40):
+        v[tm] = functools.reduce(lambda a, b: a + b, [v[tm]] * 3)
+    return v
+
+
+def element_of_shape_by_data(x, v, flags):
+    r"""ParseError: a tuple is indexed with a value that depends on data
+      n = x.shape[flags[i]]
+                  ^^^^^^^^
+    hint: hl.static_range gives indices that are known while compiling
+    """
+    for i in hl.grid(40):
+        n = x.shape[flags[i]]
+    return v
+
+
+def shape_in_loop_depends_on_data(x, v, offsets):
+    r"""TypingError: full: a length depends on data
+      acc = hl.zeros([offsets[g]])
+            ^^^^^^^^^^^^^^^^^^^^^^
+    hint: a shape is made of Python ints and tiles; loop over a data-dependent length
+    """
+    for g in hl.grid(4):
+        acc = hl.zeros([offsets[g]])
+    return v
+
+
+def value_leaves_its_loop_in_a_tuple(x, v):
+    r"""ParseError: pair is a tuple before the loop of line N, which changes it
+      v[i] = pair[0]
+             ^^^^
+    hint: carry its items one by one, each in a variable of its own
+    """
+    for i in hl.grid(40):
+        pair = (0.0, 1)
+        for tk in hl.tile(64):
+            pair = (x[i, tk].sum(), 1)
+        v[i] = pair[0]
     return v

@@ -69,10 +69,14 @@ def parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
     body: list = []
     here = Here(draft, frame(source, node, around(fn)), RULES, body)
     params = _parameters(here, fn, node, arguments)
-    left = execute(here, node.body)
-    structure, names = returned(left)
-    kept = launches(body)
-    check_scopes(draft, kept)
+    try:
+        structure, names = returned(execute(here, node.body))
+        kept = launches(body)
+        check_scopes(draft, kept)
+    except RecursionError:
+        hint = "assign parts of long expressions to variables"
+        what = f"{fn.__name__} has expressions that are too long to be followed"
+        raise ParseError(what, source.first_line(node), hint) from None
     check_reads(draft, kept)
     tensors = used_tensors(draft, kept, names)
     loc = source.first_line(node)

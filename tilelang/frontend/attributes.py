@@ -102,6 +102,8 @@ def _unknown(what: str, name: str, loc: Loc) -> ParseError:
     names = [n for n in _KNOWN if method(n) or property_of(n)]
     close = difflib.get_close_matches(name, names, 1)
     hint = _HINTS.get(name, f"did you mean .{close[0]}?" if close else "")
+    if name.endswith("_") and method(name.rstrip("_")) is not None:
+        hint = f"values do not change: write v = v.{name.rstrip('_')}(...)"
     return ParseError(f"{what} has no attribute {name}", loc, hint)
 
 

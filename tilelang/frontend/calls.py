@@ -34,7 +34,7 @@ from .containers import check_mutable, items
 from .hosting import is_value, kind_of, on_device, really
 from .inlining import inlinable, inline, uses_language
 from .markers import MARKERS
-from .naming import settled
+from .naming import named, settled
 from .refusals import unknown_call
 from .scope import Here, Nested, evaluate
 from .unrolled import iterated
@@ -47,6 +47,7 @@ CHANGES = frozenset((
     "discard", "sort", "reverse", "popitem", "__setitem__",
 ))
 # fmt: on
+TERMS = 32  # of a sum in one expression: longer ones are computed in steps
 HOST_MODULES = ("builtins", "math", "numpy")
 
 
@@ -215,7 +216,7 @@ def _range(here: Here, given: Call) -> Any:
 
 def _sum(here: Here, given: Call) -> Any:
     """sum([a, b, c]) of values; of one value it would be a reduction."""
-    if not given.on_device:
+    if not given.on_device or not given.args:
         return really(given.loc, sum, *given.args, **given.kwargs)
     if is_value(given.args[0]):
         hint = f"write {name_of(given.args[0], 'x')}.sum(0)"
@@ -224,8 +225,10 @@ def _sum(here: Here, given: Call) -> Any:
     total = given.args[1] if len(given.args) > 1 else given.kwargs.get("start", 0)
     if total == 0 and isinstance(total, int) and found:
         total, *found = found
-    for item in found:
+    for place, item in enumerate(found):
         total = settled(operator("+")(given.loc, total, item))
+        if place % TERMS == TERMS - 1:
+            total = named(here, "total", total, given.loc)
     return total
 
 

@@ -10,7 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Loc, ParseError
-from ..ir import Along, At, Dim, Expr, Gather, Index, Load, Span, Tensor, Var, walk
+from ..ir import (
+    Along,
+    At,
+    Dim,
+    Expr,
+    Gather,
+    Index,
+    Load,
+    Span,
+    Tensor,
+    TileScalar,
+    Var,
+    walk,
+)
 from ..language.build import expand_dims
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
@@ -174,7 +187,10 @@ def _span(value: slice, size: int, loc: Loc) -> Span:
     parts = (value.start, value.stop, value.step)
     for part in parts:
         if is_value(part) or isinstance(part, TileHandle):
-            hint = "loop with hl.tile(begin, end) and index with the tile"
+            tile = isinstance(part, TileScalar) and part.what == "begin"
+            hint = (
+                "index with the tile" if tile else "loop with hl.tile(begin, end) and index with it"
+            )
             raise ParseError("a slice has bounds that depend on data", loc, hint)
     if value.step not in (None, 1):
         hint = "load every element and pick those that are needed, or reshape the tensor first"

@@ -6,6 +6,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -95,9 +96,18 @@ def _uses(value: Any, seen: set[int]) -> bool:
     if not isinstance(value, FunctionType) or in_library(value) or id(value) in seen:
         return False
     seen.add(id(value))
-    inner, names = inspect.getclosurevars(value), _names(value.__code__)
-    found = (*inner.nonlocals.values(), *inner.globals.values())
+    names = _names(value.__code__)
+    found = [*_cells(value), *(value.__globals__.get(name) for name in names)]
     return any(_uses(v, seen) or _names_op(v, names, 0) for v in found)
+
+
+def _cells(fn: FunctionType) -> list[Any]:
+    """What the function's closure holds, without what is not assigned yet."""
+    found = []
+    for cell in fn.__closure__ or ():
+        with suppress(ValueError):
+            found.append(cell.cell_contents)
+    return found
 
 
 def _is_op(value: Any) -> bool:
