@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 NAMES = "abcd"
-HEADER = '''
+HEADER = """
 import tilelang.language as hl
 
 
@@ -29,7 +29,7 @@ def stored(z, at, v):
     return v % 5
 
 
-'''
+"""
 
 
 class Writer:

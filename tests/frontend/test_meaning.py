@@ -1101,3 +1101,21 @@ def test_unused_views_outputs_and_loops_are_left_out():
 
     ir = parsed(kernel, X)
     assert [t.name for t in ir.tensors] == ["x"] and ir.body == () and ir.axes == ()
+
+
+def test_functions_that_store_are_called_in_statements_of_their_own():
+    def add(y, at, v):
+        y[at] += v
+        return y[at]
+
+    def kernel(y):
+        z = hl.empty_like(y)
+        twice = lambda at, v: add(y, at, v * 2)  # noqa: E731
+        for i in hl.grid(y.shape[0]):
+            new = add(y, i, 1.0)
+            add(y, i, new)
+            last = twice(i, 3.0)
+            z[i] = last
+        return z
+
+    same(run(kernel, X.copy()), (X + 1) * 2 + 6)

@@ -1974,3 +1974,53 @@ def value_leaves_its_loop_in_a_tuple(x, v):
             pair = (x[i, tk].sum(), 1)
         v[i] = pair[0]
     return v
+
+
+def stores_in_an_expression(x, v):
+    r"""ParseError: a function that stores is called in an expression
+      v[i] = v[0] + cleared(v, 0)
+                    ^^^^^^^^^^^^^
+    hint: assign what it returns to a variable, in a statement of its own
+    """
+    for i in hl.grid(40):
+        v[i] = v[0] + cleared(v, 0)
+    return v
+
+
+def cleared(v, at):
+    v[at] = 0.0
+    return v[at]
+
+
+def stores_in_a_tuple(x, v):
+    r"""ParseError: a function that stores is called in an expression
+      a, b = v[0], cleared(v, 0)
+                   ^^^^^^^^^^^^^
+    hint: assign what it returns to a variable, in a statement of its own
+    """
+    for i in hl.grid(40):
+        a, b = v[0], cleared(v, 0)
+    return v
+
+
+def stores_in_an_argument(x, v):
+    r"""ParseError: a function that stores is called in an expression
+      b = hl.exp(cleared(v, 0))
+                 ^^^^^^^^^^^^^
+    hint: assign what it returns to a variable, in a statement of its own
+    """
+    for i in hl.grid(40):
+        b = hl.exp(cleared(v, 0))
+    return v
+
+
+def stores_in_a_condition(x, v):
+    r"""ParseError: a function that stores is called in an expression
+      if cleared(v, 0) > 0:
+         ^^^^^^^^^^^^^
+    hint: assign what it returns to a variable, in a statement of its own
+    """
+    for i in hl.grid(40):
+        if cleared(v, 0) > 0:
+            v[i] = 1.0
+    return v

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -75,7 +75,18 @@ def call(here: Here, node: ast.Call) -> object:
             kwargs.update(really(here.loc(keyword.value), dict, value))
         else:
             kwargs[keyword.arg] = value
-    return invoke(here, fn, Call(args, kwargs, here.loc(node), ast.unparse(node.func)))
+    inner = here if node is not here.whole else replace(here, whole=_body(fn))
+    before = len(here.draft.stores)
+    value = invoke(inner, fn, Call(args, kwargs, here.loc(node), ast.unparse(node.func)))
+    if len(here.draft.stores) > before and node is not here.whole:
+        hint = "assign what it returns to a variable, in a statement of its own"
+        raise ParseError("a function that stores is called in an expression", here.loc(node), hint)
+    return value
+
+
+def _body(fn: Any) -> ast.expr | None:
+    """The expression that is all that a lambda does."""
+    return fn.node.body if isinstance(fn, Nested) and isinstance(fn.node, ast.Lambda) else None
 
 
 def invoke(here: Here, fn: Any, given: Call) -> Any:

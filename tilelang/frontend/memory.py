@@ -122,6 +122,7 @@ def store(
     if where.added:
         raise ParseError("None in the index of a store", loc, "leave it out")
     _mutate(here, tensor.name, loc)
+    here.draft.stores.append(loc)
     stored = _converted(as_expr(value, loc), tensor.dtype, tensor.name, loc)
     what = f"{called(stored)} is stored to a block of {tensor.name}"
     stored = _fitting(stored, where.shape, what, loc)

@@ -71,6 +71,7 @@ class Draft:
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
     early        tensors that are read before the loops, and where
     again        tensors that an index is computed from, and where it is used
+    stores       where there were stores so far
     places       id of a list or dict that the kernel made -> (it, the loops around its making)
     """
 
@@ -84,6 +85,7 @@ class Draft:
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
     early: list[tuple[str, Loc]] = field(default_factory=list)
     again: list[tuple[str, Loc]] = field(default_factory=list)
+    stores: list[Loc] = field(default_factory=list)
     places: dict[int, tuple[object, object]] = field(default_factory=dict)
 
     def bound_extent(self, axis: str, size: int, guarded: bool) -> None:
@@ -112,6 +114,7 @@ class Here:
     loops      the axes around it; none: host code
     condition  a dynamic `if` around it, inside the innermost loop
     wish       what a tensor that is made here should be called
+    whole      the expression that a statement evaluates and nothing else: there a call may store
     calls      how deep the function is inlined
     """
 
@@ -122,6 +125,7 @@ class Here:
     loops: tuple[str, ...] = ()
     condition: Expr | None = None
     wish: str | None = None
+    whole: ast.expr | None = None
     calls: int = 0
 
     @property

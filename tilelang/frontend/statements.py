@@ -35,14 +35,20 @@ def annotated(here: Here, node: ast.AnnAssign) -> None:
 
 def _named_value(here: Here, target: ast.expr, value: ast.expr) -> object:
     """The value; a tensor that it makes is called what it is assigned to."""
+    here = replace(here, wish=None, whole=value)
     if isinstance(target, ast.Name):
         return evaluate(replace(here, wish=target.id), value)
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         parts = [*target.elts, *value.elts]
         plain = not any(isinstance(part, ast.Starred) for part in parts)
         if plain and len(target.elts) == len(value.elts):
-            return tuple(_named_value(here, t, v) for t, v in zip(target.elts, value.elts))
-    return evaluate(replace(here, wish=None), value)
+            return tuple(_item(here, t, v) for t, v in zip(target.elts, value.elts))
+    return evaluate(here, value)
+
+
+def _item(here: Here, target: ast.expr, value: ast.expr) -> object:
+    wish = target.id if isinstance(target, ast.Name) else None
+    return evaluate(replace(here, wish=wish), value)
 
 
 def _to(here: Here, target: ast.expr, value: Any, loc: Loc) -> None:
@@ -134,7 +140,7 @@ def raise_(here: Here, node: ast.Raise) -> None:
 
 def expression(here: Here, node: ast.Expr) -> None:
     """A call for its effect; docstrings and bare values have none."""
-    evaluate(replace(here, wish=None), node.value)
+    evaluate(replace(here, wish=None, whole=node.value), node.value)
 
 
 def pass_(here: Here, node: ast.Pass) -> None:
@@ -142,7 +148,8 @@ def pass_(here: Here, node: ast.Pass) -> None:
 
 
 def return_(here: Here, node: ast.Return) -> Left:
-    value = None if node.value is None else evaluate(here, node.value)
+    inner = replace(here, whole=node.value)
+    value = None if node.value is None else evaluate(inner, node.value)
     return Left("return", value, here.loc(node))
 
 

@@ -12,7 +12,7 @@ from ..ir import Apply, Assign, Expr, KernelIR, Stmt, Tensor, Var, statement_exp
 from . import scalars
 from . import table as tables
 from .blocks import references
-from .body import Groups, KeptValue, lower_body
+from .body import Groups, KeptValue, lower_body, walk_physical
 from .config import Config
 from .fill import deep, fill_lanes
 from .memory import estimate
@@ -273,12 +273,7 @@ def _flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
 
 
 def _parts(stmt: PStmt) -> list[object]:
-    return [e for x in exprs_of(stmt) for e in _walk(x)]
-
-
-def _walk(expr: object) -> list[object]:
-    args = getattr(expr, "args", ())
-    return [expr, *(e for a in args for e in _walk(a))]
+    return [e for x in exprs_of(stmt) for e in walk_physical(x)]
 
 
 # ---------------------------------------------------------------- sections
@@ -385,7 +380,7 @@ def _harmful(
         return owner.get(stmt.name, depth + 1) <= depth and not _neutral(stmt, axis)
     if isinstance(stmt, Write):
         window = next(w for w in windows if w.ref == stmt.ref)
-        guarded = any(_is_range(e, axis) for x in exprs_of(stmt) for e in _walk(x))
+        guarded = any(_is_range(e, axis) for x in exprs_of(stmt) for e in walk_physical(x))
         return axis not in window_axes(window) or not guarded
     return False
 
@@ -402,7 +397,7 @@ def _neutral(keep: Keep, axis: str) -> bool:
     return (
         isinstance(value, Apply)
         and value.op in ("full", "broadcast")
-        and not any(isinstance(e, Var) for e in _walk(value))
+        and not any(isinstance(e, Var) for e in walk_physical(value))
     )
 
 
@@ -425,7 +420,7 @@ def _zero_filled(expr: object, axis: str) -> bool:
         return False
     mask, _, other = expr.args
     zero = getattr(other, "value", None) == 0
-    return zero and any(_is_range(e, axis) for e in _walk(mask))
+    return zero and any(_is_range(e, axis) for e in walk_physical(mask))
 
 
 def _is_range(expr: object, axis: str) -> bool:
