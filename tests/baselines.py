@@ -58,7 +58,7 @@ def _attention(q: Array, k: Array, v: Array, seen: Array, causal: bool) -> Array
     scores = product("...qd,...kd->...qk", q, k) * q.shape[-1] ** -0.5
     seen = jnp.tril(seen) if causal else seen
     scores = jnp.where(seen, scores, -math.inf)
-    p = jnp.exp(scores - scores.max(-1, keepdims=True))
+    p = jnp.exp(scores - scores.max(-1, keepdims=True, initial=-math.inf))
     return product("...qk,...kd->...qd", p.astype(v.dtype), v) / p.sum(-1, keepdims=True)
 
 

@@ -32,7 +32,6 @@ def batched_matmul_kernel(x_ref, w_ref, y_ref, acc_ref):
         y_ref[...] = acc_ref[...].astype(jnp.bfloat16)
 
 
-
 def batched_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
     """y[b] = x[b] @ w[b]."""
     y = pl.pallas_call(

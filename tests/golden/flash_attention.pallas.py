@@ -17,8 +17,10 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref, total_ref, acc_ref, m_r
     def _():
         # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
         acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
-        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        # flash_attention.py:37: m = torch.full([tq], -math.inf, dtype=torch.float32)
         m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
+        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
 
     # flash_attention.py:41: keys = k[b, h, tk, :]
     keys = k_ref[...]
@@ -53,7 +55,6 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref, total_ref, acc_ref, m_r
     def _():
         # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
         out_ref[...] = (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16)
-
 
 
 def flash_attention(

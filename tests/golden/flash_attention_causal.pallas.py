@@ -34,8 +34,10 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         def _():
             # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
             acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
-            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+            # flash_attention.py:37: m = torch.full([tq], -math.inf, dtype=torch.float32)
             m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+            # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
+            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
 
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = k_ref[...]
@@ -52,10 +54,10 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
-        seen_1 = tq_index >= tk_index
+        seen = tq_index >= tk_index
         # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
         tk_mask = tk_index < tq * 256 + 256
-        scores = jnp.where(tk_mask, jnp.where(seen_1, scores, -jnp.inf), -jnp.inf)
+        scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
         m = m_ref[...]
         # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))

@@ -13,6 +13,8 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
     # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
     # Step table: one row for every (b, tq, tk), in the order of the loops.
+    # A tq that no range touches gets one too, so that its outputs are defined;
+    # every tq below `seen` has a row already.
     def add_tk(b, tq, tk, n):
         b_of[n] = b
         tq_of[n] = tq
@@ -57,8 +59,10 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         def _():
             # jagged_attention.py:78: acc = hl.zeros([tq, v.shape[2]], dtype=hl.float32)
             acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
-            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+            # jagged_attention.py:76: m = hl.full([tq], -math.inf, dtype=hl.float32)
             m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+            # jagged_attention.py:77: total = hl.zeros([tq], dtype=hl.float32)
+            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
 
         # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
         tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)

@@ -13,6 +13,8 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
     # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
     # Step table: one row for every (b, tq, tk), in the order of the loops.
+    # A tq that no range touches gets one too, so that its outputs are defined;
+    # every tq below `seen` has a row already.
     def add_tk(b, tq, tk, n):
         b_of[n] = b
         tq_of[n] = tq
@@ -57,8 +59,10 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         def _():
             # jagged_attention.py:78: acc = hl.zeros([tq, v.shape[2]], dtype=hl.float32)
             acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
-            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+            # jagged_attention.py:76: m = hl.full([tq], -math.inf, dtype=hl.float32)
             m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+            # jagged_attention.py:77: total = hl.zeros([tq], dtype=hl.float32)
+            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
 
         # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
         scores = (
@@ -73,12 +77,12 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         # jagged_attention.py:83: seen = tk.index[None, :] <= tq.index[:, None]
         tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-        seen_1 = tk_index <= tq_index
+        seen = tk_index <= tq_index
         # jagged_attention.py:84: scores = hl.where(seen, scores, -math.inf)
         tk_mask = (
             (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
-        scores = jnp.where(tk_mask, jnp.where(seen_1, scores, -jnp.inf), -jnp.inf)
+        scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
         m = m_ref[...]
         # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))

@@ -13,6 +13,8 @@ def jagged_dense_bmm_bias_kernel(offsets, x, w, bias, y, b_of, tm_of):
     # tk: one tile, blocks of 512; ordered: carries acc, a sum
     # tn: one tile, blocks of 512; parallel: each tn writes its own columns of y
     # Step table: one row for every (b, tm), in the order of the loops.
+    # A tm that no range touches gets one too, so that its outputs are defined;
+    # every tm below `seen` has a row already.
     def add_tm(b, tm, n):
         b_of[n] = b
         tm_of[n] = tm
@@ -48,12 +50,10 @@ def jagged_dense_bmm_bias_kernel(offsets, x, w, bias, y, b_of, tm_of):
         # jagged_dense_bmm.py:48: y[tm, tn] = (acc + bias[b, tn]).to(y.dtype)
         tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
         tm_mask = (tm_index >= offsets[b]) & (tm_index < offsets[b + 1])
+        b_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(b, 16)
+        bias_b = jnp.sum(jnp.where(b_row, bias_ref[...], 0.0), axis=0, keepdims=True)
         y_ref[...] = jnp.where(
-            tm_mask,
-            (acc + jnp.sum(jnp.where(jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(b, 16), bias_ref[...], 0.0), axis=0, keepdims=True).astype(jnp.float32)).astype(
-                jnp.bfloat16
-            ),
-            y_ref[...],
+            tm_mask, (acc + bias_b.astype(jnp.float32)).astype(jnp.bfloat16), y_ref[...]
         )
 
     pltpu.emit_pipeline(

@@ -40,6 +40,7 @@ def jagged_mean_kernel(offsets, x, y, total_ref, g_of, tm_of):
 
         @pl.when((n == 0) | (g_of[before] != g))
         def _():
+            # jagged_mean.py:26: total = jnp.zeros([tf], dtype=jnp.float32)
             total_ref[...] = jnp.zeros((1, 512), jnp.float32)
 
         # jagged_mean.py:28: total += jnp.sum(x[tm, tf].astype(jnp.float32), axis=0)
@@ -59,10 +60,9 @@ def jagged_mean_kernel(offsets, x, y, total_ref, g_of, tm_of):
             # jagged_mean.py:29: count = jnp.maximum(end - begin, 1)
             count = jnp.maximum(end - begin, 1)
             # jagged_mean.py:30: y[g, tf] = (total / count.astype(jnp.float32)).astype(y.dtype)
+            g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
             y_ref[...] = jnp.where(
-                jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16),
-                (total_ref[...] / jnp.float32(count)).astype(jnp.bfloat16),
-                y_ref[...],
+                g_row, (total_ref[...] / jnp.float32(count)).astype(jnp.bfloat16), y_ref[...]
             )
 
     pltpu.emit_pipeline(

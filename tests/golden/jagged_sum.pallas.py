@@ -40,6 +40,7 @@ def jagged_sum_kernel(offsets, x, y, acc_ref, g_of, tm_of):
 
         @pl.when((n == 0) | (g_of[before] != g))
         def _():
+            # jagged_sum.py:32: acc = hl.zeros([tf], dtype=total)
             acc_ref[...] = jnp.zeros((1, 512), jnp.float32)
 
         # jagged_sum.py:34: acc += x[tm, tf].to(total).sum(0)
@@ -54,11 +55,8 @@ def jagged_sum_kernel(offsets, x, y, acc_ref, g_of, tm_of):
         @pl.when((n == steps - 1) | (g_of[after] != g))
         def _():
             # jagged_sum.py:35: y[g, tf] = acc.to(y.dtype)
-            y_ref[...] = jnp.where(
-                jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16),
-                acc_ref[...].astype(jnp.bfloat16),
-                y_ref[...],
-            )
+            g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
+            y_ref[...] = jnp.where(g_row, acc_ref[...].astype(jnp.bfloat16), y_ref[...])
 
     pltpu.emit_pipeline(
         step,

@@ -17,9 +17,9 @@ def layer_norm_kernel(x_ref, weight_ref, bias_ref, out_ref):
     # layer_norm.py:32: normal = centred * torch.rsqrt(variance + eps)
     normal = centred * jax.lax.rsqrt(variance + 1e-05)
     # layer_norm.py:33: out[tm, :] = (normal * weight[:] + bias[:]).to(out.dtype)
-    out_ref[...] = (normal * weight_ref[...].astype(jnp.float32) + bias_ref[...].astype(jnp.float32)).astype(
-        jnp.bfloat16
-    )
+    out_ref[...] = (
+        normal * weight_ref[...].astype(jnp.float32) + bias_ref[...].astype(jnp.float32)
+    ).astype(jnp.bfloat16)
 
 
 def layer_norm(

@@ -15,11 +15,11 @@ def layer_norm_long_kernel(x_ref, weight_ref, bias_ref, out_ref):
     total = jnp.zeros((256, 1), jnp.float32)
     def each_tn(tn, total):
         # layer_norm.py:45: total += torch.sum(x[tm, tn].float(), dim=-1)
-        total = (
+        total_1 = (
             total
             + jnp.sum(x_ref[:, pl.ds(tn * 2048, 2048)].astype(jnp.float32), axis=1, keepdims=True)
         )
-        return total
+        return total_1
 
     total = jax.lax.fori_loop(0, 2, each_tn, total)
     # layer_norm.py:46: mean = (total / N)[:, None]
@@ -30,8 +30,8 @@ def layer_norm_long_kernel(x_ref, weight_ref, bias_ref, out_ref):
         # layer_norm.py:50: centred = x[tm, tn].float() - mean
         centred = x_ref[:, pl.ds(tn_1 * 2048, 2048)].astype(jnp.float32) - mean
         # layer_norm.py:51: squares += torch.sum(centred * centred, dim=-1)
-        squares = squares + jnp.sum(centred * centred, axis=1, keepdims=True)
-        return squares
+        squares_1 = squares + jnp.sum(centred * centred, axis=1, keepdims=True)
+        return squares_1
 
     squares = jax.lax.fori_loop(0, 2, each_tn_1, squares)
     # layer_norm.py:52: scale = torch.rsqrt(squares / N + eps)[:, None]
@@ -41,9 +41,10 @@ def layer_norm_long_kernel(x_ref, weight_ref, bias_ref, out_ref):
         # layer_norm.py:55: normal = (x[tm, tn].float() - mean) * scale
         normal = (x_ref[:, pl.ds(tn_2 * 512, 512)].astype(jnp.float32) - mean) * scale
         # layer_norm.py:56: out[tm, tn] = (normal * weight[tn] + bias[tn]).to(out.dtype)
-        out_ref[:, pl.ds(tn_2 * 512, 512)] = (normal * weight_ref[:, pl.ds(tn_2 * 512, 512)].astype(jnp.float32) + bias_ref[:, pl.ds(tn_2 * 512, 512)].astype(jnp.float32)).astype(
-            jnp.bfloat16
-        )
+        out_ref[:, pl.ds(tn_2 * 512, 512)] = (
+            normal * weight_ref[:, pl.ds(tn_2 * 512, 512)].astype(jnp.float32)
+            + bias_ref[:, pl.ds(tn_2 * 512, 512)].astype(jnp.float32)
+        ).astype(jnp.bfloat16)
         return 0
 
     jax.lax.fori_loop(0, 8, each_tn_2, 0)

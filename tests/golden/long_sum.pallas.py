@@ -13,6 +13,7 @@ def long_sum_kernel(x_ref, y_ref, total_ref):
 
     @pl.when(tn == 0)
     def _():
+        # long_sum.py:23: total = hl.zeros([tm], dtype=hl.float32)
         total_ref[...] = jnp.zeros((256, 1), jnp.float32)
 
     # long_sum.py:25: total += x[tm, tn].to(hl.float32).sum(-1)
@@ -22,7 +23,6 @@ def long_sum_kernel(x_ref, y_ref, total_ref):
     def _():
         # long_sum.py:26: y[tm] = total.to(y.dtype)
         y_ref[...] = total_ref[...].astype(jnp.bfloat16).T
-
 
 
 def long_sum(x: jax.Array, *, interpret: bool = False) -> jax.Array:

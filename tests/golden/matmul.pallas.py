@@ -26,7 +26,6 @@ def matmul_kernel(x_ref, w_ref, y_ref, acc_ref):
         y_ref[...] = acc_ref[...].astype(jnp.bfloat16)
 
 
-
 def matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
     """y = epilogue(x @ w), or epilogue(x @ w, bias) if there is a bias [N]."""
     y = pl.pallas_call(

@@ -17,11 +17,15 @@ def print_table(printer: Printer, block: Block, table: Table) -> None:
     columns_text = ", ".join(printer.names.axes[c.axis] for c in columns)
     live = "live " if all(c.visit == "live" for c in columns) else ""
     block.raw(f"# Step table: one row for every {live}({columns_text}), in the order of the loops.")
+    cover = _cover_at(table)
+    if cover is not None:
+        index = printer.names.axes[columns[cover].axis]
+        block.raw(f"# A {index} that no range touches gets one too, so that its outputs are defined;")
+        block.raw(f"# every {index} below `{printer.names.word('seen')}` has a row already.")
     for position in reversed(range(len(columns))):
         _print_add(printer, block, table, position)
     state = _start_state(table)
     block.lines += _loop_lines(printer, block.indent, table, 0, state)
-    cover = _cover_at(table)
     if cover is not None:
         _print_tail(printer, block, table, cover)
 
