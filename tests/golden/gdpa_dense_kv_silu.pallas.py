@@ -13,7 +13,7 @@ def gdpa_dense_kv_kernel(offsets, k, q, v, out, b_of, tq_of):
     # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
     # ts: one tile, blocks of 512; ordered: carries acc, a sum
     # Step table: one row for every (b, tq), in the order of the loops.
-    # A tq that no range touches gets one too, so that its outputs are defined;
+    # A tq of no range gets one too, so that its outputs are defined;
     # every tq below `seen` has a row already.
     def add_tq(b, tq, n):
         b_of[n] = b

@@ -13,7 +13,7 @@ def grouped_gemm_kernel(offsets, x, w, y, acc_ref, g_of, tm_of):
     #     sorted
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
     # Step table: one row for every (g, tm), in the order of the loops.
-    # A tm that no range touches gets one too, so that its outputs are defined;
+    # A tm of no range gets one too, so that its outputs are defined;
     # every tm below `seen` has a row already.
     def add_tm(g, tm, n):
         g_of[n] = g

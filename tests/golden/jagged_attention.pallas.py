@@ -13,7 +13,7 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
     # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
     # Step table: one row for every (b, tq, tk), in the order of the loops.
-    # A tq that no range touches gets one too, so that its outputs are defined;
+    # A tq of no range gets one too, so that its outputs are defined;
     # every tq below `seen` has a row already.
     def add_tk(b, tq, tk, n):
         b_of[n] = b

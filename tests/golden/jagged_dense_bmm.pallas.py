@@ -13,7 +13,7 @@ def jagged_dense_bmm_kernel(offsets, x, w, y, b_of, tm_of):
     # tk: one tile, blocks of 512; ordered: carries acc, a sum
     # tn: one tile, blocks of 512; parallel: each tn writes its own columns of y
     # Step table: one row for every (b, tm), in the order of the loops.
-    # A tm that no range touches gets one too, so that its outputs are defined;
+    # A tm of no range gets one too, so that its outputs are defined;
     # every tm below `seen` has a row already.
     def add_tm(b, tm, n):
         b_of[n] = b

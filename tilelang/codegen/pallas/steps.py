@@ -20,7 +20,7 @@ def print_table(printer: Printer, block: Block, table: Table) -> None:
     cover = _cover_at(table)
     if cover is not None:
         index = printer.names.axes[columns[cover].axis]
-        block.raw(f"# A {index} that no range touches gets one too, so that its outputs are defined;")
+        block.raw(f"# A {index} of no range gets one too, so that its outputs are defined;")
         block.raw(f"# every {index} below `{printer.names.word('seen')}` has a row already.")
     for position in reversed(range(len(columns))):
         _print_add(printer, block, table, position)
