@@ -40,7 +40,8 @@ install: $(STAMP)  ## the development environment in .venv
 demo: $(STAMP)  ## run on real text; FILES="..." for your own
 	$(BIN)/python -m examples.real_text $(FILES)
 
-test: lint types  ## everything that needs no device
+test: lint types  ## everything that needs no device; ends with the tests' count
+	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 quick: $(STAMP)  ## the tests without the slow ones
