@@ -12,9 +12,18 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
-from .errors import CallError, ParseError, PlanError, RaggedValueError, TileError, TypingError
+from .errors import (
+    CallError,
+    CompileError,
+    ParseError,
+    PlanError,
+    RaggedValueError,
+    TileError,
+    TypingError,
+)
 
 if TYPE_CHECKING:
+    from .aot import Compiled
     from .api import Kernel, Stats, kernel
     from .runtime.lowering import Lowered
     from .runtime.tensors import spec
@@ -24,6 +33,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CallError",
+    "CompileError",
+    "Compiled",
     "Config",
     "Kernel",
     "Lowered",
@@ -40,6 +51,7 @@ __all__ = [
 
 # Loaded when first used: importing tilelang imports neither jax, torch, triton nor sympy.
 _LAZY = {
+    "Compiled": ".aot",
     "Config": ".schedule",
     "Kernel": ".api",
     "Lowered": ".runtime.lowering",

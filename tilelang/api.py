@@ -23,6 +23,7 @@ from .runtime.static import Fingerprint, NotStatic, Stamp, fingerprint, stamp
 from .runtime.tensors import KEYS, Described, describe, home_of
 
 if TYPE_CHECKING:
+    from .aot import Compiled
     from .ir import KernelIR
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered
@@ -147,6 +148,26 @@ class Kernel:
         concrete = {n: d for n, d in described.items() if d.home not in ("traced", "shape")}
         integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
         return _explain().explain(lowered, self._arrays(values, integers))
+
+    def compile(
+        self,
+        *args: Any,
+        target: str | Target | None = None,
+        config: Config | None = None,
+        timeout: float = 120,
+        schedule: bool = False,
+        **kwargs: Any,
+    ) -> Compiled:
+        """Compiles for a TPU with the real compiler; needs libtpu, no TPU, and runs nothing.
+
+        The target is the kernel's own or "tpu:v6e" if left out.  `schedule` counts instruction
+        bundles too.  Raises CompileError where the compiler refuses the kernel, dies, or needs more
+        than `timeout` seconds.
+        """
+        values = bind(self.signature, args, kwargs)
+        chosen = target or self._target or "tpu:v6e"
+        lowered = self._lower(values, self._described(values), config, chosen)
+        return _aot().compile_lowered(lowered, timeout=timeout, schedule=schedule)
 
     def default_config(
         self, *args: Any, target: str | Target | None = None, **kwargs: Any
@@ -366,6 +387,12 @@ def _execution() -> ModuleType:
     from .runtime import execution
 
     return execution
+
+
+def _aot() -> ModuleType:
+    from . import aot
+
+    return aot
 
 
 def _explain() -> ModuleType:

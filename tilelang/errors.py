@@ -55,6 +55,14 @@ class PlanError(TileError):
     """A config or a kernel that cannot be planned for the target, with the reason."""
 
 
+class CompileError(TileError):
+    """The TPU compiler refused a kernel, died of it, or took too long; `raw` is what it said."""
+
+    def __init__(self, what: str, loc: Loc | None = None, hint: str = "", raw: str = "") -> None:
+        self.raw = raw
+        super().__init__(what, loc, hint)
+
+
 class CallError(TileError, TypeError):
     """A call whose arguments do not fit the kernel."""
 

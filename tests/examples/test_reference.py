@@ -15,7 +15,7 @@ from tests.ragged import Space, every_stratum, wrong_offsets
 from tests.subjects import DENSE, JAGGED, Subject
 
 SPACE = Space(rows=40, groups=5, block=8)
-BLOCKS = (8, 24, 128)  # of which the last one holds most of these arrays whole
+BLOCKS = (12, 24, 128)  # of which the last one holds most of these arrays whole
 
 
 def _reference(subject: Subject, block: int, seed: int | None):

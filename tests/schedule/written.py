@@ -124,7 +124,9 @@ class Writing:
     # ------------------------------------------------------------ statements
 
     def let(self, name: str, value: Expr, user: str | None = None) -> Var:
-        self._bodies[-1].append(Assign(name, value, self.loc(f"{user or name} = ..."), user or name))
+        self._bodies[-1].append(
+            Assign(name, value, self.loc(f"{user or name} = ..."), user or name)
+        )
         return Var(name, value.type)
 
     def carried(self, name: str, init: Expr, user: str | None = None) -> Var:
@@ -152,7 +154,9 @@ class Writing:
     def store(
         self, tensor: str, *index: Given | Index, value: Expr, mask: Expr | None = None
     ) -> None:
-        entries = tuple(_entry(i, d) for i, d in zip(index, self._tensors[tensor].shape, strict=True))
+        entries = tuple(
+            _entry(i, d) for i, d in zip(index, self._tensors[tensor].shape, strict=True)
+        )
         loc = self.loc(f"{tensor}[{', '.join(map(_text, index))}] = ...")
         value = build.cast(value, self._tensors[tensor].dtype, None)
         self._bodies[-1].append(Store(tensor, entries, value, loc, mask))

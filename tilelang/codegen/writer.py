@@ -137,7 +137,10 @@ def lines(node: Node, indent: int, start: int, end: int = 0) -> list[str]:
             return ["(", " " * (indent + 4) + inner[0], *inner[1:], " " * indent + tail]
         case Call(fn, args, of) if args:
             head = "" if of is None else f"{_operand(of, TIGHT)}."
-            return [f"{head}{fn}(", *_items(args, indent), " " * indent + ")"]
+            inner = _items(args, indent)
+            if not head + fn:  # parentheses, not a call: a comma would make a tuple
+                inner[-1] = inner[-1].removesuffix(",")
+            return [f"{head}{fn}(", *inner, " " * indent + ")"]
         case Group(items, brackets) if items:
             return [brackets[0], *_items(items, indent), " " * indent + brackets[1]]
         case Keyword(name, value):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..analysis.facts import Facts
 from ..errors import PlanError
-from ..ir import KernelIR, Loop, Stmt, Store
+from ..ir import KernelIR, Loop, Stmt, Store, statements
 from .blocks import multiple, references, sizes
 from .config import Config
 from .defaults import shrink, start_sizes
@@ -29,6 +29,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     Raises PlanError, with the user's line and the reason, for a config that cannot be honoured.
     """
     _check_names(ir)
+    _check_stores(ir)
     ir = expand(share(ir))
     guess = start_sizes(ir, facts, target)
     if config.blocks or config.block_sizes is not None or not guess:
@@ -66,6 +67,17 @@ def _check_names(ir: KernelIR) -> None:
             )
 
 
+def _check_stores(ir: KernelIR) -> None:
+    """PlanError for stores through a view."""
+    for stmt in statements(ir.body):
+        if isinstance(stmt, Store) and ir.tensor(stmt.tensor).view is not None:
+            raise PlanError(
+                f"{stmt.tensor} is a view, and stores through views are not supported",
+                stmt.loc,
+                "make the output in the shape that the kernel stores, and return the view of it",
+            )
+
+
 def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config that `plan` uses when none is given."""
     chosen = plan(ir, facts, Config(), target)
@@ -81,6 +93,17 @@ def _modest(planned: Plan) -> bool:
 def _cost(facts: Facts, name: str) -> int:
     """Long ordered blocks shrink first: that only adds steps, not traffic."""
     return 2 if facts.axis(name).kind == "ordered" else 1
+
+
+def _check_steps(ir: KernelIR, facts: Facts, config: Config) -> None:
+    """PlanError if `steps` is given and no loop is ragged."""
+    if config.steps is None or any(a.ragged for a in facts.axes):
+        return
+    raise PlanError(
+        f"steps={config.steps!r}, but no loop of {ir.name} is ragged: there is no table",
+        ir.loc,
+        "leave steps out",
+    )
 
 
 def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
@@ -103,6 +126,7 @@ def _plan(
     ir: KernelIR, facts: Facts, config: Config, target: Target, blocks: dict[str, int]
 ) -> Plan:
     planned: list[Planned] = []
+    _check_steps(ir, facts, config)
     nests = [_without_empty(ir, loop) for loop in ir.body]
     stored = [
         frozenset(t for t, _, writes in references((n,)) if writes) if n else () for n in nests
@@ -113,6 +137,8 @@ def _plan(
             continue
         suffix = f"_{len(planned) + 1}" if len(ir.body) > 1 else ""
         name = f"{ir.name}{suffix}_kernel"
+        while any(t.name == name for t in ir.tensors):
+            name += "_"
         written = frozenset(
             launch_array.source
             for one in planned

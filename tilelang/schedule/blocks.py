@@ -83,6 +83,8 @@ def extent(ir: KernelIR, axis: Axis) -> int:
         return max(sizes)
     if axis.max_extent is not None:
         return axis.max_extent
+    if axis.static is not None:
+        return axis.static[1]
     raise PlanError(
         f"{axis.user} has no bound", axis.loc, "give hl.tile(..., max_extent=) an upper bound"
     )

@@ -108,13 +108,6 @@ def plan_launch(
 
 def _check_config(ir: KernelIR, config: Config, placed: Placed) -> None:
     """PlanError for choices that this nest has no place for."""
-    if config.steps is not None and not placed.columns:
-        raise PlanError(
-            f"steps={config.steps!r}, but no loop of {ir.name} that is folded into the pipeline is "
-            "ragged, so there is no table of steps",
-            ir.loc,
-            "leave steps out",
-        )
     if placed.form == "grid" and (config.buffers or 2) > 2:
         raise PlanError(
             f"buffers={config.buffers}, but a grid has at most two blocks of an input in flight",

@@ -7,7 +7,7 @@ Loops that run once disappear here, so later stages never guard a loop of one st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from ..ir import (
@@ -21,7 +21,9 @@ from ..ir import (
     Var,
     map_children,
     map_index,
+    statement_exprs,
     statements,
+    walk,
 )
 
 
@@ -112,51 +114,50 @@ def _name(expr: Expr, entry: dict[str, Expr]) -> Expr:
 
 
 def drop_unused(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Removes assignments and carries that nothing reads."""
-    while True:
-        used = _used(body)
-        smaller = _keep(body, used)
-        if smaller == body:
-            return body
-        body = smaller
+    """Removes assignments, carries and loops that no store needs."""
+    return _keep(body, _needed(body))
 
 
-def _used(body: tuple[Stmt, ...]) -> set[str]:
-    found: set[str] = set()
-
-    def note(expr: Expr) -> Expr | None:
-        if isinstance(expr, Var):
-            found.add(expr.name)
-        return None
-
+def _needed(body: tuple[Stmt, ...]) -> set[str]:
+    """Names that a store depends on, through assignments and carries."""
+    sources: dict[str, set[str]] = {}
+    queue: list[str] = []
     for stmt in statements(body):
-        if isinstance(stmt, Loop):
-            for carry in stmt.carries:
-                rewrite(carry.init, note)
-                rewrite(carry.next, note)
-        else:
-            rewrite_stmt(stmt, note)
+        match stmt:
+            case Assign():
+                sources[stmt.name] = _names((stmt.value,))
+            case Store():
+                queue += _names(statement_exprs(stmt))
+            case Loop():
+                for carry in stmt.carries:
+                    sources[carry.name] = sources[carry.out] = _names((carry.init, carry.next))
+    found: set[str] = set()
+    while queue:
+        name = queue.pop()
+        if name not in found:
+            found.add(name)
+            queue += sources.get(name, ())
     return found
 
 
-def _keep(body: tuple[Stmt, ...], used: set[str]) -> tuple[Stmt, ...]:
+def _names(exprs: Iterable[Expr]) -> set[str]:
+    return {e.name for x in exprs for e in walk(x) if isinstance(e, Var)}
+
+
+def _keep(body: tuple[Stmt, ...], needed: set[str]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
-            case Assign() if stmt.name not in used:
+            case Assign() if stmt.name not in needed:
                 continue
             case Loop():
-                kept = tuple(c for c in stmt.carries if c.out in used or _alive(c, used))
-                inner = _keep(stmt.body, used)
+                kept = tuple(c for c in stmt.carries if not needed.isdisjoint({c.name, c.out}))
+                inner = _keep(stmt.body, needed)
                 if inner or kept:
                     out.append(replace(stmt, carries=kept, body=inner))
             case _:
                 out.append(stmt)
     return tuple(out)
-
-
-def _alive(carry: Carry, used: set[str]) -> bool:
-    return carry.name in used and carry.next != Var(carry.name, carry.next.type)
 
 
 def chain(loop: Loop, stop: Callable[[Loop], bool]) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:

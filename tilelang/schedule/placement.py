@@ -7,9 +7,20 @@ from dataclasses import dataclass, replace
 
 from ..analysis.facts import Facts
 from ..errors import PlanError
-from ..ir import Axis, Const, Expr, GridIndex, KernelIR, Loop, Stmt, statements
+from ..ir import (
+    Apply,
+    At,
+    Axis,
+    Const,
+    Expr,
+    GridIndex,
+    KernelIR,
+    Loop,
+    Stmt,
+    statements,
+)
 from . import scalars
-from .blocks import extent, uses
+from .blocks import extent, loads, references, uses
 from .config import Config
 from .nest import Level, chain, drop_unused, interchange, rewrite, write_out
 from .plan import AxisPlan, Form, Place
@@ -178,6 +189,27 @@ def _places(
     return {n: where(n) for n in names}
 
 
+def _positions(ir: KernelIR, axis: Axis) -> int:
+    """How many values an index may take: it stays below every dimension that it indexes."""
+    bounds = [e for a in ir.axes for e in (a.begin, a.end)]
+    indices = [(t, i) for t, i, _ in references(ir.body)]
+    indices += [(load.tensor, load.index) for e in bounds for load in loads(e)]
+    limits = []
+    for tensor, index in indices:
+        for entry, size in zip(index, ir.tensor(tensor).shape, strict=True):
+            if isinstance(entry, At):
+                match entry.expr:
+                    case GridIndex(name) if name == axis.name:
+                        limits.append(size)
+                    case Apply("add", (GridIndex(name), Const(by))) if name == axis.name:
+                        limits.append(size - int(by))
+                    case _:
+                        pass
+    if not limits:
+        return axis.max_extent or 1
+    return max(min(limits), 1)
+
+
 def _shift(ir: KernelIR, axis: Axis) -> Expr | None:
     """The one offset at which every array is indexed along the axis, None if there is none."""
     found = {u.offset for u in uses(ir, axis.name)}
@@ -203,7 +235,7 @@ def _axis_plan(
         first = axis.static[0] if axis.static else 0
         return AxisPlan(
             axis.name, axis.user, fact.kind, fact.why, where, None, axis.begin, axis.end, None,
-            first, trips, axis.max_extent or trips or 0, False, True, fact.nonempty, axis.loc,
+            first, trips, _positions(ir, axis), False, True, fact.nonempty, axis.loc,
         )  # fmt: skip
     block, size = blocks[axis.name], extent(ir, axis)
     shift = _shift(ir, axis)

@@ -121,8 +121,8 @@ def check_consecutive(
             f"blocks of {window.array} would be visited again after other blocks: iterations of "
             f"{ir.axis(axis).user} share them, and their ranges may overlap",
             ir.axis(axis).loc,
-            "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, or index the output "
-            f"by {ir.axis(axis).user}",
+            "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, index the output by "
+            f"{ir.axis(axis).user}, or use loop_type='fori_loop'",
         )
 
 

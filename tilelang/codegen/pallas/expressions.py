@@ -159,8 +159,7 @@ class Printer:
                 value = self.positions(axis, shape)
             case _:
                 value = self.index_value(axis, shape)
-        name = self.names.fresh(f"{self.names.axes[axis_name]}_{kind}")
-        self.names.taken.discard(name)
+        name = f"{self.names.axes[axis_name]}_{kind}"
         taken = set(self.made.values()) | set(self.locals.values())
         number = 0
         unique = name

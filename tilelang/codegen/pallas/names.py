@@ -54,12 +54,13 @@ def names_of(plan: Plan, launch: Launch) -> Names:
     taken = set(RESERVED) | {t.name for t in plan.ir.tensors} | {a.name for a in plan.arrays}
     taken |= {w.ref for w in launch.windows} | {launch.name, plan.ir.name}
     names = Names(taken)
+    others = frozenset(a.name for a in launch.axes)
     for axis in launch.axes:
-        names.axes[axis.name] = _axis_name(names, axis.name)
+        names.axes[axis.name] = _axis_name(names, axis.name, others)
     for kept in launch.scratch:
         names.scratch[kept.name] = names.fresh(f"{_stem(kept.name)}_ref")
     for column in launch.table.columns if launch.table else ():
-        names.columns[column.axis] = names.fresh(f"{names.axes[column.axis]}_of")
+        names.columns[column.axis] = f"{names.axes[column.axis]}_of"
     for word in (*TABLE_WORDS, *WORDS):
         names.words[word] = names.fresh(word)
     # the table's loops are functions of their own: their words are free again in the step
@@ -74,13 +75,17 @@ DERIVED = (
 )  # fmt: skip
 
 
-def _axis_name(names: Names, wish: str) -> str:
-    """The axis' own name, unless it or a name made of it is one of the author's."""
+def _axis_name(names: Names, wish: str, others: frozenset[str]) -> str:
+    """The axis' own name, unless it or a name made of it is one of the author's.
+
+    The names made of it are taken with it.
+    """
+    busy = names.taken | (others - {wish})
     name, number = wish, 0
-    while not names.taken.isdisjoint({name, *(d.format(name) for d in DERIVED)}):
+    while not busy.isdisjoint({name, *(d.format(name) for d in DERIVED)}):
         number += 1
         name = f"{wish}_{number}"
-    names.taken.add(name)
+    names.taken |= {name, *(d.format(name) for d in DERIVED)}
     return name
 
 

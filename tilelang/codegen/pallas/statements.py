@@ -210,7 +210,7 @@ def _fori(
     again: frozenset[str],
 ) -> None:
     index = scope.names.axes[loop.axis]
-    body = scope.names.fresh(f"each_{index}")
+    body = f"each_{index}"
     carried = ", ".join(names)
     state = carried if len(names) == 1 else "carried" if names else "_"
     block.raw(f"def {body}({index}, {state}):")

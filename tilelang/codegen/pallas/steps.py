@@ -129,9 +129,14 @@ def _print_tail(printer: Printer, block: Block, table: Table, cover: int) -> Non
     axis, index = printer.launch.axis(column.axis), names.axes[column.axis]
     last = []
     for outer in table.columns[:cover]:
-        plan = printer.launch.axis(outer.axis)
-        high = scalars.value_of(plan.end)
-        last.append(str(high - 1) if high is not None else f"{flat(printer.node(plan.end))} - 1")
+        high = scalars.value_of(printer.launch.axis(outer.axis).end)
+        if high is not None:
+            last.append(str(high - 1))
+            continue
+        stop = f"{names.axes[outer.axis]}_stop"  # any index that exists will do
+        row = f"{names.columns[outer.axis]}[jnp.maximum({names.steps} - 1, 0)]"
+        block.raw(f"{stop} = jnp.where({names.steps} > 0, {row}, 0)")
+        last.append(stop)
     args = ", ".join([*last, index, names.step])
     tail = Atom(f"lambda {index}, {names.step}: add_{index}({args})")
     bounds = Atom(names.word("seen")), Atom(str(axis.limit))
@@ -178,9 +183,16 @@ def _range(
 def _index_range(
     printer: Printer, block: Block, column: Column, axis: AxisPlan, index: str
 ) -> tuple[Node, Node]:
-    first = _named(block, f"{index}_first", printer.node(axis.begin))
+    """The range of an `hl.grid` read from memory, kept inside the arrays that it indexes."""
+    zero, last = Atom("0"), Atom(str(axis.limit - 1))
+    begin = printer.node(axis.begin)
+    first = _named(block, f"{index}_first", Call("jnp.clip", (begin, zero, last)))
     bound = infix("+", first, Atom(str(max(column.most, 0))))
-    stop: Node = Call("jnp.minimum", (printer.node(axis.end), bound))
+    limit = Const(axis.limit, Type((), "int32"))
+    end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
+    stop: Node = Call("jnp.minimum", (end, bound))
+    if not column.certain:
+        stop = Call("jnp.where", (infix(">", end, begin), stop, first))
     if column.visit == "at_least_one":
         stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
     return first, _named(block, f"{index}_stop", stop)

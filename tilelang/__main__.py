@@ -1,0 +1,81 @@
+"""python -m tilelang check FILE... | doctor
+
+check   compile every kernel of some files for TPU generations, on a machine without one
+doctor  versions, devices, and combinations that are known not to work
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .aot import GENERATIONS
+from .aot.compile import require_libtpu
+from .commands import doctor
+from .commands.cases import cases_of
+from .commands.check import check
+from .commands.table import show
+from .errors import TileError
+from .schedule import Target
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if all is well, 1 if something failed, 2 if what was asked for makes no sense."""
+    options = parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except TileError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m tilelang", description="Check kernels for TPUs, and the installation."
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    checks = commands.add_parser(
+        "check", help="compile every kernel of some files for TPU generations, without a TPU"
+    )
+    checks.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    checks.add_argument(
+        "--targets",
+        default=",".join(GENERATIONS),
+        help="generations, separated by commas (default: %(default)s)",
+    )
+    checks.add_argument("--jobs", type=int, default=2, help="compilers at a time (default: 2)")
+    checks.add_argument(
+        "--timeout", type=float, default=120, help="seconds for one kernel (default: 120)"
+    )
+    checks.set_defaults(run=_check)
+    looks = commands.add_parser("doctor", help="versions, devices, and known-bad combinations")
+    looks.add_argument(
+        "--devices", action="store_true", help="initialise a TPU to see whether it is there"
+    )
+    looks.set_defaults(run=_doctor)
+    return top
+
+
+def _check(options: argparse.Namespace) -> int:
+    names = [part.strip().removeprefix("tpu:") for part in options.targets.split(",")]
+    targets = [Target.of(f"tpu:{name}") for name in dict.fromkeys(names)]
+    require_libtpu(targets[0])
+    cases = [case for path in options.files for case in cases_of(path)]
+    rows = check(cases, [t.name for t in targets], jobs=options.jobs, timeout=options.timeout)
+    show(rows)
+    failed = sum(row.failed for row in rows)
+    print(f"\n{len(rows) - failed} of {len(rows)} compile")
+    return 1 if failed else 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    installed = doctor.look()
+    print("\n".join(doctor.lines(installed, doctor.devices(installed, options.devices))))
+    return 1 if doctor.sick(installed) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""compile_lowered(lowered) -> Compiled: sends the generated module to a worker, reads its answer.
+
+The worker gets text, never objects; libtpu and JAX are only imported there.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import tempfile
+from contextlib import nullcontext
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import CallError, CompileError
+from ..runtime.lowering import Lowered
+from ..schedule import Target
+from .bundles import FLAGS
+from .process import Gone, Worker
+from .report import Compiled, compiled
+from .translate import gone, refused
+
+# Generation -> the smallest topology of it that can be compiled for; one core of it is used.
+TOPOLOGIES = MappingProxyType(
+    {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "7x": "tpu7x:2x2x1"}
+)
+GENERATIONS = tuple(TOPOLOGIES)
+TIMEOUT = 120.0  # seconds
+
+
+def compile_lowered(
+    lowered: Lowered,
+    *,
+    timeout: float = TIMEOUT,
+    schedule: bool = False,
+    worker: Worker | None = None,
+) -> Compiled:
+    """Compiles one lowered kernel, in `worker` or else in a worker of its own.
+
+    Raises CompileError where the compiler refuses, dies, or needs more than `timeout` seconds (the
+    start of an own worker included); a worker that was given has then ended.  `schedule` counts
+    bundles; it needs an own worker, because libtpu reads where to dump to when it starts.
+    """
+    generation = generation_of(lowered.target)
+    require_libtpu(lowered.target)
+    if schedule:
+        assert worker is None, "bundles are counted in a worker of their own"
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Worker(flags=FLAGS.format(folder=folder)) as own,
+        ):
+            return _ask(lowered, own, request_of(lowered, generation, folder), timeout)
+    with Worker() if worker is None else nullcontext(worker) as using:
+        return _ask(lowered, using, request_of(lowered, generation), timeout)
+
+
+def generation_of(target: Target) -> str:
+    """ "v6e" for "tpu:v6e"; CallError for what is no TPU."""
+    kind, _, generation = target.name.partition(":")
+    if kind != "tpu" or generation not in TOPOLOGIES:
+        known = ", ".join(f"'tpu:{name}'" for name in TOPOLOGIES)
+        raise CallError(f"{target} has no ahead-of-time compiler", hint=f"use one of {known}")
+    return generation
+
+
+def require_libtpu(target: Target) -> None:
+    """CompileError where the compiler is not installed."""
+    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CompileError(
+            f"compiling for {target} needs {' and '.join(missing)}, which is not installed",
+            hint="pip install 'raggedtile[tpu]'",
+        )
+
+
+def request_of(lowered: Lowered, generation: str, dump: str | None = None) -> dict[str, Any]:
+    """What a worker is sent: text, names and numbers; int64 arrives narrowed, as in calls."""
+    inputs = [tensor for tensor in lowered.ir.tensors if tensor.role == "input"]
+    return {
+        "text": lowered.source.text,
+        "entry": lowered.source.entry,
+        "operands": [[list(t.shape), "int32" if t.dtype == "int64" else t.dtype] for t in inputs],
+        "topology": TOPOLOGIES[generation],
+        "dump": dump,
+        "serialize": True,
+    }
+
+
+def _ask(lowered: Lowered, worker: Worker, request: dict[str, Any], timeout: float) -> Compiled:
+    try:
+        reply = worker.ask(request, timeout)
+    except Gone as ended:
+        raise gone(lowered, ended, timeout) from None
+    if "error" in reply:
+        raise refused(lowered, reply["error"], reply["line"])
+    vmem = max((launch.memory.vmem for launch in lowered.plan.launches), default=0)
+    return compiled(
+        reply,
+        lowered.target,
+        lowered.config,
+        lowered.source.text,
+        vmem,
+        base64.b64decode(reply["payload"]),
+    )

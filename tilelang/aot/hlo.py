@@ -1,0 +1,117 @@
+"""copies(text), kernels(text): what an optimised HLO module does around its kernels.
+
+Reads the text that JAX prints; no JAX is needed for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# What moves or rewrites an array without computing anything.
+MOVES = frozenset(("copy", "copy-start", "transpose", "pad", "convert", "reshape", "concatenate"))
+# What a fusion may hold besides and still be nothing but a move.
+FREE = frozenset(("parameter", "constant", "bitcast", "broadcast", "tuple", "get-tuple-element"))
+
+_INSTRUCTION = re.compile(
+    r"^\s*(?:ROOT )?%?(?P<name>[\w.<>-]+) = "
+    r"\(?(?P<dtype>\w+)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[^}]*)\})?"
+    r".*?\s(?P<op>[a-z][a-z-]*)\([^%)]*(?:%(?P<operand>[\w.<>-]+))?"
+)
+_COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.<>-]+) \(.*\{\s*$")
+_MEMORY = re.compile(r"S\(\d+\)")
+_CALLS = re.compile(r"calls=%?([\w.<>-]+)")
+_LAUNCH = re.compile(
+    r"^\s*(?:ROOT )?%?([\w.<>-]+) = .*custom_call_target=\"tpu_custom_call\"", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a computation.
+
+    layout   order of dimensions and tiling, without the memory: "1,0:T(8,128)"
+    memory   "S(1)" for vector memory, "" for device memory
+    operand  the first one's name, "" if there is none
+    calls    the computation of a fusion, else ""
+    """
+
+    name: str
+    op: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+    memory: str
+    operand: str
+    calls: str
+
+
+def copies(text: str) -> list[tuple[str, str, str, tuple[int, ...]]]:
+    """(op, name, dtype, shape) of every array that the entry computation rewrites as a whole.
+
+    Fetching a small operand into vector memory as it is does not count.
+    """
+    entry, inner = _computations(text)
+    known = {instruction.name: instruction for instruction in entry}
+    found = []
+    for instruction in entry:
+        op = _moved(instruction, inner)
+        if op and instruction.shape and not _fetched(instruction, known):
+            found.append((op, instruction.name, instruction.dtype, instruction.shape))
+    return found
+
+
+def kernels(text: str) -> list[str]:
+    """Names of the instructions that launch a Pallas kernel."""
+    return _LAUNCH.findall(text)
+
+
+def _fetched(instruction: Instruction, known: Mapping[str, Instruction]) -> bool:
+    """Whether a copy goes to another memory and changes nothing else."""
+    origin = known.get(instruction.operand)
+    return (
+        instruction.op in ("copy", "copy-start")
+        and origin is not None
+        and origin.layout == instruction.layout
+        and origin.memory != instruction.memory
+    )
+
+
+def _moved(instruction: Instruction, inner: Mapping[str, list[Instruction]]) -> str:
+    """The move that an instruction is, "" if it computes; a fusion's moves in order."""
+    if instruction.op in MOVES:
+        return instruction.op.removesuffix("-start")
+    ops = list(dict.fromkeys(i.op for i in inner.get(instruction.calls, ())))
+    moves = [op for op in ops if op in MOVES]
+    return "+".join(moves) if moves and set(ops) <= MOVES | FREE else ""
+
+
+def _computations(text: str) -> tuple[list[Instruction], dict[str, list[Instruction]]]:
+    """The entry computation, and the others by name."""
+    entry: list[Instruction] = []
+    inner: dict[str, list[Instruction]] = {}
+    current = entry
+    for line in text.splitlines():
+        if head := _COMPUTATION.match(line):
+            current = entry if head["entry"] else inner.setdefault(head["name"], [])
+        elif match := _INSTRUCTION.match(line):
+            current.append(_instruction(match, line))
+    return entry, inner
+
+
+def _instruction(match: re.Match[str], line: str) -> Instruction:
+    calls = _CALLS.search(line)
+    shape = tuple(int(n) for n in match["shape"].split(",") if n)
+    layout = match["layout"] or ""
+    memory = _MEMORY.search(layout)
+    return Instruction(
+        name=match["name"],
+        op=match["op"],
+        dtype=match["dtype"],
+        shape=shape,
+        layout=_MEMORY.sub("", layout),
+        memory=memory.group() if memory else "",
+        operand=match["operand"] or "",
+        calls=calls[1] if calls else "",
+    )
