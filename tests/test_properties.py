@@ -7,22 +7,22 @@ more layouts, in bulk.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import checks
+from tests import checks, fuzz
 from tests.frameworks import from_jax
-from tests.fuzz import SPACES, Program, programs, run
 from tests.ragged import STRATA, Layout, Space, covered, draw_layouts, every_stratum
 from tests.subjects import JAGGED, Subject
 
 SPACE = Space(rows=72, groups=5, block=16)
 SHAPES = ((0, 2), (1, 1), (7, 4), (33, 3))  # rows and groups; XLA compiles once for each
-BULK = 6  # layouts of each program that run with every test run
 
 
 def sorted_offsets(rows: int, groups: int) -> st.SearchStrategy[np.ndarray]:
@@ -74,10 +74,32 @@ def test_any_block_in_the_reference(subject, data):
     assert checks.every_layout(subject, call, arrays, [layout], "float32") == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("program", programs(), ids=str)
-def test_some_layouts_of_the_fuzzer(program: Program):
-    assert run(program, BULK, seed=1).wrong == ()
+# ---------------------------------------------------------------- the fuzzer
+
+
+def test_the_fuzzer_counts_what_it_ran(capsys):
+    assert fuzz.main(["--layouts", "31", "--seed", "7", "--only", "jagged_mean"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "31 layouts, 4 programs, seed 7: 0 wrong"
+    assert [int(line.split(" layouts")[0].split()[-1]) for line in lines[:-1]] == [8, 8, 8, 7]
+
+
+def test_the_fuzzer_finds_a_wrong_kernel(monkeypatch, capsys):
+    subject = next(s for s in JAGGED if s.name == "jagged_sum")
+
+    def late(x, offsets, *, config):
+        """Leaves out the first row of every group."""
+        return subject.kernel(x, jnp.minimum(offsets + 1, len(x)), config=config)
+
+    monkeypatch.setattr(fuzz, "JAGGED", (dataclasses.replace(subject, kernel=late),))
+    assert fuzz.main(["--layouts", "60"]) == 1
+    printed = capsys.readouterr().out
+    assert "WRONG one giant [0," in printed and not printed.endswith(" 0 wrong\n")
+
+
+def test_every_kernel_is_fuzzed_in_every_dtype():
+    ran = {(p.subject.name, p.dtype) for p in fuzz.programs()}
+    assert ran == {(s.name, dtype) for s in JAGGED for dtype in s.dtypes}
 
 
 # ---------------------------------------------------------------- the layouts themselves
@@ -112,6 +134,6 @@ def test_layouts_are_what_they_are_called(seed):
 
 
 def test_the_same_seed_draws_the_same_layouts():
-    first, second = (list(draw_layouts(SPACES[0], 40, 3)) for _ in range(2))
+    first, second = (list(draw_layouts(fuzz.SPACES[0], 40, 3)) for _ in range(2))
     assert all((a.offsets == b.offsets).all() for a, b in zip(first, second, strict=True))
-    assert {la.stratum for la in every_stratum(SPACES[0])} == set(STRATA)
+    assert {la.stratum for la in every_stratum(fuzz.SPACES[0])} == set(STRATA)

@@ -142,7 +142,10 @@ def lines(node: Node, indent: int, start: int, end: int = 0) -> list[str]:
                 inner[-1] = inner[-1].removesuffix(",")
             return [f"{head}{fn}(", *inner, " " * indent + ")"]
         case Group(items, brackets) if items:
-            return [brackets[0], *_items(items, indent), " " * indent + brackets[1]]
+            inner = _items(items, indent)
+            if len(items) == 1 and brackets == "()" and not inner[-1].endswith(","):
+                inner[-1] += ","
+            return [brackets[0], *inner, " " * indent + brackets[1]]
         case Keyword(name, value):
             first, *rest = lines(value, indent, start + len(name) + 1, end)
             return [f"{name}={first}", *rest]

@@ -354,12 +354,7 @@ def _unsure(
     A range that is only empty under a tile that no range touches is not listed: that tile is.
     """
     around = [lv.axis for lv in levels[: key[1] + 1] if lv.axis]
-    return [
-        c.axis
-        for c in columns
-        if c.axis in around
-        and (c.visit in ("cover", "sweep") or (c.visit != "live" and not axes[c.axis].nonempty))
-    ]
+    return [c.axis for c in columns if c.axis in around and tables.stands_in(c, axes)]
 
 
 def _harmful(

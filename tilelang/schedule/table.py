@@ -29,7 +29,7 @@ def columns(
     for name in names:
         axis = axes[name]
         # under a tile that no range touches, nothing is known of the ranges further in
-        real = not any(c.visit in ("cover", "sweep") for c in out)
+        real = not any(stands_in(c, axes) for c in out)
         certain = axis.tiles is not None or (axis.nonempty and real)
         visit = "live"
         if steps == "table" and name in helpers:
@@ -40,6 +40,13 @@ def columns(
         cursor = rising and visit in ("live", "cover") and steps == "table"
         out.append(Column(name, visit, cursor, certain, _most(ir, axis)))  # type: ignore[arg-type]
     return tuple(out)
+
+
+def stands_in(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether some steps of a column stand for a range or tile that is not there."""
+    if column.visit == "at_least_one":
+        return not axes[column.axis].nonempty
+    return column.visit in ("cover", "sweep")
 
 
 def _rises(facts: Facts, names: tuple[str, ...], name: str) -> bool:

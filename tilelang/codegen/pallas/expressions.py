@@ -102,6 +102,17 @@ class Printer:
             return Atom(str(axis.first * (axis.block or 1)))
         return infix("*", self.number_of(axis), Atom(str(axis.block)))
 
+    def runs(self, axis: AxisPlan) -> Node:
+        """The tile holds a position of the range; for an index, it lies in the range."""
+        index = Atom(self.names.axes[axis.name])
+        if axis.block is None:
+            low = infix(">=", index, self.node(axis.begin))
+            return infix("&", low, infix("<", index, self.node(axis.end)))
+        origin = infix("*", index, Atom(str(axis.block)))
+        low = Call("jnp.maximum", (self.node(axis.begin), origin))
+        stop = infix("+", origin, Atom(str(axis.block)))
+        return infix("<", low, Call("jnp.minimum", (self.node(axis.end), stop)))
+
     def tile_scalar(self, axis: AxisPlan, what: str) -> Node:
         """begin, end, id, count and block_size of the tile, in the author's positions."""
         block = axis.block or 1

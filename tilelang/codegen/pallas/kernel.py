@@ -246,23 +246,11 @@ def _test(printer: Printer, launch: Launch, condition: Condition) -> Node:
                 return start
             return infix("|", start, infix("==", index, Atom(str(first))))
         case Runs(axis):
-            return _runs(printer, launch.axis(axis))
+            return printer.runs(launch.axis(axis))
         case Turns():
             return _turns(printer, launch, condition)
         case Ends():
             return _ends(printer, launch, condition)
-
-
-def _runs(printer: Printer, axis: AxisPlan) -> Node:
-    """The tile holds a position of the range; for an index, it lies in the range."""
-    index = Atom(printer.names.axes[axis.name])
-    if axis.block is None:
-        low = infix(">=", index, printer.node(axis.begin))
-        return infix("&", low, infix("<", index, printer.node(axis.end)))
-    origin = infix("*", index, Atom(str(axis.block)))
-    low = Call("jnp.maximum", (printer.node(axis.begin), origin))
-    high = Call("jnp.minimum", (printer.node(axis.end), infix("+", origin, Atom(str(axis.block)))))
-    return infix("<", low, high)
 
 
 def _turns(printer: Printer, launch: Launch, turns: Turns) -> Node:

@@ -154,11 +154,11 @@ def _range(
         return Atom(str(axis.first)), Atom(str(axis.first + axis.tiles))
     index, seen = printer.names.axes[column.axis], Atom(printer.names.word("seen"))
     if axis.block is None:
-        return _index_range(printer, block, column, axis, index)
+        return _index_range(printer, block, table, column, axis, index)
     begin, end = _edges(printer, block, axis, index)
     first = _named(block, f"{index}_first", _div(begin, axis.block))
     stop: Node = _ceil_div(end, axis.block)
-    live = infix(">", end, begin)
+    live = _with_outer(printer, table, column, infix(">", end, begin))
     if column.visit == "cover":
         stop = Call("jnp.where", (live, stop, seen))
         stop = _named(block, f"{index}_stop", stop)
@@ -180,8 +180,17 @@ def _range(
     return first, _named(block, f"{index}_stop", stop)
 
 
+def _with_outer(printer: Printer, table: Table, column: Column, live: Node) -> Node:
+    """Nothing runs further in under a step that stands for an empty range."""
+    for outer in table.columns[: table.columns.index(column)]:
+        axis = printer.launch.axis(outer.axis)
+        if outer.visit == "at_least_one" and not axis.nonempty:
+            live = infix("&", live, printer.runs(axis))
+    return live
+
+
 def _index_range(
-    printer: Printer, block: Block, column: Column, axis: AxisPlan, index: str
+    printer: Printer, block: Block, table: Table, column: Column, axis: AxisPlan, index: str
 ) -> tuple[Node, Node]:
     """The range of an `hl.grid` read from memory, kept inside the arrays that it indexes."""
     zero, last = Atom("0"), Atom(str(axis.limit - 1))
@@ -192,7 +201,8 @@ def _index_range(
     end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
     stop: Node = Call("jnp.minimum", (end, bound))
     if not column.certain:
-        stop = Call("jnp.where", (infix(">", end, begin), stop, first))
+        live = _with_outer(printer, table, column, infix(">", end, begin))
+        stop = Call("jnp.where", (live, stop, first))
     if column.visit == "at_least_one":
         stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
     return first, _named(block, f"{index}_stop", stop)
@@ -278,11 +288,18 @@ def _rectangle_column(
         block.raw(f"{index}_first = {flat(first)}")
     if flat(stop) != f"{index}_stop":
         block.raw(f"{index}_stop = {flat(stop)}")
+    if live:  # under a dead outer step, stay where the last live one was
+        count = f"jnp.where({' & '.join(live)}, {count}, {column.most - 1})"
     if axis.tiles is not None:
         block.raw(f"{index} = {count} + {axis.first}" if axis.first else f"{index} = {count}")
         return
     block.raw(f"{index}_live = {count} < {index}_stop - {index}_first")
     live.append(f"{index}_live")
     last = f"jnp.maximum({index}_stop - 1, {index}_first)"
+    if axis.block is None and column.visit == "live":
+        # an empty range stays at the index before it, so that none goes back
+        limit = Const(axis.limit, Type((), "int32"))
+        end = flat(printer.node(Apply("minimum", (axis.end, limit), Type((), "int32"))))
+        last = f"jnp.maximum({end} - 1, 0)"
     clamp = f"jnp.minimum({index}_first + {count}, {last})"
     block.raw(f"{index} = jnp.minimum({clamp}, {max(axis.limit - 1, 0)})")
