@@ -291,31 +291,32 @@ def _as_block(scope: Scope, value: Expr, shape: tuple[Dim, ...], stmt: Store) ->
     logical = value.type.shape
     if not logical:
         return lower(scope, value).expr
-    if logical == shape and len(logical) >= 2:
+    want = _spread(logical, shape, stmt)
+    rank = len(logical)
+    if rank >= 2 and want == logical:
         return lower(scope, value, "plain").expr
-    if shape[-1:] == (1,) or (len(shape) == len(logical) + 1 and _column(shape, logical)):
+    if want == (*logical, 1):
         return lower(scope, value, "column").expr
-    if len(logical) == 1:
+    if rank == 1 and want == (1, *logical):
         return lower(scope, value, "row").expr
-    lowered = lower(scope, value, "plain")
-    if len(shape) > len(logical):
-        return _spread(lowered, shape, stmt)
-    return lowered.expr
+    lowered = lower(scope, value, "row" if rank == 1 else "plain").expr
+    if lowered.type.shape == want:
+        return lowered
+    return apply("reshape", (lowered,), want, lowered.type.dtype)
 
 
-def _column(shape: tuple[Dim, ...], logical: tuple[Dim, ...]) -> bool:
-    return shape[:-1] == logical and shape[1:] != logical
-
-
-def _spread(value: Value, shape: tuple[Dim, ...], stmt: Store) -> PExpr:
-    """Puts a 1 where a packed dimension of the block has no counterpart in the value."""
+def _spread(logical: tuple[Dim, ...], shape: tuple[Dim, ...], stmt: Store) -> tuple[Dim, ...]:
+    """The value's shape with a 1 where a dimension of the block has no counterpart in it."""
     out: list[Dim] = []
-    rest = list(value.logical)
-    for dim in shape:
-        out.append(rest.pop(0) if rest and rest[0] == dim else 1)
+    rest = list(logical)
+    for dim in reversed(shape):
+        if rest and rest[-1] in (dim, 1):
+            out.insert(0, rest.pop())
+        else:
+            out.insert(0, 1)
     if rest:
         raise PlanError(f"the value stored to {stmt.tensor} has no legal layout", stmt.loc)
-    return apply("reshape", (value.expr,), tuple(out), value.expr.type.dtype)
+    return tuple(out)
 
 
 # ---------------------------------------------------------------- loops inside the step

@@ -44,6 +44,7 @@ from .visits import (
     Order,
     check_consecutive,
     first_visit,
+    moves_with_all,
     order_of,
     packed_conflict,
     packed_rows,
@@ -215,6 +216,9 @@ def _initialised(
             effects.get(a, False) and how == "cover" and not arrays.axes[a].nonempty
             for a, how in help_here.items()
         )
+        skips = skips or any(
+            how == "sweep" and _needs_rising(arrays, order, a) for a, how in help_here.items()
+        )
         if everywhere and not skips and not (help_here and steps == "rectangle"):
             windows[window.ref] = replace(window, init="fill", fill=tensor.fill)
             helpers |= help_here
@@ -223,6 +227,12 @@ def _initialised(
                 window, init="existing", existing=unique(ir, name, "in_ref"), fill=tensor.fill
             )
     return windows, helpers
+
+
+def _needs_rising(arrays: Arrays, order: Order, axis: str) -> bool:
+    """Whether an output counts on the tiles of a column to rise from one outer step to the next."""
+    outputs = [window_axes(w) for w in arrays.windows.values() if w.output]
+    return any(axis in moving and not moves_with_all(order, moving, axis) for moving in outputs)
 
 
 def _windows(arrays: Arrays, outputs: Mapping[str, Window], config: Config) -> tuple[Window, ...]:

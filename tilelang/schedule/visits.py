@@ -164,7 +164,7 @@ def visits_all(
                 alone = others == {axis}
                 if alone and facts.axis(axis).disjoint in order.columns:
                     helpers[axis] = "cover"
-                elif (grid_only and not alone) or order.columns[0] == axis:
+                elif grid_only and moves_with_all(order, others, axis):
                     helpers[axis] = "sweep"
                 else:
                     return False, {}
@@ -176,6 +176,11 @@ def visits_all(
                 if not _sweeps(expr, size, axes):
                     return False, {}
     return True, helpers
+
+
+def moves_with_all(order: Order, moving: set[str], axis: str) -> bool:
+    """Whether a window shows another block for every iteration of the columns before `axis`."""
+    return moving.issuperset(order.columns[: order.columns.index(axis)])
 
 
 def _sweeps(expr: Expr, size: int, axes: Mapping[str, AxisPlan]) -> bool:

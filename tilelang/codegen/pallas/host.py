@@ -98,9 +98,8 @@ def _print_launch(
     for window in launch.inputs:
         if window.passed:
             _print_before(plan, block, window, written)
-    if pipeline:
-        _print_padding(block, launch)
-    _print_call(plan, block, launch, names)
+    passed = _print_padding(plan, block, launch) if pipeline else {}
+    _print_call(plan, block, launch, names, passed)
     for window in launch.outputs:
         _print_result(plan, block, launch, window)
         written.add(plan.array(window.array).source)
@@ -149,9 +148,14 @@ def whole(launch: Launch, array: str) -> tuple[int, ...]:
     return tuple(out)
 
 
-def _print_padding(block: Block, launch: Launch) -> None:
-    """The interpreter needs whole blocks; NaN makes sure that no padding is ever used."""
+def _print_padding(plan: Plan, block: Block, launch: Launch) -> dict[str, str]:
+    """The interpreter needs whole blocks; NaN makes sure that no padding is ever used.
+
+    Returns what to pass for each array: with several launches, every one pads for itself.
+    """
     lines = Block(block.indent + 4)
+    alone = len(plan.launches) == 1
+    passed: dict[str, str] = {}
     for array in dict.fromkeys(w.argument for w in launch.inputs):
         window = next(w for w in launch.inputs if w.argument == array)
         pads = [b - a for a, b in zip(window.shape, whole(launch, array), strict=True)]
@@ -159,15 +163,30 @@ def _print_padding(block: Block, launch: Launch) -> None:
             continue
         widths = Group(tuple(Atom(f"(0, {p})") for p in pads))
         floating = window.dtype.startswith(("float", "bfloat"))
-        filler = Atom("jnp.nan" if floating else "1")
-        value = Keyword("constant_values", filler)
-        lines.put(array, Call("jnp.pad", (Atom(array), widths, value)))
+        value = Keyword("constant_values", Atom("jnp.nan" if floating else "1"))
+        padded = Call("jnp.pad", (Atom(array), widths, value))
+        if alone:
+            lines.put(array, padded)
+            continue
+        passed[array] = _free_name(plan, f"{array}_whole")
+        block.put(passed[array], Atom(array))
+        lines.put(passed[array], padded)
     if lines.lines:
         block.raw("if interpret:  # whole blocks for the interpreter; what is added is never used")
         block.lines += lines.lines
+    return passed
 
 
-def _print_call(plan: Plan, block: Block, launch: Launch, names: Names) -> None:
+def _free_name(plan: Plan, wish: str) -> str:
+    taken = {t.name for t in plan.ir.tensors} | {a.name for a in plan.arrays}
+    while wish in taken:
+        wish += "_"
+    return wish
+
+
+def _print_call(
+    plan: Plan, block: Block, launch: Launch, names: Names, passed: dict[str, str]
+) -> None:
     pipeline = launch.form == "pipeline"
     printer = Printer(launch, names)
     prefetch = not pipeline and _maps_read_memory(launch)
@@ -216,8 +235,8 @@ def _print_call(plan: Plan, block: Block, launch: Launch, names: Names) -> None:
     call = Call("pl.pallas_call", tuple(args))
     target = ", ".join(plan.array(w.array).name for w in outputs)
     lines = statement(target, call, block.indent)
-    passed = [*launch.scalars, *inputs]
-    lines[-1] += f"({', '.join(passed)})"
+    arguments = [*launch.scalars, *(passed.get(name, name) for name in inputs)]
+    lines[-1] += f"({', '.join(arguments)})"
     block.lines += lines
 
 
