@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.numerics import allowed, error
-from tests.ragged import Layout, covered, members, poison
+from tests.ragged import Layout, covered, legal_groups, members, poison
 from tests.subjects import Arrays, Ragged, Subject
 
 Call = Callable[..., np.ndarray]  # complete arguments -> the result
@@ -93,6 +93,25 @@ def neighbours(
             same = own(subject, clean, offsets, group) == own(subject, result, offsets, group)
             if not same.all():
                 wrong.append(f"{layout}: group {group} sees its neighbours")
+    return wrong
+
+
+def unchecked(subject: Subject, call: Call, arrays: Arrays, offsets: np.ndarray) -> list[str]:
+    """What is wrong after a call with wrong offsets: legal groups, and rows in no range.
+
+    A group is compared with a call in which all the others are empty.
+    """
+    result = call(*arrays, offsets, *subject.static)
+    problem = free_rows(subject, result, offsets)
+    wrong = [problem] if problem else []
+    rows = ragged_of(subject).rows
+    for group in legal_groups(offsets, arrays[0].shape[rows[0]]):
+        begin, end = offsets[group : group + 2]
+        alone = np.where(np.arange(len(offsets)) <= group, begin, end).astype(np.int32)
+        both = subject.expected(*arrays, alone, *subject.static)
+        exact, baseline = (own(subject, r, alone, group) for r in both)
+        found = difference(own(subject, result, alone, group), exact, baseline, "float32")
+        wrong += [f"group {group}: {found}"] if found else []
     return wrong
 
 

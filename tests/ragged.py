@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -173,13 +174,42 @@ def wrong_offsets(space: Space) -> dict[str, np.ndarray]:
     return {"decreasing": decreasing, "negative": negative, "too large": too_large}
 
 
+def wild_offsets(space: Space) -> dict[str, np.ndarray]:
+    """Offsets with at least one range that is none, for calls that are not checked."""
+    fair = np.linspace(0, space.rows, space.groups + 1).astype(np.int64)
+    limits = np.iinfo(np.int32)
+    wild = {
+        **wrong_offsets(space),
+        "huge": np.concatenate([fair[:-1], [limits.max]]),
+        "very negative": np.concatenate([[limits.min], fair[1:]]),
+        "reversed": fair[::-1],
+        "all past the end": fair + space.rows + 1,
+        "all negative": fair - space.rows - 1,
+        "to and fro": np.resize([0, space.rows], space.groups + 1),
+        "anything": np.resize([12, limits.max, limits.min, limits.max, -5, 17], space.groups + 1),
+    }
+    return {name: offsets.astype(np.int32) for name, offsets in wild.items()}
+
+
+def legal_groups(offsets: np.ndarray, rows: int) -> list[int]:
+    """The groups whose range lies within the rows and shares none with another range."""
+    ranges = [(int(b), int(e)) for b, e in pairwise(offsets)]
+    return [
+        g
+        for g, (b, e) in enumerate(ranges)
+        if 0 <= b <= e <= rows
+        and not any(max(b, c) < min(e, f) for h, (c, f) in enumerate(ranges) if h != g)
+    ]
+
+
 # ---------------------------------------------------------------- rows that must not be seen
 
 
 def covered(offsets: np.ndarray, rows: int) -> np.ndarray:
-    """Which rows belong to a group."""
+    """Which rows belong to a group, of offsets of any kind."""
     position = np.arange(rows)
-    return (offsets[0] <= position) & (position < offsets[-1])
+    begins, ends = offsets[:-1, None], offsets[1:, None]
+    return ((begins <= position) & (position < ends)).any(0)
 
 
 def members(offsets: np.ndarray, rows: int, group: int) -> np.ndarray:

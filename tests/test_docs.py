@@ -108,7 +108,7 @@ def test_links_lead_somewhere(page):
 
 def test_the_pages_are_there():
     stems = {page.stem for page in PAGES}
-    assert {"README", "language", "pipeline", "config", "errors"} <= stems
+    assert {"README", "language", "pipeline", "config", "errors", "tpu"} <= stems
 
 
 def test_blocks_are_found_with_their_notes_and_lines():

@@ -62,8 +62,8 @@ def parser() -> argparse.ArgumentParser:
 def _check(options: argparse.Namespace) -> int:
     names = [part.strip().removeprefix("tpu:") for part in options.targets.split(",")]
     targets = [Target.of(f"tpu:{name}") for name in dict.fromkeys(names)]
-    require_libtpu(targets[0])
     cases = [case for path in options.files for case in cases_of(path)]
+    require_libtpu(targets[0])
     rows = check(cases, [t.name for t in targets], jobs=options.jobs, timeout=options.timeout)
     show(rows)
     failed = sum(row.failed for row in rows)

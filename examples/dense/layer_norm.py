@@ -1,10 +1,10 @@
-"""Layer normalisation of every row, twice: with whole rows on the chip, and in passes over them.
+"""Layer normalisation of every row, twice: with whole rows at once, and in passes over them.
 
     out = (x - mean) / sqrt(variance + eps) * weight + bias
 
-`layer_norm` loads a tile of whole rows and is what to use when they fit.  `layer_norm_long` is for
-rows that do not: it walks over the columns three times, for the mean, for the variance about that
-mean, and to write the result.  The variance is summed from squares of differences (the two-pass
+`layer_norm` computes with whole rows.  `layer_norm_long` walks over their columns three times, for
+the mean, for the variance about that mean, and to write the result, so that what it computes with
+is never longer than a tile.  The variance is summed from squares of differences (the two-pass
 algorithm) and not as E[x^2] - E[x]^2, which loses every digit when the mean is large.
 
 Several loops in a row inside of one loop, as in the second kernel, are nothing special: a value
@@ -36,7 +36,7 @@ def layer_norm(x, weight, bias, eps: hl.constexpr = 1e-5):
 
 @tile.kernel
 def layer_norm_long(x, weight, bias, eps: hl.constexpr = 1e-5):
-    """The same for rows of any length: three passes over tiles of columns."""
+    """The same for long rows: three passes over tiles of columns."""
     M, N = x.shape
     out = torch.empty_like(x)
     for tm in hl.tile(M):

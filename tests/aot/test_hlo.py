@@ -1,4 +1,7 @@
-"""Reading optimised HLO, the bundle dump and the lines of generated modules: text in, values out."""
+"""Reading optimised HLO, bundle dumps and lines of generated modules: text in, values out."""
+
+# HLO has the lines that it has.
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def test_the_comment_above_a_line_leads_to_the_author():
     assert (first.line, first.text.strip()) == (first_line(), "value = x[tm, :]")
     assert place(module, at["y_ref[...] = value + value"]).line == first_line() + 1
     assert place(module, at["grid=(4,),"]) == module.ir.loc
-    assert place(module, None) == place(module, 10**6 * 0 + 1) == module.ir.loc
+    assert place(module, None) == place(module, 1) == module.ir.loc
 
 
 def test_generated_lines_lead_to_the_author():
@@ -122,5 +125,5 @@ def test_unknown_messages_break_no_rule():
 
 def test_rules_say_what_to_change():
     for rule in RULES:
-        assert rule.hint and rule.what[0].islower() or rule.what[0] in "6{8"
+        assert rule.hint
         assert not rule.what.endswith(".")

@@ -15,7 +15,7 @@ import tilelang as tile
 from tests import checks
 from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
 from tests.numerics import error
-from tests.ragged import Space, every_stratum, wrong_offsets
+from tests.ragged import Space, every_stratum, wild_offsets, wrong_offsets
 from tests.subjects import JAGGED, Subject
 
 SPACE = Space(rows=72, groups=5, block=16)
@@ -123,3 +123,19 @@ def test_wrong_offsets_raise(subject):
         if torch is not None:
             with pytest.raises(ValueError, match="offsets"):
                 from_torch(subject.kernel, arguments, config=subject.small)
+
+
+@each
+def test_wrong_offsets_without_checks_harm_no_other_group(subject):
+    """Under `jax.jit` the values of offsets are not known, so that nothing can be raised."""
+    arrays, static = _arrays(subject, "float32"), subject.static
+
+    @jax.jit
+    def run(*given):
+        return subject.kernel(*given, *static, config=subject.small)
+
+    def call(*arguments):
+        return from_jax(run, arguments[: len(arrays) + 1])
+
+    for name, offsets in wild_offsets(SPACE).items():
+        assert checks.unchecked(subject, call, arrays, offsets) == [], name

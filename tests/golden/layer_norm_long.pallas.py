@@ -57,7 +57,7 @@ def layer_norm_long(
     *,
     interpret: bool = False,
 ) -> jax.Array:
-    """The same for rows of any length: three passes over tiles of columns."""
+    """The same for long rows: three passes over tiles of columns."""
     weight_row = weight.reshape((1, 4096))
     bias_row = bias.reshape((1, 4096))
     out = pl.pallas_call(

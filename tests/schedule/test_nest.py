@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.schedule.written import INT, Writing, add, full, mul, run
+from tests.schedule.written import INT, Writing, add, full, mul, printed, run
 from tilelang.ir import Assign, Const, GridIndex, Loop, Store, Var, statements
 from tilelang.schedule import Config
 from tilelang.schedule.nest import Level, chain, drop_unused, interchange, write_out
@@ -155,8 +155,6 @@ def test_interchange_of_every_loop_leaves_no_levels() -> None:
 
 
 def test_a_loop_of_one_step_is_not_in_the_source() -> None:
-    from tests.schedule.written import printed
-
     k = Writing()
     k.input("x", 8, 128)
     k.output("y", 8, 128, fill=None)

@@ -5,40 +5,33 @@ Evidence: libtpu, ahead of time; no TPU is used, and nothing is run.
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.aot.written import needs_libtpu
+from tilelang.aot import GENERATIONS
+from tilelang.commands.cases import cases_of
+from tilelang.commands.check import check
+
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = sorted(
-    f"examples.{path.parent.name}.{path.stem}"
+FILES = sorted(
+    path
     for folder in ("dense", "jagged")
     for path in (ROOT / "examples" / folder).glob("*.py")
     if path.stem != "__init__"
 )
-GENERATIONS = ("v5e", "v5p", "v6e", "7x")
-
-needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None,
-    reason="the TPU compiler is not installed: pip install 'raggedtile[tpu]'",
-)
 
 
 def test_there_are_examples() -> None:
-    assert len(MODULES) >= 13
+    assert len(FILES) >= 13
 
 
 @needs_libtpu
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_every_example_compiles(generation: str) -> None:
-    command = [sys.executable, "-m", "tests.tpu.compile_worker", generation, *MODULES]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert len(rows) >= 6 * len(MODULES)
-    failed = [f"{r['kernel']} ({r['case']}): {r['error']}" for r in rows if "error" in r]
+    cases = [case for path in FILES for case in cases_of(path)]
+    assert len(cases) >= 6 * len(FILES)
+    rows = check(cases, [f"tpu:{generation}"])
+    failed = [f"{row.case.name} ({row.case}): {row.result}" for row in rows if row.failed]
     assert not failed, "\n".join(failed)

@@ -10,7 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 # What moves or rewrites an array without computing anything.
-MOVES = frozenset(("copy", "copy-start", "transpose", "pad", "convert", "reshape", "concatenate"))
+MOVES = frozenset(
+    (
+        "copy",
+        "copy-start",
+        "transpose",
+        "pad",
+        "convert",
+        "reshape",
+        "concatenate",
+        "slice",
+        "reverse",
+    )
+)
 # What a fusion may hold besides and still be nothing but a move.
 FREE = frozenset(("parameter", "constant", "bitcast", "broadcast", "tuple", "get-tuple-element"))
 

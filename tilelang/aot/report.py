@@ -71,6 +71,10 @@ class Schedule:
         """Bundles of the kernels that XLA put around them."""
         return sum(k.count for k in self.kernels if not k.ours)
 
+    def __str__(self) -> str:
+        first = sorted(self.kernels, key=lambda k: not k.ours)
+        return ", ".join(f"{k.kernel} {k.count}{'' if k.ours else ' (XLA)'}" for k in first)
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -92,6 +96,20 @@ class Compiled:
     warnings: tuple[str, ...] = ()
     schedule: Schedule | None = None
     payload: bytes = field(default=b"", repr=False)
+
+    def __str__(self) -> str:
+        """A few lines: how long it took, memory, what is moved, bundles."""
+        blocks = ", ".join(f"{name}={size}" for name, size in self.config.blocks)
+        need = self.memory
+        lines = [
+            f"{self.target}, blocks {blocks or 'none'}: compiled in {self.seconds:.2f} s",
+            f"vector memory {need.vmem:,} bytes (by the plan), code {need.code:,}, "
+            f"temporaries around the kernel {need.temporaries:,}",
+            f"moved: {', '.join(map(str, self.copies)) or 'nothing'}",
+        ]
+        if self.schedule is not None:
+            lines.append(f"bundles: {self.schedule}")
+        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
     def serialize(self) -> bytes:
         """The executable, as `jax.experimental.serialize_executable.deserialize_and_load` takes it.

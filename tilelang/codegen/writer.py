@@ -170,8 +170,9 @@ def _items(items: tuple[Node, ...], indent: int) -> list[str]:
 
 def _broken_infix(op: str, left: Node, right: Node, own: int, indent: int, start: int) -> list[str]:
     first = lines(left, indent, start) if level(left) >= own else [f"({flat(left)})"]
-    second = lines(right, indent, len(op) + 1)
-    if level(right) <= own:
+    tight = level(right) <= own
+    second = lines(right, indent, len(op) + 1 + tight, 2 * tight)
+    if tight:
         second = [f"({second[0]}", *second[1:]]
         second[-1] += ")"
     return [*first, " " * indent + f"{op} {second[0]}", *second[1:]]

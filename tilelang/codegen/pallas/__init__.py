@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import Plan
+from ...schedule.plan import Launch, Plan
 from ..source import Source
 from .host import print_host
 from .kernel import print_kernel
@@ -33,12 +33,20 @@ def _head(plan: Plan) -> list[str]:
 def _imports(plan: Plan) -> list[str]:
     if not plan.launches:
         return ["import jax", "import jax.numpy as jnp"]
-    return [
+    lines = [
         "import jax",
         "import jax.numpy as jnp",
         "from jax.experimental import pallas as pl",
-        "from jax.experimental.pallas import tpu as pltpu",
     ]
+    if any(_needs_tpu(launch) for launch in plan.launches):
+        lines.append("from jax.experimental.pallas import tpu as pltpu")
+    return lines
+
+
+def _needs_tpu(launch: Launch) -> bool:
+    """Whether the launch names memory spaces, scratch or compiler parameters of the TPU."""
+    asked = launch.dims or launch.scalars or launch.scratch or launch.memory.limit
+    return launch.form == "pipeline" or bool(asked)
 
 
 def _tidy(lines: list[str]) -> str:

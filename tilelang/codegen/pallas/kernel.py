@@ -153,7 +153,8 @@ def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
     else:
         ends = ", ".join(f"{c}_first, {c}_stop" for c in columns)
         at, live = names.word("at"), names.word("live")
-        block.raw(f"{live}, ({', '.join(columns)},), ({ends},) = {at}({names.step})")
+        comma = "," if len(columns) == 1 else ""
+        block.raw(f"{live}, ({', '.join(columns)}{comma}), ({ends}) = {at}({names.step})")
     _print_neighbours(block, launch, names)
 
 

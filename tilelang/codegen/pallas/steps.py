@@ -274,7 +274,8 @@ def print_rectangle(printer: Printer, block: Block, table: Table) -> None:
     is_live = names.word("live")
     inner.raw(f"{is_live} = {' & '.join(live) if live else 'jnp.bool_(True)'}")
     ends = ", ".join(f"{c}_first, {c}_stop" for c in columns)
-    inner.raw(f"return {is_live}, ({', '.join(columns)},), ({ends},)")
+    comma = "," if len(columns) == 1 else ""
+    inner.raw(f"return {is_live}, ({', '.join(columns)}{comma}), ({ends})")
     block.lines += [*inner.lines, ""]
 
 
@@ -289,7 +290,9 @@ def _rectangle_column(
     if flat(stop) != f"{index}_stop":
         block.raw(f"{index}_stop = {flat(stop)}")
     if live:  # under a dead outer step, stay where the last live one was
-        count = f"jnp.where({' & '.join(live)}, {count}, {column.most - 1})"
+        stay = Call("jnp.where", (Atom(" & ".join(live)), Atom(count), Atom(str(column.most - 1))))
+        block.put(f"{index}_step", stay)
+        count = f"{index}_step"
     if axis.tiles is not None:
         block.raw(f"{index} = {count} + {axis.first}" if axis.first else f"{index} = {count}")
         return
@@ -301,5 +304,5 @@ def _rectangle_column(
         limit = Const(axis.limit, Type((), "int32"))
         end = flat(printer.node(Apply("minimum", (axis.end, limit), Type((), "int32"))))
         last = f"jnp.maximum({end} - 1, 0)"
-    clamp = f"jnp.minimum({index}_first + {count}, {last})"
-    block.raw(f"{index} = jnp.minimum({clamp}, {max(axis.limit - 1, 0)})")
+    clamp = Call("jnp.minimum", (Atom(f"{index}_first + {count}"), Atom(last)))
+    block.put(index, Call("jnp.minimum", (clamp, Atom(str(max(axis.limit - 1, 0))))))

@@ -1,0 +1,72 @@
+"""The jagged examples in Pallas's TPU interpreter, which is stricter than the one that calls use.
+
+Buffers are NaN until they are written, an access outside of a buffer raises, and copies that race
+with a read or a write are found.  It is slow, so that a few layouts have to do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from jax.experimental.pallas import tpu as pltpu
+
+import tilelang as tile
+from tests import checks
+from tests.frameworks import from_jax
+from tests.ragged import Space, every_stratum, wild_offsets
+from tests.subjects import JAGGED, Subject
+
+races = pytest.importorskip(
+    "jax._src.pallas.mosaic.interpret.interpret_pallas_call",
+    reason="this JAX keeps the races that it found somewhere else",
+)
+
+pytestmark = pytest.mark.slow
+SPACE = Space(rows=40, groups=4, block=16)
+LAYOUTS = [
+    la
+    for la in every_stratum(SPACE, seed=3)
+    if la.stratum in ("edges and empties", "gaps on both sides", "all empty")
+]
+each = pytest.mark.parametrize("subject", JAGGED, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def fresh_interpreter():
+    """Its memory is shared by the whole process, and is left as it was by an exception."""
+    yield
+    pltpu.reset_tpu_interpret_mode_state()
+
+
+def _call(subject: Subject, steps: str = "table"):
+    config = tile.Config(subject.blocks, loop_type="outer_pipeline", steps=steps)
+    strict = pltpu.InterpretParams(detect_races=True)
+    kernel = tile.kernel(subject.kernel.__wrapped__, interpret=strict, checks=False)
+
+    def call(*arguments) -> np.ndarray:
+        result = from_jax(kernel, arguments, config=config)
+        assert not races.races.races_found
+        return result
+
+    return call
+
+
+@each
+def test_layouts(subject):
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    assert checks.every_layout(subject, _call(subject), arrays, LAYOUTS, "float32") == []
+
+
+def test_layouts_with_guarded_steps():
+    subject = JAGGED[0]
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    call = _call(subject, "rectangle")
+    assert checks.every_layout(subject, call, arrays, LAYOUTS[:2], "float32") == []
+
+
+@each
+def test_wrong_offsets_reach_no_memory_of_others(subject):
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    call, wild = _call(subject), wild_offsets(SPACE)
+    for name in ("anything", "huge"):
+        assert checks.unchecked(subject, call, arrays, wild[name]) == [], name

@@ -1,0 +1,109 @@
+"""The memory model: what a launch needs, what it asks for, and what is refused with the sum."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.schedule.written import Writing, add, full, planned
+from tilelang.analysis import analyze
+from tilelang.errors import PlanError
+from tilelang.ir import KernelIR
+from tilelang.language import build
+from tilelang.schedule import Config, Target, default_config
+from tilelang.schedule.memory import padded_bytes
+from tilelang.schedule.target import MIB
+
+V5E = Target.of("tpu:v5e")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "size"),
+    [
+        ((8, 128), "float32", 4096),
+        ((1, 1), "float32", 4096),
+        ((9, 129), "float32", 4 * 4096),
+        ((8, 128), "bfloat16", 4096),
+        ((17, 128), "bfloat16", 2 * 4096),
+        ((1, 128), "int8", 4096),
+        ((3, 8, 128), "float32", 3 * 4096),
+        ((128,), "float32", 4096),
+    ],
+)
+def test_blocks_fill_whole_register_tiles(shape: tuple[int, ...], dtype: str, size: int) -> None:
+    assert padded_bytes(shape, dtype, V5E) == size
+
+
+def matmul(size: int = 1024) -> KernelIR:
+    k = Writing("matmul")
+    k.input("x", size, size)
+    k.input("w", size, size)
+    k.output("y", size, size, fill=None)
+    with k.tile("tm", 0, size), k.tile("tn", 0, size):
+        with k.tile("tk", 0, size):
+            acc = k.carried("acc", full(("tm", "tn"), 0.0))
+            operands = k.load("x", "tm", "tk"), k.load("w", "tk", "tn")
+            k.becomes(acc, add(acc, build.dot(*operands, None, (1, 0))))
+        k.store("y", "tm", "tn", value=k.after("acc", acc))
+    return k.ir()
+
+
+BLOCKS = {"tm": 128, "tn": 256, "tk": 512}
+
+
+def test_every_buffer_is_counted() -> None:
+    (launch,) = planned(matmul(), Config(BLOCKS), "tpu:v5e").launches
+    parts = dict(launch.memory.parts)
+    assert parts["x_ref"] == 2 * 128 * 512 * 4
+    assert parts["w_ref"] == 2 * 512 * 256 * 4
+    assert parts["y_ref"] == 2 * 128 * 256 * 4
+    assert sum(parts.values()) == launch.memory.vmem
+    assert sum(size == 128 * 256 * 4 for size in parts.values()) == 1  # the accumulator
+    assert launch.memory.limit is None
+
+
+def test_buffers_of_inputs_are_as_many_as_the_config_says() -> None:
+    config = Config(BLOCKS, loop_type="outer_pipeline", buffers=3)
+    (launch,) = planned(matmul(), config, "tpu:v5e").launches
+    parts = dict(launch.memory.parts)
+    assert parts["x_ref"] == 3 * 128 * 512 * 4
+    assert parts["y_ref"] == 2 * 128 * 256 * 4
+
+
+def test_more_than_the_default_is_asked_for_in_whole_mebibytes() -> None:
+    config = Config({"tm": 1024, "tn": 1024, "tk": 512})
+    (launch,) = planned(matmul(), config, "tpu:v5e").launches
+    limit = launch.memory.limit
+    assert limit is not None
+    assert limit % MIB == 0
+    assert launch.memory.vmem < limit <= V5E.vmem_physical
+
+
+def test_what_no_limit_allows_is_refused_with_the_sum() -> None:
+    config = Config({"tm": 4096, "tn": 4096, "tk": 4096})
+    with pytest.raises(PlanError) as caught:
+        planned(matmul(4096), config, "tpu:v5e")
+    assert caught.value.what.startswith("matmul needs ")
+    assert caught.value.what.endswith(" bytes of vector memory, tpu:v5e has 134,217,728")
+    assert caught.value.hint.startswith("use smaller blocks; the sum is: ")
+    assert "x_ref 67,108,864" in caught.value.hint or "x_ref 134,217,728" in caught.value.hint
+
+
+@pytest.mark.parametrize("target", ["tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e", "tpu:7x"])
+@pytest.mark.parametrize("size", [128, 4096, 16384])
+def test_the_default_fits_without_asking(target: str, size: int) -> None:
+    ir, goal = matmul(size), Target.of(target)
+    config = default_config(ir, analyze(ir), goal)
+    (launch,) = planned(ir, config, target).launches
+    assert launch.memory.vmem * 5 // 4 <= goal.vmem_default
+
+
+def test_scalar_memory_holds_offsets_and_table() -> None:
+    k = Writing("ragged")
+    begin, end = k.offsets("offsets", 4)
+    k.input("x", 64, 128)
+    k.output("y", 64, 128)
+    with k.grid("g", 0, 4), k.tile("tm", begin, end):
+        k.store("y", "tm", slice(None), value=k.load("x", "tm", slice(None)))
+    (launch,) = planned(k.ir(), Config({"tm": 16})).launches
+    assert launch.table is not None
+    assert launch.memory.smem == 4 * 5 + launch.table.rows * 2 * 4
