@@ -109,7 +109,7 @@ def rows_by_index(table, index, offsets):
 @tile.kernel
 def awkward(steps, n, offsets, tm_first):
     """Names that the generated code would like to have for itself."""
-    before, after = n.shape
+    _before, after = n.shape
     x_ref = hl.zeros([offsets.shape[0] - 1, after], dtype=hl.float32)
     for step in hl.grid(offsets.shape[0] - 1):
         seen = hl.zeros([after], dtype=hl.float32)

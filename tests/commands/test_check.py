@@ -158,7 +158,8 @@ def test_the_table_and_the_exit_code(tmp_path, capsys):
     assert "FAILED float16 cannot be computed on a TPU" in printed
     assert "y[tm, :] = x[tm, :] + x[tm, :]" in printed
     assert printed.endswith("4 of 6 compile\n")
-    assert main(["check", str(good), "--targets", "v6e"]) == 0
+    empty = written(tmp_path, "", "__init__.py")
+    assert main(["check", str(empty), str(good), "--targets", "v6e"]) == 0
 
 
 def test_what_makes_no_sense(tmp_path, capsys):

@@ -92,15 +92,8 @@ def _matrix(x: Expr) -> Expr:
 OPERATIONS = {
     "sum": (lambda x: total(x, 0), lambda x: x.sum(0)),
     "sum of exp": (lambda x: total(build.unary("exp", x, None), 0), lambda x: np.exp(x).sum(0)),
-    "sum of x + 1": (lambda x: total(add(x, 1.0), 0), lambda x: (x + 1).sum(0)),
     "max": (_maximum, lambda x: np.abs(x).max(0, initial=-np.inf)),
     "product": (_matrix, lambda x: (x.T @ x).sum(0)),
-    "any": (
-        lambda x: build.cast(
-            build.reduce("any", build.binary("lt", x, -1.0, None), 0, False, None), "float32", None
-        ),
-        lambda x: (x < -1).any(0),
-    ),
     "all": (
         lambda x: build.cast(
             build.reduce("all", build.binary("gt", x, -2.0, None), 0, False, None), "float32", None
@@ -113,7 +106,7 @@ OPERATIONS = {
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("offsets", [[0, 5, 9, 30, 50], [3, 3, 14, 15, 40]])
 def test_neighbours_full_of_nan_are_never_seen(name: str, offsets: list[int]) -> None:
-    uses, want = OPERATIONS[name]
+    _uses, want = OPERATIONS[name]
     x = np.random.default_rng(0).standard_normal((50, 128), np.float32)
     for g in range(4):
         own = slice(offsets[g], offsets[g + 1])

@@ -1,4 +1,4 @@
-"""Physical layouts: vectors are rows or columns, and are transposed only where a row meets a column."""
+"""Physical layouts: vectors are rows or columns, transposed only where a row meets a column."""
 
 from __future__ import annotations
 

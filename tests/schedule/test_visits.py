@@ -1,4 +1,4 @@
-"""Visits: the condition of a first visit, packed rows, and outputs that nothing may define twice."""
+"""Visits: when a block is seen first, packed rows, and outputs that nothing may define twice."""
 
 from __future__ import annotations
 

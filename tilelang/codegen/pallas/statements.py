@@ -130,8 +130,9 @@ def _take_rows(printer: Printer, block: Block, value: TakeRows, name: str) -> No
     window = printer.launch.window(value.ref)
     size = printer.index_sizes[array]
     rows = f"jnp.clip({array}[jnp.minimum({start}i, {size - 1})], 0, {window.shape[0] - 1})"
-    picked = f"{value.ref}[pl.ds({rows}, 1), :]"
-    parts = f"[{picked} for i in range({value.count})]"
+    places = f"{name}_at"
+    block.put(places, Atom(f"[{rows} for i in range({value.count})]"))
+    parts = f"[{value.ref}[pl.ds(place, 1), :] for place in {places}]"
     block.put(name, Call("jnp.concatenate", (Atom(parts), Atom("axis=0"))))
 
 
@@ -153,7 +154,8 @@ def _inner(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -
         again |= {carry.name}
     _set_all(block, names, starts)
     if loop.unroll:
-        block.raw(f"for {index} in range({flat(first)}, {flat(stop)}):")
+        start = "" if first == Atom("0") else f"{flat(first)}, "
+        block.raw(f"for {index} in range({start}{flat(stop)}):")
         inner = Block(block.indent + 4, quoted=loop.loc)
         print_body(scope, inner, loop.body, again)
         values = [_value(scope, inner, c.next, as_int=False) for c in loop.carries]

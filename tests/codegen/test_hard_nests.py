@@ -1,0 +1,247 @@
+"""Nests in which steps, blocks or names are easily confused; each against the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+
+FORMS = ({}, {"steps": "rectangle"}, {"loop_type": "fori_loop"})
+LAYOUTS = [[0, 7, 7, 20, 50], [3, 3, 3, 3, 3], [10, 12, 13, 13, 40], [0, 0, 0, 50, 50]]
+OTHERS = [[0, 0, 8, 9, 30], [30, 30, 30, 30, 30], [2, 5, 5, 9, 30], [0, 8, 16, 24, 30]]
+
+
+@tile.kernel
+def nested_ranges(x, outer, inner):
+    """Pages of a group, rows of a page."""
+    y = hl.zeros_like(x)
+    total = hl.empty([outer.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for a in hl.grid(outer.shape[0] - 1):
+        acc = hl.full([x.shape[1]], 0.5, dtype=hl.float32)
+        for p in hl.grid(outer[a], outer[a + 1], max_extent=7):
+            for tm in hl.tile(inner[p], inner[p + 1]):
+                y[tm, :] = x[tm, :] * (a + p + 1)
+                acc = acc + x[tm, :].sum(0) * (p + 1)
+            acc = acc + 1
+        total[a, :] = acc
+    return y, total
+
+
+@tile.kernel
+def two_lengths(x, b, offsets, others):
+    """An output that needs every tile of every group beside one whose tiles only rise."""
+    y = hl.full([4, 30, 128], 3.0, dtype=hl.float32)
+    z = hl.full([30, 128], -1.0, dtype=hl.float32)
+    for g in hl.grid(4):
+        for tk in hl.tile(others[g], others[g + 1]):
+            y[g, tk, :] = x[g, tk, :] * 2
+            z[tk, :] = b[tk, :] + g
+    return y, z
+
+
+@tile.kernel
+def between(x, offsets):
+    """The output moves with h and the tile, and not with g between them."""
+    y = hl.full([40, 3, 50], 3.0, dtype=hl.float32)
+    z = hl.full([40], -1.0, dtype=hl.float32)
+    for tn in hl.tile(40):
+        for h in hl.grid(3):
+            for g in hl.grid(4):
+                for tm in hl.tile(offsets[g], offsets[g + 1]):
+                    y[tn, h, tm] = x[tn, h, tm] * 2
+        z[tn] = 7.0
+    return y, z
+
+
+@tile.kernel
+def pairs(x, offsets, others):
+    """Every pair of tiles of two ragged ranges: no dead step may touch a block again."""
+    y = hl.full([30, 50], -1.0, dtype=hl.float32)
+    n = hl.full([4], -1.0, dtype=hl.float32)
+    for g in hl.grid(4):
+        acc = 0.0
+        for tk in hl.tile(others[g], others[g + 1]):
+            acc = acc + (tk.end - tk.begin)
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                y[tk, tm] = x[tk, tm] * 2
+        n[g] = acc
+    return y, n
+
+
+@tile.kernel
+def picked_twice(x):
+    """A tile followed by two scalars."""
+    y = hl.zeros([40, 3, 5], dtype=hl.float32)
+    for tn in hl.tile(40):
+        for h in hl.grid(3):
+            for g in hl.grid(5):
+                y[tn, h, g] = x[tn, h, g] * 2
+    return y
+
+
+@tile.kernel
+def two_launches(x, offsets):
+    """Two ragged launches that read one input."""
+    y = hl.empty([3, 50], dtype=hl.float32)
+    z = hl.zeros([50, 3], dtype=hl.float32)
+    for g in hl.grid(4):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            for h in hl.grid(3):
+                y[h, tm] = x[tm, h] * 2
+    for g in hl.grid(4):
+        for tn in hl.tile(offsets[g], offsets[g + 1]):
+            z[tn, :] = x[tn, :] + g
+    return y, z
+
+
+def doubled(value):
+    t = value * 2
+    return t
+
+
+@tile.kernel
+def reused_names(x, b):
+    """One name for several values, inside and outside of the loop and of a helper."""
+    M, N = x.shape
+    y = hl.empty([M], dtype=x.dtype)
+    z = hl.empty([M], dtype=x.dtype)
+    u = hl.empty([M], dtype=x.dtype)
+    for tm in hl.tile(M):
+        t = doubled(b[tm])
+        old = t
+        p = hl.zeros([tm], dtype=hl.float32)
+        q = hl.zeros([tm], dtype=hl.float32)
+        for tn in hl.tile(N):
+            s = x[tm, tn].sum(1)
+            t = p + doubled(s)
+            r = q + doubled(s * 3)
+            p = t
+            t = r + old - old
+            q = t
+        y[tm] = p
+        z[tm] = q
+        u[tm] = old + t
+    return y, z, u
+
+
+@tile.kernel
+def exchanged(x):
+    """Carries that take each other's values."""
+    y = hl.empty([x.shape[0]], dtype=x.dtype)
+    z = hl.empty([x.shape[0]], dtype=x.dtype)
+    for tm in hl.tile(x.shape[0]):
+        a = hl.zeros([tm], dtype=hl.float32)
+        b = hl.full([tm], 1.0, dtype=hl.float32)
+        for i in hl.grid(5):
+            a, b = b, a + b * (i + 1)
+        y[tm] = a
+        z[tm] = b + x[tm, 0]
+    return y, z
+
+
+@tile.kernel
+def signed(x):
+    """Indices below zero, and what floor division makes of them."""
+    y = hl.empty_like(x)
+    for i in hl.grid(-4, 5):
+        y[i + 4, :] = x[i + 4, :] * (i % 3) + i // 2
+    return y
+
+
+@tile.kernel
+def nothing_to_multiply(x, w, b):
+    """K may be zero: what is left is the epilogue."""
+    y = hl.zeros([x.shape[0], w.shape[1]], dtype=x.dtype)
+    for tm in hl.tile(x.shape[0]):
+        acc = hl.zeros([tm, w.shape[1]], dtype=hl.float32)
+        for tk in hl.tile(x.shape[1]):
+            acc = hl.dot(x[tm, tk], w[tk, :], acc=acc)
+        y[tm, :] = acc + b[tm, :]
+    return y
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape, np.float32)
+
+
+def offsets(values: list[int]) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def agree(kernel: tile.Kernel, arguments: tuple[np.ndarray, ...], config: tile.Config) -> None:
+    with np.errstate(all="ignore"):
+        wanted = kernel.reference(*arguments)
+    results = kernel(*arguments, config=config)
+    if not isinstance(results, tuple):
+        results, wanted = (results,), (wanted,)
+    for result, want in zip(results, wanted, strict=True):
+        seen = ~np.isnan(want)  # an element that nothing stores may be anything
+        np.testing.assert_allclose(result[seen], want[seen], rtol=1e-4, atol=1e-3)
+
+
+RAGGED = {
+    "two_lengths": (two_lengths, (floats(4, 30, 128), floats(30, 128)), {"tk": 8}, True),
+    "between": (between, (floats(40, 3, 50),), {"tm": 16, "tn": 16}, False),
+    "pairs": (pairs, (floats(30, 50),), {"tm": 16, "tk": 8}, True),
+    "two_launches": (two_launches, (floats(50, 3),), {"tm": 16, "tn": 16}, False),
+}
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("name", RAGGED)
+def test_ragged(name: str, form: dict[str, str]) -> None:
+    kernel, arrays, blocks, second = RAGGED[name]
+    for first, other in zip(LAYOUTS, OTHERS, strict=True):
+        more = (offsets(first), offsets(other)) if second else (offsets(first),)
+        agree(kernel, (*arrays, *more), tile.Config(blocks, **form))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_ranges_of_ranges(form: dict[str, str]) -> None:
+    x = floats(50, 128)
+    for outer, inner in (
+        ([0, 2, 2, 7], [0, 10, 10, 20, 33, 33, 49, 50]),
+        ([0, 0, 0, 0], [0] * 8),
+        ([1, 3, 5, 6], [3, 3, 9, 9, 9, 20, 40, 50]),
+        ([0, 7, 7, 7], [0, 1, 2, 3, 4, 5, 6, 50]),
+    ):
+        arguments = (x, offsets(outer), offsets(inner))
+        agree(nested_ranges, arguments, tile.Config({"tm": 16}, **form))
+
+
+DENSE = {
+    "picked_twice": (picked_twice, (floats(40, 3, 5),), {"tn": 16}),
+    "reused_names": (reused_names, (floats(48, 256), floats(48)), {"tm": 16, "tn": 128}),
+    "exchanged": (exchanged, (floats(48, 8),), {"tm": 16}),
+    "signed": (signed, (floats(9, 128),), {}),
+}
+
+
+@pytest.mark.parametrize("loop_type", ["grid", "outer_pipeline", "fori_loop", "unroll"])
+@pytest.mark.parametrize("name", DENSE)
+def test_dense(name: str, loop_type: str) -> None:
+    kernel, arguments, blocks = DENSE[name]
+    agree(kernel, arguments, tile.Config(blocks, loop_type=loop_type))
+
+
+@pytest.mark.parametrize("shape", [(16, 0, 128), (0, 8, 128), (16, 8, 128)])
+def test_sizes_of_zero(shape: tuple[int, int, int]) -> None:
+    M, K, N = shape
+    agree(nothing_to_multiply, (floats(M, K), floats(K, N), floats(M, N)), tile.Config())
+
+
+def test_offsets_that_break_the_rules_touch_nothing_outside() -> None:
+    """In the interpreter that knows the bounds of every memory; the values are anything."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    unchecked = tile.kernel(
+        nested_ranges.__wrapped__, interpret=pltpu.InterpretParams(), checks=False
+    )
+    x, inner = floats(50, 128), offsets([0, 10, 10, 20, 33, 33, 49, 50])
+    for outer in ([0, 7, 7, 7], [6, 2, 9, -3], [2**31 - 1, -(2**31), 0, 7]):
+        for form in ({}, {"steps": "rectangle"}):
+            config = tile.Config({"tm": 16}, **form)
+            y, total = unchecked(x, offsets(outer), inner, config=config)
+            assert (y.shape, total.shape) == ((50, 128), (3, 128))
