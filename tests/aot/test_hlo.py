@@ -51,6 +51,49 @@ def test_whole_arrays_that_are_moved():
     ]
 
 
+LOOP = """HloModule jit_f
+
+%fused (p0: bf16[1,1,64], p1: u32[], p2: bf16[64]) -> bf16[1,1,64] {
+  %p0 = bf16[1,1,64]{2,1,0:T(2,128)(2,1)} parameter(0)
+  %p2 = bf16[64]{0:T(1024)(128)(2,1)} parameter(2)
+  %reshape.6 = bf16[1,1,64]{2,1,0:T(2,128)(2,1)} reshape(%p2)
+  ROOT %update = bf16[1,1,64]{2,1,0:T(2,128)(2,1)} dynamic-update-slice(%p0, %reshape.6)
+}
+
+%body (p: (u32[], bf16[64], bf16[1,1,64])) -> (u32[], bf16[64], bf16[1,1,64]) {
+  %p = (u32[]{:T(128)}, bf16[64]{0:T(1024)}, bf16[1,1,64]{2,1,0:T(2,128)}) parameter(0)
+  %n = u32[]{:T(128)} get-tuple-element(%p), index=0
+  %next = u32[]{:T(128)} add(%n, %n)
+  %x = bf16[64]{0:T(1024)} get-tuple-element(%p), index=1
+  %part = bf16[64]{0:T(1024)} dynamic-slice(%x, %n), dynamic_slice_sizes={64}
+  %made = bf16[1,1,64]{2,1,0:T(2,128)} fusion(%p, %n, %part), kind=kLoop, calls=%fused
+  ROOT %t = (u32[]{:T(128)}, bf16[64]{0:T(1024)}, bf16[1,1,64]{2,1,0}) tuple(%next, %x, %made)
+}
+
+%busy (p: (u32[], bf16[64])) -> (u32[], bf16[64]) {
+  %x.2 = bf16[64]{0:T(1024)} get-tuple-element(%p), index=1
+  %copy.7 = bf16[64]{0:T(1024)} copy(%x.2)
+  %sum = bf16[64]{0:T(1024)} add(%copy.7, %x.2)
+}
+
+ENTRY %main (x.1: bf16[64]) -> bf16[64] {
+  %x.1 = bf16[64]{0:T(1024)} parameter(0)
+  %while = (u32[]{:T(128)}, bf16[64]{0}, bf16[1,1,64]{2,1,0}) while(%x.1), condition=%c, body=%body
+  %work = (u32[]{:T(128)}, bf16[64]{0}) while(%x.1), condition=%c, body=%busy
+  %f.1 = bf16[1,64]{1,0:T(2,128)} custom-call(%while), custom_call_target="tpu_custom_call"
+  %max = bf16[1]{0:T(1024)} reduce(%f.1, %x.1), dimensions={1}, to_apply=%m
+  ROOT %reduce = bf16[64]{0:T(1024)} reduce(%f.1, %x.1), dimensions={0}, to_apply=%m
+}
+"""
+
+
+def test_moves_that_are_written_as_loops_and_sums():
+    assert copies(LOOP) == [
+        ("reshape", "while", "bf16", (64,)),
+        ("reshape", "reduce", "bf16", (64,)),
+    ]
+
+
 def test_launches():
     assert kernels(HLO) == ["f.1"]
 

@@ -5,8 +5,9 @@ Reads the text that JAX prints; no JAX is needed for it.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 # What moves or rewrites an array without computing anything.
@@ -23,8 +24,19 @@ MOVES = frozenset(
         "reverse",
     )
 )
-# What a fusion may hold besides and still be nothing but a move.
-FREE = frozenset(("parameter", "constant", "bitcast", "broadcast", "tuple", "get-tuple-element"))
+# What a fusion or a loop may hold besides and still be nothing but a move.
+FREE = frozenset(
+    (
+        "parameter",
+        "constant",
+        "bitcast",
+        "broadcast",
+        "tuple",
+        "get-tuple-element",
+        "dynamic-slice",
+        "dynamic-update-slice",
+    )
+)
 
 _INSTRUCTION = re.compile(
     r"^\s*(?:ROOT )?%?(?P<name>[\w.<>-]+) = "
@@ -33,7 +45,8 @@ _INSTRUCTION = re.compile(
 )
 _COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.<>-]+) \(.*\{\s*$")
 _MEMORY = re.compile(r"S\(\d+\)")
-_CALLS = re.compile(r"calls=%?([\w.<>-]+)")
+_ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
+_CALLS = re.compile(r"\b(?:calls|body)=%?([\w.<>-]+)")
 _LAUNCH = re.compile(
     r"^\s*(?:ROOT )?%?([\w.<>-]+) = .*custom_call_target=\"tpu_custom_call\"", re.MULTILINE
 )
@@ -43,10 +56,11 @@ _LAUNCH = re.compile(
 class Instruction:
     """One line of a computation.
 
-    layout   order of dimensions and tiling, without the memory: "1,0:T(8,128)"
-    memory   "S(1)" for vector memory, "" for device memory
-    operand  the first one's name, "" if there is none
-    calls    the computation of a fusion, else ""
+    dtype, shape    of the result; of the largest array if it is a loop's tuple
+    layout          order of dimensions and tiling, without the memory: "1,0:T(8,128)"
+    memory          "S(1)" for vector memory, "" for device memory
+    operand         the first one's name, "" if there is none
+    calls           the computation of a fusion, the body of a loop, else ""
     """
 
     name: str
@@ -68,7 +82,7 @@ def copies(text: str) -> list[tuple[str, str, str, tuple[int, ...]]]:
     known = {instruction.name: instruction for instruction in entry}
     found = []
     for instruction in entry:
-        op = _moved(instruction, inner)
+        op = _moved(instruction, inner, known)
         if op and instruction.shape and not _fetched(instruction, known):
             found.append((op, instruction.name, instruction.dtype, instruction.shape))
     return found
@@ -90,13 +104,34 @@ def _fetched(instruction: Instruction, known: Mapping[str, Instruction]) -> bool
     )
 
 
-def _moved(instruction: Instruction, inner: Mapping[str, list[Instruction]]) -> str:
-    """The move that an instruction is, "" if it computes; a fusion's moves in order."""
+def _moved(
+    instruction: Instruction,
+    inner: Mapping[str, list[Instruction]],
+    known: Mapping[str, Instruction],
+) -> str:
+    """The move that an instruction is, "" if it computes; those of a fusion or a loop in order.
+
+    XLA writes some changes of shape as a reduction of a dimension of length 1, and large ones as a
+    loop that runs once.
+    """
     if instruction.op in MOVES:
         return instruction.op.removesuffix("-start")
-    ops = list(dict.fromkeys(i.op for i in inner.get(instruction.calls, ())))
+    if instruction.op == "reduce":
+        origin = known.get(instruction.operand)
+        same = origin is not None and math.prod(origin.shape) == math.prod(instruction.shape)
+        return "reshape" if same else ""
+    ops = list(dict.fromkeys(_inside(instruction.calls, inner)))
     moves = [op for op in ops if op in MOVES]
     return "+".join(moves) if moves and set(ops) <= MOVES | FREE else ""
+
+
+def _inside(name: str, inner: Mapping[str, list[Instruction]]) -> Iterator[str]:
+    """What a computation does to arrays, fusions opened; numbers are left out."""
+    for instruction in inner.get(name, ()):
+        if instruction.calls:
+            yield from _inside(instruction.calls, inner)
+        elif instruction.shape:
+            yield instruction.op
 
 
 def _computations(text: str) -> tuple[list[Instruction], dict[str, list[Instruction]]]:
@@ -114,16 +149,23 @@ def _computations(text: str) -> tuple[list[Instruction], dict[str, list[Instruct
 
 def _instruction(match: re.Match[str], line: str) -> Instruction:
     calls = _CALLS.search(line)
-    shape = tuple(int(n) for n in match["shape"].split(",") if n)
+    dtype, shape = match["dtype"], _sizes(match["shape"])
+    if match["op"] == "while":
+        arrays = [(d, _sizes(s)) for d, s in _ARRAY.findall(line[: match.start("op")])]
+        dtype, shape = max(arrays, key=lambda array: math.prod(array[1]))
     layout = match["layout"] or ""
     memory = _MEMORY.search(layout)
     return Instruction(
         name=match["name"],
         op=match["op"],
-        dtype=match["dtype"],
+        dtype=dtype,
         shape=shape,
         layout=_MEMORY.sub("", layout),
         memory=memory.group() if memory else "",
         operand=match["operand"] or "",
         calls=calls[1] if calls else "",
     )
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in text.split(",") if size)
