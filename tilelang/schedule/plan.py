@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..analysis.facts import AxisKind, Facts
 from ..errors import Loc
-from ..ir import Apply, Expr, KernelIR, Scalar, Type
+from ..ir import Expr, KernelIR, Scalar, Type
 from .config import Config
 from .target import Target
 
@@ -488,8 +488,3 @@ def _launch_text(launch: Launch) -> str:
     asked = "" if limit is None else f"; asks for {limit:,} B"
     lines.append(f"  memory: VMEM {launch.memory.vmem:,} B, SMEM {launch.memory.smem:,} B{asked}")
     return "\n".join(lines)
-
-
-def is_mask(expr: PExpr) -> bool:
-    """Whether the expression is the in-range mask of an axis."""
-    return isinstance(expr, Apply) and expr.op == "in_range"

@@ -14,7 +14,6 @@ from ..ir import (
     GridIndex,
     Index,
     KernelIR,
-    Load,
     Span,
     Stmt,
     TileIndex,
@@ -252,8 +251,3 @@ def level_statements(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> tuple
     before = tuple(s for level in levels for s in level.before)
     after = tuple(s for level in reversed(levels) for s in level.after)
     return before + leaf + after
-
-
-def load_window(arrays: Arrays, load: Load) -> Window:
-    """The window that a load reads."""
-    return arrays.find(load.tensor, load.index, load.loc)
