@@ -1,0 +1,91 @@
+"""What tests know of a kernel: how to call it, and what it must give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+import tilelang as tile
+from tests.numerics import as_dtype
+
+Arrays = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """How offsets cut the arguments.
+
+    Arguments are (*arrays, offsets, *static).  `rows` says along which dimension an array has the
+    rows that are cut (argument -> dimension), `groups` which arrays have one entry per group, and
+    `out` along which dimension the result has rows; None if it has one entry per group.
+    """
+
+    rows: Mapping[int, int]
+    groups: tuple[int, ...]
+    out: int | None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel with what it must give.
+
+    make      small arguments in float32 without offsets and statics: make(seed, rows, groups) for
+              ragged kernels, make(seed) for dense ones
+    cases     shapes for compile checks, as the example lists them
+    blocks    block sizes so small that the small arguments have several tiles, partial ones too
+    dtypes    what the kernel is tested in
+    """
+
+    name: str
+    kernel: tile.Kernel
+    oracle: Callable[..., np.ndarray]
+    baseline: Callable[..., jax.Array]
+    make: Callable[..., Arrays]
+    cases: tuple[tuple[Any, ...], ...]
+    blocks: Mapping[str, int]
+    ragged: Ragged | None = None
+    static: tuple[Any, ...] = ()
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    jitted: Callable[..., jax.Array] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        places = tuple(range(self._tensors, self._tensors + len(self.static)))
+        object.__setattr__(self, "jitted", jax.jit(self.baseline, static_argnums=places))
+
+    @property
+    def _tensors(self) -> int:
+        """How many arguments are tensors: those that the cases do not pass as static values."""
+        return len(self.cases[0]) - len(self.static)
+
+    @property
+    def small(self) -> tile.Config:
+        """The config with small blocks."""
+        return tile.Config(self.blocks)
+
+    def arrays(self, dtype: str, *, seed: int = 0, rows: int = 0, groups: int = 0) -> Arrays:
+        """Small arguments in a dtype, without offsets and statics."""
+        made = self.make(seed) if self.ragged is None else self.make(seed, rows, groups)
+        return tuple(as_dtype(a, dtype) for a in made)
+
+    def expected(self, *arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+        """In float64, and as XLA computes it; the arguments are complete."""
+        with np.errstate(all="ignore"):
+            exact = self.oracle(*arguments)
+        return exact, np.asarray(self.jitted(*arguments))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def jagged(make: Callable[..., Arrays], **sizes: Any) -> Callable[[int, int, int], Arrays]:
+    """An example's make_inputs without its offsets; `rows` may have another name."""
+    rows_name = sizes.pop("rows_name", "rows")
+
+    def arrays(seed: int, rows: int, groups: int) -> Arrays:
+        return make(seed, (0,) * (groups + 1), **{rows_name: rows}, **sizes)[:-1]
+
+    return arrays
