@@ -41,6 +41,62 @@ def nested_sums(x, outer, inner):
 
 
 @tile.kernel
+def nested_rows_and_sums(x, outer, inner):
+    """Rows and sums of the same nest: the step of an empty group must not go back to a page."""
+    y = hl.zeros_like(x)
+    total = hl.empty([outer.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for a in hl.grid(outer.shape[0] - 1):
+        acc = hl.full([x.shape[1]], 0.5, dtype=hl.float32)
+        for p in hl.grid(outer[a], outer[a + 1], max_extent=7):
+            for tm in hl.tile(inner[p], inner[p + 1]):
+                y[tm, :] = x[tm, :] * (a + p + 1)
+                acc = acc + x[tm, :].sum(0)
+            acc = acc + 1
+        total[a, :] = acc
+    return y, total
+
+
+@tile.kernel
+def rows_in_order(x, outer):
+    """An ordered static loop under a range that may be empty but needs a step."""
+    y = hl.zeros_like(x)
+    total = hl.empty([outer.shape[0] - 1], dtype=hl.float32)
+    for a in hl.grid(outer.shape[0] - 1):
+        s = 0.5
+        for p in hl.grid(outer[a], outer[a + 1], max_extent=7):
+            for t in hl.tile(x.shape[1]):
+                y[p, t] = x[p, t] * 2
+                s = s + x[p, t].sum()
+        total[a] = s
+    return y, total
+
+
+@tile.kernel
+def statistics_per_head(x, offsets):
+    """A statistic [G, H, T] beside rows, with the heads outside of the groups."""
+    H, T, _ = x.shape
+    lse = hl.zeros([offsets.shape[0] - 1, H, T], dtype=x.dtype)
+    for h in hl.grid(H):
+        for g in hl.grid(offsets.shape[0] - 1):
+            for tq in hl.tile(offsets[g], offsets[g + 1]):
+                lse[g, h, tq] = x[h, tq, :].sum(1)
+    return lse
+
+
+@tile.kernel
+def short_rows(x, offsets):
+    """Two passes over ranges of a dimension that is one block, and no multiple of 128."""
+    y = hl.zeros([offsets.shape[0] - 1, 3, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = 0.0
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            total = total + x[0, tm].sum()
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[g, 0, tm] = x[0, tm] * total
+    return y
+
+
+@tile.kernel
 def two_lengths(x, b, offsets, others):
     """An output that needs every tile of every group beside one whose tiles only rise."""
     y = hl.full([4, 30, 128], 3.0, dtype=hl.float32)
@@ -221,6 +277,48 @@ def test_ranges_of_ranges(kernel: tile.Kernel, form: dict[str, str]) -> None:
     ):
         arguments = (x, offsets(outer), offsets(inner))
         agree(kernel, arguments, tile.Config({"tm": 16}, **form))
+
+
+OUTER = ([0, 2, 2, 7], [0, 0, 0, 0], [1, 3, 5, 6], [0, 7, 7, 7], [0, 0, 7, 7], [3, 3, 3, 5])
+
+
+@pytest.mark.parametrize("form", [{}, {"loop_type": "fori_loop"}], ids=str)
+@pytest.mark.parametrize("outer", OUTER, ids=str)
+def test_the_step_of_an_empty_range_stays_where_it_is(outer: list[int], form) -> None:
+    x, config = floats(50, 128), tile.Config({"tm": 16}, **form)
+    for inner in ([0, 10, 10, 20, 33, 33, 49, 50], [0, 1, 2, 3, 4, 5, 6, 50], [3] * 7 + [50]):
+        agree(nested_rows_and_sums, (x, offsets(outer), offsets(inner)), config)
+
+
+@pytest.mark.parametrize("outer", OUTER, ids=str)
+def test_an_ordered_loop_under_an_empty_range(outer: list[int]) -> None:
+    agree(rows_in_order, (floats(7, 300), offsets(outer)), tile.Config())
+    agree(rows_in_order, (floats(7, 300), offsets(outer)), tile.Config({"t": 128}))
+
+
+def test_steps_that_would_go_back_are_refused() -> None:
+    x, outer, inner = floats(50, 128), offsets([0, 7, 7, 7]), offsets([0, 1, 2, 3, 4, 5, 6, 50])
+    rectangle = tile.Config({"tm": 16}, steps="rectangle")
+    with pytest.raises(tile.TileError, match=r"(?s)blocks of y again.*steps='table'"):
+        nested_rows_and_sums.source(x, outer, inner, config=rectangle)
+    pipeline = tile.Config({"t": 128}, loop_type="outer_pipeline")
+    with pytest.raises(tile.TileError, match=r"(?s)blocks of y again.*loop_type='fori_loop'"):
+        rows_in_order.source(floats(7, 300), outer, config=pipeline)
+
+
+def test_the_default_falls_back_to_loops_inside_the_step() -> None:
+    x, layout = floats(3, 50, 16), offsets([0, 7, 7, 20, 50])
+    agree(statistics_per_head, (x, layout), tile.Config({"tq": 16}))
+    chosen = statistics_per_head.default_config(x, layout)
+    assert chosen.loop_type == "fori_loop"
+    with pytest.raises(tile.TileError, match="blocks of lse would be visited again"):
+        statistics_per_head.source(x, layout, config=tile.Config(loop_type="outer_pipeline"))
+
+
+def test_a_whole_dimension_is_selected_whole() -> None:
+    arguments = (floats(3, 50), offsets([0, 7, 7, 20, 50]))
+    agree(short_rows, arguments, tile.Config())
+    assert "pl.ds" not in short_rows.source(*arguments, target="tpu:v5e")
 
 
 DENSE = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,7 +141,7 @@ def unsorted() -> KernelIR:
 
 def test_blocks_that_would_be_visited_again_are_refused() -> None:
     with pytest.raises(PlanError) as caught:
-        planned(unsorted(), CONFIG)
+        planned(unsorted(), replace(CONFIG, loop_type="outer_pipeline"))
     assert str(caught.value).startswith(
         "blocks of y would be visited again after other blocks: iterations of g share them, and "
         "their ranges may overlap\n"
@@ -148,6 +150,15 @@ def test_blocks_that_would_be_visited_again_are_refused() -> None:
         "    ^^^^^^^^^^^^^^^^^^^^^^\n"
         "  hint: "
     )
+
+
+def test_ranges_that_overlap_run_as_loops_inside_the_step() -> None:
+    x = np.random.default_rng(0).standard_normal((50, 128), np.float32)
+    for starts, ends in (([0, 10, 5, 40], [20, 12, 30, 50]), ([40, 0, 0, 7], [50, 50, 0, 7])):
+        arrays = {"x": x, "starts": np.array(starts, np.int32), "ends": np.array(ends, np.int32)}
+        np.testing.assert_array_equal(
+            run(unsorted(), arrays, CONFIG)["y"], expected(unsorted(), arrays, CONFIG)["y"]
+        )
 
 
 def test_lse_beside_the_output() -> None:

@@ -31,6 +31,19 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     _check_names(ir)
     _check_stores(ir)
     ir = expand(share(ir))
+    try:
+        return _sized(ir, facts, config, target)
+    except PlanError as refused:
+        if config.loop_type is not None or config.steps is not None:
+            raise
+        try:  # a nest whose steps cannot be folded still runs as loops inside the step
+            return _sized(ir, facts, replace(config, loop_type="fori_loop"), target)
+        except PlanError:
+            raise refused from None
+
+
+def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
+    """The plan with the blocks of the config, or with the largest modest ones."""
     guess = start_sizes(ir, facts, target)
     if config.blocks or config.block_sizes is not None or not guess:
         return _plan(ir, facts, config, target, sizes(ir, config, target, guess))
@@ -82,7 +95,7 @@ def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config that `plan` uses when none is given."""
     chosen = plan(ir, facts, Config(), target)
     named = {str(a.block): dict(chosen.blocks)[a.name] for a in ir.axes if isinstance(a.block, str)}
-    return Config(named)
+    return Config(named, loop_type=chosen.config.loop_type)
 
 
 def _modest(planned: Plan) -> bool:

@@ -43,6 +43,7 @@ from .target import Target
 from .visits import (
     Order,
     check_consecutive,
+    check_stand_ins,
     first_visit,
     moves_with_all,
     order_of,
@@ -88,9 +89,12 @@ def plan_launch(
     again = written | later | {t for t, _, writes in references(body) if not writes}
     outputs, helpers = _initialised(ir, facts, arrays, order, steps, written, again, effects)
     columns = tables.columns(ir, facts, placed.columns, placed.axes, helpers, effects, steps)
-    for window in outputs.values():
+    standing = [c.axis for c in columns if tables.replaces_empty(c, placed.axes)]
+    for (tensor, _), window in arrays.windows.items():
         if window.output:
-            check_consecutive(ir, facts, window, order, _selective(groups, window))
+            selective = _selective(groups, window)
+            check_consecutive(ir, facts, tensor, window, order, selective)
+            check_stand_ins(ir, facts, tensor, window, order, standing, steps)
     table = tables.table(facts, columns, placed.axes, steps)
     if table is not None:
         scalar_bytes = sum(_words(ir.tensor(s)) for s in arrays.scalars)

@@ -89,7 +89,8 @@ def write_out(
     def change(expr: Expr) -> Expr | None:
         return index.get(expr.axis) if isinstance(expr, GridIndex) else None
 
-    def expand(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def expand(stmts: tuple[Stmt, ...], ends: dict[str, Expr]) -> tuple[Stmt, ...]:
+        """The statements written out; `ends` collects what names of loops that vanish stand for."""
         out: tuple[Stmt, ...] = ()
         for position, stmt in enumerate(stmts):
             if not isinstance(stmt, Loop):
@@ -97,16 +98,29 @@ def write_out(
                 continue
             rest = stmts[position + 1 :]
             if stmt.axis in never:
-                return out + expand(substitute(rest, {c.out: c.init for c in stmt.carries}))
+                values = {c.out: c.init for c in stmt.carries}
+                ends |= values
+                return out + expand(substitute(rest, values), ends)
             if stmt.axis in once:
                 entry = {c.name: c.init for c in stmt.carries}
                 inside = substitute(stmt.body, entry)
                 values = {c.out: _name(c.next, entry) for c in stmt.carries}
-                return out + expand(inside + substitute(rest, values))
-            out += (replace(stmt, body=expand(stmt.body)),)
+                ends |= values
+                return out + expand(inside + substitute(rest, values), ends)
+            own: dict[str, Expr] = {}
+            body = expand(stmt.body, own)
+            carries = tuple(replace(c, next=_settle(c.next, own)) for c in stmt.carries)
+            out += (replace(stmt, carries=carries, body=body),)
         return out
 
-    return expand(tuple(rewrite_stmt(s, change) for s in body))
+    return expand(tuple(rewrite_stmt(s, change) for s in body), {})
+
+
+def _settle(expr: Expr, ends: dict[str, Expr]) -> Expr:
+    """The expression without names of loops that vanished; those may stand for each other."""
+    while any(isinstance(e, Var) and e.name in ends for e in walk(expr)):
+        expr = _name(expr, ends)
+    return expr
 
 
 def _name(expr: Expr, entry: dict[str, Expr]) -> Expr:

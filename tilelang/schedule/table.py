@@ -44,9 +44,12 @@ def columns(
 
 def stands_in(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
     """Whether some steps of a column stand for a range or tile that is not there."""
-    if column.visit == "at_least_one":
-        return not axes[column.axis].nonempty
-    return column.visit in ("cover", "sweep")
+    return replaces_empty(column, axes) or column.visit in ("cover", "sweep")
+
+
+def replaces_empty(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether an empty range of the column gets a step all the same."""
+    return column.visit == "at_least_one" and not axes[column.axis].nonempty
 
 
 def _rises(facts: Facts, names: tuple[str, ...], name: str) -> bool:

@@ -7,7 +7,7 @@ define every row, and a block that no step visits keeps what the array held befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..analysis.facts import Facts
@@ -100,7 +100,7 @@ def first_visit(
 
 
 def check_consecutive(
-    ir: KernelIR, facts: Facts, window: Window, order: Order, selective: bool
+    ir: KernelIR, facts: Facts, tensor: str, window: Window, order: Order, selective: bool
 ) -> None:
     """PlanError if steps that share a block are not consecutive.
 
@@ -118,11 +118,43 @@ def check_consecutive(
         if axis in order.columns and all(_rises(facts, a, axis) for a in deeper):
             continue  # sorted ranges: the tiles rise from one iteration to the next
         raise PlanError(
-            f"blocks of {window.array} would be visited again after other blocks: iterations of "
+            f"blocks of {tensor} would be visited again after other blocks: iterations of "
             f"{ir.axis(axis).user} share them, and their ranges may overlap",
             ir.axis(axis).loc,
             "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, index the output by "
             f"{ir.axis(axis).user}, or use loop_type='fori_loop'",
+        )
+
+
+def check_stand_ins(
+    ir: KernelIR,
+    facts: Facts,
+    tensor: str,
+    window: Window,
+    order: Order,
+    standing: Collection[str],
+    steps: str,
+) -> None:
+    """PlanError if a step that stands for an empty range could go back to a block already left.
+
+    `standing` are the columns that have such steps.  In the step table such a step repeats the row
+    before it; loops inside the row, and the rectangle's arithmetic, start from the beginning.
+    """
+    moving = window_axes(window)
+    for axis in standing:
+        ranges = [c for c in order.columns if axis in facts.axis(c).depends]
+        inside = ranges if steps == "rectangle" else []
+        again = moving.intersection((*inside, *order.trailing))
+        if not again:
+            continue
+        hint = "use loop_type='fori_loop'"
+        if steps == "rectangle" and not moving.intersection(order.trailing):
+            hint = "use steps='table'"
+        raise PlanError(
+            f"the step that an empty range of {ir.axis(axis).user} needs would visit blocks of "
+            f"{tensor} again, because they change with {ir.axis(min(again)).user}",
+            ir.axis(axis).loc,
+            hint,
         )
 
 

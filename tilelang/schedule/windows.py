@@ -222,13 +222,18 @@ def selects(
                 continue
             case At(expr), Whole():
                 out.append(Row(expr))
-            case Along(axis), Whole() if arrays.axes[axis].place == "inner":
+            case Along(axis), Whole() if _inner_tiles(arrays.axes[axis]) > 1:
                 out.append(Step(axis, arrays.axes[axis].block or 1))
             case Span(start, stop), _ if (start, stop) != (0, size):
                 out.append(Part(start, stop))
             case _:
                 out.append(All())
     return tuple(out)
+
+
+def _inner_tiles(axis: AxisPlan) -> int:
+    """Tiles of an axis that a loop inside the step runs over; 0 for other axes."""
+    return axis.limit if axis.place == "inner" else 0
 
 
 def _where(body: tuple[Stmt, ...], tensor: str, index: tuple[Index, ...]) -> Loc | None:

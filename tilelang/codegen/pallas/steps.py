@@ -168,8 +168,8 @@ def _range(
     if not column.certain:
         stop = Call("jnp.where", (live, stop, first))
     if column.visit == "at_least_one":
-        limit = Atom(str(axis.limit - 1))
-        first = _named(block, f"{index}_first", Call("jnp.minimum", (first, limit)))
+        first = Call("jnp.minimum", (first, Atom(str(axis.limit - 1))))
+        first = _named(block, f"{index}_first", _or_stay(printer, table, column, first))
         stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
@@ -182,11 +182,30 @@ def _range(
 
 def _with_outer(printer: Printer, table: Table, column: Column, live: Node) -> Node:
     """Nothing runs further in under a step that stands for an empty range."""
-    for outer in table.columns[: table.columns.index(column)]:
-        axis = printer.launch.axis(outer.axis)
-        if outer.visit == "at_least_one" and not axis.nonempty:
-            live = infix("&", live, printer.runs(axis))
+    for axis in _standing(printer, table, column):
+        live = infix("&", live, printer.runs(axis))
     return live
+
+
+def _or_stay(printer: Printer, table: Table, column: Column, first: Node) -> Node:
+    """Under a step that stands for an empty range, the tile of the step before: none goes back."""
+    outer = _standing(printer, table, column)
+    if not outer or table.steps == "rectangle":
+        return first
+    names = printer.names
+    real: Node = infix("==", Atom(names.step), Atom("0"))
+    runs = printer.runs(outer[0])
+    for axis in outer[1:]:
+        runs = infix("&", runs, printer.runs(axis))
+    before = Atom(f"{names.columns[column.axis]}[jnp.maximum({names.step} - 1, 0)]")
+    return Call("jnp.where", (infix("|", real, runs), first, before))
+
+
+def _standing(printer: Printer, table: Table, column: Column) -> list[AxisPlan]:
+    """The axes around a column that may be at a step which stands for an empty range."""
+    around = table.columns[: table.columns.index(column)]
+    axes = [printer.launch.axis(c.axis) for c in around if c.visit == "at_least_one"]
+    return [axis for axis in axes if not axis.nonempty]
 
 
 def _index_range(
