@@ -45,6 +45,7 @@ from .visits import (
     check_consecutive,
     check_stand_ins,
     first_visit,
+    goes_anywhere,
     moves_with_all,
     order_of,
     packed_conflict,
@@ -83,8 +84,7 @@ def plan_launch(
     levels, leaf = _masked(placed)
     body = level_statements(levels, leaf)
     steps = config.steps or "table"
-    arrays, order = _survey(ir, target, placed, body, levels)
-    groups = lower_body(arrays, levels, leaf, placed.unroll)
+    arrays, order, groups = _lowered(ir, target, placed, body, levels, leaf)
     effects = _effects(groups, levels)
     again = written | later | {t for t, _, writes in references(body) if not writes}
     outputs, helpers = _initialised(ir, facts, arrays, order, steps, written, again, effects)
@@ -161,15 +161,43 @@ def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:
 # ---------------------------------------------------------------- windows
 
 
+def _lowered(
+    ir: KernelIR,
+    target: Target,
+    placed: Placed,
+    body: tuple[Stmt, ...],
+    levels: tuple[Level, ...],
+    leaf: tuple[Stmt, ...],
+) -> tuple[Arrays, Order, Groups]:
+    """The body on blocks of arrays.
+
+    An output is seen whole if its block is picked by a number from memory and a visit leaves part
+    of it as it was: that block may have been visited before, and may still be on its way out.
+    """
+    arrays, order = _survey(ir, target, placed, body, levels, frozenset())
+    groups = lower_body(arrays, levels, leaf, placed.unroll)
+    loose = frozenset(
+        tensor
+        for (tensor, _), window in arrays.windows.items()
+        if window.output and goes_anywhere(window) and _selective(groups, window)
+    )
+    if not loose:
+        return arrays, order, groups
+    arrays, order = _survey(ir, target, placed, body, levels, loose)
+    return arrays, order, lower_body(arrays, levels, leaf, placed.unroll)
+
+
 def _survey(
     ir: KernelIR,
     target: Target,
     placed: Placed,
     body: tuple[Stmt, ...],
     levels: tuple[Level, ...],
+    resident: frozenset[str],
 ) -> tuple[Arrays, Order]:
     bounds = tuple(e for level in levels for c in level.carries for e in (c.init, c.next))
-    arrays = survey(ir, target, placed.axes, body + _as_statements(bounds, ir))
+    everything = body + _as_statements(bounds, ir)
+    arrays = survey(ir, target, placed.axes, everything, (), resident)
     order = order_of(placed, tuple(arrays.windows.values()))
     lifted = {
         tensor
@@ -177,7 +205,7 @@ def _survey(
         if window.output and packed_conflict(window, order, placed.axes)
     }
     if lifted:
-        arrays = survey(ir, target, placed.axes, body + _as_statements(bounds, ir), lifted)
+        arrays = survey(ir, target, placed.axes, everything, lifted, resident)
         order = order_of(placed, tuple(arrays.windows.values()))
     return arrays, order
 

@@ -27,6 +27,7 @@ from .plan import (
     Whole,
     Window,
 )
+from .windows import reads_memory
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,8 @@ def _rises(facts: Facts, axis: str, outer: str) -> bool:
 
 def packed_conflict(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> bool:
     """Whether rows that share a packed block are written in steps that are not consecutive."""
+    if any(isinstance(d, Packed) and reads_memory(d.expr) for d in window.dims[-2:-1]):
+        return True
     packed = packed_rows(window, axes)
     moving = [a for a in order.all if a in window_axes(window)]
     if any(axis in moving and axis != moving[-1] for axis in packed):
@@ -213,6 +216,15 @@ def visits_all(
 def moves_with_all(order: Order, moving: set[str], axis: str) -> bool:
     """Whether a window shows another block for every iteration of the columns before `axis`."""
     return moving.issuperset(order.columns[: order.columns.index(axis)])
+
+
+def goes_anywhere(window: Window) -> bool:
+    """Whether the block is picked by a number from memory, so that any block may come again."""
+    return any(
+        reads_memory(d.expr)
+        for d in window.dims
+        if isinstance(d, ByIndex) or (isinstance(d, Packed) and not d.whole)
+    )
 
 
 def _sweeps(expr: Expr, size: int, axes: Mapping[str, AxisPlan]) -> bool:

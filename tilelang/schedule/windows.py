@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import Loc, PlanError
@@ -47,6 +47,7 @@ class Arrays:
 
     scalars   tensors that lie whole in scalar memory
     hosts     the array of every other tensor, as the host passes it
+    resident  outputs of which every step sees all positions that an index read from memory may name
     windows   (tensor, dims) -> window, in order of first use
     """
 
@@ -55,6 +56,7 @@ class Arrays:
     axes: Mapping[str, AxisPlan]
     scalars: tuple[str, ...]
     hosts: Mapping[str, HostArray]
+    resident: frozenset[str]
     windows: Mapping[tuple[str, tuple[WindowDim, ...]], Window]
 
     def find(self, tensor: str, index: tuple[Index, ...], loc: Loc | None) -> Window:
@@ -66,12 +68,13 @@ def survey(
     target: Target,
     axes: Mapping[str, AxisPlan],
     body: tuple[Stmt, ...],
-    lifted: frozenset[str] | set[str] = frozenset(),
+    lifted: Collection[str] = (),
+    resident: Collection[str] = (),
 ) -> Arrays:
     """Chooses scalar memory or windows for every tensor that the statements touch.
 
-    Matrices in `lifted` get a dimension of length 1 before the last, so that a single row of them
-    is a block of its own.
+    Arrays in `lifted` get a dimension of length 1 before the last, so that a single row of them is
+    a block of its own.  For `resident` see Arrays.
     """
     seen = list(references(body))
     written = {tensor for tensor, _, writes in seen if writes}
@@ -82,7 +85,7 @@ def survey(
         if tensor not in scalars
     }
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
-    arrays = Arrays(ir, target, axes, used, hosts, {})
+    arrays = Arrays(ir, target, axes, used, hosts, frozenset(resident), {})
     found: dict[tuple[str, tuple[WindowDim, ...]], Window] = {}
     for tensor, index, _ in seen:
         if tensor in scalars:
@@ -142,8 +145,9 @@ def _host_array(ir: KernelIR, name: str, indices: list[tuple[Index, ...]], lift:
     shape, rank = tensor.shape, len(tensor.shape)
     dtype = "int32" if tensor.dtype == "int64" else tensor.dtype
     at = [d for d in range(rank) if all(isinstance(i[d], At) for i in indices)]
-    if lift and rank == 2:
-        return HostArray(unique(ir, name, "rows"), name, None, (shape[0], 1, shape[1]), dtype)
+    if lift and rank >= 2:
+        lifted = (*shape[:-1], 1, shape[-1])
+        return HostArray(unique(ir, name, "rows"), name, None, lifted, dtype)
     if rank == 1:
         return HostArray(unique(ir, name, "row"), name, None, (1, *shape), dtype)
     if rank >= 3 and any(d >= rank - 2 for d in at) and len(at) <= rank - 2:
@@ -167,26 +171,33 @@ def _dims(
 ) -> tuple[WindowDim, ...]:
     host = arrays.hosts[tensor]
     entries = as_array(host, index)
+    kept = tensor in arrays.resident
     return tuple(
-        _dim(arrays, entry, size, len(entries) - d, host.dtype)
+        _dim(arrays, entry, size, len(entries) - d, host.dtype, kept)
         for d, (entry, size) in enumerate(zip(entries, host.shape, strict=True))
     )
 
 
-def _dim(arrays: Arrays, entry: Index, size: int, place: int, dtype: str) -> WindowDim:
+def _dim(
+    arrays: Arrays, entry: Index, size: int, place: int, dtype: str, resident: bool
+) -> WindowDim:
     match entry:
         case Along(axis):
             return _tile_dim(arrays.axes[axis], size)
-        case At(expr) if place > 2 and not _inside_step(arrays, expr):
-            return ByIndex(expr)
-        case At(expr) if place > 2:
-            return Whole(size)
         case At(expr):
+            inside = _inside_step(arrays, expr) or (resident and reads_memory(expr))
+            if place > 2:
+                return Whole(size) if inside else ByIndex(expr)
             rows = arrays.target.rows(itemsize(dtype)) if place == 2 else arrays.target.lanes
-            whole = size <= rows or _inside_step(arrays, expr)
+            whole = size <= rows or inside
             return Packed(expr, size if whole else rows, whole)
         case _:
             return Whole(size)
+
+
+def reads_memory(expr: Expr) -> bool:
+    """Whether a position is known only when the kernel runs."""
+    return next(loads(expr), None) is not None
 
 
 def _tile_dim(axis: AxisPlan, size: int) -> WindowDim:
