@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from ..analysis.facts import Facts
 from ..errors import Loc, PlanError
-from ..ir import Apply, Assign, Expr, KernelIR, Stmt, Tensor, Var, statement_exprs, walk
+from ..ir import Apply, Expr, KernelIR, Stmt, Tensor, Var, statement_exprs, walk
 from . import scalars
 from . import table as tables
 from .blocks import references
-from .body import Groups, KeptValue, lower_body, walk_physical
+from .body import Groups, KeptValue, walk_physical
 from .config import Config
 from .fill import deep, fill_lanes
 from .memory import estimate
 from .nest import Level
+from .outputs import all_windows, flat, initialised, lowered, selective
 from .placement import Placed
 from .plan import (
     AtDim,
@@ -30,7 +31,6 @@ from .plan import (
     Kept,
     Launch,
     PStmt,
-    Read,
     Runs,
     Scratch,
     Section,
@@ -45,15 +45,10 @@ from .visits import (
     check_consecutive,
     check_stand_ins,
     first_visit,
-    goes_anywhere,
-    moves_with_all,
-    order_of,
-    packed_conflict,
     packed_rows,
-    visits_all,
     window_axes,
 )
-from .windows import Arrays, level_statements, survey, unique
+from .windows import level_statements
 
 
 @dataclass(frozen=True)
@@ -84,22 +79,22 @@ def plan_launch(
     levels, leaf = _masked(placed)
     body = level_statements(levels, leaf)
     steps = config.steps or "table"
-    arrays, order, groups = _lowered(ir, target, placed, body, levels, leaf)
+    arrays, order, groups = lowered(ir, target, placed, body, levels, leaf)
     effects = _effects(groups, levels)
     again = written | later | {t for t, _, writes in references(body) if not writes}
-    outputs, helpers = _initialised(ir, facts, arrays, order, steps, written, again, effects)
+    outputs, helpers = initialised(ir, facts, arrays, order, steps, written, again, effects)
     columns = tables.columns(ir, facts, placed.columns, placed.axes, helpers, effects, steps)
     standing = [c.axis for c in columns if tables.replaces_empty(c, placed.axes)]
     for (tensor, _), window in arrays.windows.items():
         if window.output:
-            selective = _selective(groups, window)
-            check_consecutive(ir, facts, tensor, window, order, selective)
+            partly = selective(groups, window)
+            check_consecutive(ir, facts, tensor, window, order, partly)
             check_stand_ins(ir, facts, tensor, window, order, standing, steps)
     table = tables.table(facts, columns, placed.axes, steps)
     if table is not None:
         scalar_bytes = sum(_words(ir.tensor(s)) for s in arrays.scalars)
         tables.check_fits(ir, table, target, scalar_bytes)
-    windows = _windows(arrays, outputs, config)
+    windows = all_windows(arrays, outputs, config)
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
     scratch = tuple(_scratch(k, placed.axes) for k in kept)
     memory = estimate(ir, target, placed.axes, windows, scratch, sections, table, arrays.scalars)
@@ -158,159 +153,6 @@ def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:
         )
 
 
-# ---------------------------------------------------------------- windows
-
-
-def _lowered(
-    ir: KernelIR,
-    target: Target,
-    placed: Placed,
-    body: tuple[Stmt, ...],
-    levels: tuple[Level, ...],
-    leaf: tuple[Stmt, ...],
-) -> tuple[Arrays, Order, Groups]:
-    """The body on blocks of arrays.
-
-    An output is seen whole if its block is picked by a number from memory and a visit leaves part
-    of it as it was: that block may have been visited before, and may still be on its way out.
-    """
-    arrays, order = _survey(ir, target, placed, body, levels, frozenset())
-    groups = lower_body(arrays, levels, leaf, placed.unroll)
-    loose = frozenset(
-        tensor
-        for (tensor, _), window in arrays.windows.items()
-        if window.output and goes_anywhere(window) and _selective(groups, window)
-    )
-    if not loose:
-        return arrays, order, groups
-    arrays, order = _survey(ir, target, placed, body, levels, loose)
-    return arrays, order, lower_body(arrays, levels, leaf, placed.unroll)
-
-
-def _survey(
-    ir: KernelIR,
-    target: Target,
-    placed: Placed,
-    body: tuple[Stmt, ...],
-    levels: tuple[Level, ...],
-    resident: frozenset[str],
-) -> tuple[Arrays, Order]:
-    bounds = tuple(e for level in levels for c in level.carries for e in (c.init, c.next))
-    everything = body + _as_statements(bounds, ir)
-    arrays = survey(ir, target, placed.axes, everything, (), resident)
-    order = order_of(placed, tuple(arrays.windows.values()))
-    lifted = {
-        tensor
-        for (tensor, _), window in arrays.windows.items()
-        if window.output and packed_conflict(window, order, placed.axes)
-    }
-    if lifted:
-        arrays = survey(ir, target, placed.axes, everything, lifted, resident)
-        order = order_of(placed, tuple(arrays.windows.values()))
-    return arrays, order
-
-
-def _as_statements(exprs: tuple[Expr, ...], ir: KernelIR) -> tuple[Stmt, ...]:
-    return tuple(Assign(f"\0carry{i}", e, ir.loc, "") for i, e in enumerate(exprs))
-
-
-def _initialised(
-    ir: KernelIR,
-    facts: Facts,
-    arrays: Arrays,
-    order: Order,
-    steps: str,
-    written: frozenset[str],
-    again: frozenset[str],
-    effects: Mapping[str, bool],
-) -> tuple[dict[str, Window], dict[str, str]]:
-    """Output windows with what their first visit does, and the columns that must visit more.
-
-    `again` are tensors that this launch reads or that another launch stores to: what one store
-    covers is then not all that matters.
-    """
-    windows: dict[str, Window] = {}
-    helpers: dict[str, str] = {}
-    for (name, _), window in arrays.windows.items():
-        if not window.output:
-            continue
-        tensor, covered = ir.tensor(name), facts.output(name).covered and name not in again
-        if not covered and (tensor.mutated or name in written):
-            windows[window.ref] = replace(
-                window, init="existing", existing=unique(ir, name, "in_ref")
-            )
-            continue
-        if tensor.fill is None or covered:
-            windows[window.ref] = window
-            continue
-        everywhere, help_here = visits_all(window, order, arrays.axes, facts)
-        skips = any(
-            effects.get(a, False) and how == "cover" and not arrays.axes[a].nonempty
-            for a, how in help_here.items()
-        )
-        skips = skips or any(
-            how == "sweep" and _needs_rising(arrays, order, a) for a, how in help_here.items()
-        )
-        if everywhere and not skips and not (help_here and steps == "rectangle"):
-            windows[window.ref] = replace(window, init="fill", fill=tensor.fill)
-            helpers |= help_here
-        else:
-            windows[window.ref] = replace(
-                window, init="existing", existing=unique(ir, name, "in_ref"), fill=tensor.fill
-            )
-    return windows, helpers
-
-
-def _needs_rising(arrays: Arrays, order: Order, axis: str) -> bool:
-    """Whether an output counts on the tiles of a column to rise from one outer step to the next."""
-    outputs = [window_axes(w) for w in arrays.windows.values() if w.output]
-    return any(axis in moving and not moves_with_all(order, moving, axis) for moving in outputs)
-
-
-def _windows(arrays: Arrays, outputs: Mapping[str, Window], config: Config) -> tuple[Window, ...]:
-    """Inputs, then copies of what outputs held before, then outputs."""
-    found = list(arrays.windows.values())
-    inputs = [replace(w, buffers=config.buffers) for w in found if not w.output]
-    written = [outputs[w.ref] for w in found if w.output]
-    before = [
-        replace(
-            w,
-            ref=w.existing,
-            output=False,
-            init="none",
-            existing=None,
-            passed=w.existing.removesuffix("_ref"),
-        )
-        for w in written
-        if w.existing is not None
-    ]
-    return (*inputs, *before, *written)
-
-
-def _selective(groups: Groups, window: Window) -> bool:
-    """Whether some store to the window leaves part of the block as it was."""
-    everything = [s for g in (*groups.before, groups.leaf, *groups.after) for s in g]
-    for stmt in _flat(tuple(everything)):
-        if isinstance(stmt, Write) and stmt.ref == window.ref:
-            partial = any(type(s).__name__ != "All" for s in stmt.select)
-            if partial or any(isinstance(e, Read) and e.ref == window.ref for e in _parts(stmt)):
-                return True
-    return False
-
-
-def _flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
-    out: list[PStmt] = []
-    for stmt in stmts:
-        out.append(stmt)
-        if hasattr(stmt, "body"):
-            out += _flat(stmt.body)  # type: ignore[union-attr]
-    return out
-
-
-def _parts(stmt: PStmt) -> list[object]:
-    return [e for x in exprs_of(stmt) for e in walk_physical(x)]
-
-
 # ---------------------------------------------------------------- sections
 
 
@@ -341,7 +183,7 @@ def _sections(
     for key, body in parts.groups:
         for conditions, stmts in _by_condition(placed, levels, columns, key, body, windows):
             sections.append(Section(conditions, stmts))
-    used = {s.name for section in sections for s in _flat(section.body) if isinstance(s, Keep)}
+    used = {s.name for section in sections for s in flat(section.body) if isinstance(s, Keep)}
     return tuple(k for k in parts.kept if k.name in used), tuple(sections)
 
 
@@ -368,7 +210,7 @@ def _by_condition(
     harmful = [
         axis
         for axis in _unsure(placed.axes, levels, columns, key)
-        if any(_harmful(s, axis, windows, owner, depth[axis]) for s in _flat(body))
+        if any(_harmful(s, axis, windows, owner, depth[axis]) for s in flat(body))
     ]
     return [((*place, *(Runs(a) for a in harmful)), body)]
 

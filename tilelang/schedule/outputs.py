@@ -1,0 +1,178 @@
+"""Outputs: the windows of a launch, and what the first visit of an output's block does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..analysis.facts import Facts
+from ..ir import Assign, Expr, KernelIR, Stmt
+from .body import Groups, lower_body, walk_physical
+from .config import Config
+from .nest import Level
+from .placement import Placed
+from .plan import PStmt, Read, Window, Write
+from .sections import exprs_of
+from .target import Target
+from .visits import (
+    Order,
+    goes_anywhere,
+    moves_with_all,
+    order_of,
+    packed_conflict,
+    visits_all,
+    window_axes,
+)
+from .windows import Arrays, survey, unique
+
+
+def lowered(
+    ir: KernelIR,
+    target: Target,
+    placed: Placed,
+    body: tuple[Stmt, ...],
+    levels: tuple[Level, ...],
+    leaf: tuple[Stmt, ...],
+) -> tuple[Arrays, Order, Groups]:
+    """The body on blocks of arrays.
+
+    An output is seen whole if its block is picked by a number from memory and a visit leaves part
+    of it as it was: that block may have been visited before, and may still be on its way out.
+    """
+    arrays, order = _survey(ir, target, placed, body, levels, frozenset())
+    groups = lower_body(arrays, levels, leaf, placed.unroll)
+    loose = frozenset(
+        tensor
+        for (tensor, _), window in arrays.windows.items()
+        if window.output and goes_anywhere(window) and selective(groups, window)
+    )
+    if not loose:
+        return arrays, order, groups
+    arrays, order = _survey(ir, target, placed, body, levels, loose)
+    return arrays, order, lower_body(arrays, levels, leaf, placed.unroll)
+
+
+def _survey(
+    ir: KernelIR,
+    target: Target,
+    placed: Placed,
+    body: tuple[Stmt, ...],
+    levels: tuple[Level, ...],
+    resident: frozenset[str],
+) -> tuple[Arrays, Order]:
+    bounds = tuple(e for level in levels for c in level.carries for e in (c.init, c.next))
+    everything = body + _as_statements(bounds, ir)
+    arrays = survey(ir, target, placed.axes, everything, (), resident)
+    order = order_of(placed, tuple(arrays.windows.values()))
+    lifted = {
+        tensor
+        for (tensor, _), window in arrays.windows.items()
+        if window.output and packed_conflict(window, order, placed.axes)
+    }
+    if lifted:
+        arrays = survey(ir, target, placed.axes, everything, lifted, resident)
+        order = order_of(placed, tuple(arrays.windows.values()))
+    return arrays, order
+
+
+def _as_statements(exprs: tuple[Expr, ...], ir: KernelIR) -> tuple[Stmt, ...]:
+    return tuple(Assign(f"\0carry{i}", e, ir.loc, "") for i, e in enumerate(exprs))
+
+
+def initialised(
+    ir: KernelIR,
+    facts: Facts,
+    arrays: Arrays,
+    order: Order,
+    steps: str,
+    written: frozenset[str],
+    again: frozenset[str],
+    effects: Mapping[str, bool],
+) -> tuple[dict[str, Window], dict[str, str]]:
+    """Output windows with what their first visit does, and the columns that must visit more.
+
+    `again` are tensors that this launch reads or that another launch stores to: what one store
+    covers is then not all that matters.
+    """
+    windows: dict[str, Window] = {}
+    helpers: dict[str, str] = {}
+    for (name, _), window in arrays.windows.items():
+        if not window.output:
+            continue
+        tensor, covered = ir.tensor(name), facts.output(name).covered and name not in again
+        if not covered and (tensor.mutated or name in written):
+            windows[window.ref] = replace(
+                window, init="existing", existing=unique(ir, name, "in_ref")
+            )
+            continue
+        if tensor.fill is None or covered:
+            windows[window.ref] = window
+            continue
+        everywhere, help_here = visits_all(window, order, arrays.axes, facts)
+        skips = any(
+            effects.get(a, False) and how == "cover" and not arrays.axes[a].nonempty
+            for a, how in help_here.items()
+        )
+        skips = skips or any(
+            how == "sweep" and _needs_rising(arrays, order, a) for a, how in help_here.items()
+        )
+        if everywhere and not skips and not (help_here and steps == "rectangle"):
+            windows[window.ref] = replace(window, init="fill", fill=tensor.fill)
+            helpers |= help_here
+        else:
+            windows[window.ref] = replace(
+                window, init="existing", existing=unique(ir, name, "in_ref"), fill=tensor.fill
+            )
+    return windows, helpers
+
+
+def _needs_rising(arrays: Arrays, order: Order, axis: str) -> bool:
+    """Whether an output counts on the tiles of a column to rise from one outer step to the next."""
+    outputs = [window_axes(w) for w in arrays.windows.values() if w.output]
+    return any(axis in moving and not moves_with_all(order, moving, axis) for moving in outputs)
+
+
+def all_windows(
+    arrays: Arrays, outputs: Mapping[str, Window], config: Config
+) -> tuple[Window, ...]:
+    """Inputs, then copies of what outputs held before, then outputs."""
+    found = list(arrays.windows.values())
+    inputs = [replace(w, buffers=config.buffers) for w in found if not w.output]
+    written = [outputs[w.ref] for w in found if w.output]
+    before = [
+        replace(
+            w,
+            ref=w.existing,
+            output=False,
+            init="none",
+            existing=None,
+            passed=w.existing.removesuffix("_ref"),
+        )
+        for w in written
+        if w.existing is not None
+    ]
+    return (*inputs, *before, *written)
+
+
+def selective(groups: Groups, window: Window) -> bool:
+    """Whether some store to the window leaves part of the block as it was."""
+    everything = [s for g in (*groups.before, groups.leaf, *groups.after) for s in g]
+    for stmt in flat(tuple(everything)):
+        if isinstance(stmt, Write) and stmt.ref == window.ref:
+            partial = any(type(s).__name__ != "All" for s in stmt.select)
+            if partial or any(isinstance(e, Read) and e.ref == window.ref for e in _parts(stmt)):
+                return True
+    return False
+
+
+def flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
+    out: list[PStmt] = []
+    for stmt in stmts:
+        out.append(stmt)
+        if hasattr(stmt, "body"):
+            out += flat(stmt.body)  # type: ignore[union-attr]
+    return out
+
+
+def _parts(stmt: PStmt) -> list[object]:
+    return [e for x in exprs_of(stmt) for e in walk_physical(x)]
