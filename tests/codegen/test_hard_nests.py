@@ -84,6 +84,18 @@ def statistics_per_head(x, offsets):
 
 
 @tile.kernel
+def columns_per_head(x, offsets):
+    """Heads between the groups and their tiles pick one lane of the output's blocks."""
+    H, T, _ = x.shape
+    y = hl.zeros([T, H], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for h in hl.grid(H):
+            for tq in hl.tile(offsets[g], offsets[g + 1]):
+                y[tq, h] = x[h, tq, :].sum(1)
+    return y
+
+
+@tile.kernel
 def short_rows(x, offsets):
     """Two passes over ranges of a dimension that is one block, and no multiple of 128."""
     y = hl.zeros([offsets.shape[0] - 1, 3, x.shape[1]], dtype=hl.float32)
@@ -306,13 +318,20 @@ def test_steps_that_would_go_back_are_refused() -> None:
         rows_in_order.source(floats(7, 300), outer, config=pipeline)
 
 
+def test_statistics_of_heads_outside_of_groups() -> None:
+    x = floats(3, 50, 16)
+    for layout in LAYOUTS:
+        agree(statistics_per_head, (x, offsets(layout)), tile.Config({"tq": 16}))
+
+
 def test_the_default_falls_back_to_loops_inside_the_step() -> None:
-    x, layout = floats(3, 50, 16), offsets([0, 7, 7, 20, 50])
-    agree(statistics_per_head, (x, layout), tile.Config({"tq": 16}))
-    chosen = statistics_per_head.default_config(x, layout)
-    assert chosen.loop_type == "fori_loop"
-    with pytest.raises(tile.TileError, match="blocks of lse would be visited again"):
-        statistics_per_head.source(x, layout, config=tile.Config(loop_type="outer_pipeline"))
+    x = floats(3, 50, 16)
+    for layout in LAYOUTS:
+        agree(columns_per_head, (x, offsets(layout)), tile.Config({"tq": 16}))
+    assert columns_per_head.default_config(x, offsets(LAYOUTS[0])).loop_type == "fori_loop"
+    with pytest.raises(tile.TileError, match="blocks of y would be visited again"):
+        pipeline = tile.Config(loop_type="outer_pipeline")
+        columns_per_head.source(x, offsets(LAYOUTS[0]), config=pipeline)
 
 
 def test_a_whole_dimension_is_selected_whole() -> None:
