@@ -35,7 +35,7 @@ REFUSED = {
     "loop type": (
         lambda: Config(loop_type="pipeline"),
         "loop_type='pipeline' is not known\n"
-        "  hint: use one of grid, outer_pipeline, fori_loop, unroll",
+        "  hint: use one of grid, outer_pipeline, emit_pipeline, fori_loop, unroll",
     ),
     "steps": (
         lambda: Config(steps="list"),
@@ -80,7 +80,7 @@ counts = st.integers(1, 1 << 20)
 configs = st.builds(
     Config,
     st.dictionaries(st.sampled_from(["tm", "tn", "tk"]), counts),
-    loop_type=st.sampled_from([None, "grid", "outer_pipeline", "fori_loop", "unroll"]),
+    loop_type=st.sampled_from([None, "grid", "outer_pipeline", "emit_pipeline", "fori_loop", "unroll"]),
     steps=st.sampled_from([None, "table", "rectangle"]),
     buffers=st.none() | st.integers(1, 16),
     cores=st.none() | st.integers(1, 2),

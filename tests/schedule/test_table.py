@@ -235,12 +235,14 @@ def test_a_table_that_does_not_fit_is_refused_with_the_sum() -> None:
     with k.grid("g", 0, 2), k.tile("tm", k.load("offsets", g), k.load("offsets", add(g, 1))):
         k.store("y", "tm", WHOLE, value=k.load("x", "tm", WHOLE))
     with pytest.raises(PlanError) as caught:
-        planned(k.ir(), Config({"tm": 8}), "tpu:v5e")
+        planned(k.ir(), Config({"tm": 8}, loop_type="outer_pipeline"), "tpu:v5e")
     assert caught.value.what == (
         "the step table of long needs 262,145 rows of 2 numbers, 2,097,160 bytes; tpu:v5e has "
         "1,023,988 bytes of scalar memory left"
     )
     assert caught.value.hint.startswith("use larger blocks, give hl.tile(..., max_extent=)")
+    by_default = planned(k.ir(), Config({"tm": 8}), "tpu:v5e")
+    assert by_default.config.loop_type == "emit_pipeline"  # which needs no table
 
 
 def test_the_rectangle_has_max_extent_tiles_for_every_group() -> None:

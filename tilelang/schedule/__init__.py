@@ -14,7 +14,7 @@ from .expand import expand
 from .launch import Planned, plan_launch
 from .nest import drop_unused
 from .placement import place
-from .plan import HostArray, Launch, Plan
+from .plan import HostArray, Inner, Launch, Plan
 from .share import share
 from .target import Target
 
@@ -31,15 +31,37 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     _check_names(ir)
     _check_stores(ir)
     ir = expand(share(ir))
-    try:
+    if config.loop_type is not None or config.steps is not None:
         return _sized(ir, facts, config, target)
+    planned, refused = _attempt(ir, facts, config, target)
+    if planned is not None and (_modest(planned) or not _has_loops(planned)):
+        return planned
+    # arrays that do not fit stay where they are and stream through loops inside the step; a nest
+    # whose steps cannot be folded at all still runs as plain loops inside the step
+    streamed, _ = _attempt(ir, facts, replace(config, loop_type="emit_pipeline"), target)
+    if streamed is not None and (planned is None or _modest(streamed)):
+        return streamed
+    if planned is None:
+        planned, _ = _attempt(ir, facts, replace(config, loop_type="fori_loop"), target)
+    if planned is None:
+        assert refused is not None
+        raise refused
+    return planned
+
+
+def _attempt(
+    ir: KernelIR, facts: Facts, config: Config, target: Target
+) -> tuple[Plan | None, PlanError | None]:
+    try:
+        return _sized(ir, facts, config, target), None
     except PlanError as refused:
-        if config.loop_type is not None or config.steps is not None:
-            raise
-        try:  # a nest whose steps cannot be folded still runs as loops inside the step
-            return _sized(ir, facts, replace(config, loop_type="fori_loop"), target)
-        except PlanError:
-            raise refused from None
+        return None, refused
+
+
+def _has_loops(planned: Plan) -> bool:
+    """Whether some step loops over blocks that lie in vector memory as a whole."""
+    bodies = (s.body for launch in planned.launches for s in launch.sections)
+    return any(isinstance(stmt, Inner) for body in bodies for stmt in body)
 
 
 def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:

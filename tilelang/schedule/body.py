@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import Loc, PlanError
 from ..ir import (
@@ -29,7 +29,17 @@ from ..ir import (
     Var,
 )
 from .nest import Level
-from .physical import Layout, Scope, Value, apply, lower, natural, physical_shape, row_mask
+from .physical import (
+    KeptValue,
+    Layout,
+    Scope,
+    Value,
+    apply,
+    lower,
+    natural,
+    physical_shape,
+    row_mask,
+)
 from .plan import (
     Bind,
     Inner,
@@ -50,15 +60,6 @@ from .windows import Arrays, as_array, selects
 
 
 @dataclass(frozen=True)
-class KeptValue:
-    """A carry in scratch memory: its name and physical type, and what the author calls it."""
-
-    name: str
-    type: Type
-    user: str
-
-
-@dataclass(frozen=True)
 class Groups:
     """Physical statements by level: before[i] and after[i] surround the loop of level i + 1."""
 
@@ -69,22 +70,19 @@ class Groups:
 
 
 def lower_body(
-    arrays: Arrays, levels: tuple[Level, ...], leaf: tuple[Stmt, ...], unroll: bool
+    arrays: Arrays,
+    levels: tuple[Level, ...],
+    leaf: tuple[Stmt, ...],
+    inner: Literal["fori_loop", "unroll"],
 ) -> Groups:
     """Lowers every statement; the layouts of carries are found by trying until they settle."""
     layouts: dict[str, Layout] = {}
     carries = [c for level in levels for c in level.carries]
     while True:
         scope = Scope(arrays)
-        groups = _lower_levels(scope, levels, leaf, unroll, layouts)
-        open_carries = [c for c in carries if c.name not in layouts]
-        if not open_carries:
+        groups = _lower_levels(scope, levels, leaf, inner, layouts)
+        if not _settle(scope, carries, layouts):
             return groups
-        found: dict[str, Layout] = {
-            c.name: scope.names["\0next " + c.name].layout for c in open_carries
-        }
-        settled: dict[str, Layout] = {n: lay for n, lay in found.items() if lay != "free"}
-        layouts.update(settled if settled else _rows(found))
 
 
 def _rows(names: Iterable[str]) -> dict[str, Layout]:
@@ -98,31 +96,33 @@ def _lower_levels(
     scope: Scope,
     levels: tuple[Level, ...],
     leaf: tuple[Stmt, ...],
-    unroll: bool,
+    inner: Literal["fori_loop", "unroll"],
     layouts: dict[str, Layout],
 ) -> Groups:
     before: list[tuple[PStmt, ...]] = []
-    kept: list[KeptValue] = []
     for position, level in enumerate(levels):
-        group = lower_statements(scope, level.before, unroll)
+        group = lower_statements(scope, level.before, inner)
         if position + 1 < len(levels):
             starts: tuple[PStmt, ...] = ()
             for carry in levels[position + 1].carries:
-                starts += _enter(scope, carry, layouts, kept)
-            group += tuple(sorted(starts, key=lambda s: s.loc.line if s.loc else 0))
+                starts += _enter(scope, carry, layouts)
+            group += _in_order(starts)
         before.append(group)
-    innermost = lower_statements(scope, leaf, unroll)
+    innermost = lower_statements(scope, leaf, inner)
     innermost += _advance(scope, levels[-1].carries, layouts)
     after: list[tuple[PStmt, ...]] = [()]
     for level in reversed(levels[:-1]):
-        group = lower_statements(scope, level.after, unroll)
+        group = lower_statements(scope, level.after, inner)
         after.insert(0, group + _advance(scope, level.carries, layouts))
-    return Groups(tuple(before), innermost, tuple(after), tuple(kept))
+    return Groups(tuple(before), innermost, tuple(after), tuple(scope.kept))
 
 
-def _enter(
-    scope: Scope, carry: Carry, layouts: dict[str, Layout], kept: list[KeptValue]
-) -> tuple[PStmt, ...]:
+def _in_order(starts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+    """Initial values in the order of the author's lines."""
+    return tuple(sorted(starts, key=lambda s: s.loc.line if s.loc else 0))
+
+
+def _enter(scope: Scope, carry: Carry, layouts: dict[str, Layout]) -> tuple[PStmt, ...]:
     """What happens before the first iteration of a loop that carries a value."""
     own = natural(scope, carry.init)
     if carry.name not in layouts and own not in ("free", "scalar"):
@@ -139,7 +139,7 @@ def _enter(
     kept_type = Type(physical_shape(logical, layout), carry.init.type.dtype)
     value = Value(Kept(carry.name, kept_type), layout, logical)
     scope.names[carry.name] = scope.names[carry.out] = value
-    kept.append(KeptValue(carry.name, kept_type, carry.user))
+    scope.kept.append(KeptValue(carry.name, kept_type, carry.user))
     start = filled(lower(scope, carry.init, layout).expr, kept_type)
     return (Keep(carry.name, start, _init_loc(scope, carry)),)
 
@@ -182,7 +182,9 @@ def filled(value: PExpr, want: Type) -> PExpr:
 # ---------------------------------------------------------------- statements
 
 
-def lower_statements(scope: Scope, stmts: tuple[Stmt, ...], unroll: bool) -> tuple[PStmt, ...]:
+def lower_statements(
+    scope: Scope, stmts: tuple[Stmt, ...], inner: Literal["fori_loop", "unroll"]
+) -> tuple[PStmt, ...]:
     """Physical statements; names that only stand for free values vanish."""
     out: tuple[PStmt, ...] = ()
     for stmt in stmts:
@@ -192,7 +194,10 @@ def lower_statements(scope: Scope, stmts: tuple[Stmt, ...], unroll: bool) -> tup
             case Store():
                 out += (_store(scope, stmt),)
             case Loop():
-                out += (_inner(scope, stmt, unroll),)
+                if scope.arrays.axes[stmt.axis].place == "stream":
+                    out += _stream(scope, stmt, inner)
+                else:
+                    out += (_inner(scope, stmt, inner),)
     return out
 
 
@@ -322,13 +327,13 @@ def _spread(logical: tuple[Dim, ...], shape: tuple[Dim, ...], stmt: Store) -> tu
 # ---------------------------------------------------------------- loops inside the step
 
 
-def _inner(scope: Scope, loop: Loop, unroll: bool) -> Inner:
+def _inner(scope: Scope, loop: Loop, inner: Literal["fori_loop", "unroll"]) -> Inner:
     layouts: dict[str, Layout] = {}
     while True:
-        trial = Scope(scope.arrays, dict(scope.names), dict(scope.free))
+        trial = replace(scope, names=dict(scope.names), free=dict(scope.free), kept=[])
         for carry in loop.carries:
             _inner_entry(trial, carry, layouts)
-        body = lower_statements(trial, loop.body, unroll)
+        body = lower_statements(trial, loop.body, inner)
         settled: dict[str, Layout] = {
             c.name: natural(trial, c.next) for c in loop.carries if c.name not in layouts
         }
@@ -336,8 +341,36 @@ def _inner(scope: Scope, loop: Loop, unroll: bool) -> Inner:
             break
         decided: dict[str, Layout] = {n: lay for n, lay in settled.items() if lay != "free"}
         layouts.update(decided if decided else _rows(settled))
+    scope.kept += trial.kept
     carries = tuple(_inner_carry(scope, trial, c, layouts[c.name]) for c in loop.carries)
-    return Inner(loop.axis, unroll, carries, body, loop.loc)
+    return Inner(loop.axis, inner, carries, body, loop.loc)
+
+
+def _stream(
+    scope: Scope, loop: Loop, inner: Literal["fori_loop", "unroll"]
+) -> tuple[PStmt, ...]:
+    """A loop that is a pipeline: its carries live in scratch memory, as those of levels do."""
+    layouts: dict[str, Layout] = {}
+    while True:
+        trial = replace(scope, names=dict(scope.names), free=dict(scope.free), kept=[])
+        starts: tuple[PStmt, ...] = ()
+        for carry in loop.carries:
+            starts += _enter(trial, carry, layouts)
+        body = lower_statements(trial, loop.body, inner) + _advance(trial, loop.carries, layouts)
+        if not _settle(trial, loop.carries, layouts):
+            break
+    scope.kept += trial.kept
+    scope.names |= {c.out: trial.names[c.out] for c in loop.carries}
+    return (*_in_order(starts), Inner(loop.axis, "pipeline", (), body, loop.loc))
+
+
+def _settle(scope: Scope, carries: Iterable[Carry], layouts: dict[str, Layout]) -> bool:
+    """Takes over the layouts that the next values have; whether any carry had none so far."""
+    missing = [c for c in carries if c.name not in layouts]
+    found: dict[str, Layout] = {c.name: scope.names["\0next " + c.name].layout for c in missing}
+    settled: dict[str, Layout] = {n: lay for n, lay in found.items() if lay != "free"}
+    layouts.update(settled if settled else _rows(found))
+    return bool(missing)
 
 
 def _inner_entry(trial: Scope, carry: Carry, layouts: dict[str, Layout]) -> None:

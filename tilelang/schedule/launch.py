@@ -12,12 +12,13 @@ from ..ir import Apply, Expr, KernelIR, Stmt, Tensor, Var, statement_exprs, walk
 from . import scalars
 from . import table as tables
 from .blocks import references
-from .body import Groups, KeptValue, walk_physical
+from .body import Groups, walk_physical
 from .config import Config
 from .fill import deep, fill_lanes
 from .memory import estimate
 from .nest import Level
 from .outputs import all_windows, flat, initialised, lowered, selective
+from .physical import KeptValue
 from .placement import Placed
 from .plan import (
     AtDim,
@@ -44,6 +45,7 @@ from .visits import (
     Order,
     check_consecutive,
     check_stand_ins,
+    check_stream,
     first_visit,
     packed_rows,
     window_axes,
@@ -87,6 +89,9 @@ def plan_launch(
     standing = [c.axis for c in columns if tables.replaces_empty(c, placed.axes)]
     for (tensor, _), window in arrays.windows.items():
         if window.output:
+            if window.stream is not None:
+                check_stream(ir, tensor, window)
+                continue
             partly = selective(groups, window)
             check_consecutive(ir, facts, tensor, window, order, partly)
             check_stand_ins(ir, facts, tensor, window, order, standing, steps)
@@ -179,7 +184,11 @@ def _sections(
 ) -> tuple[tuple[KeptValue, ...], tuple[Section, ...]]:
     outputs = frozenset(w.ref for w in windows if w.output)
     parts = split(groups, outputs)
-    sections = [_first_visit(w, order, placed.axes) for w in windows if w.init != "none"]
+    sections = [
+        _first_visit(w, order, placed.axes)
+        for w in windows
+        if w.init != "none" and w.stream is None
+    ]
     for key, body in parts.groups:
         for conditions, stmts in _by_condition(placed, levels, columns, key, body, windows):
             sections.append(Section(conditions, stmts))

@@ -11,7 +11,7 @@ from .body import Groups, lower_body, walk_physical
 from .config import Config
 from .nest import Level
 from .placement import Placed
-from .plan import PStmt, Read, Window, Write
+from .plan import AxisPlan, ByTile, Packed, PStmt, Read, Window, Write
 from .sections import exprs_of
 from .target import Target
 from .visits import (
@@ -40,7 +40,7 @@ def lowered(
     of it as it was: that block may have been visited before, and may still be on its way out.
     """
     arrays, order = _survey(ir, target, placed, body, levels, frozenset())
-    groups = lower_body(arrays, levels, leaf, placed.unroll)
+    groups = lower_body(arrays, levels, leaf, placed.inner)
     loose = frozenset(
         tensor
         for (tensor, _), window in arrays.windows.items()
@@ -49,7 +49,7 @@ def lowered(
     if not loose:
         return arrays, order, groups
     arrays, order = _survey(ir, target, placed, body, levels, loose)
-    return arrays, order, lower_body(arrays, levels, leaf, placed.unroll)
+    return arrays, order, lower_body(arrays, levels, leaf, placed.inner)
 
 
 def _survey(
@@ -100,6 +100,10 @@ def initialised(
         if not window.output:
             continue
         tensor, covered = ir.tensor(name), facts.output(name).covered and name not in again
+        if window.stream is not None:
+            whole = covered and _owns_blocks(window, arrays.axes)
+            windows[window.ref] = window if whole else _read_back(ir, name, window)
+            continue
         if not covered and (tensor.mutated or name in written):
             windows[window.ref] = replace(
                 window, init="existing", existing=unique(ir, name, "in_ref")
@@ -126,6 +130,19 @@ def initialised(
     return windows, helpers
 
 
+def _owns_blocks(window: Window, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether every step of a pipeline inside the step writes the whole of its block."""
+    dims = [d for d in window.dims if isinstance(d, ByTile)]
+    packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
+    return not packed and all(axes[d.axis].owned for d in dims)
+
+
+def _read_back(ir: KernelIR, name: str, window: Window) -> Window:
+    """An output that starts from what the array holds, earlier pipelines' rows included."""
+    fill = ir.tensor(name).fill or 0
+    return replace(window, init="existing", existing=unique(ir, name, "in_ref"), fill=fill)
+
+
 def _needs_rising(arrays: Arrays, order: Order, axis: str) -> bool:
     """Whether an output counts on the tiles of a column to rise from one outer step to the next."""
     outputs = [window_axes(w) for w in arrays.windows.values() if w.output]
@@ -147,6 +164,7 @@ def all_windows(
             init="none",
             existing=None,
             passed=w.existing.removesuffix("_ref"),
+            back=w.array if w.stream is not None else None,
         )
         for w in written
         if w.existing is not None

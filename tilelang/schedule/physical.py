@@ -52,17 +52,27 @@ class Value:
     logical: tuple[Dim, ...]
 
 
+@dataclass(frozen=True)
+class KeptValue:
+    """A carry in scratch memory: its name and physical type, and what the author calls it."""
+
+    name: str
+    type: Type
+    user: str
+
+
 @dataclass
 class Scope:
     """Names in scope: their layout, or the free expression that stands for them.
 
-    `locs` says where each was assigned.
+    `locs` says where each was assigned, `kept` collects what scratch memory must hold.
     """
 
     arrays: Arrays
     names: dict[str, Value] = field(default_factory=dict)
     free: dict[str, Expr] = field(default_factory=dict)
     locs: dict[str, Loc] = field(default_factory=dict)
+    kept: list[KeptValue] = field(default_factory=list)
 
 
 def apply(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ..analysis.facts import Facts
 from ..errors import PlanError
@@ -43,7 +44,7 @@ class Placed:
     trailing: tuple[str, ...]
     levels: tuple[Level, ...]
     leaf: tuple[Stmt, ...]
-    unroll: bool
+    inner: Literal["fori_loop", "unroll"]
 
 
 def place(
@@ -77,12 +78,32 @@ def place(
     columns, trailing = tuple(rest[: last + 1]), tuple(rest[last + 1 :])
     _check_loop_type(ir, facts, loop_type, columns, names - set(chained) - once)
     levels, leaf = interchange(levels, leaf, outward)
-    places = _places(names, once | never, outward + trailing, columns)
+    streams = _streams(leaf) if loop_type == "emit_pipeline" else set()
+    _check_streams(ir, loop_type, streams)
+    places = _places(names, once | never, outward + trailing, columns, streams)
     axes = {
         n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n]) for n in sorted(names)
     }
-    form: Form = "pipeline" if loop_type == "outer_pipeline" else "grid"
-    return Placed(form, axes, outward, columns, trailing, levels, leaf, loop_type == "unroll")
+    folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
+    form: Form = "pipeline" if folded else "grid"
+    inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
+    return Placed(form, axes, outward, columns, trailing, levels, leaf, inner)
+
+
+def _streams(leaf: tuple[Stmt, ...]) -> set[str]:
+    """Innermost loops of the step."""
+    loops = [s for s in statements(leaf) if isinstance(s, Loop)]
+    return {s.axis for s in loops if not any(isinstance(i, Loop) for i in s.body)}
+
+
+def _check_streams(ir: KernelIR, loop_type: str, streams: set[str]) -> None:
+    if loop_type != "emit_pipeline" or streams:
+        return
+    raise PlanError(
+        f"loop_type='emit_pipeline', but no loop of {ir.name} is left to run inside the step",
+        ir.loc,
+        "use loop_type='outer_pipeline', or leave loop_type out",
+    )
 
 
 def _with_constants(ir: KernelIR, index: Mapping[str, Expr]) -> KernelIR:
@@ -137,6 +158,8 @@ def _chain(
     def stays_inside(loop: Loop) -> bool:
         fact = facts.axis(loop.axis)
         inside = loop_type in ("fori_loop", "unroll")
+        if loop_type == "emit_pipeline":
+            inside = not any(isinstance(s, Loop) for s in loop.body)
         return inside and (fact.ragged or fact.kind == "ordered")
 
     if len(loops) != 1 or stays_inside(loops[0]):
@@ -177,13 +200,19 @@ def _check_loop_type(
 
 
 def _places(
-    names: set[str], once: set[str], dims: tuple[str, ...], columns: tuple[str, ...]
+    names: set[str],
+    once: set[str],
+    dims: tuple[str, ...],
+    columns: tuple[str, ...],
+    streams: set[str],
 ) -> dict[str, Place]:
     def where(name: str) -> Place:
         if name in once:
             return "single"
         if name in columns:
             return "table"
+        if name in streams:
+            return "stream"
         return "dim" if name in dims else "inner"
 
     return {n: where(n) for n in names}

@@ -17,7 +17,7 @@ from ..ir import Expr, KernelIR, Scalar, Type
 from .config import Config
 from .target import Target
 
-Place = Literal["single", "dim", "table", "inner"]
+Place = Literal["single", "dim", "table", "inner", "stream"]
 Form = Literal["grid", "pipeline"]
 
 
@@ -26,7 +26,8 @@ class AxisPlan:
     """Where a loop axis runs and which positions its tiles cover.
 
     place   single: one tile, no loop; dim: a grid dimension; table: a column of the step table;
-            inner: a loop inside the step
+            inner: a loop inside the step over blocks that are there; stream: a loop inside the
+            step that is a pipeline of its own over blocks of arrays
     block   positions in a tile; None for `hl.grid`
     begin, end  the range in positions of the arrays it indexes (shift included)
     shift   array position - tile.index, when accesses are `start + tile.index`
@@ -105,6 +106,8 @@ class Window:
     output     the step writes it
     init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
     passed     the argument that holds the array, where that is not `array` itself
+    stream     the loop inside the step whose pipeline the window belongs to
+    back       an output that the block is read back from: earlier pipelines wrote to it
     buffers    blocks in flight, when the config says so
     """
 
@@ -119,6 +122,8 @@ class Window:
     existing: str | None = None
     passed: str = ""
     buffers: int | None = None
+    stream: str | None = None
+    back: str | None = None
 
     @property
     def argument(self) -> str:
@@ -265,10 +270,13 @@ class InnerCarry:
 
 @dataclass(frozen=True)
 class Inner:
-    """A loop inside the step over the tiles of `axis`."""
+    """A loop inside the step over the tiles of `axis`.
+
+    A pipeline has no carries: scratch memory holds what it passes on.
+    """
 
     axis: str
-    unroll: bool
+    form: Literal["fori_loop", "unroll", "pipeline"]
     carries: tuple[InnerCarry, ...]
     body: tuple[PStmt, ...]
     loc: Loc

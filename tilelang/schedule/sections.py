@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir import Apply, Type, Var
-from .body import Groups, KeptValue, replace_physical, walk_physical
-from .physical import is_costly
+from .body import Groups, replace_physical, walk_physical
+from .physical import KeptValue, is_costly
 from .plan import Bind, Inner, InnerCarry, Keep, Kept, PExpr, PStmt, Read, Row, Write
 
 Key = tuple[str, int]  # ("before" | "leaf" | "after", level)
@@ -182,7 +182,26 @@ def _replace_carry(carry: InnerCarry, values: dict[str, PExpr]) -> InnerCarry:
 
 def tidy(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     """Drops what nothing reads, and reads and writes scratch the way a person would."""
-    return _name_kept(_direct_keeps(_drop_dead(stmts)))
+    return _name_kept(_direct_keeps(_tidy_pipelines(_drop_dead(stmts))))
+
+
+def _tidy_pipelines(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+    """A pipeline inside the step is a body of its own."""
+    return tuple(
+        replace(s, body=tidy(s.body)) if isinstance(s, Inner) and s.form == "pipeline" else s
+        for s in stmts
+    )
+
+
+def kept_in(stmt: PStmt) -> set[str]:
+    """Scratch values that a statement writes."""
+    match stmt:
+        case Keep(name):
+            return {name}
+        case Inner():
+            return {n for s in stmt.body for n in kept_in(s)}
+        case _:
+            return set()
 
 
 def _drop_dead(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
@@ -247,11 +266,15 @@ def _name_kept(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     for name, count in counts.items():
         if count < 2:
             continue
-        written = [i for i, s in enumerate(out) if isinstance(s, Keep) and s.name == name]
+        written = [i for i, s in enumerate(out) if name in kept_in(s)]
         first = next(i for i, s in enumerate(out) if _reads_kept(s, name))
         if written and written[0] < first:
             continue
-        stop = written[0] + 1 if written else len(out)
+        stop = len(out)
+        if written:  # a loop that writes the value reads its own
+            stop = written[0] + (0 if isinstance(out[written[0]], Inner) else 1)
+        if sum(k.name == name for s in out[first:stop] for k in _kept_reads(s)) < 2:
+            continue
         local = Var(name, types[name].type)
         swapped = [_swap_kept(s, name, local) for s in out[first:stop]]
         out[first:stop] = [Bind(name, types[name], None, ""), *swapped]

@@ -236,6 +236,19 @@ def _sweeps(expr: Expr, size: int, axes: Mapping[str, AxisPlan]) -> bool:
     return axis.place != "inner" and axis.first == 0 and axis.tiles == size
 
 
+def check_stream(ir: KernelIR, tensor: str, window: Window) -> None:
+    """PlanError if a pipeline inside the step could show a block of an output twice."""
+    packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
+    if not packed and not goes_anywhere(window):
+        return
+    raise PlanError(
+        f"steps of the loop over {ir.axis(window.stream or '').user} may share blocks of {tensor}, "
+        "so that a pipeline over blocks would lose what earlier steps stored",
+        ir.axis(window.stream or "").loc,
+        "use loop_type='fori_loop'",
+    )
+
+
 def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
     """Axes that every output owns blocks along come first: only those may be split over cores.
 

@@ -102,8 +102,9 @@ def survey(
         if (tensor, dims) not in found:
             host = hosts[tensor]
             ref = unique(ir, tensor if not known else f"{tensor}_{len(known)}", "ref")
+            stream = _stream_of(arrays, index)
             found[tensor, dims] = Window(
-                ref, host.name, host.shape, host.dtype, dims, output=tensor in written
+                ref, host.name, host.shape, host.dtype, dims, tensor in written, stream=stream
             )
     return replace(arrays, windows=found)
 
@@ -172,20 +173,29 @@ def _dims(
     host = arrays.hosts[tensor]
     entries = as_array(host, index)
     kept = tensor in arrays.resident
+    known = _stream_of(arrays, index) is not None
     return tuple(
-        _dim(arrays, entry, size, len(entries) - d, host.dtype, kept)
+        _dim(arrays, entry, size, len(entries) - d, host.dtype, kept, known)
         for d, (entry, size) in enumerate(zip(entries, host.shape, strict=True))
     )
 
 
 def _dim(
-    arrays: Arrays, entry: Index, size: int, place: int, dtype: str, resident: bool
+    arrays: Arrays,
+    entry: Index,
+    size: int,
+    place: int,
+    dtype: str,
+    resident: bool,
+    known: bool,
 ) -> WindowDim:
+    """How one dimension is cut; `known`: loops inside the step are under way when it is cut."""
     match entry:
         case Along(axis):
-            return _tile_dim(arrays.axes[axis], size)
+            return _tile_dim(arrays.axes[axis], size, known)
         case At(expr):
-            inside = _inside_step(arrays, expr) or (resident and reads_memory(expr))
+            inside = not known and _inside_step(arrays, expr)
+            inside = inside or (resident and reads_memory(expr))
             if place > 2:
                 return Whole(size) if inside else ByIndex(expr)
             rows = arrays.target.rows(itemsize(dtype)) if place == 2 else arrays.target.lanes
@@ -200,9 +210,21 @@ def reads_memory(expr: Expr) -> bool:
     return next(loads(expr), None) is not None
 
 
-def _tile_dim(axis: AxisPlan, size: int) -> WindowDim:
+def _stream_of(arrays: Arrays, index: tuple[Index, ...]) -> str | None:
+    """The pipeline inside the step that moves along the index, if there is one."""
+    for entry in index:
+        names = {entry.axis} if isinstance(entry, Along) else set()
+        if isinstance(entry, At):
+            names = {e.axis for e in walk(entry.expr) if isinstance(e, GridIndex | TileScalar)}
+        for name in names:
+            if arrays.axes[name].place == "stream":
+                return name
+    return None
+
+
+def _tile_dim(axis: AxisPlan, size: int, known: bool) -> WindowDim:
     block = axis.block or 1
-    if axis.place == "inner":
+    if axis.place == "inner" and not known:
         return Whole(-(-size // block) * block)
     if axis.place == "single" and block >= size:
         return Whole(size)

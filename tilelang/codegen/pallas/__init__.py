@@ -46,7 +46,8 @@ def _imports(plan: Plan) -> list[str]:
 def _needs_tpu(launch: Launch) -> bool:
     """Whether the launch names memory spaces, scratch or compiler parameters of the TPU."""
     asked = launch.dims or launch.scalars or launch.scratch or launch.memory.limit
-    return launch.form == "pipeline" or bool(asked)
+    streams = any(w.stream is not None for w in launch.windows)
+    return launch.form == "pipeline" or streams or bool(asked)
 
 
 def _tidy(lines: list[str]) -> str:

@@ -90,7 +90,6 @@ def _initial(tensor: Tensor) -> Node:
 def _print_launch(
     plan: Plan, block: Block, launch: Launch, names: Names, written: set[str]
 ) -> None:
-    pipeline = launch.form == "pipeline"
     arrays = [plan.array(w.array) for w in launch.windows]
     hosts = list(dict.fromkeys(a for a in arrays if _is_input(launch, a)))
     for host in hosts:
@@ -98,7 +97,7 @@ def _print_launch(
     for window in launch.inputs:
         if window.passed:
             _print_before(plan, block, window, written)
-    passed = _print_padding(plan, block, launch) if pipeline else {}
+    passed = _print_padding(plan, block, launch)
     _print_call(plan, block, launch, names, passed)
     for window in launch.outputs:
         _print_result(plan, block, launch, window)
@@ -156,7 +155,7 @@ def _print_padding(plan: Plan, block: Block, launch: Launch) -> dict[str, str]:
     lines = Block(block.indent + 4)
     alone = len(plan.launches) == 1
     passed: dict[str, str] = {}
-    for array in dict.fromkeys(w.argument for w in launch.inputs):
+    for array in dict.fromkeys(o.argument for o in specs.operands(launch)[0] if o.window is None):
         window = next(w for w in launch.inputs if w.argument == array)
         pads = [b - a for a, b in zip(window.shape, whole(launch, array), strict=True)]
         if not any(pads):
@@ -190,20 +189,16 @@ def _print_call(
     pipeline = launch.form == "pipeline"
     printer = Printer(launch, names)
     prefetch = not pipeline and _maps_read_memory(launch)
-    inputs = (
-        list(dict.fromkeys(w.argument for w in launch.inputs))
-        if pipeline
-        else [w.argument for w in launch.inputs]
-    )
-    outputs = list(launch.outputs)
+    inputs, outputs = specs.operands(launch)
     smem, hbm = "pl.BlockSpec(memory_space=pltpu.SMEM)", "pl.BlockSpec(memory_space=pl.ANY)"
-    shapes = [_out_shape(launch, w, pipeline) for w in outputs]
-    if pipeline:
-        ins: list[Node] = [Atom(hbm)] * len(inputs)
-        outs: list[Node] = [Atom(hbm)] * len(outputs)
-    else:
-        ins = [specs.block_spec(printer, launch, w, prefetch) for w in launch.inputs]
-        outs = [specs.block_spec(printer, launch, w, prefetch) for w in outputs]
+    shapes = [_out_shape(launch, w) for w in launch.outputs]
+    ins, outs = (
+        [
+            Atom(hbm) if o.window is None else specs.block_spec(printer, launch, o.window, prefetch)
+            for o in some
+        ]
+        for some in (inputs, outputs)
+    )
     if not prefetch:
         ins = [Atom(smem)] * len(launch.scalars) + ins
     scratch = _scratch(launch)
@@ -225,7 +220,7 @@ def _print_call(
         if pipeline and launch.cores > 1:
             args.append(Keyword("grid", Atom(f"({launch.cores},)")))
         args += shared
-    aliases = _aliases(launch, inputs, outputs)
+    aliases = _aliases(launch, [o.argument for o in inputs])
     if aliases:
         args.append(Keyword("input_output_aliases", Atom(aliases)))
     params = _compiler_params(launch, pipeline)
@@ -233,9 +228,9 @@ def _print_call(
         args.append(Keyword("compiler_params", Call("pltpu.CompilerParams", tuple(params))))
     args.append(Keyword("interpret", Atom("interpret")))
     call = Call("pl.pallas_call", tuple(args))
-    target = ", ".join(plan.array(w.array).name for w in outputs)
+    target = ", ".join(plan.array(w.array).name for w in launch.outputs)
     lines = statement(target, call, block.indent)
-    arguments = [*launch.scalars, *(passed.get(name, name) for name in inputs)]
+    arguments = [*launch.scalars, *(passed.get(o.argument, o.argument) for o in inputs)]
     lines[-1] += f"({', '.join(arguments)})"
     block.lines += lines
 
@@ -250,8 +245,13 @@ def _maps_read_memory(launch: Launch) -> bool:
     return False
 
 
-def _out_shape(launch: Launch, window: Window, pipeline: bool) -> Node:
-    if not pipeline:
+def passed_whole(launch: Launch, window: Window) -> bool:
+    """Whether the kernel sees the whole array and cuts the blocks itself."""
+    return launch.form == "pipeline" or window.stream is not None
+
+
+def _out_shape(launch: Launch, window: Window) -> Node:
+    if not passed_whole(launch, window):
         return specs.shaped(window, window.shape)
     return specs.shaped(window, whole(launch, window.array))
 
@@ -271,9 +271,9 @@ def _scratch(launch: Launch) -> list[Node]:
     return out
 
 
-def _aliases(launch: Launch, inputs: list[str], outputs: list[Window]) -> str:
+def _aliases(launch: Launch, inputs: list[str]) -> str:
     pairs = []
-    for position, window in enumerate(outputs):
+    for position, window in enumerate(launch.outputs):
         if window.existing is not None:
             source = len(launch.scalars) + inputs.index(launch.window(window.existing).argument)
             pairs.append(f"{source}: {position}")
@@ -296,7 +296,7 @@ def _print_result(plan: Plan, block: Block, launch: Launch, window: Window) -> N
     host = plan.array(window.array)
     tensor = plan.ir.tensor(host.source)
     name = host.name
-    if launch.form == "pipeline" and whole(launch, window.array) != window.shape:
+    if passed_whole(launch, window) and whole(launch, window.array) != window.shape:
         pairs = zip(window.shape, whole(launch, window.array), strict=True)
         cut = ", ".join(":" if size == padded else f":{size}" for size, padded in pairs)
         while cut.endswith(", :"):

@@ -34,8 +34,9 @@ def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
         params = _pipeline_params(launch, names)
         _print_pipeline(printer, block, launch)
     else:
-        windows = [w.ref for w in (*launch.inputs, *launch.outputs)]
-        params = [*launch.scalars, *windows, *(names.scratch[s.name] for s in launch.scratch)]
+        inputs, outputs = specs.operands(launch)
+        arrays = [o.param for o in (*inputs, *outputs)]
+        params = [*launch.scalars, *arrays, *(names.scratch[s.name] for s in launch.scratch)]
         _print_step(printer, block, launch)
     head = f"def {launch.name}({', '.join(params)}):"
     heads = (
@@ -72,6 +73,7 @@ def _fact(axis: AxisPlan) -> list[str]:
         "dim": "grid dimension",
         "table": "column of the step table",
         "inner": "loop inside the step",
+        "stream": "pipeline inside the step",
         "single": "one tile" if axis.block else "one index",
     }[axis.place]
     block = f", blocks of {axis.block}" if axis.block else ""
@@ -95,13 +97,15 @@ def _print_pipeline(printer: Printer, block: Block, launch: Launch) -> None:
         block.raw("")
     elif table is not None:
         print_rectangle(printer, block, table)
-    refs = [w.ref for w in (*launch.inputs, *launch.outputs)]
+    inputs = [w for w in launch.inputs if w.stream is None]
+    outputs = [w for w in launch.outputs if w.stream is None]
+    refs = [w.ref for w in (*inputs, *outputs)]
     block.raw(f"def {names.word('step')}({', '.join(refs)}):")
     inner = Block(block.indent + 4)
     _print_step(printer, inner, launch)
     block.lines += [*inner.lines, ""]
-    ins = tuple(specs.block_spec(printer, launch, w, False) for w in launch.inputs)
-    outs = tuple(specs.block_spec(printer, launch, w, False) for w in launch.outputs)
+    ins = tuple(specs.block_spec(printer, launch, w, False) for w in inputs)
+    outs = tuple(specs.block_spec(printer, launch, w, False) for w in outputs)
     args: list[Node] = [
         Atom(names.word("step")),
         Keyword("grid", specs.grid(launch, names.steps)),
@@ -115,7 +119,7 @@ def _print_pipeline(printer: Printer, block: Block, launch: Launch) -> None:
     lines = statement("", pipeline, block.indent)
     if len(lines) == 1:  # one argument a line reads better than one long line
         lines = [" " * 4 + "pltpu.emit_pipeline(", *(f"        {flat(a)}," for a in args), "    )"]
-    arrays = [w.argument for w in (*launch.inputs, *launch.outputs)]
+    arrays = [w.argument for w in (*inputs, *outputs)]
     lines[-1] += f"({', '.join(arrays)})"
     block.lines += lines
 

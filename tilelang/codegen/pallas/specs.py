@@ -2,12 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...schedule.plan import ByIndex, ByTile, Dim, Launch, Packed, Window, WindowDim
 from ..writer import Atom, Call, Group, Keyword, Node, flat
 from . import ops
 from .expressions import Printer
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One array of a `pallas_call`: cut into blocks by its grid (window), or passed whole."""
+
+    param: str
+    argument: str
+    window: Window | None
+
+
+def operands(launch: Launch) -> tuple[list[Operand], list[Operand]]:
+    """Inputs and outputs in the order in which the kernel takes them."""
+    if launch.form == "pipeline":
+        inputs = dict.fromkeys(w.argument for w in launch.inputs)
+        return (
+            [Operand(name, name, None) for name in inputs],
+            [Operand(w.argument, w.argument, None) for w in launch.outputs],
+        )
+    cut = [Operand(w.ref, w.argument, w) for w in launch.inputs if w.stream is None]
+    streamed = dict.fromkeys(w.argument for w in launch.inputs if w.stream is not None)
+    return (
+        [*cut, *(Operand(name, name, None) for name in streamed)],
+        [
+            Operand(w.ref, w.argument, w) if w.stream is None else Operand(w.array, w.array, None)
+            for w in launch.outputs
+        ],
+    )
+
+
+def stream_spec(printer: Printer, window: Window, first: Node) -> Node:
+    """The spec of a window of a pipeline inside the step, whose steps count from `first`."""
+    axis = window.stream or ""
+    index = printer.names.axes[axis]
+    axes = dict(printer.names.axes)
+    if first != Atom("0"):
+        axes[axis] = f"({flat(first)} + {index})"
+    mapped = printer.scope()
+    mapped.names = replace(printer.names, axes=axes)
+    pairs = zip(window.dims, window.shape, strict=True)
+    entries = Group(tuple(_entry(mapped, dim, size) for dim, size in pairs))
+    block = Group(tuple(Atom("None" if b is None else str(b)) for b in window.block))
+    return _spec(window, block, Atom(f"lambda {index}: {flat(entries)}"))
+
+
+def _spec(window: Window, block: Node, index_map: Node) -> Node:
+    mode = ()
+    if window.buffers is not None and window.buffers != 2:
+        mode = (Keyword("pipeline_mode", Call("pl.Buffered", (Atom(str(window.buffers)),))),)
+    return Call("pl.BlockSpec", (block, index_map, *mode))
 
 
 def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: bool) -> Node:
@@ -20,11 +70,7 @@ def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: boo
     pairs = zip(window.dims, window.shape, strict=True)
     entries = Group(tuple(_entry(mapped, dim, size) for dim, size in pairs))
     head = f"lambda {', '.join(params)}: " if params else "lambda: "
-    index_map = Atom(head + flat(entries))
-    mode = ()
-    if window.buffers is not None and window.buffers != 2:
-        mode = (Keyword("pipeline_mode", Call("pl.Buffered", (Atom(str(window.buffers)),))),)
-    return Call("pl.BlockSpec", (block, index_map, *mode))
+    return _spec(window, block, Atom(head + flat(entries)))
 
 
 def _param(printer: Printer, dim: Dim) -> str:

@@ -10,7 +10,8 @@ from ...ir import Var
 from ...schedule.body import walk_physical
 from ...schedule.plan import Bind, Inner, Keep, PExpr, PStmt, Select, TakeRows, Write
 from ...schedule.sections import names_read
-from ..writer import Atom, Call, Infix, Node, Tuple, flat, infix, statement
+from ..writer import Atom, Call, Group, Infix, Keyword, Node, Tuple, flat, infix, statement
+from . import specs
 from .expressions import Printer
 
 
@@ -60,6 +61,8 @@ def print_body(
                 block.quote(stmt.loc)
                 target = f"{ref}[{_selected(printer, block, select)}]"
                 block.put(target, _value(printer, block, value, as_int=False))
+            case Inner(form="pipeline"):
+                _pipeline(printer, block, stmt, later)
             case Inner():
                 _inner(printer, block, stmt, later)
 
@@ -153,7 +156,7 @@ def _inner(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -
         scope.locals[carry.name] = names[-1]
         again |= {carry.name}
     _set_all(block, names, starts)
-    if loop.unroll:
+    if loop.form == "unroll":
         start = "" if first == Atom("0") else f"{flat(first)}, "
         block.raw(f"for {index} in range({start}{flat(stop)}):")
         inner = Block(block.indent + 4, quoted=loop.loc)
@@ -165,6 +168,42 @@ def _inner(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -
         _fori(scope, block, loop, names, (first, stop), again)
     for carry, name in zip(loop.carries, names, strict=True):
         printer.locals[carry.out] = name
+
+
+def _pipeline(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -> None:
+    """A pipeline of its own over blocks of arrays; scratch memory carries from step to step."""
+    block.quote(loop.loc)
+    index = printer.names.axes[loop.axis]
+    first, stop = _bounds(printer, block, loop.axis)
+    launch = printer.launch
+    windows = [w for w in (*launch.inputs, *launch.outputs) if w.stream == loop.axis]
+    body = f"each_{index}"
+    block.raw("")
+    block.raw(f"def {body}({', '.join(w.ref for w in windows)}):")
+    scope, inner = printer.scope(), Block(block.indent + 4, quoted=loop.loc)
+    offset = "" if first == Atom("0") else f"{flat(first)} + "
+    inner.raw(f"{index} = {offset}pl.program_id(0)")
+    for window in windows:
+        if window.existing is not None:
+            inner.raw(f"# rows of no other range: {window.array} as it is")
+            inner.raw(f"{window.ref}[...] = {window.existing}[...]")
+    print_body(scope, inner, loop.body, later | names_read(loop))
+    block.lines += [*inner.lines, ""]
+    count = stop if first == Atom("0") else infix("-", stop, first)
+    if launch.form == "pipeline" and launch.axis(loop.axis).tiles is not None:
+        # JAX 0.10.2's interpreter fails on a constant number of steps inside another pipeline
+        block.raw(f"# always {flat(count)}, but JAX's interpreter needs a count that is computed")
+        count = Call(
+            "jnp.where", (infix(">=", Atom(printer.names.step), Atom("0")), count, Atom("0"))
+        )
+    args: list[Node] = [Atom(body), Keyword("grid", Group((count,)))]
+    for name, output in (("in_specs", False), ("out_specs", True)):
+        each = tuple(specs.stream_spec(printer, w, first) for w in windows if w.output == output)
+        if each:
+            args.append(Keyword(name, Group(each, "[]")))
+    lines = statement("", Call("pltpu.emit_pipeline", tuple(args)), block.indent)
+    lines[-1] += f"({', '.join(w.back or w.argument for w in windows)})"
+    block.lines += lines
 
 
 def _ends(loop: Inner) -> frozenset[str]:
