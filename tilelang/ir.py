@@ -183,13 +183,21 @@ class Assign:
 
 @dataclass(frozen=True)
 class Store:
-    """`tensor[index] = value` where `mask` (a scalar or broadcastable bool) holds."""
+    """`tensor[index] = value` where `mask` (a scalar or broadcastable bool) holds.
+
+    A Gather may pick one row several times; its rows are stored one by one, and the last one stays.
+
+    `combine` is the op of an atomic update.  Then `value` is `combine(old, new)`, where `old` loads
+    the same place; iterations may do this in any order, and rows that a Gather picks several times
+    are combined with each of theirs.
+    """
 
     tensor: str
     index: tuple[Index, ...]
     value: Expr
     loc: Loc
     mask: Expr | None = None
+    combine: Literal["add", "maximum", "minimum"] | None = None
 
 
 @dataclass(frozen=True)
@@ -313,6 +321,7 @@ class KernelIR:
 
 
 # ---------------------------------------------------------------- traversal
+
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions, indices of loads included."""

@@ -309,8 +309,40 @@ def _store(run: Run, store: Store, frame: Frame) -> None:
         target = run.memory[run.roots[store.tensor]].reshape(-1)
     else:
         target = run.memory[store.tensor]
-    lanes = tuple(np.broadcast_to(p, shape)[mask] for p in at)
-    target[lanes or mask] = value[mask].astype(target.dtype)  # a scalar has no positions
+    lanes = tuple(np.broadcast_to(p, shape) for p in at)
+    row = next((i for i in _kept(store.index) if isinstance(i, Gather)), None)
+    if store.combine is None or row is None:
+        _assign(target, lanes, mask, value)
+    else:
+        along = _kept(store.index).index(row)
+        _combine(target, lanes, mask, _addend(run, store, frame, shape), store.combine, along)
+
+
+def _assign(target: Array, lanes: tuple[Array, ...], mask: Array, value: Array) -> None:
+    places = tuple(p[mask] for p in lanes)
+    target[places or mask] = value[mask].astype(target.dtype)  # a scalar has no positions
+
+
+def _kept(index: tuple[Index, ...]) -> list[Index]:
+    """One entry per dimension of the value."""
+    return [i for i in index if not isinstance(i, At)]
+
+
+def _addend(run: Run, store: Store, frame: Frame, shape: tuple[int, ...]) -> Array:
+    """What an atomic update combines the old value with."""
+    assert isinstance(store.value, Apply)
+    return np.broadcast_to(_value(run, store.value.args[1], frame), shape)
+
+
+def _combine(
+    target: Array, lanes: tuple[Array, ...], mask: Array, addend: Array, op: str, along: int
+) -> None:
+    """Row by row of the dimension `along`, in which one place may be picked several times."""
+    for row in range(mask.shape[along]):
+        here = mask.take(row, along)
+        places = tuple(p.take(row, along)[here] for p in lanes)
+        new = addend.take(row, along)[here]
+        target[places] = compute(op, (target[places], new), target.dtype.name, (), ())
 
 
 def _positions(run: Run, tensor: str, index: tuple[Index, ...], frame: Frame) -> tuple[Array, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.analysis import kernels
@@ -297,6 +299,44 @@ def test_a_gather_beside_a_moving_dimension_is_apart():
     ir = d.kernel(d.grid("g", 0, 4, d.tile("tm", 0, 64, store("y", g, Gather(rows)))))
     assert only(ir, "g") == "parallel: each g writes its own rows of y"
     assert only(ir, "tm") == "ordered: a scatter through idx may hit one row of y twice"
+
+
+def updated(combine, *, other="add", offset=None):
+    """hl.atomic_add(y, [0, tn], ...) in tiles of rows, and a second update of the same columns."""
+    d = Draft(x=(64, 48), y=(1, 48), z=(1, 48))
+
+    def update(tensor, how):
+        place = (Const(0, INT), "tn")
+        value = op(how, floats(tensor, *place), floats("x", g, "tn"))
+        return replace(store(tensor, *place, value=value), combine=how)
+
+    body = [
+        update("y", combine),
+        update(*other) if isinstance(other, tuple) else update("z", other),
+    ]
+    return d.kernel(d.grid("g", 0, 64, d.tile("tn", 0, 48, *body)))
+
+
+def test_atomic_updates_are_a_reduction():
+    facts = analyze(updated("add"))
+    assert facts.axis("g").kind == "ordered" and facts.axis("g").reduction == "sum"
+    assert facts.axis("g").why.startswith("updates elements of y that another g may update too")
+    assert facts.axis("tn").kind == "parallel" and facts.axis("tn").reduction is None
+    assert facts.output("y").read and facts.output("y").revisited == ("g",)
+
+
+def test_updates_by_different_ops_are_none():
+    assert analyze(updated("add", other="maximum")).axis("g").reduction is None
+    mixed = analyze(updated("add", other=("y", "maximum"))).axis("g")
+    assert mixed.reduction is None and mixed.kind == "ordered"
+
+
+def test_an_update_and_a_plain_read_are_none():
+    d = Draft(y=(64,))
+    value = op("add", floats("y", 0), floats("y", g))
+    ir = d.kernel(d.grid("g", 0, 64, replace(store("y", 0, value=value), combine="add")))
+    fact = analyze(ir).axis("g")
+    assert fact.reduction is None and "reads y, which another g may have stored" in fact.why
 
 
 def test_store_at_a_carried_position():

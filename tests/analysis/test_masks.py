@@ -274,6 +274,28 @@ def test_names_are_masked_where_they_are_used():
     )
 
 
+def test_a_rounded_name_is_masked_before_it_is_rounded():
+    """The sum and the product of softmax then share one mask, which stands where p is made."""
+    name, weights = Var("p", X.type), load("w", "tk", "tn", dtype="bfloat16")
+    rounded = op("cast", name, dtype="bfloat16")
+    filled = fills(dot(rounded, weights), {"tk"}, {"p": op("exp", X)}).args[0]
+    assert filled == op("cast", keep_columns(name), dtype="bfloat16")
+    assert fills(filled, {"tk"}, {}) == filled
+    assert pad_state(filled, "tk", {}) == Known(0.0)
+
+
+def test_a_widened_integer_is_masked_after_it_is_widened():
+    """Eight-bit integers have no select on a TPU."""
+    name = Var("q", Type(X.type.shape, "int8"))
+    wide = op("cast", name, dtype="float32")
+    filled = fills(dot(wide, W), {"tk"}, {"q": load("x", "tm", "tk", dtype="int8")})
+    assert filled.args[0] == keep_columns(wide)
+
+
+def keep_columns(x):
+    return where(lane_mask("tk", 0), x, const(0.0, x.type.dtype))
+
+
 def test_operands_inside_of_operands():
     inner = reduce("sum", X, 1)
     filled = fills(reduce("max", inner, 0), {"tm", "tk"}, {})

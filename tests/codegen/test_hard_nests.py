@@ -96,6 +96,49 @@ def columns_per_head(x, offsets):
 
 
 @tile.kernel
+def pages_of_no_group(outer, inner):
+    """Rows of pages that no group has keep what they were created with."""
+    y = hl.full([30, 8], 3.0, dtype=hl.float32)
+    for a in hl.grid(2):
+        for p in hl.grid(outer[a], outer[a + 1], max_extent=3):
+            for tm in hl.tile(inner[p], inner[p + 1]):
+                y[tm, :] = 1.0 + hl.zeros([tm, 8], dtype=hl.float32)
+    return y
+
+
+@tile.kernel
+def cells(outer):
+    """A block that all steps share, under a loop outside of the table."""
+    y = hl.full([2, 2], 0.0, dtype=hl.float32)
+    for h in hl.grid(2):
+        for a in hl.grid(1):
+            for p in hl.grid(outer[a], outer[a + 1], max_extent=2):
+                y[p, h] = 1.0
+    return y
+
+
+@tile.kernel
+def columns(x):
+    """A vector stored to one column of a square."""
+    y = hl.full([3, 3], 0.0, dtype=hl.float32)
+    for i in hl.grid(3):
+        y[:, i] = x[:]
+    return y
+
+
+@tile.kernel
+def only_group(offsets, x):
+    """A grid of one index, which the offset of a tile reads."""
+    y = hl.full([1], 3.0, dtype=hl.float32)
+    for g in hl.grid(1):
+        acc = 0.0
+        for t in hl.tile(offsets[g + 1] - offsets[g], max_extent=40):
+            acc = acc + x[g, offsets[g] + t.index].sum(0)
+        y[g] = acc
+    return y
+
+
+@tile.kernel
 def short_rows(x, offsets):
     """Two passes over ranges of a dimension that is one block, and no multiple of 128."""
     y = hl.zeros([offsets.shape[0] - 1, 3, x.shape[1]], dtype=hl.float32)
@@ -332,6 +375,20 @@ def test_the_default_falls_back_to_loops_inside_the_step() -> None:
     with pytest.raises(tile.TileError, match="blocks of y would be visited again"):
         pipeline = tile.Config(loop_type="outer_pipeline")
         columns_per_head.source(x, offsets(LAYOUTS[0]), config=pipeline)
+
+
+@pytest.mark.parametrize("outer", [[1, 2, 2], [0, 1, 1], [2, 3, 3], [0, 3, 3], [3, 3, 3]], ids=str)
+def test_pages_of_no_group(outer: list[int]) -> None:
+    for inner in ([0, 18, 18, 30], [0, 0, 0, 0], [5, 10, 20, 25]):
+        for blocks in ({}, {"tm": 8}):
+            agree(pages_of_no_group, (offsets(outer), offsets(inner)), tile.Config(blocks))
+
+
+def test_single_positions() -> None:
+    for outer in ([0, 2], [0, 0], [1, 2]):
+        agree(cells, (offsets(outer),), tile.Config())
+    agree(columns, (floats(3),), tile.Config())
+    agree(only_group, (offsets([3, 17]), floats(1, 40)), tile.Config())
 
 
 def test_a_whole_dimension_is_selected_whole() -> None:

@@ -428,7 +428,8 @@ def gathered_rows(x, idx):
 
     for t in tile(24):
         rows: int32[t] = idx[t]
-        y[t, 0:64] = load(x[rows(rows), 0:64], mask=expand_dims(rows >= 0, axis=1), other=1.0)
+        x_rows: bfloat16[t, 64] = load(x[rows(rows), 0:64], mask=expand_dims(rows >= 0, axis=1), other=1.0)
+        y[t, 0:64] = x_rows
     """
     y = hl.empty([24, 64], dtype=x.dtype)
     for t in hl.tile(24):

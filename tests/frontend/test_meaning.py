@@ -913,15 +913,32 @@ def test_int64_offsets_are_read_as_int32():
 def test_tile_scalars():
     def kernel(x):
         y = hl.zeros([x.shape[0], 5], dtype=hl.int32)
-        for t in hl.tile(2, x.shape[0]):
+        for t in hl.tile(x.shape[0] - 2):
             scalars = (t.begin, t.end, t.id, t.count, t.block_size)
             for k, scalar in enumerate(scalars):
+                y[t.index, k] = t.index * 0 + scalar
+        for t in hl.tile(7, x.shape[0]):
+            for k, scalar in enumerate((t.begin, t.end, t.block_size)):
                 y[t, k] = t.index * 0 + scalar
         return y
 
     want = np.zeros((9, 5), int)
-    want[2:6], want[6:9] = [2, 6, 0, 2, 4], [6, 9, 1, 2, 4]
-    same(run(kernel, array(9), blocks={"t": 4}), want)
+    want[:4], want[4:7], want[7:, :3] = [0, 4, 0, 2, 4], [4, 7, 1, 2, 4], [7, 9, 4]
+    same(run(kernel, array(9), blocks={"t": 4, "t_1": 4}), want)
+
+
+def test_tiles_up_to_a_loaded_end_are_numbered():
+    def kernel(lengths):
+        y = hl.zeros([2, 8, 2], dtype=hl.int32)
+        for g in hl.grid(2):
+            for t in hl.tile(lengths[g], max_extent=8):
+                y[g, t, 0] = t.index * 0 + t.id
+                y[g, t, 1] = t.index * 0 + t.count
+        return y
+
+    want = np.zeros((2, 8, 2), int)
+    want[0, :3], want[1, :4], want[1, 4:7] = [0, 1], [0, 2], [1, 2]
+    same(run(kernel, np.int32([3, 7]), blocks={"t": 4}), want)
 
 
 def test_bounds_from_an_outer_tile():

@@ -1514,14 +1514,62 @@ def forever(b):
     return forever(b + 1)
 
 
-def atomic(x, v):
-    r"""ParseError: hl.atomic_add is not in this version
-      hl.atomic_add(v, [0], v[i])
-      ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: write y[index] += value: the loop then runs in order
+def number_of_a_ragged_tile(x, offsets):
+    r"""ParseError: t.id in a range that does not begin at 0
+      y[t, :] = x[t, :] + t.id
+                          ^^^^
+    hint: t.begin == begin tells the first tile and t.index - begin counts positions; tiles of hl.tile(0, end) have numbers
     """
-    for i in hl.grid(40):
-        hl.atomic_add(v, [0], v[i])
+    y = hl.zeros_like(x)
+    for g in hl.grid(4):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = x[t, :] + t.id
+    return y
+
+
+def number_of_a_moved_tile(x, offsets):
+    r"""ParseError: t.id of a tile that line N moves to other positions
+      last = t.id == t.count - 1
+             ^^^^
+    hint: t.index counts positions, and t.begin == 0 tells the first tile
+    """
+    y = hl.zeros_like(x)
+    for g in hl.grid(4):
+        for t in hl.tile(offsets[g + 1] - offsets[g], max_extent=40):
+            last = t.id == t.count - 1
+            y[offsets[g] + t.index, :] = hl.where(last, x[offsets[g] + t.index, :], 0)
+    return y
+
+
+def atomic_outside_of_a_loop(x, v):
+    r"""ParseError: v is stored to outside of a loop
+      hl.atomic_add(v, [0], 1.0)
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write it in a loop: for i in hl.grid(1): ...
+    """
+    hl.atomic_add(v, [0], 1.0)
+    return v
+
+
+def atomic_of_another_shape(x, v):
+    r"""TypingError: x (float32[tm, 64]) is stored to a block of v of shape [tm]
+      hl.atomic_add(v, [tm], x[tm, :])
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: the shapes must match; a dimension of length 1 is repeated
+    """
+    for tm in hl.tile(40):
+        hl.atomic_add(v, [tm], x[tm, :])
+    return v
+
+
+def atomic_without_a_tensor(x, v):
+    r"""ParseError: hl.atomic_max takes a tensor first, not a float
+      hl.atomic_max(1.0, [0], v[0])
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: hl.atomic_max(x, [tile], ...)
+    """
+    for _ in hl.grid(1):
+        hl.atomic_max(1.0, [0], v[0])
     return v
 
 

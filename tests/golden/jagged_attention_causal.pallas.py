@@ -100,7 +100,7 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         acc_ref[...] = (
             acc_ref[...] * alpha
             + jnp.dot(
-                jnp.where(tk_mask, p.astype(jnp.bfloat16), 0.0),
+                p.astype(jnp.bfloat16),
                 jnp.where(tk_mask_1, v_ref[...], 0.0),
                 preferred_element_type=jnp.float32,
             )

@@ -250,6 +250,20 @@ def test_an_index_that_an_if_may_skip_is_not_an_error():
     assert compile_checks(permuted(mask=wanted)) is None
 
 
+def test_a_select_of_lanes_does_not_excuse_what_a_reduction_reads():
+    """where(seen, q @ k.T, -inf) reads all of k; where(used, v, 0) may be there to leave v out."""
+    seen = op("gt", index("t"), 2, dtype="bool", shape=(8,))
+    summed = permuted(value=lambda v: op("where", seen, total(v), Const(0.0, F32), shape=(8,)))
+    what = message(summed, perm=ints(3, 255, 256, 1))
+    assert what == "perm[2] = 256 is too large: it picks one of the 256 rows of x"
+    plain = permuted(value=lambda v: op("where", seen, v, Const(0.0, F32), shape=(8,)))
+    assert compile_checks(plain) is None
+
+
+def total(value):
+    return op("sum", value, shape=(1,), axis=0, keepdim=True)
+
+
 def test_a_store_through_an_index():
     d = Draft(x=(4, 8), y=(ROWS, 8), perm=(4,))
     value = floats("x", g, slice(0, 8))
@@ -287,6 +301,18 @@ def test_an_index_in_a_loop_that_does_not_run():
     passes(ir, offsets=ints(0, 5, 5, 9, 9), perm=ints(0, -1, 1, -1))
     what = message(ir, offsets=ints(0, 5, 6, 9, 9), perm=ints(0, -1, 1, -1))
     assert what.startswith("perm[1] = -1 is negative")
+
+
+def test_an_index_in_two_loops_of_which_one_does_not_run():
+    """The pages of sequences without queries may be anything."""
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(4,), pages=(3, 3), n=(3,))
+    value = op("add", floats("x", "t", slice(0, 8)), floats("x", load("pages", g, h), slice(0, 8)))
+    inner = d.grid("h", 0, load("n", g), store("y", "t", slice(0, 8), value=value))
+    ir = d.kernel(d.grid("g", 0, 3, d.tile("t", *OFFSETS, inner)))
+    pages = np.array([[0, 255, -1], [999, 999, 999], [7, 999, 2]], np.int32)
+    passes(ir, offsets=ints(0, 5, 5, 9), n=ints(2, 3, 1), pages=pages)
+    what = message(ir, offsets=ints(0, 5, 5, 9), n=ints(2, 3, 2), pages=pages)
+    assert what == "pages[2, 1] = 999 is too large: it picks one of the 256 rows of x"
 
 
 def test_page_tables():

@@ -13,6 +13,7 @@ import sympy
 from ..errors import Loc
 from ..ir import (
     Along,
+    Apply,
     At,
     Expr,
     Gather,
@@ -43,8 +44,9 @@ class Reach:
 class Reference:
     """One array reference of the program.
 
-    array  the tensor in memory, behind views
-    base   the tensor whose dimensions `dims` are those of (a permuted view is undone)
+    array    the tensor in memory, behind views
+    base     the tensor whose dimensions `dims` are those of (a permuted view is undone)
+    combine  the op of an atomic update: of its store, and of the load of the old value
     """
 
     tensor: str
@@ -56,6 +58,7 @@ class Reference:
     masked: bool
     loc: Loc | None
     launch: int
+    combine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,18 @@ def references(ir: KernelIR, known: Scope) -> tuple[Reference, ...]:
         if isinstance(stmt, Loop):
             found += _loads(bounds[stmt.axis], here)
             found += _carried(stmt, here)
+        elif isinstance(stmt, Store):
+            found += [_of_update(r, e, stmt) for r, e in _loaded(statement_exprs(stmt), here)]
+            found.append(replace(_reference(stmt, True, here), combine=stmt.combine))
         else:
             found += _loads(statement_exprs(stmt), here)
-        if isinstance(stmt, Store):
-            found.append(_reference(stmt, True, here))
     return tuple(found)
+
+
+def _of_update(reference: Reference, load: Load, store: Store) -> Reference:
+    """The load of the old value of an atomic update belongs to the update."""
+    updates = isinstance(store.value, Apply) and store.value.args[0] is load
+    return replace(reference, combine=store.combine) if updates else reference
 
 
 def _carried(loop: Loop, here: Site) -> list[Reference]:
@@ -93,8 +103,12 @@ def _carried(loop: Loop, here: Site) -> list[Reference]:
 
 
 def _loads(exprs: Sequence[Expr], here: Site) -> list[Reference]:
+    return [reference for reference, _ in _loaded(exprs, here)]
+
+
+def _loaded(exprs: Sequence[Expr], here: Site) -> list[tuple[Reference, Load]]:
     loads = (e for expr in exprs for e in walk(expr) if isinstance(e, Load))
-    return [_reference(load, False, here) for load in loads]
+    return [(_reference(load, False, here), load) for load in loads]
 
 
 def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:

@@ -8,12 +8,12 @@ import sympy
 
 from ..ir import Along, Axis, Expr, KernelIR, Load, Loop, walk
 from .access import Reference
-from .carries import Definitions, names, reduction
-from .conflicts import independent, pairings
+from .carries import OPS, Definitions, names, reduction
+from .conflicts import Pairing, independent, pairings
 from .facts import AxisFact
 from .injective import separate
 from .ranges import Ranges, depends, extent, nonempty
-from .sentences import apart, carrying, obstacles
+from .sentences import apart, carrying, obstacles, updates
 from .symbols import axes_of, position
 
 CLAUSES = 2  # reasons that a sentence gives; one obstacle is enough to make an axis ordered
@@ -29,7 +29,7 @@ def axis_fact(
     """Everything that is known of one loop axis."""
     name = axis.name
     pairs = pairings(name, references, known)
-    op = reduction(loop, defined)
+    op = reduction(loop, defined) if loop.carries else _updated(pairs)
     reasons = (carrying(loop.carries, op),) if loop.carries else ()
     reasons += obstacles(name, pairs, known)
     outer = depends(name, known)
@@ -49,6 +49,14 @@ def axis_fact(
         nonempty=nonempty(name, known),
         independent=not reasons and independent(name, references, known),
     )
+
+
+def _updated(pairs: Sequence[Pairing]) -> str | None:
+    """The op of the atomic updates that are all that keeps iterations from being independent."""
+    meeting = [p for p in pairs if p.proof is None]
+    ops = {p.store.combine for p in meeting if updates(p)}
+    every = all(updates(p) for p in meeting)
+    return OPS[ops.pop() or ""] if every and len(ops) == 1 else None
 
 
 def _constant(name: str, known: Ranges) -> bool:

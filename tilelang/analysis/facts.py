@@ -31,7 +31,8 @@ class AxisFact:
     kind       parallel: iterations may run in any order; ordered: they may not
     why        the sentence that says why; used verbatim in explain(), errors and comments
     carries    user names of the values that are passed from one iteration to the next
-    reduction  the associative op that combines the carry ("sum", "max", ...), else None
+    reduction  the associative op that combines the carry ("sum", "max", ...), or by which its
+               iterations update the same elements of a tensor (hl.atomic_add); else None
     interval   its range
     extent     end - begin when it is a constant, else None
     depends    outer axes that begin or end depend on (through loads too)

@@ -317,9 +317,16 @@ def _filled(expr: Expr, partial: frozenset[str], pads: _Pads) -> Expr:
 
 
 def masked(operand: Expr, need: Need, definitions: Definitions) -> Expr:
-    """where(in_range(axis), operand, fill); a select with the same fill gets one more condition."""
+    """where(in_range(axis), operand, fill); a select with the same fill gets one more condition.
+
+    A rounded float is masked before it is rounded: `p` and `p.to(bfloat16)` then share one mask.
+    """
     mask = lane_mask(need.axis, operand.type.rank - 1 - need.dim)
     match operand:
+        case Apply("cast", (Var() as exact,)) if (
+            _rounds(exact.type.dtype, operand) and not need.fill
+        ):
+            return replace(operand, args=(masked(exact, need, definitions),))
         case Apply("where", (condition, value, other)):
             held = pad_state(other, need.axis, definitions)
             if isinstance(held, Absent) and _same(held.value, need.fill):
@@ -333,6 +340,10 @@ def masked(operand: Expr, need: Need, definitions: Definitions) -> Expr:
 
 def _same(a: Scalar | None, b: Scalar) -> bool:
     return a is not None and a == b
+
+
+def _rounds(dtype: str, cast: Expr) -> bool:
+    return is_float(dtype) and is_float(cast.type.dtype)
 
 
 def lane_mask(axis: str, trailing: int) -> Expr:

@@ -30,6 +30,7 @@ from . import (
     statements,
 )
 from .inlining import frame
+from .ranges import check_unmoved
 from .returns import check_reads, check_scopes, launches, returned, used_axes, used_tensors
 from .scope import Bound, Draft, Here, Rules, around, execute
 from .source import parameters, read
@@ -73,6 +74,7 @@ def parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
         structure, names = returned(execute(here, node.body))
         kept = launches(body)
         check_scopes(draft, kept)
+        check_unmoved(draft)
     except RecursionError:
         hint = "assign parts of long expressions to variables"
         what = f"{fn.__name__} has expressions that are too long to be followed"

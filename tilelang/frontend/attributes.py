@@ -15,6 +15,7 @@ from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from . import tensors
 from .hosting import is_value, really
 from .naming import settled
+from .ranges import check_numbered
 from .scope import Here, evaluate
 
 TILE_SCALARS = ("begin", "end", "id", "count", "block_size")
@@ -45,7 +46,7 @@ def attribute_of(here: Here, loc: Loc, value: Any, name: str) -> Any:
         case TensorHandle():
             return _of_tensor(here, loc, value, name)
         case TileHandle():
-            return _of_tile(loc, value, name)
+            return _of_tile(here, loc, value, name)
         case BlockHandle(block):
             hint = "the length of a tile is tile.block_size"
             raise ParseError(f"block size {block} has no attribute {name}", loc, hint)
@@ -69,12 +70,14 @@ def _of_tensor(here: Here, loc: Loc, handle: TensorHandle, name: str) -> Any:
     raise _unknown(f"the tensor {handle.tensor.name}", name, loc)
 
 
-def _of_tile(loc: Loc, tile: TileHandle, name: str) -> Expr:
+def _of_tile(here: Here, loc: Loc, tile: TileHandle, name: str) -> Expr:
     if name == "index":
         return TileIndex(tile.axis, Type((tile.axis,), "int32"))
     if name not in TILE_SCALARS:
         hint = "a tile has .begin .end .index .id .count .block_size"
         raise ParseError(f"the tile {tile.user} has no attribute {name}", loc, hint)
+    if name in ("id", "count"):
+        check_numbered(here, tile, name, loc)
     return TileScalar(tile.axis, name)
 
 

@@ -11,7 +11,7 @@ from ..errors import Loc, ParseError
 from ..language.handles import BlockHandle, TensorHandle
 from .hosting import kind_of, on_device, static_int
 from .indexing import place
-from .memory import load, of_index, store
+from .memory import Combine, load, of_index, store, update
 from .scope import Here
 
 Marker = Callable[[Here, Loc, list[Any], dict[str, Any]], Any]
@@ -84,12 +84,14 @@ def _loop(name: str) -> Marker:
     return misplaced
 
 
-def _atomic(name: str, instead: str) -> Marker:
-    def missing(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        hint = f"write {instead}: the loop then runs in order"
-        raise ParseError(f"hl.{name} is not in this version", loc, hint)
+def _atomic(name: str, op: Combine) -> Marker:
+    """An update whose order does not matter; `sem` orders memory on other devices."""
 
-    return missing
+    def updated(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> None:
+        given = arguments(name, loc, args, kwargs)
+        update(here, op, _tensor(name, given, loc), given, loc)
+
+    return updated
 
 
 def _constexpr(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -106,7 +108,7 @@ MARKERS: Mapping[str, Marker] = {
     "constexpr": _constexpr,
     "load": _load,
     "store": _store,
-    "atomic_add": _atomic("atomic_add", "y[index] += value"),
-    "atomic_max": _atomic("atomic_max", "y[index] = hl.maximum(y[index], value)"),
-    "atomic_min": _atomic("atomic_min", "y[index] = hl.minimum(y[index], value)"),
+    "atomic_add": _atomic("atomic_add", "add"),
+    "atomic_max": _atomic("atomic_max", "maximum"),
+    "atomic_min": _atomic("atomic_min", "minimum"),
 }

@@ -5,21 +5,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Dim, Expr, Load, Scalar, Store, Type
+from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type
 from ..language.build import binary, broadcast, cast, expand_dims, squeeze
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import as_expr, called, const, show
 from .hosting import is_value, kind_of, on_device, really
 from .indexing import Place, items, of_value, place
+from .naming import assign
 from .ranges import inside
 from .scope import Here, evaluate
 from .tensors import current, root
 
 Entries = list[tuple[Any, Loc]]
+Combine = Literal["add", "maximum", "minimum"]
 
 
 # ---------------------------------------------------------------- subscripts
@@ -29,7 +31,8 @@ def subscript(here: Here, node: ast.Subscript) -> object:
     """base[index]: a load, a new dimension of a value, or an item of a host value."""
     base, loc = evaluate(here, node.value), here.loc(node)
     if isinstance(base, TensorHandle):
-        return load(here, base, items(here, node.slice), loc)
+        value = load(here, base, items(here, node.slice), loc)
+        return value if node is here.whole else _picked(here, value, loc)
     if is_value(base):
         return of_value(base, items(here, node.slice), loc)
     if isinstance(base, TileHandle | BlockHandle):
@@ -66,8 +69,17 @@ def load(
     value: Expr = Load(tensor.name, where.index, kind, guard, _other(other, kind, loc), loc)
     if not here.loops:
         _early(here, value, loc)
+    if where.added:
+        value = _picked(here, value, loc)
     for axis in where.added:
         value = expand_dims(value, axis, loc)
+    return value
+
+
+def _picked(here: Here, value: Expr, loc: Loc) -> Expr:
+    """Rows that an index tile picks have a name: they are fetched by a statement of their own."""
+    if isinstance(value, Load) and any(isinstance(i, Gather) for i in value.index):
+        return assign(here, f"{value.tensor}_rows", value, loc)
     return value
 
 
@@ -116,6 +128,29 @@ def store(
 ) -> None:
     """Emits tensor[index] = value, converted to the tensor's dtype and shaped as the block."""
     tensor = current(here, handle)
+    _check_store(here, tensor, where, loc)
+    stored = _stored(here, tensor, where, value, loc)
+    guard = None if mask is None else _mask(mask, where.shape, loc)
+    guard = _where_it_runs(here, guard, loc)
+    here.into.append(Store(tensor.name, where.index, stored, loc, guard))
+
+
+def update(
+    here: Here, op: Combine, handle: TensorHandle, given: Mapping[str, Any], loc: Loc
+) -> None:
+    """Emits tensor[index] = op(tensor[index], value), which other iterations may do as well."""
+    tensor, mask = current(here, handle), given["mask"]
+    entries = of_index(here, handle, given["index"], loc, mask is not None)
+    where = place(here, handle, entries, loc, mask is not None)
+    _check_store(here, tensor, where, loc)
+    new = _stored(here, tensor, where, given["value"], loc)
+    value = binary(op, load(here, handle, entries, loc, mask), new, loc)
+    guard = None if mask is None else _mask(mask, where.shape, loc)
+    guard = _where_it_runs(here, guard, loc)
+    here.into.append(Store(tensor.name, where.index, value, loc, guard, op))
+
+
+def _check_store(here: Here, tensor: Tensor, where: Place, loc: Loc) -> None:
     if not here.loops:
         hint = "write it in a loop: for i in hl.grid(1): ..."
         raise ParseError(f"{tensor.name} is stored to outside of a loop", loc, hint)
@@ -123,12 +158,14 @@ def store(
         raise ParseError("None in the index of a store", loc, "leave it out")
     _mutate(here, tensor.name, loc)
     here.draft.stores.append(loc)
-    stored = _converted(as_expr(value, loc), tensor.dtype, tensor.name, loc)
+
+
+def _stored(here: Here, tensor: Tensor, where: Place, value: Any, loc: Loc) -> Expr:
+    """The value in the dtype of the tensor and the shape of the block."""
+    stored = _picked(here, as_expr(value, loc), loc)
+    stored = _converted(stored, tensor.dtype, tensor.name, loc)
     what = f"{called(stored)} is stored to a block of {tensor.name}"
-    stored = _fitting(stored, where.shape, what, loc)
-    guard = None if mask is None else _mask(mask, where.shape, loc)
-    guard = _where_it_runs(here, guard, loc)
-    here.into.append(Store(tensor.name, where.index, stored, loc, guard))
+    return _fitting(stored, where.shape, what, loc)
 
 
 def _mutate(here: Here, name: str, loc: Loc) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import Loc, ParseError
 from ..ir import Along, Apply, At, Const, Expr, GridIndex, Index, Span, Tensor
+from ..language.handles import TileHandle
 from .scope import Draft, Here
 
 
@@ -25,6 +26,8 @@ def check_along(
     size = tensor.shape[dim]
     guarded = masked or here.condition is not None
     here.draft.bound_extent(axis, size, guarded)
+    if offset is not None:
+        here.draft.moved.setdefault(axis, loc)
     static = here.draft.axes[axis].static
     by = int(offset.value) if isinstance(offset, Const) else 0
     certain = offset is None or isinstance(offset, Const)
@@ -78,6 +81,28 @@ def check_grid(
         what = f"{user} runs over [{static[0]}, {static[1]}) and indexes dimension {dim}"
         hint = f"loop over that dimension: hl.grid({size})"
         raise ParseError(f"{what} of {tensor.name}, which is {size} long", loc, hint)
+
+
+def check_numbered(here: Here, tile: TileHandle, name: str, loc: Loc) -> None:
+    """Refuses to number tiles that are not counted from 0: where they are cut is left open."""
+    begin, user = here.draft.axes[tile.axis].begin, tile.user
+    if not isinstance(begin, Const) or begin.value:
+        hint = (
+            f"{user}.begin == begin tells the first tile and {user}.index - begin counts "
+            f"positions; tiles of hl.tile(0, end) have numbers"
+        )
+        raise ParseError(f"{user}.{name} in a range that does not begin at 0", loc, hint)
+    here.draft.numbered.setdefault(tile.axis, (f"{user}.{name}", loc))
+
+
+def check_unmoved(draft: Draft) -> None:
+    """Refuses to move tiles that are numbered: they are cut where the memory is."""
+    for axis, (what, loc) in draft.numbered.items():
+        if axis in draft.moved:
+            user, line = draft.axes[axis].user, draft.moved[axis].line
+            hint = f"{user}.index counts positions, and {user}.begin == 0 tells the first tile"
+            moved = f"{what} of a tile that line {line} moves to other positions"
+            raise ParseError(moved, loc, hint)
 
 
 def inside(draft: Draft, tensor: Tensor, index: tuple[Index, ...]) -> bool:

@@ -69,6 +69,8 @@ class Draft:
     inits        Carry.out -> (Carry.init, the condition without which its loop does not run)
     extents      axis -> (least length of the dimensions that it indexes, guarded ones only?)
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
+    numbered     axis -> (a number of its tiles that is used, as in "t.id", and where)
+    moved        axis -> where a tile of it is moved by an offset
     early        tensors that are read before the loops, and where
     again        tensors that an index is computed from, and where it is used
     stores       where there were stores so far
@@ -83,6 +85,8 @@ class Draft:
     inits: dict[str, tuple[Expr, Expr | None]] = field(default_factory=dict)
     extents: dict[str, tuple[int, bool]] = field(default_factory=dict)
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
+    numbered: dict[str, tuple[str, Loc]] = field(default_factory=dict)
+    moved: dict[str, Loc] = field(default_factory=dict)
     early: list[tuple[str, Loc]] = field(default_factory=list)
     again: list[tuple[str, Loc]] = field(default_factory=list)
     stores: list[Loc] = field(default_factory=list)

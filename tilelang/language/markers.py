@@ -54,17 +54,17 @@ def store(tensor: Any, index: Any, value: Any, mask: Any = None) -> None:
     _outside("store")
 
 
-def atomic_add(tensor: Any, index: Any, value: Any, mask: Any = None) -> None:
-    """tensor[index] += value, in any order."""
+def atomic_add(tensor: Any, index: Any, value: Any, mask: Any = None, sem: Any = None) -> None:
+    """tensor[index] += value, in any order; `sem` is accepted and changes nothing."""
     _outside("atomic_add")
 
 
-def atomic_max(tensor: Any, index: Any, value: Any, mask: Any = None) -> None:
+def atomic_max(tensor: Any, index: Any, value: Any, mask: Any = None, sem: Any = None) -> None:
     """tensor[index] = maximum(tensor[index], value), in any order."""
     _outside("atomic_max")
 
 
-def atomic_min(tensor: Any, index: Any, value: Any, mask: Any = None) -> None:
+def atomic_min(tensor: Any, index: Any, value: Any, mask: Any = None, sem: Any = None) -> None:
     """tensor[index] = minimum(tensor[index], value), in any order."""
     _outside("atomic_min")
 

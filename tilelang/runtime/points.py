@@ -43,7 +43,7 @@ def domain(axes: Iterable[Axis], filters: Collection[str], known: Scope) -> Doma
     points: Points = {}
     size, steps, names = 1, [], []
     for axis in axes:
-        here = replace(known, points=points)
+        here = replace(known, points={} if steps else points)  # a step changes how many there are
         begin, end = term(axis.begin, here), term(axis.end, here)
         if begin is None or end is None or begin.bound != "exact" or end.bound != "exact":
             return None

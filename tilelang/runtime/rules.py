@@ -31,6 +31,7 @@ from ..ir import (
     index_exprs,
     walk,
 )
+from ..language.op import OPS
 from ..schedule.scalars import add, fold
 from .points import depends, ragged, reads_data
 from .pointwise import Scope, resolve
@@ -265,16 +266,22 @@ def _of_reference(
 
 # ---------------------------------------------------------------- what certainly happens
 
+Waiting = tuple[Expr, Place, Loc | None]
+Definitions = Mapping[str, tuple[Assign, Place]]
+MIXING = frozenset(name for name, op in OPS.items() if op.kind in ("contract", "reduce"))
+
 
 def certain(ir: KernelIR) -> Iterator[Reference]:
     """Loads and stores that no `if`, `where` or mask may switch off.
 
     The frontend turns a dynamic `if` into selects and store masks, so a load is certain when its
-    value reaches a store, a carry, a bound or an index other than through the arm of a select.
+    value reaches a store, a carry, a bound or an index other than through the arm of a select.  A
+    select of lanes, where(seen, q @ k, -inf), does not switch off what a product or a reduction
+    reads.
     """
     definitions = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
     axes = {a.name: a for a in ir.axes}
-    waiting: list[tuple[Expr, Place, Loc | None]] = []
+    waiting: list[Waiting] = []
     for stmt, around in placed(ir.body):
         match stmt:
             case Store(mask=None):
@@ -292,25 +299,28 @@ def certain(ir: KernelIR) -> Iterator[Reference]:
     yield from _reached(waiting, definitions)
 
 
-def _reached(
-    waiting: list[tuple[Expr, Place, Loc | None]],
-    definitions: Mapping[str, tuple[Assign, Place]],
-) -> Iterator[Reference]:
-    seen: set[str] = set()
-    while waiting:
-        expr, around, loc = waiting.pop()
+def _reached(waiting: list[Waiting], definitions: Definitions) -> Iterator[Reference]:
+    queue = [(*entry, True) for entry in waiting]
+    seen: set[tuple[str, bool]] = set()
+    while queue:
+        expr, around, loc, sure = queue.pop()
         match expr:
             case Var(name) if name in definitions:
-                if name not in seen:
-                    seen.add(name)
+                if (name, sure) not in seen:
+                    seen.add((name, sure))
                     stmt, place = definitions[name]
-                    waiting.append((stmt.value, place, stmt.loc))
-            case Apply("where", (condition, _, _)):
-                waiting.append((condition, around, loc))
-            case Load(mask=None):
+                    queue.append((stmt.value, place, stmt.loc, sure))
+            case Apply("where", (condition, *arms)):
+                queue.append((condition, around, loc, sure))
+                if condition.type.rank:
+                    queue += [(arm, around, loc, False) for arm in arms]
+            case Load(mask=None) if sure:
                 yield Reference(expr.tensor, expr.index, around, expr.loc or loc)
-                waiting += [(e, around, loc) for e in children(expr)]
+                queue += [(e, around, loc, sure) for e in children(expr)]
             case Load(mask=mask) if mask is not None:
-                waiting.append((mask, around, loc))
+                queue.append((mask, around, loc, sure))
+            case Load():
+                pass
             case _:
-                waiting += [(e, around, loc) for e in children(expr)]
+                sure = sure or (isinstance(expr, Apply) and expr.op in MIXING)
+                queue += [(e, around, loc, sure) for e in children(expr)]

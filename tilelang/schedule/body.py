@@ -226,9 +226,10 @@ def _store(scope: Scope, stmt: Store) -> Write:
         replace(s, expr=lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]
         for s in selects(arrays, window, stmt.index, stmt.tensor)
     )
-    shape, masks = _block(scope, stmt)
+    shape, picked, masks = _block(scope, stmt)
     block = Type(shape, window.dtype)
-    value = _as_block(scope, stmt.value, shape, stmt)
+    given = tuple(None if i in picked else d for i, d in enumerate(shape))
+    value = _as_block(scope, stmt.value, given, stmt)
     if value.type.dtype != window.dtype:
         value = apply("cast", (value,), value.type.shape, window.dtype)
     if not masks:
@@ -247,8 +248,11 @@ def _broadcast_dim(a: Dim, b: Dim) -> Dim:
     return b if a == 1 else a
 
 
-def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], list[PExpr]]:
-    """The physical shape that a store writes, and the masks of what it may change there."""
+def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[PExpr]]:
+    """The physical shape that a store writes, and the masks of what it may change there.
+
+    Between them: the dimensions of the block in which a single position is meant.
+    """
     arrays = scope.arrays
     window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
     entries = as_array(arrays.hosts[stmt.tensor], stmt.index)
@@ -273,7 +277,7 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], list[PExpr]]:
     masks += [lane_mask(axis, position, len(shape)) for position, axis in guarded]
     if stmt.mask is not None:
         masks.append(_aligned(lower(scope, stmt.mask), tuple(shape), len(shape)))
-    return tuple(shape), masks
+    return tuple(shape), {p for p, _ in packed}, masks
 
 
 def lane_mask(axis: str, position: int, rank: int) -> Apply:
@@ -291,8 +295,8 @@ def _aligned(value: Value, shape: tuple[Dim, ...], rank: int) -> PExpr:
     return apply("reshape", (value.expr,), want, value.expr.type.dtype)
 
 
-def _as_block(scope: Scope, value: Expr, shape: tuple[Dim, ...], stmt: Store) -> PExpr:
-    """The stored value, laid out so that it broadcasts against the block."""
+def _as_block(scope: Scope, value: Expr, shape: tuple[Dim | None, ...], stmt: Store) -> PExpr:
+    """The stored value, laid out so that it broadcasts against the block; None: one position."""
     logical = value.type.shape
     if not logical:
         return lower(scope, value).expr
@@ -310,12 +314,14 @@ def _as_block(scope: Scope, value: Expr, shape: tuple[Dim, ...], stmt: Store) ->
     return apply("reshape", (lowered,), want, lowered.type.dtype)
 
 
-def _spread(logical: tuple[Dim, ...], shape: tuple[Dim, ...], stmt: Store) -> tuple[Dim, ...]:
+def _spread(
+    logical: tuple[Dim, ...], shape: tuple[Dim | None, ...], stmt: Store
+) -> tuple[Dim, ...]:
     """The value's shape with a 1 where a dimension of the block has no counterpart in it."""
     out: list[Dim] = []
     rest = list(logical)
     for dim in reversed(shape):
-        if rest and rest[-1] in (dim, 1):
+        if rest and dim is not None and rest[-1] in (dim, 1):
             out.insert(0, rest.pop())
         else:
             out.insert(0, 1)
@@ -346,9 +352,7 @@ def _inner(scope: Scope, loop: Loop, inner: Literal["fori_loop", "unroll"]) -> I
     return Inner(loop.axis, inner, carries, body, loop.loc)
 
 
-def _stream(
-    scope: Scope, loop: Loop, inner: Literal["fori_loop", "unroll"]
-) -> tuple[PStmt, ...]:
+def _stream(scope: Scope, loop: Loop, inner: Literal["fori_loop", "unroll"]) -> tuple[PStmt, ...]:
     """A loop that is a pipeline: its carries live in scratch memory, as those of levels do."""
     layouts: dict[str, Layout] = {}
     while True:

@@ -245,9 +245,17 @@ def _unsure(
     """Columns around this group whose step may lie outside of their range, though it is asked for.
 
     A range that is only empty under a tile that no range touches is not listed: that tile is.
+    Tiles behind the last range get their steps under any index, be it one of no range.
     """
     around = [lv.axis for lv in levels[: key[1] + 1] if lv.axis]
-    return [c.axis for c in columns if c.axis in around and tables.stands_in(c, axes)]
+    tails = [i for i, c in enumerate(columns) if c.visit == "cover"]
+    before_tail = columns[: tails[0]] if tails else ()
+    anything = {c.axis for c in before_tail if axes[c.axis].tiles is None}
+    return [
+        c.axis
+        for c in columns
+        if c.axis in around and (c.axis in anything or tables.stands_in(c, axes))
+    ]
 
 
 def _harmful(

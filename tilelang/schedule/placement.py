@@ -23,7 +23,7 @@ from ..ir import (
 from . import scalars
 from .blocks import extent, loads, references, uses
 from .config import Config
-from .nest import Level, chain, drop_unused, interchange, rewrite, write_out
+from .nest import Level, chain, drop_unused, interchange, rewrite, rewrite_stmt, write_out
 from .plan import AxisPlan, Form, Place
 
 
@@ -107,7 +107,7 @@ def _check_streams(ir: KernelIR, loop_type: str, streams: set[str]) -> None:
 
 
 def _with_constants(ir: KernelIR, index: Mapping[str, Expr]) -> KernelIR:
-    """Bounds with the index of every `hl.grid` axis that runs once written out."""
+    """The kernel with the index of every `hl.grid` axis that runs once written out."""
 
     def change(expr: Expr) -> Expr | None:
         return index.get(expr.axis) if isinstance(expr, GridIndex) else None
@@ -115,7 +115,7 @@ def _with_constants(ir: KernelIR, index: Mapping[str, Expr]) -> KernelIR:
     axes = tuple(
         replace(a, begin=rewrite(a.begin, change), end=rewrite(a.end, change)) for a in ir.axes
     )
-    return replace(ir, axes=axes)
+    return replace(ir, axes=axes, body=tuple(rewrite_stmt(s, change) for s in ir.body))
 
 
 def _axes_of(body: tuple[Stmt, ...]) -> set[str]:

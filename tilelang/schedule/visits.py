@@ -88,10 +88,12 @@ def first_visit(
     if deeper:
         axis = deeper[-1]
         return ((RowStarts(axis, packed[axis]),) if axis in packed else ()) + tuple(conditions)
-    if order.columns:
-        columns = tuple(c for c in order.columns if c in moving)
+    columns = tuple(c for c in order.columns if c in moving)
+    if columns:
         rows = tuple((c, packed[c]) for c in columns if c in packed)
         return (Turns(columns, rows), *conditions)
+    if order.columns:
+        conditions.insert(0, Turns(()))
     outer = list(order.outward)
     while outer and outer[-1] not in moving:
         conditions.insert(0, AtDim(outer.pop(), "first"))

@@ -1,0 +1,20 @@
+"""python -m tests.fuzzing kernels --count N --seed S: random kernels against their meaning.
+
+Each kernel runs under the default config and under others, on adversarial layouts, and is compared
+with a float64 evaluation that does not know the compiler, as is `Kernel.reference`.  A wrong
+result, a crash, or with --tpu a kernel that the real TPU compiler does not take, is made smaller
+and printed; the exit status is then 1.  Refusals are counted: those of the default config are legal
+kernels that the compiler cannot plan yet.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from tests.fuzzing.campaign import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,233 @@
+"""evaluate(program, arguments) -> Evaluated: a random program in float64, element by element.
+
+Written from the description of `program.py` alone: it shares nothing with the compiler.  Every tile
+loop runs once, over its whole range; programs are drawn such that tiles make no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+
+from tests.fuzzing.program import (
+    Binary,
+    Dot,
+    Even,
+    Let,
+    Load,
+    Loop,
+    Number,
+    Pick,
+    Position,
+    Program,
+    Reduce,
+    Ref,
+    Statement,
+    Store,
+    Unary,
+    Update,
+    Value,
+)
+
+Array = np.ndarray
+UNARY = {
+    "tanh": np.tanh,
+    "abs": np.abs,
+    "neg": np.negative,
+    "relu": lambda x: np.maximum(x, 0),
+}
+BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "max": np.maximum}
+REDUCE = {"sum": np.sum, "max": np.max}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """results  output -> values, NaN where they are unspecified
+    read     argument -> which elements were read
+    """
+
+    results: Mapping[str, Array]
+    read: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A value and what its dimensions are."""
+
+    dims: tuple[str, ...]
+    array: Array
+
+
+@dataclass
+class Run:
+    """One evaluation: memory and the positions at which every open axis is."""
+
+    program: Program
+    memory: dict[str, Array]
+    read: dict[str, Array]
+    at: dict[str, Array] = field(default_factory=dict)
+    begin: dict[str, int] = field(default_factory=dict)
+
+    def order(self, dims: set[str]) -> tuple[str, ...]:
+        """Dimensions as loops are nested, whole dimensions last."""
+        return tuple(d for d in self.at if d in dims and self.at[d].ndim)
+
+
+def evaluate(program: Program, arguments: Mapping[str, Array]) -> Evaluated:
+    """Runs every statement in order."""
+    memory = {name: np.asarray(array, np.float64) for name, array in arguments.items()}
+    for output in program.outputs:
+        fill = np.nan if output.fill is None else output.fill
+        memory[output.name] = np.full(output.shape, fill, np.float64)
+    run = Run(program, memory, {n: np.zeros(a.shape, bool) for n, a in memory.items()})
+    with np.errstate(all="ignore"):
+        _block(run, program.body, {})
+    return Evaluated({t.name: memory[t.name] for t in program.outputs}, run.read)
+
+
+# ---------------------------------------------------------------- statements
+
+
+def _block(run: Run, body: tuple[Statement, ...], values: dict[str, Named]) -> None:
+    for statement in body:
+        match statement:
+            case Let(name, dims, value):
+                values[name] = Named(dims, _spread(run, _value(run, value, values), dims))
+            case Update(name, op, value):
+                values[name] = _updated(run, values[name], op, _value(run, value, values))
+            case Store():
+                _store(run, statement, _value(run, statement.value, values))
+            case Loop(axis, body):
+                _loop(run, axis, body, values)
+
+
+def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Named]) -> None:
+    begin, end = _range(run, axis)
+    single = run.program.axis(axis).kind == "grid"
+    steps = [np.asarray(i) for i in range(begin, end)] if single else [np.arange(begin, end)]
+    for step in steps:
+        if not single and not len(step):
+            return
+        inner = Run(run.program, run.memory, run.read, _inserted(run, axis, step), dict(run.begin))
+        inner.begin[axis] = _first(run, axis)
+        scope = dict(values)
+        _block(inner, body, scope)
+        values.update({name: scope[name] for name in values})
+
+
+def _inserted(run: Run, axis: str, step: Array) -> dict[str, Array]:
+    """The open axes with one more; whole dimensions stay last."""
+    whole = {a.name: np.arange(a.size) for a in run.program.axes if a.kind == "full"}
+    loops = {name: at for name, at in run.at.items() if name not in whole}
+    return {**loops, axis: step, **whole}
+
+
+def _first(run: Run, name: str) -> int:
+    """Where the range of an axis begins in the whole array."""
+    axis = run.program.axis(name)
+    return int(run.memory[axis.offsets][int(run.at[axis.of])]) if axis.offsets else 0
+
+
+def _range(run: Run, name: str) -> tuple[int, int]:
+    axis = run.program.axis(name)
+    if not axis.offsets:
+        return 0, axis.size
+    offsets, group = run.memory[axis.offsets], int(run.at[axis.of])
+    run.read[axis.offsets][group : group + 2] = True
+    begin, end = int(offsets[group]), int(offsets[group + 1])
+    return (0, end - begin) if axis.local else (begin, end)
+
+
+def _updated(run: Run, old: Named, op: str, new: Named) -> Named:
+    value = _spread(run, new, old.dims)
+    if op == "max":
+        return Named(old.dims, np.maximum(old.array, value))
+    return Named(old.dims, old.array * (0.5 if op == "decay" else 1) + value)
+
+
+def _store(run: Run, store: Store, value: Named) -> None:
+    tensor = run.program.tensor(store.tensor)
+    dims = tuple(p.axis for p in store.index if run.at[p.axis].ndim)
+    array = np.broadcast_to(_arranged(run, value, dims), [len(run.at[d]) for d in dims])
+    kept = array.astype(getattr(ml_dtypes, tensor.dtype, tensor.dtype)).astype(np.float64)
+    run.memory[store.tensor][_positions(run, store.index)] = kept
+
+
+# ---------------------------------------------------------------- values
+
+
+def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
+    match value:
+        case Number(number):
+            return Named((), np.asarray(number))
+        case Ref(name):
+            return values[name]
+        case Load():
+            return _load(run, value)
+        case Position(axis):
+            dims = run.order({axis})
+            return Named(dims, run.at[axis] / 16)
+        case Unary(op, inner):
+            found = _value(run, inner, values)
+            return Named(found.dims, UNARY[op](found.array))
+        case Reduce(op, axis, inner):
+            found = _value(run, inner, values)
+            place = found.dims.index(axis)
+            left = tuple(d for d in found.dims if d != axis)
+            return Named(left, REDUCE[op](found.array, place))
+        case Binary(op, left, right):
+            return _together(run, BINARY[op], *(_value(run, v, values) for v in (left, right)))
+        case Even(axis, left, right):
+            pair = (_value(run, left, values), _value(run, right, values))
+            even = Named(run.order({axis}), run.at[axis] % 2 == 0)
+            return _together(run, np.where, even, *pair)
+        case Dot(axis, left, right):
+            pair = (_value(run, left, values), _value(run, right, values))
+            product = _together(run, np.multiply, *pair)
+            place = product.dims.index(axis)
+            kept = tuple(d for d in product.dims if d != axis)
+            return Named(kept, product.array.sum(place))
+
+
+def _load(run: Run, load: Load) -> Named:
+    at = _positions(run, load.index)
+    run.read[load.tensor][at] = True
+    written = tuple(p.axis for p in load.index if run.at[p.axis].ndim)
+    dims = run.order(set(written))
+    return Named(dims, run.memory[load.tensor][at].transpose([written.index(d) for d in dims]))
+
+
+def _positions(run: Run, index: tuple[Pick, ...]) -> tuple[Array, ...]:
+    """One array of positions for each dimension; together they span those that are not scalars."""
+    rank = sum(run.at[pick.axis].ndim for pick in index)
+    found, place = [], 0
+    for pick in index:
+        at = run.at[pick.axis]
+        if pick.through:
+            run.read[pick.through][at] = True
+            at = run.memory[pick.through][at].astype(np.int64)
+        at = at + pick.shift + (run.begin[pick.axis] if pick.start else 0)
+        if at.ndim:
+            place += 1
+            at = at.reshape(-1, *(1,) * (rank - place))
+        found.append(at)
+    return tuple(found)
+
+
+def _together(run: Run, op, *operands: Named) -> Named:
+    dims = run.order({d for o in operands for d in o.dims})
+    return Named(dims, op(*(_arranged(run, o, dims) for o in operands)))
+
+
+def _arranged(run: Run, value: Named, dims: tuple[str, ...]) -> Array:
+    """With these dimensions, of length 1 where the value has none."""
+    kept = [d for d in dims if d in value.dims]
+    array = value.array.transpose([value.dims.index(d) for d in kept])
+    return np.expand_dims(array, [i for i, d in enumerate(dims) if d not in value.dims])
+
+
+def _spread(run: Run, value: Named, dims: tuple[str, ...]) -> Array:
+    return np.broadcast_to(_arranged(run, value, dims), [len(run.at[d]) for d in dims]).copy()

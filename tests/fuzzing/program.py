@@ -1,0 +1,243 @@
+"""Program: a random kernel as data.
+
+Values have named dimensions, one for each tile or whole dimension that they run along; operands are
+broadcast by name.  So the description says nothing of shapes, masks or blocks: those are what the
+compiler is tested for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop, or a whole dimension.
+
+    kind     "grid", "tile", or "full" for a dimension that is taken whole by `:`
+    size     positions are 0 to size - 1
+    offsets  of a ragged loop: the tensor that has its ranges, else ""
+    of       the axis g that picks the range: offsets[g] to offsets[g + 1]
+    local    positions count from the begin of the range
+    bounded  whether the source says max_extent
+    """
+
+    name: str
+    kind: str
+    size: int
+    offsets: str = ""
+    of: str = ""
+    local: bool = False
+    bounded: bool = True
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An argument or an output.
+
+    role   "input"; "output"; "index": whole numbers below `limit`; "offsets": sorted, to `limit`
+    fill   what an output is created with; None if that is unspecified
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+    fill: float | None = None
+    limit: int = 0
+
+
+@dataclass(frozen=True)
+class Pick:
+    """How one dimension is indexed by an axis.
+
+    shift    axis + shift
+    through  the name of an index tensor: through[axis]
+    start    of a local axis: counts from the begin of its range in the whole array
+    """
+
+    axis: str
+    shift: int = 0
+    through: str = ""
+    start: bool = False
+
+
+# ---------------------------------------------------------------- values
+
+
+@dataclass(frozen=True)
+class Number:
+    value: float
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A value that was named before."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Load:
+    tensor: str
+    index: tuple[Pick, ...]
+
+
+@dataclass(frozen=True)
+class Position:
+    """The positions of an axis, times 1/16."""
+
+    axis: str
+
+
+@dataclass(frozen=True)
+class Unary:
+    op: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Binary:
+    op: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True)
+class Even:
+    """`left` at even positions of an axis, `right` at odd ones."""
+
+    axis: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """The sum or maximum along an axis."""
+
+    op: str
+    axis: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Dot:
+    """The product of two values, summed along an axis that both have."""
+
+    axis: str
+    left: Value
+    right: Value
+
+
+Value = Number | Ref | Load | Position | Unary | Binary | Even | Reduce | Dot
+
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class Let:
+    """Names a value with these dimensions."""
+
+    name: str
+    dims: tuple[str, ...]
+    value: Value
+
+
+@dataclass(frozen=True)
+class Update:
+    """name = name op value: "sum", "max", or "decay" for name / 2 + value."""
+
+    name: str
+    op: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Store:
+    tensor: str
+    index: tuple[Pick, ...]
+    value: Value
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`joint`: printed in one line with the loop that is its whole body."""
+
+    axis: str
+    body: tuple[Statement, ...]
+    joint: bool = False
+
+
+Statement = Let | Update | Store | Loop
+
+
+@dataclass(frozen=True)
+class Program:
+    """Axes in no order, tensors in that of the arguments and results, and nests of loops."""
+
+    axes: tuple[Axis, ...]
+    tensors: tuple[Tensor, ...]
+    body: tuple[Statement, ...]
+
+    def axis(self, name: str) -> Axis:
+        return {a.name: a for a in self.axes}[name]
+
+    def tensor(self, name: str) -> Tensor:
+        return {t.name: t for t in self.tensors}[name]
+
+    @property
+    def arguments(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.role != "output")
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.role == "output")
+
+
+# ---------------------------------------------------------------- walking
+
+
+def parts(node: Any) -> Iterator[Any]:
+    """A statement, value or tuple of them, and everything inside it."""
+    if isinstance(node, tuple):
+        for entry in node:
+            yield from parts(entry)
+    elif isinstance(node, Statement | Value | Pick):
+        yield node
+        for field in fields(node):
+            yield from parts(getattr(node, field.name))
+
+
+def loops(program: Program) -> frozenset[str]:
+    """The axes that are looped over."""
+    return frozenset(p.axis for p in parts(program.body) if isinstance(p, Loop))
+
+
+def names(program: Program) -> frozenset[str]:
+    """The tensors that are used, those of ranges and indices too."""
+    used = set()
+    for part in parts(program.body):
+        match part:
+            case Load(tensor) | Store(tensor):
+                used.add(tensor)
+            case Pick(axis, _, through, start):
+                used |= {through} | ({program.axis(axis).offsets} if start else set())
+            case Loop(axis):
+                used.add(program.axis(axis).offsets)
+    return frozenset(used - {""})
+
+
+def pruned(program: Program) -> Program:
+    """Without the axes and tensors that nothing uses."""
+    axes = {p.axis for p in parts(program.body) if isinstance(p, Loop | Pick)}
+    axes |= {d for p in parts(program.body) if isinstance(p, Let) for d in p.dims}
+    used = names(program)
+    return replace(
+        program,
+        axes=tuple(a for a in program.axes if a.name in axes),
+        tensors=tuple(t for t in program.tensors if t.name in used),
+    )

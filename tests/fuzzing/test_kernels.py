@@ -1,0 +1,213 @@
+"""Random kernels: a share of them on every run of the tests, and the tool itself."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import pytest
+
+from tests.fuzzing.campaign import BAD, Plan, explore, main, means_something, summary
+from tests.fuzzing.draw import draw
+from tests.fuzzing.inputs import case
+from tests.fuzzing.meaning import evaluate
+from tests.fuzzing.program import (
+    Axis,
+    Binary,
+    Let,
+    Load,
+    Loop,
+    Number,
+    Pick,
+    Program,
+    Reduce,
+    Ref,
+    Store,
+    Tensor,
+    Update,
+    parts,
+)
+from tests.fuzzing.shrink import candidates, smaller
+from tests.fuzzing.text import source
+from tests.fuzzing.trial import OK, Outcome, try_kernel, try_reference
+
+SEEDS = range(300, 324)
+
+# y[g] = the sum of x[offsets[g] : offsets[g + 1]] * scale[g], from 1 on; z = x
+SUMS = Program(
+    axes=(Axis("g", "grid", 3), Axis("tm", "tile", 7, "offsets", "g")),
+    tensors=(
+        Tensor("offsets", (4,), "int32", "offsets", limit=7),
+        Tensor("x", (7,), "float32", "input"),
+        Tensor("scale", (3,), "float32", "input"),
+        Tensor("y", (3,), "float32", "output", 0.0),
+        Tensor("z", (7,), "float32", "output"),
+    ),
+    body=(
+        Loop(
+            "g",
+            (
+                Let("acc", (), Number(1.0)),
+                Loop(
+                    "tm",
+                    (
+                        Update(
+                            "acc",
+                            "sum",
+                            Reduce(
+                                "sum",
+                                "tm",
+                                Binary("*", Load("x", (Pick("tm"),)), Load("scale", (Pick("g"),))),
+                            ),
+                        ),
+                        Store("z", (Pick("tm"),), Load("x", (Pick("tm"),))),
+                    ),
+                ),
+                Store("y", (Pick("g"),), Ref("acc")),
+            ),
+        ),
+    ),
+)
+TEXT = """import tilelang as tile
+import tilelang.language as hl
+
+
+@tile.kernel
+def kernel(offsets, x, scale):
+    y = hl.full([3], 0.0, dtype=hl.float32)
+    z = hl.empty([7], dtype=hl.float32)
+    for g in hl.grid(3):
+        acc = 1.0
+        for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=7):
+            acc = acc + (x[tm] * scale[g]).sum(0)
+            z[tm] = x[tm]
+        y[g] = acc
+    return y, z
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_kernel_does_what_it_means(seed):
+    failed = [str(t) for t in explore(seed, Plan(trials=0)) if t.outcome.kind in BAD]
+    assert failed == [], source(draw(seed))
+
+
+# ------------------------------------------------------------ the description
+
+
+def test_the_text_of_a_program():
+    assert source(SUMS) == TEXT
+
+
+def test_the_meaning_of_a_program():
+    x = np.arange(7, dtype=np.float32)
+    arguments = {
+        "offsets": np.array([1, 3, 3, 6]),
+        "x": x,
+        "scale": np.array([1, 10, 100], np.float32),
+    }
+    found = evaluate(SUMS, arguments)
+    np.testing.assert_array_equal(found.results["y"], [1 + 3, 1, 1 + 100 * (3 + 4 + 5)])
+    np.testing.assert_array_equal(found.results["z"], [np.nan, 1, 2, 3, 4, 5, np.nan])
+    np.testing.assert_array_equal(found.read["x"], [0, 1, 1, 1, 1, 1, 0])
+    np.testing.assert_array_equal(found.read["scale"], [1, 0, 1])
+
+
+def test_what_is_not_read_is_hidden():
+    for seed in range(20):
+        given = case(SUMS, seed)
+        begin, end = given.arguments["offsets"][[0, -1]]
+        x = given.arguments["x"]
+        assert np.isfinite(x[begin:end]).all()
+        assert not np.isfinite(x[:begin]).any() and not np.isfinite(x[end:]).any()
+
+
+def test_every_seed_gives_one_program_with_a_meaning():
+    texts = set()
+    for seed in range(200):
+        program = draw(seed)
+        assert program == draw(seed) and program.outputs
+        assert means_something(program)
+        ast.parse(source(program))
+        texts.add(source(program))
+    assert len(texts) == 200
+
+
+def test_what_is_drawn():
+    programs = [draw(seed) for seed in range(300)]
+    kinds = {type(part).__name__ for p in programs for part in parts(p.body)}
+    assert kinds >= {"Dot", "Even", "Let", "Load", "Position", "Reduce", "Store", "Unary", "Update"}
+    axes = [axis for p in programs for axis in p.axes]
+    assert any(a.local for a in axes) and any(not a.bounded for a in axes)
+    assert any(a.kind == "grid" and a.offsets for a in axes)
+    assert any(len([s for s in p.body if isinstance(s, Loop)]) > 1 for p in programs)
+    picks = [part for p in programs for part in parts(p.body) if isinstance(part, Pick)]
+    assert any(p.shift for p in picks) and any(p.through for p in picks)
+    assert any(p.start for p in picks)
+
+
+# ------------------------------------------------------------ failures
+
+
+def test_a_right_kernel_passes():
+    assert try_kernel(SUMS, None, range(8)) == OK
+    assert try_reference(SUMS, 3, 2) == OK
+
+
+def test_a_wrong_result_is_seen(monkeypatch):
+    """The kernel is printed with a mistake: its description does not know of it."""
+    wrong = TEXT.replace("acc = 1.0", "acc = 0.0")
+    monkeypatch.setattr("tests.fuzzing.trial.source", lambda program: wrong)
+    for found in (try_kernel(SUMS, None, [0]), try_reference(SUMS, 0, 4)):
+        assert "y: 3 of 3 wrong" in found.detail
+    assert try_kernel(SUMS, None, [0]).kind == "wrong"
+    assert try_reference(SUMS, 0, 4).kind == "reference"
+
+
+def test_a_refusal_is_no_failure(monkeypatch):
+    refused = TEXT.replace("acc = 1.0", "while True: pass")
+    monkeypatch.setattr("tests.fuzzing.trial.source", lambda program: refused)
+    found = try_kernel(SUMS, None, [0])
+    assert found.kind == "refused" and found.detail.startswith("ParseError: ")
+
+
+def test_a_failure_is_made_as_small_as_it_gets():
+    """Of a large kernel, the store to one output is what fails."""
+    program = draw(7)
+    output = program.outputs[-1].name
+
+    def fails(candidate: Program) -> bool:
+        stores = [p for p in parts(candidate.body) if isinstance(p, Store)]
+        return means_something(candidate) and output in {s.tensor for s in stores}
+
+    smallest = smaller(program, fails, trials=1000)
+    assert [t.name for t in smallest.outputs] == [output]
+    assert not any(isinstance(p, Update | Load) for p in parts(smallest.body))
+    assert len(source(smallest)) < len(source(program)) / 2
+
+
+def test_smaller_programs_mean_something_mostly():
+    found = list(candidates(draw(7)))
+    assert len(found) > 10
+    assert sum(map(means_something, found)) > 0.8 * len(found)
+
+
+def test_the_summary():
+    plan = Plan(configs=0, trials=0)
+    trials = [t for seed in SEEDS[:2] for t in explore(seed, plan)]
+    first, *rest = summary(trials)
+    assert first.startswith("2 kernels, 4 trials: ")
+    assert any(line.startswith("refused under the default config: ") for line in rest)
+
+
+def test_the_command(capsys, monkeypatch):
+    assert main(["kernels", "--count", "1", "--seed", str(SEEDS[0]), "--configs", "0"]) == 0
+    assert "1 kernels, 2 trials: 2 right" in capsys.readouterr().out
+    monkeypatch.setattr(
+        "tests.fuzzing.campaign.try_kernel", lambda *a, **k: Outcome("wrong", "y: all")
+    )
+    command = ["kernels", "--count", "1", "--configs", "0", "--trials", "1"]
+    assert main([*command, "--seed", str(SEEDS[0])]) == 1
+    printed = capsys.readouterr().out
+    assert f"seed {SEEDS[0]}, default: WRONG y: all" in printed and "@tile.kernel" in printed

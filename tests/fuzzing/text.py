@@ -1,0 +1,289 @@
+"""source(program) -> str: the program as a kernel, in the words of a user.
+
+Where operands have different dimensions the text says how: `a[:, None] + b`, `.T`, `hl.permute`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.fuzzing.program import (
+    Axis,
+    Binary,
+    Dot,
+    Even,
+    Let,
+    Load,
+    Loop,
+    Number,
+    Pick,
+    Position,
+    Program,
+    Reduce,
+    Ref,
+    Statement,
+    Store,
+    Tensor,
+    Unary,
+    Update,
+    Value,
+)
+
+HEAD = """import tilelang as tile
+import tilelang.language as hl
+
+
+@tile.kernel
+def kernel({arguments}):
+"""
+UNARY = {"tanh": "hl.tanh({})", "abs": "hl.abs({})", "neg": "-({})", "relu": "hl.relu({})"}
+BINARY = {"+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "max": "hl.maximum({}, {})"}
+UPDATE = {"sum": "{} + {}", "max": "hl.maximum({}, {})", "decay": "{} * 0.5 + {}"}
+REDUCE = {"sum": "{}.sum({})", "max": "{}.amax({})"}
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text of a value and the dimensions of what it is worth."""
+
+    dims: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Open loops from outer to inner, and the dimensions of names."""
+
+    program: Program
+    open: tuple[str, ...] = ()
+    named: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def inside(self, axis: str) -> Scope:
+        return Scope(self.program, (*self.open, axis), dict(self.named))
+
+    def order(self, dims: set[str]) -> tuple[str, ...]:
+        """Dimensions as loops are nested, whole dimensions last."""
+        whole = [a.name for a in self.program.axes if a.kind == "full"]
+        return tuple(d for d in (*self.open, *whole) if d in dims)
+
+    def vector(self, axis: str) -> bool:
+        return self.program.axis(axis).kind != "grid"
+
+
+def source(program: Program) -> str:
+    """A module with one kernel, `kernel`."""
+    lines = [_created(t) for t in program.outputs]
+    lines += _block(Scope(program), program.body)
+    lines.append("return " + ", ".join(t.name for t in program.outputs))
+    head = HEAD.format(arguments=", ".join(t.name for t in program.arguments))
+    return head + "".join(f"    {line}\n" for line in lines)
+
+
+def _created(tensor: Tensor) -> str:
+    shape, dtype = list(tensor.shape), f"dtype=hl.{tensor.dtype}"
+    if tensor.fill is None:
+        return f"{tensor.name} = hl.empty({shape}, {dtype})"
+    return f"{tensor.name} = hl.full({shape}, {tensor.fill}, {dtype})"
+
+
+# ---------------------------------------------------------------- statements
+
+
+def _block(scope: Scope, body: tuple[Statement, ...]) -> list[str]:
+    return [line for statement in body for line in _statement(scope, statement)]
+
+
+def _statement(scope: Scope, statement: Statement) -> list[str]:
+    match statement:
+        case Let(name, dims, value):
+            scope.named[name] = dims
+            return [f"{name} = {_let(scope, dims, value)}"]
+        case Update(name, op, value):
+            found = _value(scope, value)
+            if op == "sum" and isinstance(value, Dot) and found.dims == scope.named[name]:
+                return [f"{name} = {found.text[:-1]}, acc={name})"]
+            fitted = _broadcast(found, scope.named[name])
+            return [f"{name} = {UPDATE[op].format(name, fitted)}"]
+        case Store(tensor, index, value):
+            return [f"{tensor}[{_index(scope, index)}] = {_stored(scope, statement)}"]
+        case Loop():
+            return _loop(scope, statement)
+
+
+def _let(scope: Scope, dims: tuple[str, ...], value: Value) -> str:
+    if isinstance(value, Number):
+        if not dims:
+            return str(value.value)
+        return f"hl.full([{_lengths(scope, dims)}], {value.value}, dtype=hl.float32)"
+    return _filled(scope, _value(scope, value), dims)
+
+
+def _filled(scope: Scope, value: Text, dims: tuple[str, ...]) -> str:
+    """The value in all of these dimensions, also in those that it does not depend on."""
+    text = _broadcast(value, dims)
+    if value.dims == dims:
+        return text
+    return f"{text} + hl.zeros([{_lengths(scope, dims)}], dtype=hl.float32)"
+
+
+def _lengths(scope: Scope, dims: tuple[str, ...]) -> str:
+    axes = [scope.program.axis(d) for d in dims]
+    return ", ".join(str(a.size) if a.kind == "full" else a.name for a in axes)
+
+
+def _stored(scope: Scope, store: Store) -> str:
+    written = tuple(p.axis for p in store.index if scope.vector(p.axis))
+    canonical = scope.order(set(written))
+    dtype = scope.program.tensor(store.tensor).dtype
+    text = _filled(scope, _value(scope, store.value), canonical)
+    moved = _permuted(Text(canonical, text), written)
+    return moved if dtype == "float32" else f"{_atom(moved)}.to(hl.{dtype})"
+
+
+def _loop(scope: Scope, loop: Loop) -> list[str]:
+    axis, inside = scope.program.axis(loop.axis), scope.inside(loop.axis)
+    inner = loop.body[0] if loop.body else None
+    if loop.joint and isinstance(inner, Loop) and len(loop.body) == 1:
+        other = scope.program.axis(inner.axis)
+        if other.kind == axis.kind and other.of != axis.name:
+            body = _block(inside.inside(inner.axis), inner.body)
+            return [f"for {axis.name}, {other.name} in {_joint(axis, other)}:", *_in(body)]
+    head = f"for {axis.name} in hl.{axis.kind}({_range(axis)}):"
+    return [head, *_in(_block(inside, loop.body) or ["pass"])]
+
+
+def _in(lines: list[str]) -> list[str]:
+    return ["    " + line for line in lines]
+
+
+def _range(axis: Axis) -> str:
+    begin, end = _bounds(axis)
+    given = end if begin == "0" else f"{begin}, {end}"
+    return given + (f", max_extent={axis.size}" if axis.offsets and axis.bounded else "")
+
+
+def _bounds(axis: Axis) -> tuple[str, str]:
+    if not axis.offsets:
+        return "0", str(axis.size)
+    begin, end = f"{axis.offsets}[{axis.of}]", f"{axis.offsets}[{axis.of} + 1]"
+    return ("0", f"{end} - {begin}") if axis.local else (begin, end)
+
+
+def _joint(first: Axis, second: Axis) -> str:
+    begins, ends = zip(_bounds(first), _bounds(second))
+    sizes = f", max_extent=[{first.size}, {second.size}]"
+    bounded = sizes if first.offsets or second.offsets else ""
+    return f"hl.{first.kind}([{', '.join(begins)}], [{', '.join(ends)}]{bounded})"
+
+
+# ---------------------------------------------------------------- values
+
+
+def _value(scope: Scope, value: Value) -> Text:
+    match value:
+        case Number(number):
+            return Text((), str(number))
+        case Ref(name):
+            return Text(scope.named[name], name)
+        case Load():
+            return _float(scope, value, _load(scope, value))
+        case Position(axis):
+            name = f"{axis}.index" if scope.vector(axis) else axis
+            return Text(scope.order({axis}) if scope.vector(axis) else (), f"({name} * 0.0625)")
+        case Unary(op, inner):
+            found = _value(scope, inner)
+            return Text(found.dims, UNARY[op].format(found.text))
+        case Reduce(op, axis, inner):
+            found = _value(scope, inner)
+            kept = tuple(d for d in found.dims if d != axis)
+            place = found.dims.index(axis)
+            return Text(kept, REDUCE[op].format(_atom(found.text), place))
+        case Binary(op, left, right):
+            dims, texts = _together(scope, (left, right))
+            return Text(dims, BINARY[op].format(*texts))
+        case Even(axis, left, right):
+            dims, (_, *texts) = _together(scope, (Position(axis), left, right))
+            even = Text(scope.order({axis}), f"({axis}.index % 2 == 0)")
+            return Text(dims, f"hl.where({_broadcast(even, dims)}, {texts[0]}, {texts[1]})")
+        case Dot():
+            return _dot(scope, value)
+
+
+def _together(scope: Scope, values: tuple[Value, ...]) -> tuple[tuple[str, ...], list[str]]:
+    """The dimensions of all, and each broadcast to them."""
+    texts = [_value(scope, v) for v in values]
+    dims = scope.order({d for t in texts for d in t.dims})
+    return dims, [_broadcast(t, dims) for t in texts]
+
+
+def _dot(scope: Scope, dot: Dot) -> Text:
+    """`hl.dot(a, b)` with operands turned as it needs them; loads keep their dtype if it is one."""
+    pair = (dot.left, dot.right)
+    dtypes = {scope.program.tensor(v.tensor).dtype if isinstance(v, Load) else "" for v in pair}
+    as_it_is = dtypes in ({"float32"}, {"bfloat16"})
+    sides = [
+        _load(scope, v) if as_it_is and isinstance(v, Load) else _value(scope, v) for v in pair
+    ]
+    rows = tuple(d for d in sides[0].dims if d != dot.axis)
+    columns = tuple(d for d in sides[1].dims if d != dot.axis)
+    left = _permuted(sides[0], (*rows, dot.axis))
+    right = _permuted(sides[1], (dot.axis, *columns))
+    return Text((*rows, *columns), f"hl.dot({left}, {right})")
+
+
+def _load(scope: Scope, load: Load) -> Text:
+    """Its dimensions in the order of the loops."""
+    written = tuple(p.axis for p in load.index if scope.vector(p.axis))
+    dims = scope.order(set(written))
+    return Text(dims, _permuted(Text(written, f"{load.tensor}[{_index(scope, load.index)}]"), dims))
+
+
+def _float(scope: Scope, load: Load, text: Text) -> Text:
+    if scope.program.tensor(load.tensor).dtype == "float32":
+        return text
+    return Text(text.dims, f"{text.text}.to(hl.float32)")
+
+
+def _index(scope: Scope, index: tuple[Pick, ...]) -> str:
+    return ", ".join(_pick(scope.program.axis(p.axis), p) for p in index)
+
+
+def _pick(axis: Axis, pick: Pick) -> str:
+    if axis.kind == "full":
+        return ":"
+    if pick.through:
+        return f"{pick.through}[{axis.name}]"
+    if pick.start:
+        moved = f"{axis.offsets}[{axis.of}] + {axis.name}.index"
+        return moved + (f" + {pick.shift}" if pick.shift else "")
+    return f"{axis.name} + {pick.shift}" if pick.shift else axis.name
+
+
+def _permuted(value: Text, dims: tuple[str, ...]) -> str:
+    if value.dims == dims:
+        return value.text
+    text = _atom(value.text)
+    if len(dims) == 2:
+        return f"{text}.T"
+    order = tuple(value.dims.index(d) for d in dims)
+    return f"hl.permute({text}, {order})"
+
+
+def _broadcast(value: Text, dims: tuple[str, ...]) -> str:
+    """The text with new dimensions where the value has none; scalars need none."""
+    if not value.dims or value.dims == dims:
+        return value.text
+    index = ", ".join(":" if d in value.dims else "None" for d in dims)
+    return f"{_atom(value.text)}[{index}]"
+
+
+def _atom(text: str) -> str:
+    """In parentheses unless it is a name, an element, or in parentheses already."""
+    depth, closed = 0, []
+    for place, sign in enumerate(text):
+        depth += (sign in "([") - (sign in ")]")
+        if depth == 0 and sign in ")]":
+            closed.append(place)
+    whole = closed == [len(text) - 1]
+    element = text.partition("[")[0].isidentifier()
+    return text if text.isidentifier() or (whole and (element or text[0] == "(")) else f"({text})"

@@ -1,0 +1,164 @@
+"""try_kernel(program, config, seeds) -> Outcome: whether a random kernel does what it means."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import tilelang as tile
+from tests.fuzzing.inputs import Case, case
+from tests.fuzzing.program import Program, Tensor
+from tests.fuzzing.text import source
+from tilelang.aot import Worker, compile_lowered
+
+# Of the largest exact value: kernels compute in float32 from at most a few thousand terms.
+TOLERANCE = {"float32": 2e-4, "bfloat16": 2.0**-6}
+FAULT = "inside of tilelang"  # in the message of an error that is a fault of the compiler
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened.
+
+    kind    "ok", "wrong", "crash", "refused" (with a reason at the user's line), "reference" (the
+            NumPy reference does not agree with the meaning), "uncompiled" (by the TPU compiler)
+    detail  the first line of the error, or where the result is wrong
+    seed    of the arguments, -1 if it is not about one
+    """
+
+    kind: str
+    detail: str = ""
+    seed: int = -1
+
+    @property
+    def label(self) -> str:
+        """What a smaller kernel must have in common with this one."""
+        return f"{self.kind} {self.detail.split(':')[0]}" if self.kind == "crash" else self.kind
+
+
+OK = Outcome("ok")
+Call = Callable[..., Any]
+
+
+def try_kernel(program: Program, config: tile.Config | None, seeds: Sequence[int]) -> Outcome:
+    """The first thing that goes wrong over these arguments, under the default config if None."""
+    with loaded(program) as kernel:
+        for seed in seeds:
+            given = case(program, seed)
+            found = _once(program, lambda *a: kernel(*a, config=config), given, seed)
+            if found != OK:
+                return found
+    return OK
+
+
+def try_reference(program: Program, seed: int, block: int) -> Outcome:
+    """The same of `Kernel.reference`, with its parallel loops shuffled."""
+    blocks = {a.name: block for a in program.axes if a.kind == "tile"}
+    with loaded(program) as kernel:
+
+        def call(*arguments: Any) -> Any:
+            return kernel.reference(*map(np.asarray, arguments), blocks=blocks, seed=seed)
+
+        found = _once(program, call, case(program, seed), seed)
+    return found if found.kind in ("ok", "refused") else Outcome("reference", found.detail, seed)
+
+
+@contextlib.contextmanager
+def loaded(program: Program) -> Iterator[tile.Kernel]:
+    """The kernel of a program, from a file that is there as long as it is used."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "random_kernel.py"
+        path.write_text(source(program), encoding="utf-8")
+        name = f"random_kernel_{Path(folder).name}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+            yield module.kernel
+        finally:
+            del sys.modules[name]
+
+
+def block_names(program: Program) -> tuple[str, ...]:
+    """The blocks that a config may choose; none if even the default config is refused."""
+    with loaded(program) as kernel, contextlib.suppress(tile.TileError):
+        return tuple(dict(kernel.default_config(*_specs(program)).blocks))
+    return ()
+
+
+def failure(error: Exception) -> Outcome:
+    """What an exception means: a reason is one thing, a fault is another."""
+    if isinstance(error, tile.CompileError):
+        return Outcome("uncompiled", error.what.splitlines()[0])
+    if isinstance(error, tile.TileError) and FAULT not in error.what:
+        return Outcome("refused", f"{type(error).__name__}: {error.what.splitlines()[0]}")
+    cause = error.__cause__ if isinstance(error, tile.TileError) else None
+    raised = cause or error
+    lines = str(raised).strip().splitlines() or [""]
+    return Outcome("crash", f"{type(raised).__name__}: {lines[0][:160]}")
+
+
+def _once(program: Program, call: Call, given: Case, seed: int) -> Outcome:
+    try:
+        made = call(*map(jnp.asarray, given.arguments.values()))
+    except Exception as error:  # whatever is raised is what is being looked for
+        return failure(error)
+    results = made if isinstance(made, tuple) else (made,)
+    for tensor, result in zip(program.outputs, results, strict=True):
+        problem = _difference(tensor, np.asarray(result), given.results[tensor.name])
+        if problem:
+            return Outcome("wrong", f"{tensor.name}: {problem}; {given.layout}", seed)
+    return OK
+
+
+def _difference(tensor: Tensor, result: np.ndarray, exact: np.ndarray) -> str:
+    """Where a result is not what it must be; "" if nowhere."""
+    if result.dtype.name != tensor.dtype or result.shape != tensor.shape:
+        return f"{result.dtype.name}{list(result.shape)}"
+    specified = ~np.isnan(exact)
+    scale = max(1.0, float(np.abs(exact[specified]).max(initial=0)))
+    distance = np.abs(result.astype(np.float64) - exact)
+    bad = specified & ~(distance <= TOLERANCE[tensor.dtype] * scale)
+    if not bad.any():
+        return ""
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    found = f"{result[first]}, exact {exact[first]:.6g}"
+    return f"{int(bad.sum())} of {bad.size} wrong; at {list(first)}: {found}"
+
+
+def try_compiler(program: Program, target: str) -> Outcome:
+    """Whether the real TPU compiler takes the kernel in its default config; nothing is run."""
+    with loaded(program) as kernel:
+        try:
+            lowered = kernel.lower(*_specs(program), target=target)
+            compile_lowered(lowered, worker=_worker())
+        except Exception as error:  # as above
+            return failure(error)
+    return OK
+
+
+def _specs(program: Program) -> list[tile.TensorSpec]:
+    return [tile.spec(t.shape, t.dtype) for t in program.arguments]
+
+
+_WORKERS: list[Worker] = []
+
+
+def _worker() -> Worker:
+    """The compiler of this process, started at its first use and again when it has died."""
+    if not _WORKERS or not _WORKERS[-1].alive:
+        _WORKERS.append(Worker())
+        atexit.register(_WORKERS[-1].close)
+    return _WORKERS[-1]
