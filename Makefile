@@ -29,11 +29,11 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test quick lint types fuzz golden bench test-next clean
+.PHONY: help install demo test quick lint types fuzz fuzz-kernels legality compile-matrix golden bench test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(STAMP)  ## the development environment in .venv
 
@@ -41,7 +41,7 @@ demo: $(STAMP)  ## run on real text; FILES="..." for your own
 	$(BIN)/python -m examples.real_text $(FILES)
 
 test: lint types  ## everything that needs no device; ends with the tests' count
-	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --programs 40 --workers $(WORKERS)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 quick: $(STAMP)  ## the tests without the slow ones
@@ -54,7 +54,18 @@ types: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 fuzz: $(STAMP)  ## N=... SEED=...: random ragged layouts against float64
-	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --workers $(WORKERS)
+
+fuzz-kernels: N := 200
+fuzz-kernels: $(STAMP)  ## N=... SEED=...: random kernels against their meaning
+	$(BIN)/python -m tests.fuzzing kernels --count $(N) --seed $(SEED) --jobs $(WORKERS)
+
+legality: N := 500
+legality: $(STAMP)  ## N=... SEED=...: random configs through the real TPU compiler
+	$(BIN)/python -m tests.legality --count $(N) --seed $(SEED) --jobs $(WORKERS)
+
+compile-matrix: $(STAMP)  ## every example for every TPU generation, into docs/compile-matrix.md
+	$(BIN)/python -m tests.compile_matrix --write docs/compile-matrix.md --jobs $(WORKERS)
 
 golden: $(STAMP)  ## write expected sources and outputs in docs anew; review the diff
 	$(BIN)/python -m pytest tests --update-golden -k "golden or page_runs" $(PYTEST_ARGS)

@@ -11,7 +11,7 @@ from tests.numerics import allowed, error
 from tests.ragged import Layout, covered, legal_groups, members, poison
 from tests.subjects import Arrays, Ragged, Subject
 
-Call = Callable[..., np.ndarray]  # complete arguments -> the result
+Call = Callable[..., Any]  # complete arguments -> the result, or a tuple of results
 
 
 def ragged_of(subject: Subject) -> Ragged:
@@ -23,7 +23,21 @@ def ragged_of(subject: Subject) -> Ragged:
 def right(subject: Subject, call: Call, arguments: tuple[Any, ...], dtype: str) -> str:
     """What is wrong with the result of a call; "" if nothing is."""
     exact, baseline = subject.expected(*arguments)
-    return difference(call(*arguments), exact, baseline, dtype)
+    return differences(subject, call(*arguments), exact, baseline, dtype)
+
+
+def parts(results: Any) -> tuple[Any, ...]:
+    """All results of a kernel that may have one."""
+    return results if isinstance(results, tuple) else (results,)
+
+
+def differences(subject: Subject, results: Any, exact: Any, baseline: Any, dtype: str) -> str:
+    """Where any of the results breaks the error policy or its dtype; "" if nowhere."""
+    every = zip(
+        parts(results), parts(exact), parts(baseline), subject.result_dtypes(dtype), strict=True
+    )
+    found = [difference(*each) for each in every]
+    return "; ".join(f"result {i}: {text}" if i else text for i, text in enumerate(found) if text)
 
 
 def difference(result: np.ndarray, exact: np.ndarray, baseline: np.ndarray, dtype: str) -> str:
@@ -52,7 +66,7 @@ def every_layout(
         exact, baseline = subject.expected(*arrays, layout.offsets, *subject.static)
         seen = hide_free_rows(subject, arrays, layout.offsets)
         result = call(*seen, layout.offsets, *subject.static)
-        problem = difference(result, exact, baseline, dtype) or free_rows(
+        problem = differences(subject, result, exact, baseline, dtype) or free_rows(
             subject, result, layout.offsets
         )
         if problem:
@@ -69,14 +83,15 @@ def hide_free_rows(subject: Subject, arrays: Arrays, offsets: np.ndarray) -> Arr
     )
 
 
-def free_rows(subject: Subject, result: np.ndarray, offsets: np.ndarray) -> str:
-    """Whether every row of the result that is in no group is exactly zero; "" if so."""
-    axis = ragged_of(subject).out
-    if axis is None:
-        return ""
-    free = np.flatnonzero(~covered(offsets, result.shape[axis]))
-    values = np.take(result, free, axis)
-    return "" if (values == 0).all() else "a row in no group is not zero"
+def free_rows(subject: Subject, results: Any, offsets: np.ndarray) -> str:
+    """Whether every row of the results that is in no group is exactly zero; "" if so."""
+    for result, axis in zip(parts(results), ragged_of(subject).outs, strict=True):
+        if axis is None:
+            continue
+        free = np.flatnonzero(~covered(offsets, result.shape[axis]))
+        if not (np.take(result, free, axis) == 0).all():
+            return "a row in no group is not zero"
+    return ""
 
 
 def neighbours(
@@ -90,8 +105,12 @@ def neighbours(
         for group in range(len(offsets) - 1):
             hidden = hide_others(subject, arrays, offsets, group)
             result = call(*hidden, offsets, *subject.static)
-            same = own(subject, clean, offsets, group) == own(subject, result, offsets, group)
-            if not same.all():
+            pairs = zip(
+                own(subject, clean, offsets, group),
+                own(subject, result, offsets, group),
+                strict=True,
+            )
+            if not all((one == other).all() for one, other in pairs):
                 wrong.append(f"{layout}: group {group} sees its neighbours")
     return wrong
 
@@ -110,7 +129,8 @@ def unchecked(subject: Subject, call: Call, arrays: Arrays, offsets: np.ndarray)
         alone = np.where(np.arange(len(offsets)) <= group, begin, end).astype(np.int32)
         both = subject.expected(*arrays, alone, *subject.static)
         exact, baseline = (own(subject, r, alone, group) for r in both)
-        found = difference(own(subject, result, alone, group), exact, baseline, "float32")
+        mine = own(subject, result, alone, group)
+        found = differences(subject, mine, exact, baseline, "float32")
         wrong += [f"group {group}: {found}"] if found else []
     return wrong
 
@@ -127,10 +147,13 @@ def hide_others(subject: Subject, arrays: Arrays, offsets: np.ndarray, group: in
     return tuple(hidden)
 
 
-def own(subject: Subject, result: np.ndarray, offsets: np.ndarray, group: int) -> np.ndarray:
-    """The part of a result that belongs to one group."""
-    axis = ragged_of(subject).out
-    if axis is None:
-        return result[group]
-    rows = np.flatnonzero(members(offsets, result.shape[axis], group))
-    return np.take(result, rows, axis)
+def own(subject: Subject, results: Any, offsets: np.ndarray, group: int) -> tuple[np.ndarray, ...]:
+    """The parts of the results that belong to one group."""
+    found = []
+    for result, axis in zip(parts(results), ragged_of(subject).outs, strict=True):
+        if axis is None:
+            found.append(result[group])
+            continue
+        rows = np.flatnonzero(members(offsets, result.shape[axis], group))
+        found.append(np.take(result, rows, axis))
+    return tuple(found)

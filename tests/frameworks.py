@@ -16,21 +16,27 @@ except ImportError:  # as in the run with the newest JAX
     torch = None
 
 
-def from_jax(function: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> np.ndarray:
-    """The result of a call with JAX arrays."""
+def from_jax(function: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> Any:
+    """The result of a call with JAX arrays; a tuple if the kernel returns one."""
     given = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in arguments]
     result = function(*given, **options)
+    return tuple(map(_of_jax, result)) if isinstance(result, tuple) else _of_jax(result)
+
+
+def _of_jax(result: Any) -> np.ndarray:
     assert isinstance(result, jax.Array), f"a call with JAX arrays gave a {type(result).__name__}"
     return np.asarray(result)
 
 
-def from_torch(
-    function: Callable[..., Any], arguments: Sequence[Any], **options: Any
-) -> np.ndarray:
-    """The result of a call with torch tensors."""
+def from_torch(function: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> Any:
+    """The result of a call with torch tensors; a tuple if the kernel returns one."""
     assert torch is not None
     given = [to_torch(a) if isinstance(a, np.ndarray) else a for a in arguments]
     result = function(*given, **options)
+    return tuple(map(_of_torch, result)) if isinstance(result, tuple) else _of_torch(result)
+
+
+def _of_torch(result: Any) -> np.ndarray:
     assert isinstance(result, torch.Tensor), f"torch tensors gave a {type(result).__name__}"
     if result.dtype == torch.bfloat16:
         return result.view(torch.int16).numpy().view(ml_dtypes.bfloat16)

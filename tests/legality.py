@@ -33,7 +33,7 @@ from tilelang.schedule import Target
 from tilelang.schedule.config import LOOP_TYPES, STEPS
 
 GENERATIONS = ("v5e", "v5p", "v6e", "7x")
-BLOCKS = (8, 16, 32, 64, 128, 128, 256, 256, 512, 512, 1024, 2048)
+BLOCKS = (8, 16, 32, 64, 128, 128, 128, 256, 256, 512, 512, 1024, 2048)
 ODD = (1, 3, 24, 100, 136, 200)  # seldom multiples of what is needed
 ENDLESS = 1 << 40  # bytes
 

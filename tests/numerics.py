@@ -31,7 +31,12 @@ def allowed(baseline: np.ndarray, exact: np.ndarray, dtype: str) -> float:
 
 
 def as_dtype(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The array in a dtype, also one that is not NumPy's own; integers are small numbers."""
+    """Floats in a dtype, also one that is not NumPy's own; integers are small numbers.
+
+    Arrays of integers are indices, and stay what they are.
+    """
+    if array.dtype.kind in "iub":
+        return array
     if dtype == "int32":
         return np.rint(array * 100).astype(np.int32)
     return array.astype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)

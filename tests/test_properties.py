@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilelang as tile
 from tests import checks, fuzz
 from tests.frameworks import from_jax
 from tests.ragged import STRATA, Layout, Space, covered, draw_layouts, every_stratum
@@ -78,9 +79,10 @@ def test_any_block_in_the_reference(subject, data):
 
 
 def test_the_fuzzer_counts_what_it_ran(capsys):
-    assert fuzz.main(["--layouts", "31", "--seed", "7", "--only", "jagged_mean"]) == 0
+    command = ["--layouts", "31", "--seed", "7", "--only", "jagged_mean", "--programs", "4"]
+    assert fuzz.main(command) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "31 layouts, 4 programs, seed 7: 0 wrong"
+    assert lines[-1].startswith("31 layouts, 4 programs, seed 7: 0 wrong; 0 configs left out")
     assert [int(line.split(" layouts")[0].split()[-1]) for line in lines[:-1]] == [8, 8, 8, 7]
 
 
@@ -92,14 +94,34 @@ def test_the_fuzzer_finds_a_wrong_kernel(monkeypatch, capsys):
         return subject.kernel(x, jnp.minimum(offsets + 1, len(x)), config=config)
 
     monkeypatch.setattr(fuzz, "JAGGED", (dataclasses.replace(subject, kernel=late),))
-    assert fuzz.main(["--layouts", "60"]) == 1
+    assert fuzz.main(["--layouts", "60", "--programs", "4"]) == 1
     printed = capsys.readouterr().out
-    assert "WRONG one giant [0," in printed and not printed.endswith(" 0 wrong\n")
+    assert "WRONG one giant [0," in printed and " 0 wrong;" not in printed.splitlines()[-1]
 
 
-def test_every_kernel_is_fuzzed_in_every_dtype():
-    ran = {(p.subject.name, p.dtype) for p in fuzz.programs()}
-    assert ran == {(s.name, dtype) for s in JAGGED for dtype in s.dtypes}
+def test_a_config_that_an_example_cannot_have_is_left_out(monkeypatch, capsys):
+    monkeypatch.setattr(fuzz, "JAGGED", JAGGED[:1])
+    fits = {"default": fuzz.CONFIGS["default"], "grid": lambda s: tile.Config(loop_type="grid")}
+    monkeypatch.setattr(fuzz, "CONFIGS", fits)
+    assert fuzz.main(["--layouts", "8"]) == 0
+    printed = capsys.readouterr().out
+    assert "left out: loop_type='grid' needs static bounds" in printed
+    monkeypatch.setattr(fuzz, "MUST", ("default", "grid"))
+    assert fuzz.main(["--layouts", "8"]) == 1
+
+
+def test_every_kernel_is_fuzzed_in_every_dtype_and_config():
+    ran = fuzz.programs()
+    assert {(p.subject.name, p.dtype, p.form) for p in ran} == {
+        (s.name, dtype, form) for s in JAGGED for dtype in s.dtypes for form in fuzz.CONFIGS
+    }
+    assert len(ran) >= 300
+
+
+def test_a_sample_is_drawn_by_the_seed():
+    assert fuzz.sample(40, 1) == fuzz.sample(40, 1) != fuzz.sample(40, 2)
+    assert len(set(fuzz.sample(40, 1))) == 40
+    assert fuzz.sample(0, 1) == list(range(len(fuzz.programs())))
 
 
 # ---------------------------------------------------------------- the layouts themselves

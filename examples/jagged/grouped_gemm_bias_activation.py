@@ -169,7 +169,6 @@ def cases() -> Iterator[tuple[tile.Kernel, tuple]]:
     """Every kernel with its arguments, for `python -m tilelang check`."""
     for arguments in CASES:
         yield gelu_layer, arguments
-        yield relu_layer, arguments
     for arguments in GATED_CASES:
         yield swiglu_layer, arguments
 

@@ -284,6 +284,15 @@ def test_a_rounded_name_is_masked_before_it_is_rounded():
     assert pad_state(filled, "tk", {}) == Known(0.0)
 
 
+def test_a_block_is_masked_before_it_is_transposed():
+    rows = load("x", "tk", "tm", dtype="float32")
+    turned = op("transpose", rows, shape=("tm", "tk"), perm=(1, 0))
+    filled = fills(dot(turned, W), {"tk"}, {}).args[0]
+    kept = where(lane_mask("tk", 1), rows, const(0.0))
+    assert filled == op("transpose", kept, shape=("tm", "tk"), perm=(1, 0))
+    assert fills(filled, {"tk"}, {}) == filled
+
+
 def test_a_widened_integer_is_masked_after_it_is_widened():
     """Eight-bit integers have no select on a TPU."""
     name = Var("q", Type(X.type.shape, "int8"))

@@ -81,7 +81,7 @@ def _ways(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Run]]:
     for config in (None, *_configs(program, rng, plan.configs)):
         yield str(config or "default"), partial(try_kernel, config=config, seeds=seeds)
     if plan.tpu:
-        target = f"tpu:{rng.choice(GENERATIONS)}"
+        target = f"tpu:{GENERATIONS[seed % len(GENERATIONS)]}"
         yield target, partial(try_compiler, target=target)
 
 

@@ -24,6 +24,7 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     Ref,
+    Seen,
     Statement,
     Store,
     Tensor,
@@ -107,7 +108,8 @@ class Drawing:
         found += [Axis("tn", "tile", size()), Axis("ts", "tile", size())]
         found = rng.sample(found, rng.randint(0, 3))
         found += [Axis("c", "full", rng.choice((3, 8, 24, 40)))] if self.chance(0.5) else []
-        ragged = rng.choice((self._single, self._double, self._double, self._nested, self._local))
+        kinds = (self._single, self._double, self._double, self._nested, self._local, self._causal)
+        ragged = rng.choice(kinds)
         if not found or self.chance(0.85):
             found += ragged()
         return tuple(found)
@@ -131,6 +133,14 @@ class Drawing:
         size = first.size if self.chance(0.3) else self._size()
         offsets = first.offsets if size == first.size else self._ranges(size, group.size)
         return [group, first, Axis("tk", "tile", size, offsets, "g")]
+
+    def _causal(self) -> list[Axis]:
+        """Two tiles of one range; the second one goes up to the first, perhaps from shortly before
+        it on."""
+        group, first = self._single()
+        window = self.rng.choice((0, 0, 1, 7, 20))
+        ranges = (first.size, first.offsets, "g")
+        return [group, first, Axis("tk", "tile", *ranges, until=first.name, window=window)]
 
     def _nested(self) -> list[Axis]:
         batches, pages, rows = self.rng.randint(1, 4), self.rng.randint(1, 7), self._size()
@@ -176,7 +186,7 @@ class Drawing:
     def _able(self, scope: Scope, left: Sequence[Axis]) -> list[Axis]:
         """Loops that may be opened: the one that picks their range is open."""
         opened = {a.name for a in scope.open}
-        return [a for a in left if not a.of or a.of in opened]
+        return [a for a in left if {a.of, a.until} <= {*opened, ""}]
 
     def _named(self, scope: Scope, found: list[Statement]) -> Scope:
         value, dims = self._value(scope)
@@ -196,10 +206,10 @@ class Drawing:
         inner, rest = scope.inside(axis), [a for a in left if a != axis]
         body: list[Statement] = []
         name = ""
-        if scope.open and self.chance(0.65):
+        if scope.open and (axis.until or self.chance(0.65)):
             name, dims, start = self._carry(inner, axis, rest, body)
             found.append(Let(name, dims, Number(start)))
-        if not name or self.chance(0.5):
+        if not axis.until and (not name or self.chance(0.5)):
             more = self._block(inner, rest, depth + 1)
             body = more + body if self.chance(0.3) else body + more
         if body:
@@ -211,12 +221,13 @@ class Drawing:
     ) -> tuple[str, tuple[str, ...], float]:
         """A carry over one loop, or over it and one more: (name, dimensions, initial value)."""
         name, over = self.fresh("acc"), [axis]
-        more = [a for a in self._able(inner, rest) if a.kind == "tile"]
-        if more and self.chance(0.2):
+        more = [a for a in self._able(inner, rest) if a.kind == "tile" and not a.until]
+        if more and not axis.until and self.chance(0.2):
             over.append(self.rng.choice(more))
             inner = inner.inside(over[1])
         tiles = [a.name for a in over if a.kind == "tile"]
-        op, value, dims = self._step(inner, tiles)
+        step = self._causal_step(inner, axis) if axis.until else self._step(inner, tiles)
+        op, value, dims = step
         update: Statement = Update(name, op, value)
         body.append(Loop(over[1].name, (update,)) if len(over) > 1 else update)
         start = -4.0 if op == "max" else self.rng.choice((0.0, 0.0, 1.5))
@@ -235,6 +246,25 @@ class Drawing:
             elif op == "sum":  # added once for every tile: not the same for all tiles
                 op = "max"
         return op, value, dims
+
+    def _causal_step(self, inner: Scope, axis: Axis) -> tuple[str, Value, tuple[str, ...]]:
+        """Everything that a causal loop takes in is masked: it visits whole tiles."""
+        op = self.rng.choice(("sum", "sum", "max"))
+        value: Value = self._load(inner, [axis.name, axis.until], 0)
+        seen = Seen(axis.name, value, -4.0 if op == "max" else 0.0)
+        columns = [d for d in self._order(inner) if d not in (axis.name, axis.until)]
+        if op == "sum" and columns and self.chance(0.6):
+            column = self.rng.choice(columns)
+            right = self._load(inner, [axis.name, column], 0)
+            left_first = self._order(inner).index(axis.until) < self._order(inner).index(column)
+            if left_first and {axis.name, column} == self._vectors(right):
+                return op, Dot(axis.name, seen, right), (axis.until, column)
+        dims = self._vectors(value) - {axis.name} | {axis.until}
+        return op, Reduce(op, axis.name, seen), tuple(d for d in self._order(inner) if d in dims)
+
+    def _vectors(self, load: Load) -> set[str]:
+        kinds = {a.name: a.kind for a in self.axes}
+        return {p.axis for p in load.index if kinds[p.axis] != "grid"}
 
     def _dot(self, inner: Scope, over: str) -> tuple[Value, tuple[str, ...]] | None:
         """A product of two loads along a tile, if there are dimensions for its result."""
@@ -255,7 +285,7 @@ class Drawing:
         own = [a for a in scope.open if a.kind == "grid" or a.name in dims or self.chance(0.9)]
         axes = self._without_parents(own)
         axes += [a for a in self.full if a.name in dims or self.chance(0.1)]
-        if len(axes) > MOST_RANK or sum(a.kind != "grid" for a in axes) > MOST_DIMS:
+        if not axes or len(axes) > MOST_RANK or sum(a.kind != "grid" for a in axes) > MOST_DIMS:
             return
         if self.chance(0.4):
             self.rng.shuffle(axes)

@@ -25,6 +25,7 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     Ref,
+    Seen,
     Statement,
     Store,
     Unary,
@@ -138,6 +139,10 @@ def _range(run: Run, name: str) -> tuple[int, int]:
     offsets, group = run.memory[axis.offsets], int(run.at[axis.of])
     run.read[axis.offsets][group : group + 2] = True
     begin, end = int(offsets[group]), int(offsets[group + 1])
+    if axis.until:
+        other = run.at[axis.until]
+        end = min(end, int(other[-1]) + 1)
+        begin = max(begin, int(other[0]) - axis.window) if axis.window else begin
     return (0, end - begin) if axis.local else (begin, end)
 
 
@@ -184,12 +189,24 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             pair = (_value(run, left, values), _value(run, right, values))
             even = Named(run.order({axis}), run.at[axis] % 2 == 0)
             return _together(run, np.where, even, *pair)
+        case Seen(axis, inner, other):
+            found = _value(run, inner, values)
+            return _together(run, np.where, _seen(run, axis), found, Named((), np.asarray(other)))
         case Dot(axis, left, right):
             pair = (_value(run, left, values), _value(run, right, values))
             product = _together(run, np.multiply, *pair)
             place = product.dims.index(axis)
             kept = tuple(d for d in product.dims if d != axis)
             return Named(kept, product.array.sum(place))
+
+
+def _seen(run: Run, name: str) -> Named:
+    """Which positions of a causal axis are not after one of the other axis, and in its window."""
+    axis = run.program.axis(name)
+    dims = (axis.until, name)
+    distance = run.at[axis.until][:, None] - run.at[name]
+    seen = (distance >= 0) & (distance <= (axis.window or distance.max(initial=0)))
+    return Named(dims, seen)
 
 
 def _load(run: Run, load: Load) -> Named:

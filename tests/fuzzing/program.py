@@ -22,6 +22,8 @@ class Axis:
     of       the axis g that picks the range: offsets[g] to offsets[g + 1]
     local    positions count from the begin of the range
     bounded  whether the source says max_extent
+    until    the range ends where that tile ends, if it does not end before: a causal loop
+    window   of a causal loop: it begins so many positions before that tile, 0 if at its own begin
     """
 
     name: str
@@ -31,6 +33,8 @@ class Axis:
     of: str = ""
     local: bool = False
     bounded: bool = True
+    until: str = ""
+    window: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,15 @@ class Even:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """`value` where a position of a causal axis is seen by one of `axis.until`, else `other`."""
+
+    axis: str
+    value: Value
+    other: float
+
+
+@dataclass(frozen=True)
 class Reduce:
     """The sum or maximum along an axis."""
 
@@ -132,7 +145,7 @@ class Dot:
     right: Value
 
 
-Value = Number | Ref | Load | Position | Unary | Binary | Even | Reduce | Dot
+Value = Number | Ref | Load | Position | Unary | Binary | Even | Seen | Reduce | Dot
 
 
 # ---------------------------------------------------------------- statements

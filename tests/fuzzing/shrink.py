@@ -14,6 +14,7 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     Ref,
+    Seen,
     Statement,
     Update,
     Value,
@@ -122,7 +123,7 @@ def _simpler_value(value: Any) -> Iterator[Any]:
     Dimensions may only get fewer: values are broadcast to where they are used.  A sum stays a sum,
     because without it the result would depend on the tiles.
     """
-    summed = isinstance(value, Reduce | Dot)
+    summed = isinstance(value, Reduce | Dot | Seen)
     if not summed and not isinstance(value, Number):
         yield Number(1.0)
     for field in fields(value):

@@ -21,6 +21,7 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     Ref,
+    Seen,
     Statement,
     Store,
     Tensor,
@@ -145,7 +146,7 @@ def _loop(scope: Scope, loop: Loop) -> list[str]:
     inner = loop.body[0] if loop.body else None
     if loop.joint and isinstance(inner, Loop) and len(loop.body) == 1:
         other = scope.program.axis(inner.axis)
-        if other.kind == axis.kind and other.of != axis.name:
+        if other.kind == axis.kind and axis.name not in (other.of, other.until):
             body = _block(inside.inside(inner.axis), inner.body)
             return [f"for {axis.name}, {other.name} in {_joint(axis, other)}:", *_in(body)]
     head = f"for {axis.name} in hl.{axis.kind}({_range(axis)}):"
@@ -166,6 +167,10 @@ def _bounds(axis: Axis) -> tuple[str, str]:
     if not axis.offsets:
         return "0", str(axis.size)
     begin, end = f"{axis.offsets}[{axis.of}]", f"{axis.offsets}[{axis.of} + 1]"
+    if axis.until:
+        end = f"hl.minimum({end}, {axis.until}.end)"
+    if axis.window:
+        begin = f"hl.maximum({begin}, {axis.until}.begin - {axis.window})"
     return ("0", f"{end} - {begin}") if axis.local else (begin, end)
 
 
@@ -205,8 +210,24 @@ def _value(scope: Scope, value: Value) -> Text:
             dims, (_, *texts) = _together(scope, (Position(axis), left, right))
             even = Text(scope.order({axis}), f"({axis}.index % 2 == 0)")
             return Text(dims, f"hl.where({_broadcast(even, dims)}, {texts[0]}, {texts[1]})")
+        case Seen():
+            return _seen(scope, value)
         case Dot():
             return _dot(scope, value)
+
+
+def _seen(scope: Scope, seen: Seen) -> Text:
+    axis, found = scope.program.axis(seen.axis), _value(scope, seen.value)
+    pair = scope.order({axis.name, axis.until})
+    inner, outer = (
+        _broadcast(Text((name,), f"{name}.index"), pair) for name in (axis.name, axis.until)
+    )
+    shown = f"{inner} <= {outer}"
+    if axis.window:
+        shown = f"({shown}) & ({inner} + {axis.window} >= {outer})"
+    dims = scope.order({*found.dims, *pair})
+    condition = _broadcast(Text(pair, f"({shown})"), dims)
+    return Text(dims, f"hl.where({condition}, {_broadcast(found, dims)}, {seen.other})")
 
 
 def _together(scope: Scope, values: tuple[Value, ...]) -> tuple[tuple[str, ...], list[str]]:
@@ -286,4 +307,8 @@ def _atom(text: str) -> str:
             closed.append(place)
     whole = closed == [len(text) - 1]
     element = text.partition("[")[0].isidentifier()
-    return text if text.isidentifier() or (whole and (element or text[0] == "(")) else f"({text})"
+    return (
+        text
+        if text.replace(".", "").isidentifier() or (whole and (element or text[0] == "("))
+        else f"({text})"
+    )

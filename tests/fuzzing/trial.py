@@ -43,6 +43,8 @@ class Outcome:
     @property
     def label(self) -> str:
         """What a smaller kernel must have in common with this one."""
+        if self.kind == "uncompiled":
+            return f"{self.kind} {self.detail.partition('does not compile: ')[2][:60]}"
         return f"{self.kind} {self.detail.split(':')[0]}" if self.kind == "crash" else self.kind
 
 

@@ -80,7 +80,7 @@ counts = st.integers(1, 1 << 20)
 configs = st.builds(
     Config,
     st.dictionaries(st.sampled_from(["tm", "tn", "tk"]), counts),
-    loop_type=st.sampled_from([None, "grid", "outer_pipeline", "emit_pipeline", "fori_loop", "unroll"]),
+    loop_type=st.sampled_from([None, *LOOP_TYPES]),
     steps=st.sampled_from([None, "table", "rectangle"]),
     buffers=st.none() | st.integers(1, 16),
     cores=st.none() | st.integers(1, 2),

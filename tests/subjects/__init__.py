@@ -6,13 +6,19 @@ these files.
 
 from __future__ import annotations
 
-from tests.subjects import dense, jagged
+from tests.subjects import dense, dense_more, jagged, jagged_more, moe
 from tests.subjects.dense import HAS_TORCH
 from tests.subjects.subject import Arrays, Ragged, Subject
 
 __all__ = ["DENSE", "HAS_TORCH", "JAGGED", "SUBJECTS", "Arrays", "Ragged", "Subject"]
 
-_ALL = (*jagged.SUBJECTS, *dense.SUBJECTS)
+_ALL = (
+    *jagged.SUBJECTS,
+    *jagged_more.SUBJECTS,
+    *moe.SUBJECTS,
+    *dense.SUBJECTS,
+    *dense_more.SUBJECTS,
+)
 JAGGED = tuple(subject for subject in _ALL if subject.ragged is not None)
 DENSE = tuple(subject for subject in _ALL if subject.ragged is None)
 SUBJECTS = (*JAGGED, *DENSE)

@@ -21,12 +21,18 @@ class Ragged:
 
     Arguments are (*arrays, offsets, *static).  `rows` says along which dimension an array has the
     rows that are cut (argument -> dimension), `groups` which arrays have one entry per group, and
-    `out` along which dimension the result has rows; None if it has one entry per group.
+    `out` along which dimension the result has rows; None if it has one entry per group.  For
+    several results it is a tuple.
     """
 
     rows: Mapping[int, int]
     groups: tuple[int, ...]
-    out: int | None
+    out: int | tuple[int | None, ...] | None
+
+    @property
+    def outs(self) -> tuple[int | None, ...]:
+        """`out` of every result."""
+        return self.out if isinstance(self.out, tuple) else (self.out,)
 
 
 @dataclass(frozen=True)
@@ -38,19 +44,21 @@ class Subject:
     cases     shapes for compile checks, as the example lists them
     blocks    block sizes so small that the small arguments have several tiles, partial ones too
     dtypes    what the kernel is tested in
+    results   dtypes of its results, "" where it is that of the arguments
     """
 
     name: str
     kernel: tile.Kernel
-    oracle: Callable[..., np.ndarray]
-    baseline: Callable[..., jax.Array]
+    oracle: Callable[..., Any]
+    baseline: Callable[..., Any]
     make: Callable[..., Arrays]
     cases: tuple[tuple[Any, ...], ...]
     blocks: Mapping[str, int]
     ragged: Ragged | None = None
     static: tuple[Any, ...] = ()
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
-    jitted: Callable[..., jax.Array] = field(init=False, compare=False, repr=False)
+    results: tuple[str, ...] = ("",)
+    jitted: Callable[..., Any] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         places = tuple(range(self._tensors, self._tensors + len(self.static)))
@@ -71,11 +79,15 @@ class Subject:
         made = self.make(seed) if self.ragged is None else self.make(seed, rows, groups)
         return tuple(as_dtype(a, dtype) for a in made)
 
-    def expected(self, *arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+    def expected(self, *arguments: Any) -> tuple[Any, Any]:
         """In float64, and as XLA computes it; the arguments are complete."""
         with np.errstate(all="ignore"):
             exact = self.oracle(*arguments)
-        return exact, np.asarray(self.jitted(*arguments))
+        return exact, jax.tree.map(np.asarray, self.jitted(*arguments))
+
+    def result_dtypes(self, dtype: str) -> tuple[str, ...]:
+        """The dtypes of the results for arguments of a dtype."""
+        return tuple(result or dtype for result in self.results)
 
     def __str__(self) -> str:
         return self.name

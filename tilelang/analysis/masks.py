@@ -319,7 +319,8 @@ def _filled(expr: Expr, partial: frozenset[str], pads: _Pads) -> Expr:
 def masked(operand: Expr, need: Need, definitions: Definitions) -> Expr:
     """where(in_range(axis), operand, fill); a select with the same fill gets one more condition.
 
-    A rounded float is masked before it is rounded: `p` and `p.to(bfloat16)` then share one mask.
+    A rounded float is masked before it is rounded, so that `p` and `p.to(bfloat16)` share one mask,
+    and a transposed block before it is transposed, so that a product can take it as it lies.
     """
     mask = lane_mask(need.axis, operand.type.rank - 1 - need.dim)
     match operand:
@@ -327,6 +328,9 @@ def masked(operand: Expr, need: Need, definitions: Definitions) -> Expr:
             _rounds(exact.type.dtype, operand) and not need.fill
         ):
             return replace(operand, args=(masked(exact, need, definitions),))
+        case Apply("transpose", (block,)):
+            inner = replace(need, dim=_permutation(operand)[need.dim])
+            return replace(operand, args=(masked(block, inner, definitions),))
         case Apply("where", (condition, value, other)):
             held = pad_state(other, need.axis, definitions)
             if isinstance(held, Absent) and _same(held.value, need.fill):
@@ -340,6 +344,12 @@ def masked(operand: Expr, need: Need, definitions: Definitions) -> Expr:
 
 def _same(a: Scalar | None, b: Scalar) -> bool:
     return a is not None and a == b
+
+
+def _permutation(transpose: Apply) -> tuple[int, ...]:
+    order = transpose.attr("perm")
+    assert isinstance(order, tuple)
+    return order
 
 
 def _rounds(dtype: str, cast: Expr) -> bool:
