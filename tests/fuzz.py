@@ -100,17 +100,13 @@ class Outcome:
 
 
 def programs() -> list[Program]:
-    """Every ragged example in every dtype, in every config over two shapes."""
-    found = []
-    for subject in JAGGED:
-        for number, dtype in enumerate(subject.dtypes):
-            for place, form in enumerate(CONFIGS):
-                first = number + place
-                shapes = {SPACES[(first + step) % len(SPACES)] for step in (0, 2)}
-                found += [
-                    Program(subject, dtype, space, form) for space in SPACES if space in shapes
-                ]
-    return found
+    """Every ragged example in every dtype and config; the shapes take turns."""
+    return [
+        Program(subject, dtype, SPACES[(number + place) % len(SPACES)], form)
+        for subject in JAGGED
+        for number, dtype in enumerate(subject.dtypes)
+        for place, form in enumerate(CONFIGS)
+    ]
 
 
 def sample(count: int, seed: int, only: str = "") -> list[int]:

@@ -6,6 +6,9 @@ Where M and N are small there are few tiles of the result, and one long loop ove
 of a device idle.  The parts are parallel: each has a partial sum of its own, in float32.  A second
 loop nest, that is, a second launch, adds them in a fixed order, so that the result is the same in
 every run (partial sums that are added as they come are not).
+
+How to read the kernel: `ts` is a part, a tile of K with a fixed length, and `tk` are tiles within
+it.  The last part may be shorter.
 """
 
 from __future__ import annotations
@@ -19,22 +22,18 @@ from examples.compare import compare
 
 @tile.kernel
 def split_k_matmul(x, w, splits: hl.constexpr = 4):
-    """x [M, K] times w [K, N] as the sum of `splits` products; [M, N] in x's dtype.
-
-    K must be a multiple of splits.
-    """
+    """x [M, K] times w [K, N] as the sum of at most `splits` products; [M, N] in x's dtype."""
     M, K = x.shape
     N = w.shape[1]
-    assert K % splits == 0, "K must be a multiple of splits"
-    length = K // splits
-    partial = hl.empty([splits, M, N], dtype=hl.float32)
+    length = max(-(-K // splits), 1)
+    partial = hl.empty([-(-K // length), M, N], dtype=hl.float32)
     y = hl.empty([M, N], dtype=x.dtype)
-    for s in hl.grid(splits):
+    for ts in hl.tile(K, block_size=length):
         for tm, tn in hl.tile([M, N]):
             acc = hl.zeros([tm, tn], dtype=hl.float32)
-            for tk in hl.tile(s * length, (s + 1) * length):
+            for tk in hl.tile(ts.begin, ts.end):
                 acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-            partial[s, tm, tn] = acc
+            partial[ts.id, tm, tn] = acc
     for tm, tn in hl.tile([M, N]):
         y[tm, tn] = partial[:, tm, tn].sum(0).to(y.dtype)
     return y

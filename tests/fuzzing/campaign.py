@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -157,10 +158,15 @@ def summary(trials: Sequence[Trial]) -> list[str]:
         own = [t for t in trials if t.way != "reference" and (t.way == "default") == among]
         refused = [t for t in own if t.outcome.kind == "refused"]
         lines.append(f"refused under the {name}: {len(refused)} of {len(own)}")
-        reasons = Counter(t.outcome.detail for t in refused)
-        example = {t.outcome.detail: t.seed for t in refused}
+        reasons = Counter(_general(t.outcome.detail) for t in refused)
+        example = {_general(t.outcome.detail): t.seed for t in refused}
         lines += [f"  {n:5} {why} (seed {example[why]})" for why, n in reasons.most_common(12)]
     return lines
+
+
+def _general(detail: str) -> str:
+    """A reason without the names of tensors and the numbers in it."""
+    return re.sub(r"\b([a-z]+_?)?\d+\b", lambda found: (found[1] or "") + "*", detail)
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:

@@ -45,6 +45,7 @@ class Subject:
     blocks    block sizes so small that the small arguments have several tiles, partial ones too
     dtypes    what the kernel is tested in
     results   dtypes of its results, "" where it is that of the arguments
+    smallest  cuts the small arguments down to sizes of one, where not every dimension may be one
     """
 
     name: str
@@ -58,6 +59,7 @@ class Subject:
     static: tuple[Any, ...] = ()
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     results: tuple[str, ...] = ("",)
+    smallest: Callable[[Arrays], Arrays] | None = None
     jitted: Callable[..., Any] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +90,13 @@ class Subject:
     def result_dtypes(self, dtype: str) -> tuple[str, ...]:
         """The dtypes of the results for arguments of a dtype."""
         return tuple(result or dtype for result in self.results)
+
+    def of_size_one(self) -> Arrays:
+        """Small arguments of which every dimension has length one."""
+        arrays = self.arrays("float32")
+        if self.smallest is not None:
+            return self.smallest(arrays)
+        return tuple(a[(slice(0, 1),) * a.ndim] for a in arrays)
 
     def __str__(self) -> str:
         return self.name

@@ -1,0 +1,69 @@
+"""cross_entropy for tpu:v6e, blocks tm=512, tv=2048."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref, m_ref):
+    # tm: grid dimension, blocks of 512; parallel: each tm writes its own elements of loss
+    # tv: grid dimension, blocks of 2048; ordered: carries total, target, m
+    tv = pl.program_id(1)
+
+    @pl.when(tv == 0)
+    def _():
+        # cross_entropy.py:27: m = hl.full([tm], -math.inf, dtype=hl.float32)
+        m_ref[...] = jnp.full((512, 1), -jnp.inf, jnp.float32)
+        # cross_entropy.py:28: total = hl.zeros([tm], dtype=hl.float32)
+        total_ref[...] = jnp.zeros((512, 1), jnp.float32)
+        # cross_entropy.py:29: target = hl.zeros([tm], dtype=hl.float32)
+        target_ref[...] = jnp.zeros((512, 1), jnp.float32)
+
+    # cross_entropy.py:31: row = logits[tm, tv].to(hl.float32)
+    tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
+    tv_mask = tv_index < 128256
+    row = jnp.where(tv_mask, logits_ref[...].astype(jnp.float32), -jnp.inf)
+    m = m_ref[...]
+    # cross_entropy.py:32: m_new = hl.maximum(m, row.amax(-1))
+    m_new = jnp.maximum(m, jnp.max(row, axis=1, keepdims=True))
+    # cross_entropy.py:33: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).sum(-1)
+    total_ref[...] = (
+        total_ref[...] * jnp.exp(m - m_new)
+        + jnp.sum(jnp.where(tv_mask, jnp.exp(row - m_new), 0.0), axis=1, keepdims=True)
+    )
+    # cross_entropy.py:34: here = tv.index[None, :] == labels[tm][:, None]
+    here = tv_index == labels_ref[...].T
+    # cross_entropy.py:35: target = target + hl.where(here, row, 0.0).sum(-1)
+    target_ref[...] += jnp.sum(jnp.where(here & tv_mask, row, 0.0), axis=1, keepdims=True)
+    # cross_entropy.py:36: m = m_new
+    m_ref[...] = m_new
+
+    @pl.when(tv == 62)
+    def _():
+        # cross_entropy.py:37: loss[tm] = m + hl.log(total) - target
+        loss_ref[...] = (m_ref[...] + jnp.log(total_ref[...]) - target_ref[...]).T
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = False) -> jax.Array:
+    """The loss of every row: logits [M, V], labels [M] integers in 0 .. V - 1; float32 [M]."""
+    labels_row = labels.reshape((1, 8192))
+    loss_row = pl.pallas_call(
+        cross_entropy_kernel,
+        out_shape=jax.ShapeDtypeStruct((1, 8192), jnp.float32),
+        grid=(16, 63),
+        in_specs=[
+            pl.BlockSpec((512, 2048), lambda tm, tv: (tm, tv)),
+            pl.BlockSpec((1, 512), lambda tm, tv: (0, tm)),
+        ],
+        out_specs=pl.BlockSpec((1, 512), lambda tm, tv: (0, tm)),
+        scratch_shapes=[
+            pltpu.VMEM((512, 1), jnp.float32),
+            pltpu.VMEM((512, 1), jnp.float32),
+            pltpu.VMEM((512, 1), jnp.float32),
+        ],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        interpret=interpret,
+    )(logits, labels_row)
+    loss = loss_row.reshape((8192,))
+    return loss

@@ -1,0 +1,53 @@
+"""transposed_matmul for tpu:v6e, blocks tk=2048, tm=512, tn=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def transposed_matmul_kernel(x_ref, w_ref, y_ref, acc_ref):
+    # tm: grid dimension, blocks of 512; parallel: each tm writes its own rows of y
+    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
+    # tk: grid dimension, blocks of 2048; ordered: carries acc, a sum
+    tk = pl.program_id(2)
+
+    @pl.when(tk == 0)
+    def _():
+        # transposed_matmul.py:28: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
+        acc_ref[...] = jnp.zeros((512, 512), jnp.float32)
+
+    # transposed_matmul.py:30: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_type...
+    product = jax.lax.dot_general(
+        x_ref[...],
+        w_ref[...],
+        (((0,), (1,)), ((), ())),
+        preferred_element_type=jnp.float32,
+    )
+    # transposed_matmul.py:31: acc = acc + product
+    acc_ref[...] += product
+
+    @pl.when(tk == 1)
+    def _():
+        # transposed_matmul.py:32: y[tm, tn] = acc.astype(y.dtype)
+        y_ref[...] = acc_ref[...].astype(jnp.bfloat16)
+
+
+def transposed_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
+    """y = x.T @ w.T: x [K, M], w [N, K]; y [M, N] in x's dtype."""
+    y = pl.pallas_call(
+        transposed_matmul_kernel,
+        out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
+        grid=(16, 8, 2),
+        in_specs=[
+            pl.BlockSpec((2048, 512), lambda tm, tn, tk: (tk, tm)),
+            pl.BlockSpec((512, 2048), lambda tm, tn, tk: (tn, tk)),
+        ],
+        out_specs=pl.BlockSpec((512, 512), lambda tm, tn, tk: (tm, tn)),
+        scratch_shapes=[pltpu.VMEM((512, 512), jnp.float32)],
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary"),
+        ),
+        interpret=interpret,
+    )(x, w)
+    return y
