@@ -41,7 +41,8 @@ COLUMNS = (
     "The columns of generations say whether the default config compiles: `ok`, with the number of "
     "whole arrays that XLA copies or casts around the kernel if there are any (`2 moved`). "
     "*predicted* is the vector memory of the largest launch on {measured} as the plan sums it up, "
-    "*needed* the least with which the compiler takes the kernel there, to 2 %. {memory}"
+    "*needed* the least with which the compiler takes the kernel there, to 2 %; small arrays that "
+    "XLA keeps in vector memory by itself are not in it. {memory}"
 )
 
 

@@ -35,6 +35,7 @@ from tilelang.schedule.config import LOOP_TYPES, STEPS
 GENERATIONS = ("v5e", "v5p", "v6e", "7x")
 BLOCKS = (8, 16, 32, 64, 128, 128, 128, 256, 256, 512, 512, 1024, 2048)
 ODD = (1, 3, 24, 100, 136, 200)  # seldom multiples of what is needed
+DEFAULT = tile.Config()  # which must never be refused
 ENDLESS = 1 << 40  # bytes
 
 
@@ -76,8 +77,12 @@ def draws(seed: int, subjects: Sequence[Subject] = SUBJECTS) -> Iterator[Draw]:
     while True:
         subject, generation = rng.choice(subjects), rng.choice(GENERATIONS)
         case = rng.choice(subject.cases)
-        default = subject.kernel.default_config(*case, target=f"tpu:{generation}")
-        yield Draw(subject, case, generation, _config(rng, default))
+        try:
+            default = subject.kernel.default_config(*case, target=f"tpu:{generation}")
+        except tile.PlanError:  # `judge` says so
+            yield Draw(subject, case, generation, DEFAULT)
+        else:
+            yield Draw(subject, case, generation, _config(rng, default))
 
 
 def _config(rng: random.Random, default: tile.Config) -> tile.Config:
@@ -105,6 +110,8 @@ def judge(draw: Draw, worker: CachedWorker) -> Verdict:
     try:
         lowered = _lowered(draw, target)
     except tile.PlanError as error:
+        if draw.config == DEFAULT:
+            return Verdict(draw, True, problem=f"the default is refused: {error.what}")
         return _refused(draw, target, error, worker)
     except Exception as error:  # not a reason at the user's line: a fault
         return Verdict(draw, True, problem=f"{type(error).__name__}: {error}"[:300])

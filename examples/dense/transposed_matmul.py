@@ -1,9 +1,10 @@
 """Products of matrices that are stored transposed: rows and columns of the arrays are exchanged.
 
-    x [K, M], w [N, K]        y = x.T @ w.T        y [M, N]
+    w [N, K], x [K, M]        y = x.T @ w.T        y [M, N]
 
-This is how the gradient of a linear layer finds its operands.  A block is read as it lies in
-memory, and the product is told which dimensions to contract: no transposed copy of x or w is made.
+Weights lie like this in a linear layer of torch, and activations where features come first.  A
+block is read as it lies in memory, and the product is told which dimensions to contract: no
+transposed copy of x or w is made.
 
 How to read the kernel: `x[tk, tm]` is a block along tk and tm, `.T` exchanges the two.
 """
@@ -19,8 +20,8 @@ from examples.compare import compare
 
 
 @tile.kernel
-def transposed_matmul(x, w):
-    """y = x.T @ w.T: x [K, M], w [N, K]; y [M, N] in x's dtype."""
+def transposed_matmul(w, x):
+    """y = x.T @ w.T: w [N, K], x [K, M]; y [M, N] in x's dtype."""
     K, M = x.shape
     N = w.shape[0]
     y = jnp.empty([M, N], dtype=x.dtype)
@@ -33,7 +34,7 @@ def transposed_matmul(x, w):
     return y
 
 
-def oracle(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def oracle(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     """The same in float64: (w @ x).T."""
     return (w.astype(np.float64) @ x.astype(np.float64)).T
 
@@ -41,15 +42,15 @@ def oracle(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def make_inputs(
     seed: int = 0, m: int = 200, k: int = 150, n: int = 300
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x [k, m], w [n, k]."""
+    """w [n, k], x [k, m]."""
     rng = np.random.default_rng(seed)
     w = rng.standard_normal((n, k), np.float32) * np.float32(k**-0.5)
-    return rng.standard_normal((k, m), np.float32), w
+    return w, rng.standard_normal((k, m), np.float32)
 
 
 def case(m: int, k: int, n: int, dtype: str) -> tuple:
     """Arguments of which only shapes are known."""
-    return tile.spec((k, m), dtype), tile.spec((n, k), dtype)
+    return tile.spec((n, k), dtype), tile.spec((k, m), dtype)
 
 
 SIZES = ((512, 512, 512), (500, 200, 300), (8192, 4096, 4096))  # aligned, unaligned, production

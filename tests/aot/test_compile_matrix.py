@@ -18,7 +18,7 @@ from tests.subjects import HAS_TORCH, SUBJECTS
 from tests.vmem import needed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compile-matrix.md"
-SHARE = SUBJECTS[::4]
+SHARE = SUBJECTS[::6]
 
 
 def sections():

@@ -66,6 +66,12 @@ def test_a_config_that_is_planned_and_does_not_compile_is_found(monkeypatch, cap
     assert "WRONG softmax" in printed and " do not compile\n" in printed
 
 
+def test_a_default_config_that_is_refused_is_found():
+    large = tile.spec((8, 1 << 30), "float32"), *SUBJECT.cases[0][1:]
+    verdict = judge(Draw(SUBJECT, large, "v6e", legality.DEFAULT), Refusing())
+    assert verdict.accepted and verdict.problem.startswith("the default is refused: softmax needs")
+
+
 def test_draws():
     first, again = (list(itertools.islice(draws(3), 200)) for _ in range(2))
     assert first == again

@@ -146,3 +146,40 @@ def test_more_positions_than_the_table_has_pages_for():
     arguments[4][2] = 1000
     with pytest.raises(ValueError, match="past the 6 columns of table"):
         from_jax(paged.paged_attention, arguments, config=PAGES)
+
+
+# ---------------------------------------------------------------- routing
+
+
+@pytest.fixture
+def moe():
+    return pytest.importorskip("examples.jagged.moe", reason=NEEDS_TORCH)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "top"), [(40, 5, 2), (33, 9, 3), (1, 4, 2), (7, 1, 1)]
+)
+def test_random_routing(moe, tokens, experts, top):
+    for seed in range(3):
+        arguments = moe.make_inputs(seed, tokens, experts, top, 136, 72)
+        config = tile.Config({"ts": 16, "tn": 128, "td": 128})
+        result = from_jax(moe.moe, arguments, config=config)
+        np.testing.assert_allclose(result, moe.oracle(*arguments), atol=1e-5)
+
+
+def test_pairs_that_the_router_drops(moe):
+    """The last slots belong to no expert; their pairs add nothing, whatever their token is."""
+    x, w, token, slot, gate, offsets = moe.make_inputs()
+    offsets = np.minimum(offsets, 70)
+    x[token[75]] = 1e30
+    result = from_jax(moe.moe, (x, w, token, slot, gate, offsets))
+    expected = moe.oracle(x, w, token, slot, gate, offsets)
+    np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
+    assert not np.array_equal(expected, moe.oracle(x, w, token, slot, gate, moe.make_inputs()[5]))
+
+
+def test_a_slot_that_does_not_exist(moe):
+    x, w, token, slot, gate, offsets = moe.make_inputs()
+    slot[3, 1] = 80
+    with pytest.raises(ValueError, match=r"= 80 is too large: it picks one of the 80 rows of z"):
+        from_jax(moe.moe, (x, w, token, slot, gate, offsets))

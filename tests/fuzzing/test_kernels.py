@@ -32,7 +32,7 @@ from tests.fuzzing.shrink import candidates, smaller
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, try_kernel, try_reference
 
-SEEDS = range(2000, 2020)
+SEEDS = range(2000, 2012)
 
 # y[g] = the sum of x[offsets[g] : offsets[g + 1]] * scale[g], from 1 on; z = x
 SUMS = Program(
@@ -93,7 +93,7 @@ LOADED = Load("x", (Pick("tm"), Pick("tk")))
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_kernel_does_what_it_means(seed):
-    failed = [str(t) for t in explore(seed, Plan(trials=0)) if t.outcome.kind in BAD]
+    failed = [str(t) for t in explore(seed, Plan(configs=1, trials=0)) if t.outcome.kind in BAD]
     assert failed == [], source(draw(seed))
 
 

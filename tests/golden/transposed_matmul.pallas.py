@@ -14,27 +14,27 @@ def transposed_matmul_kernel(x_ref, w_ref, y_ref, acc_ref):
 
     @pl.when(tk == 0)
     def _():
-        # transposed_matmul.py:28: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
+        # transposed_matmul.py:29: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
         acc_ref[...] = jnp.zeros((512, 512), jnp.float32)
 
-    # transposed_matmul.py:30: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_type...
+    # transposed_matmul.py:31: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_type...
     product = jax.lax.dot_general(
         x_ref[...],
         w_ref[...],
         (((0,), (1,)), ((), ())),
         preferred_element_type=jnp.float32,
     )
-    # transposed_matmul.py:31: acc = acc + product
+    # transposed_matmul.py:32: acc = acc + product
     acc_ref[...] += product
 
     @pl.when(tk == 1)
     def _():
-        # transposed_matmul.py:32: y[tm, tn] = acc.astype(y.dtype)
+        # transposed_matmul.py:33: y[tm, tn] = acc.astype(y.dtype)
         y_ref[...] = acc_ref[...].astype(jnp.bfloat16)
 
 
-def transposed_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
-    """y = x.T @ w.T: x [K, M], w [N, K]; y [M, N] in x's dtype."""
+def transposed_matmul(w: jax.Array, x: jax.Array, *, interpret: bool = False) -> jax.Array:
+    """y = x.T @ w.T: w [N, K], x [K, M]; y [M, N] in x's dtype."""
     y = pl.pallas_call(
         transposed_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),

@@ -52,6 +52,18 @@ def _smallest_rope(arrays: Arrays) -> Arrays:
     return x[:1, :1, :2], cos[:1, :1], sin[:1, :1]
 
 
+def _smallest_loss(arrays: Arrays) -> Arrays:
+    """One row and a vocabulary of one, and so the only label is 0."""
+    logits, labels = arrays
+    return logits[:1, :1], labels[:1] * 0
+
+
+def _smallest_table(arrays: Arrays) -> Arrays:
+    """One index, and a table of one number."""
+    ids, table = arrays
+    return ids[:1] * 0, table[:1, :1]
+
+
 def _cross_entropy(logits: Array, labels: Array) -> Array:
     wide = logits.astype(jnp.float32)
     return jax.nn.logsumexp(wide, axis=-1) - wide[jnp.arange(len(wide)), labels]
@@ -61,7 +73,7 @@ def _batch_softmax(x: Array) -> Array:
     return jax.nn.softmax(x.astype(jnp.float32), axis=1).astype(x.dtype)
 
 
-def _transposed(x: Array, w: Array) -> Array:
+def _transposed(w: Array, x: Array) -> Array:
     return baselines.product("km,nk->mn", x, w).astype(x.dtype)
 
 
@@ -132,6 +144,7 @@ SUBJECTS: tuple[Subject, ...] = (
         cases=cross_entropy.CASES,
         blocks={"tm": 16, "tv": 128},
         results=("float32",),
+        smallest=_smallest_loss,
     ),
     Subject(
         name="embedding",
@@ -142,6 +155,7 @@ SUBJECTS: tuple[Subject, ...] = (
         cases=embedding.CASES,
         blocks={"tm": 16, "td": 128},
         dtypes=("float32", "bfloat16", "int32"),
+        smallest=_smallest_table,
     ),
     Subject(
         name="split_k_matmul",
@@ -180,7 +194,7 @@ SUBJECTS: tuple[Subject, ...] = (
         blocks={"tm": 32, "tn": 128, "tk": 128},
     ),
     Subject(
-        name="attention_with_lse",
+        name="dense_attention_with_lse",
         kernel=attention_backward.attention_with_lse,
         oracle=attention_backward.oracle_forward,
         baseline=_attention_with_lse,
@@ -190,7 +204,7 @@ SUBJECTS: tuple[Subject, ...] = (
         results=("", "float32"),
     ),
     Subject(
-        name="attention_backward",
+        name="dense_attention_backward",
         kernel=attention_backward.attention_backward,
         oracle=attention_backward.oracle,
         baseline=_attention_backward,

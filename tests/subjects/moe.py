@@ -7,12 +7,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from examples.jagged import grouped_gemm_bias_activation as epilogue
 from examples.jagged import paged_attention, transposed_grouped_gemm
 from examples.jagged import quantized_grouped_gemm as quantized
 from tests import baselines
-from tests.subjects.subject import Ragged, Subject, jagged
+from tests.subjects.subject import Arrays, Ragged, Subject, jagged
+
+try:  # spelled in torch
+    from examples.jagged import moe
+except ImportError:
+    HAS_TORCH = False
+else:
+    HAS_TORCH = True
 
 Array = Any
 
@@ -69,6 +77,20 @@ def _paged(q: Array, k: Array, v: Array, table: Array, lengths: Array, offsets: 
     p = jnp.exp(scores - scores.max(-1, keepdims=True))
     out = baselines.product("hts,htsd->htd", p.astype(v.dtype), v) / p.sum(-1, keepdims=True)
     return jnp.where(inside[:, None], out, 0).astype(q.dtype)
+
+
+def _moe(x: Array, w: Array, token: Array, slot: Array, gate: Array, offsets: Array) -> Array:
+    expert, inside = baselines.groups_of(offsets, len(token))
+    z = baselines.product("sd,sdn->sn", x[token], w[expert])
+    z = jnp.where(inside[:, None], z, 0).astype(x.dtype)
+    return baselines.product("tk,tkn->tn", gate, z[slot]).astype(x.dtype)
+
+
+def _one_slot_each(seed: int, rows: int, groups: int) -> Arrays:
+    """Token t has slot t: rows of the result are those of the groups, as the checks want them."""
+    x, w, _, _, gate, _ = moe.make_inputs(seed, rows, max(groups, 1), 1, 136, 200)
+    place = np.arange(rows, dtype=np.int32)
+    return x, w[:groups], place, place[:, None], gate
 
 
 SUBJECTS: tuple[Subject, ...] = (
@@ -133,3 +155,17 @@ SUBJECTS: tuple[Subject, ...] = (
         ragged=Ragged({0: 1}, (), 1),
     ),
 )
+
+if HAS_TORCH:
+    SUBJECTS += (
+        Subject(
+            name="moe",
+            kernel=moe.moe,
+            oracle=moe.oracle,
+            baseline=_moe,
+            make=_one_slot_each,
+            cases=moe.CASES,
+            blocks={"ts": 16, "tn": 128, "td": 128},
+            ragged=Ragged({0: 0}, (1,), 0),
+        ),
+    )

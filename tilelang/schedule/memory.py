@@ -8,7 +8,7 @@ from ..errors import PlanError
 from ..ir import KernelIR, Type
 from ..language.dtypes import itemsize
 from .body import walk_physical
-from .plan import AxisPlan, Memory, Scratch, Section, Table, Window
+from .plan import AxisPlan, Bind, Memory, Scratch, Section, Table, Window
 from .sections import exprs_of
 from .target import MIB, Target
 
@@ -36,9 +36,9 @@ def estimate(
 ) -> Memory:
     """The memory model: windows times buffers, scratch, the largest temporaries, tables.
 
-    Temporaries are modelled as twice the largest value that a section computes: the compiler keeps
-    a few values of that size alive and spills the rest.  Checked against the compiler's own sums
-    in tests of the compile matrix.
+    Temporaries are modelled as the named values of a section, and twice the largest value that it
+    computes: the compiler keeps a few values of that size alive and spills the rest.  Checked
+    against the compiler's own sums in tests of the compile matrix.
     """
     parts = []
     for window in windows:
@@ -46,7 +46,7 @@ def estimate(
         size = padded_bytes(block, window.dtype, target) * (window.buffers or 2)
         parts.append((window.ref, size))
     parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in scratch]
-    parts.append(("temporaries", 2 * _largest(axes, sections, target)))
+    parts.append(("temporaries", _temporaries(axes, sections, target)))
     vmem = sum(size for _, size in parts)
     smem = sum(_smem_bytes(ir.tensor(name).shape) for name in scalars)
     if table is not None and table.steps == "table":
@@ -54,14 +54,17 @@ def estimate(
     return Memory(tuple(parts), vmem, smem, _limit(ir, target, vmem, tuple(parts)))
 
 
-def _largest(axes: Mapping[str, AxisPlan], sections: Iterable[Section], target: Target) -> int:
-    sizes = [0]
+def _temporaries(axes: Mapping[str, AxisPlan], sections: Iterable[Section], target: Target) -> int:
+    def size(value: Type) -> int:
+        return _value_bytes(value, axes, target)
+
+    found = [0]
     for section in sections:
-        for stmt in section.body:
-            for expr in exprs_of(stmt):
-                for part in walk_physical(expr):
-                    sizes.append(_value_bytes(part.type, axes, target))
-    return max(sizes)
+        exprs = [e for stmt in section.body for e in exprs_of(stmt)]
+        computed = [size(part.type) for expr in exprs for part in walk_physical(expr)]
+        named = sum(size(stmt.value.type) for stmt in section.body if isinstance(stmt, Bind))
+        found.append(named + 2 * max(computed, default=0))
+    return max(found)
 
 
 def _value_bytes(value: Type, axes: Mapping[str, AxisPlan], target: Target) -> int:

@@ -67,7 +67,9 @@ def _survey(
     lifted = {
         tensor
         for (tensor, _), window in arrays.windows.items()
-        if window.output and packed_conflict(window, order, placed.axes)
+        if window.output
+        and isinstance(window.dims[-2], Packed)
+        and packed_conflict(window, order, placed.axes)
     }
     if lifted:
         arrays = survey(ir, target, placed.axes, everything, lifted, resident)
@@ -112,7 +114,8 @@ def initialised(
         if tensor.fill is None or covered:
             windows[window.ref] = window
             continue
-        everywhere, help_here = visits_all(window, order, arrays.axes, facts)
+        sure = all(_runs(arrays.axes[c]) or effects.get(c, False) for c in order.columns)
+        everywhere, help_here = visits_all(window, order, arrays.axes, facts, sure)
         skips = any(
             effects.get(a, False) and how == "cover" and not arrays.axes[a].nonempty
             for a, how in help_here.items()
@@ -128,6 +131,11 @@ def initialised(
                 window, init="existing", existing=unique(ir, name, "in_ref"), fill=tensor.fill
             )
     return windows, helpers
+
+
+def _runs(axis: AxisPlan) -> bool:
+    """Whether the loop has an iteration whenever it is reached."""
+    return axis.tiles is not None or axis.nonempty
 
 
 def _owns_blocks(window: Window, axes: Mapping[str, AxisPlan]) -> bool:

@@ -18,7 +18,9 @@ from ..ir import (
     KernelIR,
     Loop,
     Stmt,
+    TileScalar,
     statements,
+    walk,
 )
 from . import scalars
 from .blocks import extent, loads, references, uses
@@ -71,7 +73,7 @@ def place(
     loop_type = config.loop_type or _default_loop_type(facts, body)
     levels, leaf = _chain(facts, config, body, loops, loop_type)
     chained = [level.axis for level in levels if level.axis]
-    columns = _columns(facts, chained)
+    columns = _columns(ir, facts, chained, trips)
     outward = tuple(a for a in chained if facts.axis(a).independent and a not in columns)
     rest = [a for a in chained if a not in outward]
     last = max((rest.index(c) for c in columns), default=-1)
@@ -172,10 +174,21 @@ def _chain(
     return levels, leaf
 
 
-def _columns(facts: Facts, chained: list[str]) -> set[str]:
-    """Ragged axes and every axis that their bounds depend on."""
-    ragged = {a for a in chained if facts.axis(a).ragged}
-    return ragged | {d for a in ragged for d in facts.axis(a).depends if d in chained}
+def _columns(
+    ir: KernelIR, facts: Facts, chained: list[str], trips: Mapping[str, int | None]
+) -> set[str]:
+    """Axes whose tiles are known only when the kernel runs, and all that these depend on."""
+    found = {a for a in chained if facts.axis(a).ragged or trips[a] is None}
+    needed = {d for a in found for d in (*facts.axis(a).depends, *_moved_by(ir, a))}
+    return found | (needed & set(chained))
+
+
+def _moved_by(ir: KernelIR, name: str) -> set[str]:
+    """Axes that the offset of a tile's accesses depends on."""
+    axis = ir.axis(name)
+    shift = _shift(ir, axis) if axis.kind == "tile" else None
+    parts = () if shift is None else walk(shift)
+    return {e.axis for e in parts if isinstance(e, GridIndex | TileScalar)}
 
 
 def _check_loop_type(

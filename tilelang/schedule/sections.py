@@ -125,6 +125,8 @@ def _repeatable(source: Bind, home: Key, readers: list[Key], outputs: frozenset[
     )
     if reads_output:
         return False
+    if not source.value.type.shape:
+        return True  # a number: there is no scratch memory for one
     same_frequency = all(k[1] == home[1] and k[0] != "leaf" for k in readers)
     return not is_costly(source.value) or (same_frequency and len(readers) == 1)
 

@@ -183,15 +183,19 @@ def packed_conflict(window: Window, order: Order, axes: Mapping[str, AxisPlan]) 
 
 
 def visits_all(
-    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts
+    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts, sure: bool
 ) -> tuple[bool, dict[str, str]]:
     """Whether every block of an output can be visited, and the columns that must help.
+
+    `sure`: the step table has a step, whatever the ranges are.
 
     The columns map to "cover" (tiles between the ranges get steps too) or "sweep" (every tile of
     the dimension gets a step, for every iteration of the columns before).
     """
     helpers: dict[str, str] = {}
     others = {a for a in window_axes(window) if a in order.columns}
+    if order.columns and not others and not sure:
+        return False, {}
     for dim, size in zip(window.dims, window.shape, strict=True):
         match dim:
             case Whole():

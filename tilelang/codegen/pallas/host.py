@@ -93,6 +93,10 @@ def _print_launch(
     arrays = [plan.array(w.array) for w in launch.windows]
     hosts = list(dict.fromkeys(a for a in arrays if _is_input(launch, a)))
     for host in hosts:
+        root = _root(plan, plan.ir.tensor(host.source))
+        if root.role == "output" and root.name not in written:  # nothing runs that would write it
+            block.put(root.name, _initial(root))
+            written.add(root.name)
         _print_array(block, host)
     for window in launch.inputs:
         if window.passed:
@@ -212,6 +216,7 @@ def _print_call(
     grid = specs.grid(launch, "")
     if prefetch:
         count = Keyword("num_scalar_prefetch", Atom(str(len(launch.scalars))))
+        grid = grid if launch.dims else Atom("(1,)")  # index maps that read memory need a grid
         spec = Call("pltpu.PrefetchScalarGridSpec", (count, Keyword("grid", grid), *shared))
         args.append(Keyword("grid_spec", spec))
     else:

@@ -65,6 +65,7 @@ def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: boo
     block = Group(tuple(Atom("None" if b is None else str(b)) for b in window.block))
     params = [printer.names.step if d.axis is None else _param(printer, d) for d in launch.dims]
     if prefetched:
+        params = params or ["_"]
         params += list(launch.scalars)
     mapped = _mapped(printer, launch)
     pairs = zip(window.dims, window.shape, strict=True)
@@ -127,7 +128,8 @@ def semantics(launch: Launch, pipeline: bool) -> Node:
 
 
 def grid(launch: Launch, steps: str) -> Node:
-    return Group(tuple(Atom(steps if d.extent is None else str(d.extent)) for d in launch.dims))
+    extents = [Atom(steps if d.extent is None else str(d.extent)) for d in launch.dims]
+    return Group(tuple(extents))
 
 
 def shaped(window: Window, whole: tuple[int, ...]) -> Node:
