@@ -85,10 +85,10 @@ def moe_3_kernel(slots, gates, z_ref, y_ref, acc_ref):
         # moe.py:63: acc = torch.zeros([N], dtype=torch.float32)
         acc_ref[...] = jnp.zeros((1, 1024), jnp.float32)
 
-    # moe.py:65: acc = acc + gates[t * K + k] * z[slots[t * K + k], :]
+    # moe.py:65: acc = acc + gates[t * K + k] * z[slots[t * K + k], :].to(torch.float32)
     t_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == slots[t * 4 + k] % 16
     z_t = jnp.sum(jnp.where(t_row, z_ref[...], 0.0), axis=0, keepdims=True)
-    acc_ref[...] += (gates[t * 4 + k] * z_t).astype(jnp.float32)
+    acc_ref[...] += jnp.float32(gates[t * 4 + k]) * z_t.astype(jnp.float32)
 
     @pl.when(k == 3)
     def _():

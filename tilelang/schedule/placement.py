@@ -70,15 +70,16 @@ def place(
     loops = [s for s in body if isinstance(s, Loop)]
     if not body:
         return None
-    loop_type = config.loop_type or _default_loop_type(facts, body)
-    levels, leaf = _chain(facts, config, body, loops, loop_type)
+    dynamic = {n for n in names if facts.axis(n).ragged or trips[n] is None}
+    loop_type = config.loop_type or _default_loop_type(dynamic, body)
+    levels, leaf = _chain(facts, dynamic, body, loops, loop_type)
     chained = [level.axis for level in levels if level.axis]
-    columns = _columns(ir, facts, chained, trips)
+    columns = _columns(ir, facts, chained, dynamic)
     outward = tuple(a for a in chained if facts.axis(a).independent and a not in columns)
     rest = [a for a in chained if a not in outward]
     last = max((rest.index(c) for c in columns), default=-1)
     columns, trailing = tuple(rest[: last + 1]), tuple(rest[last + 1 :])
-    _check_loop_type(ir, facts, loop_type, columns, names - set(chained) - once)
+    _check_loop_type(ir, dynamic, loop_type, columns, names - set(chained) - once)
     levels, leaf = interchange(levels, leaf, outward)
     streams = _streams(leaf) if loop_type == "emit_pipeline" else set()
     _check_streams(ir, loop_type, streams)
@@ -143,17 +144,17 @@ def _trips(ir: KernelIR, facts: Facts, name: str, blocks: Mapping[str, int]) -> 
     return -(-(end + moved) // blocks[name]) - (begin + moved) // blocks[name]
 
 
-def _default_loop_type(facts: Facts, body: tuple[Stmt, ...]) -> str:
+def _default_loop_type(dynamic: set[str], body: tuple[Stmt, ...]) -> str:
     loops = [s for s in body if isinstance(s, Loop)]
     while len(loops) == 1:
-        if facts.axis(loops[0].axis).ragged:
+        if loops[0].axis in dynamic:
             return "outer_pipeline"
         loops = [s for s in loops[0].body if isinstance(s, Loop)]
     return "grid"
 
 
 def _chain(
-    facts: Facts, config: Config, body: tuple[Stmt, ...], loops: list[Loop], loop_type: str
+    facts: Facts, dynamic: set[str], body: tuple[Stmt, ...], loops: list[Loop], loop_type: str
 ) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
     """The chain of the nest; a level without an axis first if statements surround the loop."""
 
@@ -162,7 +163,7 @@ def _chain(
         inside = loop_type in ("fori_loop", "unroll")
         if loop_type == "emit_pipeline":
             inside = not any(isinstance(s, Loop) for s in loop.body)
-        return inside and (fact.ragged or fact.kind == "ordered")
+        return inside and (loop.axis in dynamic or fact.kind == "ordered")
 
     if len(loops) != 1 or stays_inside(loops[0]):
         return (Level("", (), (), ()),), body
@@ -174,11 +175,9 @@ def _chain(
     return levels, leaf
 
 
-def _columns(
-    ir: KernelIR, facts: Facts, chained: list[str], trips: Mapping[str, int | None]
-) -> set[str]:
+def _columns(ir: KernelIR, facts: Facts, chained: list[str], dynamic: set[str]) -> set[str]:
     """Axes whose tiles are known only when the kernel runs, and all that these depend on."""
-    found = {a for a in chained if facts.axis(a).ragged or trips[a] is None}
+    found = dynamic.intersection(chained)
     needed = {d for a in found for d in (*facts.axis(a).depends, *_moved_by(ir, a))}
     return found | (needed & set(chained))
 
@@ -192,10 +191,10 @@ def _moved_by(ir: KernelIR, name: str) -> set[str]:
 
 
 def _check_loop_type(
-    ir: KernelIR, facts: Facts, loop_type: str, columns: tuple[str, ...], inner: set[str]
+    ir: KernelIR, dynamic: set[str], loop_type: str, columns: tuple[str, ...], inner: set[str]
 ) -> None:
     if loop_type == "grid" and columns:
-        ragged = next(c for c in columns if facts.axis(c).ragged)
+        ragged = next(c for c in columns if c in dynamic)
         raise PlanError(
             f"loop_type='grid' needs static bounds, but those of {ir.axis(ragged).user} are read "
             "from memory",
@@ -203,7 +202,7 @@ def _check_loop_type(
             "use loop_type='outer_pipeline'",
         )
     for name in sorted(inner):
-        if loop_type == "unroll" and facts.axis(name).ragged:
+        if loop_type == "unroll" and name in dynamic:
             raise PlanError(
                 f"loop_type='unroll' needs static bounds, but those of {ir.axis(name).user} are "
                 "read from memory",

@@ -1,0 +1,207 @@
+"""python -m tests.interpreter --runs N --seed S: random layouts in Pallas's TPU interpreter.
+
+That interpreter is stricter than the one that calls use: memory is NaN until it is written, an
+access outside of a buffer raises, copies are done as late as a wait allows, and copies that race
+with a read or a write are found.  Every run is one ragged example on one layout, and must besides
+keep the error policy, leave rows in no group zero, and never look at them.
+
+Every ragged example runs with a step table and, where it has loops for that, with inner pipelines.
+The rectangle form is left out: its grid covers every (group, tile), and the interpreter simulates
+the steps that do nothing too, so that one run takes as long as tens of others; the masks and copies
+that such a step has are those of the table form, and tests/examples/test_tpu_interpreter.py runs it
+on a few layouts.
+
+Prints runs and findings per program; the exit status is 1 if there are findings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+from jax.experimental.pallas import tpu as pltpu
+
+import tilelang as tile
+from tests import checks
+from tests.frameworks import from_jax
+from tests.ragged import Layout, Space, draw_layouts
+from tests.subjects import JAGGED, Subject
+
+SHOWN = 5  # findings per program that are printed
+
+# Small, because every copy of a step is simulated; odd numbers of rows, so that last tiles are cut.
+SPACES = (
+    Space(rows=40, groups=4, block=16),
+    Space(rows=33, groups=3, block=16),
+    Space(rows=23, groups=5, block=16),
+    Space(rows=48, groups=2, block=16),
+)
+# Name -> the config for an example; the first one must be possible.
+FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
+    "table": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", steps="table"),
+    "emit_pipeline": lambda s: tile.Config(s.blocks, loop_type="emit_pipeline"),
+}
+MUST = "table"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One example in one form, for layouts of one space."""
+
+    subject: Subject
+    form: str
+    space: Space
+
+    def __str__(self) -> str:
+        shape = f"{self.space.rows} rows, {self.space.groups} groups"
+        return f"{self.subject.name:<28} {self.form:<14} {shape:<19}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Runs that were made, what they found, and seconds; `refused` is why there is no such form."""
+
+    runs: int
+    findings: tuple[str, ...]
+    seconds: float
+    refused: str = ""
+
+
+def programs(seed: int) -> list[Program]:
+    """Every ragged example in every form; the seed turns which space each one gets."""
+    return [
+        Program(subject, form, SPACES[(number + place + seed) % len(SPACES)])
+        for number, subject in enumerate(JAGGED)
+        for place, form in enumerate(FORMS)
+    ]
+
+
+# ---------------------------------------------------------------- one program
+
+
+def run(program: Program, count: int, seed: int) -> Outcome:
+    """Runs `count` layouts one by one, so that a finding names its layout."""
+    start = time.perf_counter()
+    subject, space = program.subject, program.space
+    arrays = subject.arrays("float32", seed=seed, rows=space.rows, groups=space.groups)
+    call, findings = strict(program, seed), []
+    for layout in draw_layouts(space, count, seed):
+        try:
+            findings += _one(subject, call, arrays, layout)
+        except tile.PlanError as error:
+            if program.form != MUST:
+                return Outcome(0, (), 0, error.what.splitlines()[0])
+            findings.append(f"{layout}: {error}")
+    return Outcome(count, tuple(findings), time.perf_counter() - start)
+
+
+def strict(program: Program, seed: int) -> checks.Call:
+    """The kernel in the strict interpreter, compiled once; raises where copies race."""
+    # In older versions of JAX the races that were found are elsewhere.
+    found = import_module("jax._src.pallas.mosaic.interpret.interpret_pallas_call")
+    subject, config = program.subject, FORMS[program.form](program.subject)
+    params = pltpu.InterpretParams(
+        detect_races=True,
+        dma_execution_mode="on_wait",
+        out_of_bounds_reads="raise",
+        random_seed=seed,
+        uninitialized_memory="nan",
+    )
+    kernel = tile.kernel(subject.kernel.__wrapped__, interpret=params, checks=False)
+
+    def call(*arguments: Any) -> Any:
+        result = from_jax(kernel, arguments, config=config)
+        if found.races.races_found:
+            raise RuntimeError("copies race with a read or a write")
+        return result
+
+    return call
+
+
+def _one(
+    subject: Subject, call: checks.Call, arrays: checks.Arrays, layout: Layout
+) -> Sequence[str]:
+    """What is wrong with one run; an exception is a finding too, except that of a plan."""
+    try:
+        return checks.every_layout(subject, call, arrays, [layout], "float32")
+    except tile.PlanError:
+        raise
+    except Exception as error:  # one run must not end the others
+        return [f"{layout}: {type(error).__name__}: {error}"[:500]]
+    finally:  # memory and races are those of the whole process
+        pltpu.reset_tpu_interpret_mode_state()
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def able(seed: int, only: str = "") -> list[Program]:
+    """The programs whose form is possible, which planning tells without running anything."""
+    return [p for p in programs(seed) if only in p.subject.name and not refused(p)]
+
+
+def refused(program: Program) -> str:
+    """Why an example has no such form; "" if it has, or if it must have it."""
+    subject, space = program.subject, program.space
+    arrays = subject.arrays("float32", rows=space.rows, groups=space.groups)
+    offsets = next(draw_layouts(space, 1, 0)).offsets
+    try:
+        subject.kernel.lower(
+            *arrays, offsets, *subject.static, config=FORMS[program.form](subject)
+        )
+    except tile.PlanError as error:
+        return "" if program.form == MUST else error.what.splitlines()[0]
+    return ""
+
+
+def run_all(places: Sequence[Program], runs: int, seed: int) -> Iterator[tuple[Program, Outcome]]:
+    """The outcome of every program; `runs` are shared out evenly, their sum is exact."""
+    for number, program in enumerate(places):
+        count = len(range(number, runs, len(places)))
+        yield program, run(program, count, seed + number)
+        jax.clear_caches()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs every program; 0 if nothing was found."""
+    options = _options(argv)
+    start, total, findings = time.perf_counter(), 0, 0
+    chosen = able(options.seed, options.only)
+    for program, outcome in run_all(chosen, options.runs, options.seed):
+        total, findings = total + outcome.runs, findings + len(outcome.findings)
+        print(_line(program, outcome), flush=True)
+        for text in outcome.findings[:SHOWN]:
+            print(f"    FOUND {text}", flush=True)
+    print(
+        f"{total} runs, {len(chosen)} programs, seed {options.seed}: {findings} findings; "
+        f"{time.perf_counter() - start:.0f} s"
+    )
+    return 1 if findings else 0
+
+
+def _line(program: Program, outcome: Outcome) -> str:
+    return (
+        f"{program} {outcome.runs:4} runs {len(outcome.findings):4} findings "
+        f"{outcome.seconds:7.1f} s"
+    )
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.interpreter")
+    parser.add_argument("--runs", type=int, default=1000, help="in all (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="kernels whose names contain this")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

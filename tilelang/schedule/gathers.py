@@ -1,0 +1,188 @@
+"""Gathers: `table[index, :]` -> rows fetched one by one into scratch memory, and read from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+
+from ..errors import PlanError
+from ..ir import (
+    Apply,
+    Assign,
+    At,
+    Const,
+    Dim,
+    Expr,
+    Gather,
+    KernelIR,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Type,
+    Var,
+    map_children,
+    statements,
+)
+from ..language.dtypes import itemsize
+from .physical import Layout, Scope, Value, physical_shape
+from .picked import clamped, lane_of, picks_rows
+from .plan import AxisPlan, Bind, Fetched, PStmt, Row, Scratch, Section, TakeRows
+from .sections import exprs_of
+from .target import MIB, Target
+from .windows import as_array, selects
+
+TOGETHER = 16  # register tiles of narrow types that are on their way at once, at most
+COPIES = "copies"  # the semaphore that counts copies
+
+
+# ---------------------------------------------------------------- one statement for each gather
+
+
+def separate(ir: KernelIR) -> KernelIR:
+    """The kernel with every gather in a statement of its own, and its mask in the next one."""
+    taken = {s.name for s in statements(ir.body) if isinstance(s, Assign)}
+    taken |= {t.name for t in ir.tensors} | {a.name for a in ir.axes}
+    names = (n for n in (f"rows_{i}" for i in count(1)) if n not in taken)
+    return replace(ir, body=tuple(p for s in ir.body for p in _separated(s, names)))
+
+
+def _separated(stmt: Stmt, names: Iterable[str]) -> tuple[Stmt, ...]:
+    found: list[Stmt] = []
+
+    def hoist(expr: Expr) -> Expr:
+        expr = map_children(expr, hoist)
+        if not (isinstance(expr, Load) and picks_rows(expr.index)):
+            return expr
+        bare = replace(expr, mask=None)
+        name = next(iter(names))
+        found.append(Assign(name, bare, stmt.loc, ""))
+        value: Expr = Var(name, expr.type)
+        if expr.mask is not None:
+            other = Const(expr.other, Type((), expr.type.dtype))
+            value = Apply("where", (expr.mask, value, other), expr.type, (), expr.loc)
+        return value
+
+    match stmt:
+        case Assign(_, Load(mask=None) as load) if picks_rows(load.index):
+            return (stmt,)
+        case Assign():
+            changed: Stmt = replace(stmt, value=hoist(stmt.value))
+        case Store():
+            mask = None if stmt.mask is None else hoist(stmt.mask)
+            changed = replace(stmt, value=hoist(stmt.value), mask=mask)
+        case Loop():
+            body = tuple(p for s in stmt.body for p in _separated(s, names))
+            changed = replace(stmt, body=body)
+    return (*found, changed)
+
+
+# ---------------------------------------------------------------- the fetch
+
+
+def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
+    """`name = table[index, :]`, rows one by one."""
+    arrays = scope.arrays
+    at = next(d for d, entry in enumerate(load.index) if isinstance(entry, Gather))
+    before = [e for e in load.index[:at] if not isinstance(e, At)]
+    several = sum(isinstance(entry, Gather) for entry in load.index) > 1
+    if before or several or load.type.dtype == "bool":
+        raise PlanError(
+            f"rows of {load.tensor} can be picked along one dimension, with single positions in "
+            "the dimensions before it",
+            load.loc or stmt.loc,
+            "make the picked dimension the first one, e.g. with a view of the table",
+        )
+    entry = load.index[at]
+    assert isinstance(entry, Gather)
+    known = arrays.scalars
+    place = lane_of(arrays.ir, arrays.axes, known, entry.expr, load.loc or stmt.loc)
+    shape = arrays.ir.tensor(load.tensor).shape
+    place = clamped(place, shape[at])
+    if load.tensor in known:
+        return _numbers(scope, stmt, load, at, place)
+    window = arrays.find(load.tensor, load.index, load.loc or stmt.loc)
+    entries = as_array(arrays.hosts[load.tensor], load.index)
+    where = next(d for d, e in enumerate(entries) if isinstance(e, Gather))
+    narrow = len(entries) - where == 2 and itemsize(window.dtype) < 4
+    tile = arrays.target.rows(itemsize(window.dtype)) if narrow else 1
+    far = isinstance(window.dims[where], Fetched)
+    select = () if far else selects(arrays, window, load.index, load.tensor)
+    if len(load.type.shape) < 2 or any(isinstance(s, Row) for s in select):
+        raise PlanError(
+            f"rows of {load.tensor} are picked, and of each row single positions that no block "
+            "can hold",
+            load.loc or stmt.loc,
+            "load whole rows, and take the position from them",
+        )
+    value = TakeRows(
+        window.ref, place, where, select, stmt.name, far, tile, shape[at],
+        Type(load.type.shape, window.dtype),
+    )  # fmt: skip
+    return _bound(scope, stmt, value, "plain")
+
+
+def _numbers(
+    scope: Scope, stmt: Assign, load: Load, at: int, place: Expr
+) -> tuple[PStmt, ...]:
+    """Numbers of an array in scalar memory: the column of one number for each lane."""
+    index = tuple(At(place) if d == at else entry for d, entry in enumerate(load.index))
+    number = Load(load.tensor, index, Type((), load.type.dtype), loc=load.loc)
+    shape = physical_shape(load.type.shape, "column")
+    value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, Type(shape, load.type.dtype))
+    return _bound(scope, stmt, value, "column")
+
+
+def _bound(
+    scope: Scope, stmt: Assign, value: TakeRows, layout: Layout
+) -> tuple[PStmt, ...]:
+    logical: tuple[Dim, ...] = stmt.value.type.shape
+    scope.locs[stmt.name] = stmt.loc
+    scope.names[stmt.name] = Value(Var(stmt.name, value.type), layout, logical)
+    return (Bind(stmt.name, value, stmt.loc, stmt.user),)
+
+
+# ---------------------------------------------------------------- scratch memory
+
+
+def fetched(sections: Iterable[Section]) -> list[TakeRows]:
+    """Every fetch of rows in the body."""
+    exprs = (e for s in sections for stmt in s.body for e in exprs_of(stmt))
+    return list(dict.fromkeys(e for e in exprs if isinstance(e, TakeRows)))
+
+
+def buffers(
+    sections: Iterable[Section], axes: Mapping[str, AxisPlan], target: Target
+) -> tuple[Scratch, ...]:
+    """Where rows are put together, tiles that hold a row each, and the semaphore of the copies."""
+    out: dict[str, Scratch] = {}
+    takes = fetched(sections)
+    for take in takes:
+        rows = extents(take.type, axes)
+        out[take.rows] = Scratch(take.rows, rows, wide(take))
+        if take.far and take.tile > 1:
+            shape = (together(take, rows, target), take.tile, rows[-1])
+            out[take.tiles] = Scratch(take.tiles, shape, take.type.dtype)
+    if any(take.far for take in takes):
+        out[COPIES] = Scratch(COPIES, (), "semaphore")
+    return tuple(out.values())
+
+
+def extents(value: Type, axes: Mapping[str, AxisPlan]) -> tuple[int, ...]:
+    """The shape in numbers."""
+    return tuple(d if isinstance(d, int) else axes[d].block or 1 for d in value.shape)
+
+
+def wide(take: TakeRows) -> str:
+    """The dtype in which rows are put together: single rows of narrower types cannot be stored."""
+    dtype = take.type.dtype
+    if take.tile == 1:
+        return dtype
+    return "float32" if "float" in dtype else "int32"
+
+
+def together(take: TakeRows, rows: tuple[int, ...], target: Target) -> int:
+    """How many tiles are on their way at once; they fill two MiB or less."""
+    size = take.tile * -(-rows[-1] // target.lanes) * target.lanes * itemsize(take.type.dtype)
+    return max(1, min(TOGETHER, rows[0], 2 * MIB // size))

@@ -1,0 +1,186 @@
+"""Picked: rows that an index array picks -> where the array lies, and how one row of it is named.
+
+    table[idx[tm] // 2, :]   ->   row i of the tile is row `idx[tm * block + i] // 2` of the table
+
+Indices lie in scalar memory, so every row is named by a scalar expression of its lane.  A small
+array is a block in vector memory; a large one stays where it is, and its rows are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..errors import Loc, PlanError
+from ..ir import (
+    Along,
+    Apply,
+    At,
+    Const,
+    Expr,
+    Gather,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Span,
+    TileIndex,
+    TileScalar,
+    Type,
+    map_children,
+)
+from ..language.dtypes import itemsize
+from ..language.op import OPS
+from . import scalars
+from .plan import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
+from .target import Target, padded_bytes
+
+INT = Type((), "int32")
+SHARE = 4  # a table that takes more than this part of vector memory stays where it is
+
+
+def picks_rows(index: tuple[Index, ...]) -> bool:
+    """Whether an index array picks positions of a dimension."""
+    return any(isinstance(entry, Gather) for entry in index)
+
+
+# ---------------------------------------------------------------- where the array lies
+
+
+def picked_dims(
+    near: tuple[WindowDim, ...],
+    far: tuple[WindowDim, ...],
+    index: tuple[Index, ...],
+    shape: tuple[int, ...],
+    dtype: str,
+    target: Target,
+) -> tuple[WindowDim, ...]:
+    """How an array whose rows are picked is cut: as a block (`near`), or row by row (`far`)."""
+    at = next(d for d, entry in enumerate(index) if isinstance(entry, Gather))
+    near, far = list(near), list(far)
+    tile = 1
+    if len(near) - at == 2:
+        tile = target.rows(itemsize(dtype))
+    near[at] = Whole(-(-shape[at] // tile) * tile if tile > target.sublanes else shape[at])
+    far[at] = Fetched(target.sublanes if tile == 2 * target.sublanes else tile)
+    block = tuple(b for b in (_extent(d) for d in near) if b is not None)
+    small = 2 * padded_bytes(block, dtype, target) <= target.vmem_default // SHARE
+    if small or not _can_copy(tuple(far), at, shape, target):
+        return tuple(near)
+    return tuple(far)
+
+
+def _extent(dim: WindowDim) -> int | None:
+    return None if isinstance(dim, ByIndex) else dim.rows if hasattr(dim, "rows") else dim.block  # type: ignore[union-attr]
+
+
+def _can_copy(
+    dims: tuple[WindowDim, ...], at: int, shape: tuple[int, ...], target: Target
+) -> bool:
+    """Whether rows can be copied on their own: copies take whole register tiles of the array."""
+    if len(dims) - at < 2 or shape[at] < 4 * target.sublanes:
+        return False
+    for d, dim in enumerate(dims):
+        if isinstance(dim, ByTile) and shape[d] % dim.block:
+            return False
+        if d != at and not isinstance(dim, ByTile | ByIndex | Whole):
+            return False
+        if isinstance(dim, Whole) and dim.block != shape[d]:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------- one row
+
+
+def lane_of(
+    ir: KernelIR,
+    axes: Mapping[str, AxisPlan],
+    known: frozenset[str] | tuple[str, ...],
+    expr: Expr,
+    loc: Loc | None,
+) -> Expr:
+    """The value of a rank-1 integer expression at one lane of its tile, as a scalar expression.
+
+    `known` are the tensors in scalar memory.  "lane_position" is the position of the lane along an
+    axis, or its number where the dimension is no tile.
+    """
+
+    def lane(part: Expr) -> Expr:
+        return lane_of(ir, axes, known, part, loc)
+
+    match expr:
+        case Const() | GridIndex() | TileScalar():
+            return expr
+        case TileIndex(axis):
+            shift = axes[axis].shift
+            position = lane_position(axis)
+            return position if shift is None else scalars.sub(position, shift)
+        case Load() if expr.tensor in known:
+            shape = ir.tensor(expr.tensor).shape
+            pairs = zip(expr.index, shape, strict=True)
+            index = tuple(At(_place(axes, entry, size, lane)) for entry, size in pairs)
+            value: Expr = Load(expr.tensor, index, _scalar(expr.type), loc=expr.loc)
+            if expr.mask is None:
+                return value
+            other = Const(expr.other, _scalar(expr.type))
+            return Apply("where", (lane(expr.mask), value, other), _scalar(expr.type))
+        case Apply("in_range"):
+            axis = str(expr.attr("axis"))
+            return _in_range(axes[axis])
+        case Apply("arange"):
+            step = Const(int(expr.attr("step", 1)), INT)  # type: ignore[call-overload]
+            start = Const(int(expr.attr("start", 0)), INT)  # type: ignore[call-overload]
+            scaled = Apply("mul", (lane_position(None), step), INT)
+            return scalars.add(scaled, start)
+        case Apply("broadcast", (value,)):
+            return lane(value)
+        case Apply("full") if not expr.args:
+            return Const(expr.attr("value"), _scalar(expr.type))  # type: ignore[arg-type]
+        case Apply(op) if op in OPS and OPS[op].kind == "elementwise":
+            return replace(map_children(expr, lane), type=_scalar(expr.type))  # type: ignore[call-arg]
+    raise PlanError(
+        "rows can be picked by integers that are loaded, constant or computed from those, and the "
+        "index has more in it",
+        getattr(expr, "loc", None) or loc,
+        "store the indices to a tensor in a loop of their own before this one",
+    )
+
+
+def lane_position(axis: str | None) -> Expr:
+    """The position of a lane along an axis; without one, the number of the lane."""
+    return Apply("lane_position", (), INT, (("axis", axis),))
+
+
+def _scalar(value: Type) -> Type:
+    return Type((), "int32" if value.dtype == "int64" else value.dtype)
+
+
+def _in_range(axis: AxisPlan) -> Expr:
+    position = lane_position(axis.name)
+    low = Apply("ge", (position, axis.begin), Type((), "bool"))
+    high = Apply("lt", (position, axis.end), Type((), "bool"))
+    return Apply("logical_and", (low, high), Type((), "bool"))
+
+
+def _place(axes: Mapping[str, AxisPlan], entry: Index, size: int, lane: object) -> Expr:
+    """The position in an index array, which is never outside of it."""
+    last = Const(size - 1, INT)
+    match entry:
+        case Along(axis):
+            plan = axes[axis]
+            if (plan.block or 1) * plan.limit <= size:
+                return lane_position(axis)
+            return Apply("minimum", (lane_position(axis), last), INT)
+        case Span(start):
+            return scalars.add(lane_position(None), Const(start, INT))
+        case At(expr) | Gather(expr):
+            inner = lane(expr)  # type: ignore[operator]
+            return inner if isinstance(inner, Const | GridIndex) else clamped(inner, size)
+    raise AssertionError(entry)
+
+
+def clamped(expr: Expr, size: int) -> Expr:
+    """A position that lies in a dimension of that size, whatever the expression is."""
+    low = Apply("maximum", (expr, Const(0, INT)), INT)
+    return Apply("minimum", (low, Const(size - 1, INT)), INT)
