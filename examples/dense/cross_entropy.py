@@ -4,18 +4,20 @@
 
 How to read the kernel: one pass over tiles of the vocabulary.  As in attention, a running maximum m
 keeps exp from overflowing, and the sum so far is rescaled when m grows.  The logit of the label is
-picked in passing, where the number of the column equals the label: no gather is needed.
+picked in passing, where the number of the column equals the label: no gather is needed.  m begins
+with the lowest finite number and not with -inf, so that words whose logits are -inf, even a whole
+tile of them, have a weight of zero: -inf - -inf would be NaN.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
 import tilelang as tile
 import tilelang.language as hl
 from examples.compare import compare
+
+LOWEST = float(np.finfo(np.float32).min)
 
 
 @tile.kernel
@@ -24,7 +26,7 @@ def cross_entropy(logits, labels):
     M, V = logits.shape
     loss = hl.empty([M], dtype=hl.float32)
     for tm in hl.tile(M):
-        m = hl.full([tm], -math.inf, dtype=hl.float32)
+        m = hl.full([tm], LOWEST, dtype=hl.float32)
         total = hl.zeros([tm], dtype=hl.float32)
         target = hl.zeros([tm], dtype=hl.float32)
         for tv in hl.tile(V):
@@ -41,7 +43,7 @@ def cross_entropy(logits, labels):
 def oracle(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The same in float64."""
     wide = logits.astype(np.float64)
-    peak = wide.max(-1, initial=-math.inf)
+    peak = wide.max(-1, initial=-np.inf)
     total = np.exp(wide - peak[:, None]).sum(-1)
     return peak + np.log(total) - wide[np.arange(len(wide)), labels]
 

@@ -5,8 +5,9 @@
 
 Nothing is computed: the kernel moves memory, and only the rows that are asked for.
 
-How to read the kernel: `ids[tm]` is a tile of indices, and `table[ids[tm], td]` the rows that they
-name, in the same order.  An index may come again, and in any order.
+How to read the kernel: every step moves one row.  Which one is read from `ids` before the step
+begins, so that the next row is on its way while this one is written.  Indices may come again, and
+in any order.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def embedding(ids, table):
     M = ids.shape[0]
     D = table.shape[1]
     y = hl.empty([M, D], dtype=table.dtype)
-    for tm, td in hl.tile([M, D]):
-        y[tm, td] = table[ids[tm], td]
+    for m in hl.grid(M):
+        y[m, :] = table[ids[m], :]
     return y
 
 

@@ -377,8 +377,11 @@ def values(draw, shape, depth, dtype="float32"):
         return load(f"{'_'.join(shape) or 'scalar'}_{dtype}", *shape, dtype=dtype)
     more = values(shape, depth - 1, dtype)
     choice = draw(
-        st.sampled_from(["binary", "binary", "where", "unary", "reduce", "dot", "expand"])
+        st.sampled_from(["binary", "binary", "where", "unary", "reduce", "dot", "expand", "turn"])
     )
+    if choice == "turn" and len(shape) == 2:
+        turned = draw(values(shape[::-1], depth - 1, dtype))
+        return op("transpose", turned, shape=shape, perm=(1, 0))
     if choice == "reduce" and len(shape) < 2:
         axis = draw(st.sampled_from([a for a in ("tm", "tk") if a not in shape]))
         dim = draw(st.integers(0, len(shape)))
@@ -414,6 +417,8 @@ def programs(draw):
     shape = draw(st.sampled_from([(), ("tm",), ("tk",)]))
     body = draw(values(shape, 3, dtype))
     name = Var("named", named.type)
+    if is_float(dtype) and draw(st.booleans()):  # rounded and widened again: small whole numbers
+        name = op("cast", op("cast", name, dtype="bfloat16"), dtype=dtype)
     parts = [body]
     if shape == ("tm",):
         parts.append(reduce(draw(st.sampled_from(["sum", "max", "min"])), name, 1))

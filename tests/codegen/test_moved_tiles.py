@@ -24,7 +24,7 @@ def partial_products(x, w, splits: hl.constexpr = 4):
     return partial
 
 
-@pytest.mark.parametrize("form", [{}, {"steps": "rectangle"}, {"loop_type": "fori_loop"}], ids=str)
+@pytest.mark.parametrize("form", [{}, {"loop_type": "fori_loop"}], ids=str)
 @pytest.mark.parametrize("block", [None, 64, 128])
 def test_parts_that_no_block_divides(block: int | None, form: dict[str, str]) -> None:
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""embedding for tpu:v6e, blocks td=128, tm=128."""
+"""embedding for tpu:v6e."""
 
 import jax
 import jax.numpy as jnp
@@ -7,13 +7,13 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def embedding_kernel(ids, table_ref, y_ref):
-    # tm: grid dimension, blocks of 128; parallel: each tm writes its own rows of y
-    # td: grid dimension, blocks of 128; parallel: each td writes its own columns of y
-    tm = pl.program_id(0)
-    # embedding.py:28: y[tm, td] = table[ids[tm], td]
-    table_rows_at = [jnp.clip(ids[jnp.minimum(tm * 128 + i, 8191)], 0, 128255) for i in range(128)]
-    table_rows = jnp.concatenate([table_ref[pl.ds(place, 1), :] for place in table_rows_at], axis=0)
-    y_ref[...] = table_rows
+    # m: grid dimension; parallel: each m writes its own rows of y
+    m = pl.program_id(0)
+    # embedding.py:29: y[m, :] = table[ids[m], :]
+    m_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(m, 16)
+    m_row_1 = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == ids[m] % 16
+    table_m = jnp.sum(jnp.where(m_row_1, table_ref[...], 0.0), axis=0, keepdims=True)
+    y_ref[...] = jnp.where(m_row, table_m, y_ref[...])
 
 
 def embedding(ids: jax.Array, table: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -21,16 +21,13 @@ def embedding(ids: jax.Array, table: jax.Array, *, interpret: bool = False) -> j
     y = pl.pallas_call(
         embedding_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
-        grid=(64, 32),
-        in_specs=[
-            pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec((128256, 128), lambda tm, td: (0, td)),
-        ],
-        out_specs=pl.BlockSpec((128, 128), lambda tm, td: (tm, td)),
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel"),
-            vmem_limit_bytes=82837504,
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(8192,),
+            in_specs=[pl.BlockSpec((16, 4096), lambda m, ids: (jax.lax.div(ids[m], 16), 0))],
+            out_specs=pl.BlockSpec((16, 4096), lambda m, ids: (jax.lax.div(m, 16), 0)),
         ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
         interpret=interpret,
     )(ids, table)
     return y

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tilelang.errors import PlanError
 from tilelang.schedule import Config
+from tilelang.schedule.config import LOOP_TYPES
 
 REFUSED = {
     "blocks and block_sizes": (
@@ -35,7 +36,7 @@ REFUSED = {
     "loop type": (
         lambda: Config(loop_type="pipeline"),
         "loop_type='pipeline' is not known\n"
-        "  hint: use one of grid, outer_pipeline, emit_pipeline, fori_loop, unroll",
+        "  hint: use one of grid, outer_pipeline, worklist, emit_pipeline, fori_loop, unroll",
     ),
     "steps": (
         lambda: Config(steps="list"),

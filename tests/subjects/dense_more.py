@@ -153,7 +153,7 @@ SUBJECTS: tuple[Subject, ...] = (
         baseline=lambda ids, table: table[ids],
         make=functools.partial(embedding.make_inputs, tokens=50, vocabulary=90, width=200),
         cases=embedding.CASES,
-        blocks={"tm": 16, "td": 128},
+        blocks={},
         dtypes=("float32", "bfloat16", "int32"),
         smallest=_smallest_table,
     ),

@@ -11,6 +11,7 @@ from .blocks import multiple, references, sizes
 from .config import Config
 from .defaults import shrink, start_sizes
 from .expand import expand
+from .gathers import separate
 from .launch import Planned, plan_launch
 from .nest import drop_unused
 from .placement import place
@@ -30,7 +31,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     """
     _check_names(ir)
     _check_stores(ir)
-    ir = expand(share(ir))
+    ir = separate(expand(share(ir)))
     if config.loop_type is not None or config.steps is not None:
         return _sized(ir, facts, config, target)
     planned, refused = _attempt(ir, facts, config, target)

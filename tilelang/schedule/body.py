@@ -28,6 +28,7 @@ from ..ir import (
     Type,
     Var,
 )
+from .gathers import fetches, take_rows
 from .nest import Level
 from .physical import (
     KeptValue,
@@ -202,8 +203,8 @@ def lower_statements(
 
 
 def _assign(scope: Scope, stmt: Assign) -> tuple[PStmt, ...]:
-    if isinstance(stmt.value, Load) and any(isinstance(i, Gather) for i in stmt.value.index):
-        return (_take_rows(scope, stmt, stmt.value),)
+    if isinstance(stmt.value, Load) and fetches(scope.arrays, stmt.value):
+        return take_rows(scope, stmt, stmt.value)
     value = lower(scope, stmt.value)
     scope.locs[stmt.name] = stmt.loc
     if value.layout == "free":
@@ -399,41 +400,6 @@ def _inner_carry(scope: Scope, trial: Scope, carry: Carry, layout: Layout) -> In
     return InnerCarry(carry.name, start, following, carry.out, carry.user)
 
 
-# ---------------------------------------------------------------- gathers
-
-
-def _take_rows(scope: Scope, stmt: Assign, load: Load) -> Bind:
-    """`table[index, :]`: rows of a resident block, one by one."""
-    arrays = scope.arrays
-    window = arrays.find(load.tensor, load.index, load.loc)
-    entry = load.index[0]
-    picked = _index_load(scope, entry)
-    plain = len(load.index) == 2 and picked is not None and load.mask is None
-    if not plain or picked is None:
-        raise PlanError(
-            f"rows of {load.tensor} must be picked by a one-dimensional index array, as the "
-            "first of two dimensions",
-            load.loc,
-            "write rows = table[index[tile], :]",
-        )
-    read = ScalarRead(picked.tensor, (), picked.type)
-    axis = next((i.axis for i in picked.index if isinstance(i, Along)), None)
-    block = arrays.axes[axis].block if axis is not None else None
-    count = block or arrays.ir.tensor(picked.tensor).shape[0]
-    value = TakeRows(window.ref, read, axis, count, load.type)
-    scope.names[stmt.name] = Value(Var(stmt.name, load.type), "plain", load.type.shape)
-    return Bind(stmt.name, value, stmt.loc, stmt.user)
-
-
-def _index_load(scope: Scope, entry: object) -> Load | None:
-    expr = entry.expr if isinstance(entry, Gather) else None
-    while isinstance(expr, Apply) and expr.op == "cast":
-        expr = expr.args[0]
-    if isinstance(expr, Load) and len(expr.index) == 1:
-        return expr
-    return None
-
-
 # ---------------------------------------------------------------- traversal
 
 
@@ -446,7 +412,7 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
         case Read():
             return tuple(s.expr for s in expr.select if isinstance(s, Row))
         case TakeRows():
-            return (expr.index,)
+            return (expr.place, *(s.expr for s in expr.select if isinstance(s, Row)))
         case _:
             return ()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 from ..errors import PlanError
 
-LOOP_TYPES = ("grid", "outer_pipeline", "emit_pipeline", "fori_loop", "unroll")
+LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
 
 
@@ -17,8 +17,8 @@ class Config:
     """How to run a kernel.  What is left out is chosen by the default rules.
 
     blocks      tile axis -> its block size, e.g. {"tm": 128, "tn": 512}
-    loop_type   "grid" | "outer_pipeline" | "emit_pipeline" | "fori_loop" | "unroll": how the
-                loops run
+    loop_type   "grid" | "outer_pipeline" | "worklist" | "emit_pipeline" | "fori_loop" | "unroll":
+                how the loops run
     steps       "table" (live steps only) | "rectangle" (max_extent tiles, guarded): outer_pipeline
     buffers     how many blocks of each input are in flight; 2 is double buffering
     cores       TensorCores that parallel axes are split over

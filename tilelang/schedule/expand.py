@@ -73,13 +73,9 @@ def _index(entry: Index, definitions: Definitions, loc: Loc | None) -> Index:
         case Along(axis, offset) if offset is not None:
             return Along(axis, _resolve(offset, definitions, loc))
         case _ if hasattr(entry, "expr"):  # a gather reads its index array where it is loaded
-            return replace(entry, expr=_picks(entry.expr, definitions))  # type: ignore[union-attr]
+            return replace(entry, expr=_resolve(entry.expr, definitions, loc))  # type: ignore[union-attr]
         case _:
             return entry
-
-
-def _picks(expr: Expr, definitions: Definitions) -> Expr:
-    return definitions.get(expr.name, expr) if isinstance(expr, Var) else expr
 
 
 def _value(expr: Expr, definitions: Definitions, loc: Loc | None) -> Expr:

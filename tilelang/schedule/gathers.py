@@ -1,13 +1,14 @@
-"""Gathers: `table[index, :]` -> rows fetched one by one into scratch memory, and read from there."""
+"""Gathers: `table[index, :]` -> rows fetched one by one into scratch memory and read there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
 from ..errors import PlanError
 from ..ir import (
+    Along,
     Apply,
     Assign,
     At,
@@ -15,23 +16,25 @@ from ..ir import (
     Dim,
     Expr,
     Gather,
+    Index,
     KernelIR,
     Load,
     Loop,
     Stmt,
     Store,
+    TileIndex,
     Type,
     Var,
     map_children,
+    map_index,
     statements,
 )
 from ..language.dtypes import itemsize
 from .physical import Layout, Scope, Value, physical_shape
 from .picked import clamped, lane_of, picks_rows
-from .plan import AxisPlan, Bind, Fetched, PStmt, Row, Scratch, Section, TakeRows
-from .sections import exprs_of
+from .plan import AxisPlan, Bind, Fetched, PExpr, PStmt, Row, Scratch, TakeRows
 from .target import MIB, Target
-from .windows import as_array, selects
+from .windows import Arrays, as_array, gather_indices, selects
 
 TOGETHER = 16  # register tiles of narrow types that are on their way at once, at most
 COPIES = "copies"  # the semaphore that counts copies
@@ -41,39 +44,65 @@ COPIES = "copies"  # the semaphore that counts copies
 
 
 def separate(ir: KernelIR) -> KernelIR:
-    """The kernel with every gather in a statement of its own, and its mask in the next one."""
+    """The kernel with every load row by row in a statement of its own, without its mask."""
     taken = {s.name for s in statements(ir.body) if isinstance(s, Assign)}
     taken |= {t.name for t in ir.tensors} | {a.name for a in ir.axes}
     names = (n for n in (f"rows_{i}" for i in count(1)) if n not in taken)
-    return replace(ir, body=tuple(p for s in ir.body for p in _separated(s, names)))
+    body = (p for s in ir.body for p in _separated(s, gather_indices(ir, (s,)), names))
+    return replace(ir, body=tuple(body))
 
 
-def _separated(stmt: Stmt, names: Iterable[str]) -> tuple[Stmt, ...]:
+def _by_row(load: Load, indices: Collection[str]) -> bool:
+    return picks_rows(load.index) or (load.tensor in indices and len(load.type.shape) == 1)
+
+
+def _free_of(load: Load) -> Load:
+    """The load with index arrays read at positions, so that they need not move as blocks do."""
+
+    def position(expr: Expr) -> Expr:
+        if not isinstance(expr, Load):
+            return map_children(expr, position)
+        return replace(expr, index=tuple(_position(i, position) for i in expr.index))
+
+    index = (Gather(position(i.expr)) if isinstance(i, Gather) else i for i in load.index)
+    return replace(load, index=tuple(index))
+
+
+def _position(entry: Index, inside: Callable[[Expr], Expr]) -> Index:
+    if isinstance(entry, Along) and entry.offset is not None:
+        place = Type((entry.axis,), "int32")
+        return Gather(Apply("add", (TileIndex(entry.axis, place), entry.offset), place))
+    return map_index(entry, inside)
+
+
+def _separated(stmt: Stmt, indices: Collection[str], names: Iterator[str]) -> tuple[Stmt, ...]:
+    """The statement, after those of the loads in it; `indices` lie in scalar memory."""
     found: list[Stmt] = []
 
     def hoist(expr: Expr) -> Expr:
-        expr = map_children(expr, hoist)
-        if not (isinstance(expr, Load) and picks_rows(expr.index)):
-            return expr
-        bare = replace(expr, mask=None)
-        name = next(iter(names))
-        found.append(Assign(name, bare, stmt.loc, ""))
-        value: Expr = Var(name, expr.type)
-        if expr.mask is not None:
-            other = Const(expr.other, Type((), expr.type.dtype))
-            value = Apply("where", (expr.mask, value, other), expr.type, (), expr.loc)
-        return value
+        if not isinstance(expr, Load):
+            return map_children(expr, hoist)
+        mask = None if expr.mask is None else hoist(expr.mask)
+        if not _by_row(expr, indices):
+            return replace(expr, mask=mask)
+        name = next(names)
+        found.append(Assign(name, replace(_free_of(expr), mask=None), stmt.loc, ""))
+        value = Var(name, expr.type)
+        if mask is None:
+            return value
+        other = Const(expr.other, Type((), expr.type.dtype))
+        return Apply("where", (mask, value, other), expr.type, (), expr.loc)
 
     match stmt:
-        case Assign(_, Load(mask=None) as load) if picks_rows(load.index):
-            return (stmt,)
+        case Assign(_, Load(mask=None) as load) if _by_row(load, indices):
+            return (replace(stmt, value=_free_of(load)),)
         case Assign():
             changed: Stmt = replace(stmt, value=hoist(stmt.value))
         case Store():
             mask = None if stmt.mask is None else hoist(stmt.mask)
             changed = replace(stmt, value=hoist(stmt.value), mask=mask)
         case Loop():
-            body = tuple(p for s in stmt.body for p in _separated(s, names))
+            body = tuple(p for s in stmt.body for p in _separated(s, indices, names))
             changed = replace(stmt, body=body)
     return (*found, changed)
 
@@ -81,9 +110,16 @@ def _separated(stmt: Stmt, names: Iterable[str]) -> tuple[Stmt, ...]:
 # ---------------------------------------------------------------- the fetch
 
 
+def fetches(arrays: Arrays, load: Load) -> bool:
+    """Whether a load is put together row by row."""
+    return _by_row(load, arrays.scalars)
+
+
 def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     """`name = table[index, :]`, rows one by one."""
     arrays = scope.arrays
+    if load.tensor in arrays.scalars:
+        return _numbers(scope, stmt, load)
     at = next(d for d, entry in enumerate(load.index) if isinstance(entry, Gather))
     before = [e for e in load.index[:at] if not isinstance(e, At)]
     several = sum(isinstance(entry, Gather) for entry in load.index) > 1
@@ -100,8 +136,6 @@ def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     place = lane_of(arrays.ir, arrays.axes, known, entry.expr, load.loc or stmt.loc)
     shape = arrays.ir.tensor(load.tensor).shape
     place = clamped(place, shape[at])
-    if load.tensor in known:
-        return _numbers(scope, stmt, load, at, place)
     window = arrays.find(load.tensor, load.index, load.loc or stmt.loc)
     entries = as_array(arrays.hosts[load.tensor], load.index)
     where = next(d for d, e in enumerate(entries) if isinstance(e, Gather))
@@ -123,20 +157,16 @@ def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     return _bound(scope, stmt, value, "plain")
 
 
-def _numbers(
-    scope: Scope, stmt: Assign, load: Load, at: int, place: Expr
-) -> tuple[PStmt, ...]:
+def _numbers(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     """Numbers of an array in scalar memory: the column of one number for each lane."""
-    index = tuple(At(place) if d == at else entry for d, entry in enumerate(load.index))
-    number = Load(load.tensor, index, Type((), load.type.dtype), loc=load.loc)
+    arrays = scope.arrays
+    number = lane_of(arrays.ir, arrays.axes, arrays.scalars, load, load.loc or stmt.loc)
     shape = physical_shape(load.type.shape, "column")
-    value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, Type(shape, load.type.dtype))
+    value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, Type(shape, number.type.dtype))
     return _bound(scope, stmt, value, "column")
 
 
-def _bound(
-    scope: Scope, stmt: Assign, value: TakeRows, layout: Layout
-) -> tuple[PStmt, ...]:
+def _bound(scope: Scope, stmt: Assign, value: TakeRows, layout: Layout) -> tuple[PStmt, ...]:
     logical: tuple[Dim, ...] = stmt.value.type.shape
     scope.locs[stmt.name] = stmt.loc
     scope.names[stmt.name] = Value(Var(stmt.name, value.type), layout, logical)
@@ -146,18 +176,15 @@ def _bound(
 # ---------------------------------------------------------------- scratch memory
 
 
-def fetched(sections: Iterable[Section]) -> list[TakeRows]:
-    """Every fetch of rows in the body."""
-    exprs = (e for s in sections for stmt in s.body for e in exprs_of(stmt))
-    return list(dict.fromkeys(e for e in exprs if isinstance(e, TakeRows)))
-
-
 def buffers(
-    sections: Iterable[Section], axes: Mapping[str, AxisPlan], target: Target
+    exprs: Iterable[PExpr], axes: Mapping[str, AxisPlan], target: Target
 ) -> tuple[Scratch, ...]:
-    """Where rows are put together, tiles that hold a row each, and the semaphore of the copies."""
+    """Where rows are put together, tiles that hold a row each, and the semaphore of the copies.
+
+    `exprs` are the values that the statements of the body compute.
+    """
     out: dict[str, Scratch] = {}
-    takes = fetched(sections)
+    takes = [e for e in exprs if isinstance(e, TakeRows)]
     for take in takes:
         rows = extents(take.type, axes)
         out[take.rows] = Scratch(take.rows, rows, wide(take))

@@ -15,6 +15,7 @@ from .blocks import references
 from .body import Groups, walk_physical
 from .config import Config
 from .fill import deep, fill_lanes
+from .gathers import buffers
 from .memory import estimate
 from .nest import Level
 from .outputs import all_windows, flat, initialised, lowered, selective
@@ -94,14 +95,17 @@ def plan_launch(
                 continue
             partly = selective(groups, window)
             check_consecutive(ir, facts, tensor, window, order, partly)
-            check_stand_ins(ir, facts, tensor, window, order, standing, steps)
+            how = "worklist" if placed.form == "grid" else steps
+            check_stand_ins(ir, facts, tensor, window, order, standing, how)
     table = tables.table(facts, columns, placed.axes, steps)
     if table is not None:
         scalar_bytes = sum(_words(ir.tensor(s)) for s in arrays.scalars)
         tables.check_fits(ir, table, target, scalar_bytes)
     windows = all_windows(arrays, outputs, config)
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
+    values = (e for s in sections for stmt in s.body for e in exprs_of(stmt))
     scratch = tuple(_scratch(k, placed.axes) for k in kept)
+    scratch += buffers(values, placed.axes, target)
     memory = estimate(ir, target, placed.axes, windows, scratch, sections, table, arrays.scalars)
     dims = _dims(placed, order, windows, table)
     launch = Launch(

@@ -6,22 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import PlanError
 from ..ir import KernelIR, Type
-from ..language.dtypes import itemsize
 from .body import walk_physical
 from .plan import AxisPlan, Bind, Memory, Scratch, Section, Table, Window
 from .sections import exprs_of
-from .target import MIB, Target
-
-
-def padded_bytes(shape: tuple[int, ...], dtype: str, target: Target) -> int:
-    """Bytes of an array in vector memory: its last two dimensions fill whole register tiles."""
-    size = itemsize(dtype)
-    *lead, rows, lanes = (1, 1, *shape)[-max(len(shape), 2) :]
-    tile = target.rows(size)
-    total = -(-rows // tile) * tile * -(-lanes // target.lanes) * target.lanes * size
-    for extent in lead:
-        total *= extent
-    return total
+from .target import MIB, Target, padded_bytes
 
 
 def estimate(
@@ -42,10 +30,13 @@ def estimate(
     """
     parts = []
     for window in windows:
+        if window.far:
+            continue
         block = tuple(b for b in window.block if b is not None)
         size = padded_bytes(block, window.dtype, target) * (window.buffers or 2)
         parts.append((window.ref, size))
-    parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in scratch]
+    held = [s for s in scratch if s.dtype != "semaphore"]
+    parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in held]
     parts.append(("temporaries", _temporaries(axes, sections, target)))
     vmem = sum(size for _, size in parts)
     smem = sum(_smem_bytes(ir.tensor(name).shape) for name in scalars)

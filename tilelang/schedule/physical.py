@@ -37,7 +37,7 @@ from ..ir import (
     walk,
 )
 from ..language.op import OPS
-from .plan import Packed, PExpr, Read, Row, ScalarRead, Select
+from .plan import Packed, PExpr, Read, Row, ScalarRead, Select, TakeRows
 from .windows import Arrays, as_array, selects
 
 Layout = Literal["scalar", "unit", "row", "column", "plain", "free"]
@@ -479,6 +479,8 @@ _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
 def is_costly(expr: PExpr) -> bool:
     """Whether computing the expression again costs more than keeping it."""
     match expr:
+        case TakeRows():
+            return True
         case Apply(op, args):
             own = op in OPS and OPS[op].cost == "costly"
             return own or any(is_costly(a) for a in args)

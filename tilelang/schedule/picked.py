@@ -74,9 +74,7 @@ def _extent(dim: WindowDim) -> int | None:
     return None if isinstance(dim, ByIndex) else dim.rows if hasattr(dim, "rows") else dim.block  # type: ignore[union-attr]
 
 
-def _can_copy(
-    dims: tuple[WindowDim, ...], at: int, shape: tuple[int, ...], target: Target
-) -> bool:
+def _can_copy(dims: tuple[WindowDim, ...], at: int, shape: tuple[int, ...], target: Target) -> bool:
     """Whether rows can be copied on their own: copies take whole register tiles of the array."""
     if len(dims) - at < 2 or shape[at] < 4 * target.sublanes:
         return False
@@ -116,6 +114,8 @@ def lane_of(
             shift = axes[axis].shift
             position = lane_position(axis)
             return position if shift is None else scalars.sub(position, shift)
+        case Apply("add", (TileIndex(axis), offset)) if offset == axes[axis].shift:
+            return lane_position(axis)
         case Load() if expr.tensor in known:
             shape = ir.tensor(expr.tensor).shape
             pairs = zip(expr.index, shape, strict=True)

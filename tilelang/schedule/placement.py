@@ -87,10 +87,28 @@ def place(
     axes = {
         n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n]) for n in sorted(names)
     }
+    if loop_type == "worklist":
+        _check_worklist(ir, config, columns)
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
     return Placed(form, axes, outward, columns, trailing, levels, leaf, inner)
+
+
+def _check_worklist(ir: KernelIR, config: Config, columns: tuple[str, ...]) -> None:
+    if not columns:
+        raise PlanError(
+            f"loop_type='worklist', but no loop of {ir.name} that steps could be made of has "
+            "bounds read from memory",
+            ir.loc,
+            "leave loop_type out",
+        )
+    if config.steps == "rectangle":
+        raise PlanError(
+            "a work list has live steps only, so steps='rectangle' says nothing",
+            ir.loc,
+            "leave steps out, or use loop_type='outer_pipeline'",
+        )
 
 
 def _streams(leaf: tuple[Stmt, ...]) -> set[str]:

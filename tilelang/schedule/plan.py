@@ -13,9 +13,16 @@ from typing import Literal
 
 from ..analysis.facts import AxisKind, Facts
 from ..errors import Loc
-from ..ir import Expr, KernelIR, Scalar, Type
+from ..ir import Expr, KernelIR, Type
 from .config import Config
 from .target import Target
+from .window import ByIndex as ByIndex
+from .window import ByTile as ByTile
+from .window import Fetched as Fetched
+from .window import Packed as Packed
+from .window import Whole as Whole
+from .window import Window as Window
+from .window import WindowDim as WindowDim
 
 Place = Literal["single", "dim", "table", "inner", "stream"]
 Form = Literal["grid", "pipeline"]
@@ -55,101 +62,6 @@ class AxisPlan:
     owned: bool
     nonempty: bool
     loc: Loc
-
-
-# ---------------------------------------------------------------- windows
-
-
-@dataclass(frozen=True)
-class ByTile:
-    """The dimension is cut into blocks; the step sees block number `axis`."""
-
-    axis: str
-    block: int
-
-
-@dataclass(frozen=True)
-class ByIndex:
-    """One position; the dimension is squeezed out of the block."""
-
-    expr: Expr
-
-
-@dataclass(frozen=True)
-class Packed:
-    """One position of a dimension that cannot be squeezed: `rows` of them form the block.
-
-    whole: the block is the whole dimension.
-    """
-
-    expr: Expr
-    rows: int
-    whole: bool
-
-
-@dataclass(frozen=True)
-class Whole:
-    """The whole dimension, rounded up to `block` positions."""
-
-    block: int
-
-
-WindowDim = ByTile | ByIndex | Packed | Whole
-
-
-@dataclass(frozen=True)
-class Window:
-    """The block of one array that a step sees.
-
-    ref        the name of the block inside the step
-    array      the name of the host array that it is cut from
-    output     the step writes it
-    init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
-    passed     the argument that holds the array, where that is not `array` itself
-    stream     the loop inside the step whose pipeline the window belongs to
-    back       an output that the block is read back from: earlier pipelines wrote to it
-    buffers    blocks in flight, when the config says so
-    """
-
-    ref: str
-    array: str
-    shape: tuple[int, ...]
-    dtype: str
-    dims: tuple[WindowDim, ...]
-    output: bool = False
-    init: Literal["none", "fill", "existing"] = "none"
-    fill: Scalar = 0
-    existing: str | None = None
-    passed: str = ""
-    buffers: int | None = None
-    stream: str | None = None
-    back: str | None = None
-
-    @property
-    def argument(self) -> str:
-        """The kernel's name for the array behind the window."""
-        return self.passed or self.array
-
-    @property
-    def block(self) -> tuple[int | None, ...]:
-        """The block shape; None for squeezed dimensions."""
-        return tuple(_extent(d) for d in self.dims)
-
-    @property
-    def padded(self) -> tuple[int, ...]:
-        """The array's shape rounded up to whole blocks."""
-        pairs = zip(self.shape, self.block, strict=True)
-        return tuple(s if b is None else -(-s // b) * b for s, b in pairs)
-
-
-def _extent(dim: WindowDim) -> int | None:
-    match dim:
-        case ByTile(_, block) | Whole(block):
-            return block
-        case Packed(_, rows):
-            return rows
-        case ByIndex():
-            return None
 
 
 # ---------------------------------------------------------------- physical expressions
@@ -214,13 +126,36 @@ class Kept:
 
 @dataclass(frozen=True)
 class TakeRows:
-    """Rows of a resident block, picked by integers that lie in scalar memory."""
+    """Rows that integers in scalar memory pick, put together one by one in scratch memory.
+
+    ref     the window that the rows lie in; "" where `place` is the number itself
+    place   position of a row: an expression over "lane_position"
+    at      which dimension of the window is picked from
+    select  what of its block is meant, where it has one
+    name    unique in the kernel
+    far     rows are copied from where the array lies
+    tile    rows of a register tile, where a row of the array cannot be read alone; else 1
+    """
 
     ref: str
-    index: ScalarRead
-    axis: str | None
-    count: int
+    place: Expr
+    at: int
+    select: tuple[Select, ...]
+    name: str
+    far: bool
+    tile: int
+    size: int
     type: Type
+
+    @property
+    def rows(self) -> str:
+        """The scratch memory in which the rows are put together."""
+        return f"fetched_{self.name}"
+
+    @property
+    def tiles(self) -> str:
+        """The scratch memory for the register tiles that the rows are in."""
+        return f"tiles_{self.name}"
 
 
 PExpr = Expr | Read | ScalarRead | Kept | TakeRows
@@ -382,12 +317,14 @@ class Table:
     """The step table: columns from outer to inner, and how many rows it can need at most.
 
     `capped`: offsets that break the rules could ask for more rows, so the builder stops at `rows`.
+    `sure`: it has a row, whatever the ranges are.
     """
 
     columns: tuple[Column, ...]
     rows: int
     capped: bool
     steps: Literal["table", "rectangle"]
+    sure: bool = True
 
 
 @dataclass(frozen=True)
@@ -431,6 +368,11 @@ class Launch:
 
     def window(self, ref: str) -> Window:
         return next(w for w in self.windows if w.ref == ref)
+
+    @property
+    def worklist(self) -> bool:
+        """Whether XLA builds the step table, for a grid that prefetches it."""
+        return self.form == "grid" and self.table is not None
 
     @property
     def outputs(self) -> tuple[Window, ...]:

@@ -106,7 +106,8 @@ def table(
         else:
             capped = capped or (axis.block is not None and column.most < axis.limit)
             before, total = total, total * column.most
-    return Table(found, max(total, 1), capped, "table")
+    sure = all(c.certain or c.visit in ("cover", "sweep", "at_least_one") for c in found)
+    return Table(found, max(total, 1), capped, "table", sure)
 
 
 def _span(axes: Mapping[str, AxisPlan], name: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ..errors import PlanError
+from ..language.dtypes import itemsize
 
 MIB = 1024 * 1024
 
@@ -53,6 +54,17 @@ class Target:
 
     def __str__(self) -> str:
         return self.name
+
+
+def padded_bytes(shape: tuple[int, ...], dtype: str, target: Target) -> int:
+    """Bytes of an array in vector memory: its last two dimensions fill whole register tiles."""
+    size = itemsize(dtype)
+    *lead, rows, lanes = (1, 1, *shape)[-max(len(shape), 2) :]
+    tile = target.rows(size)
+    total = -(-rows // tile) * tile * -(-lanes // target.lanes) * target.lanes * size
+    for extent in lead:
+        total *= extent
+    return total
 
 
 def _targets() -> dict[str, Target]:

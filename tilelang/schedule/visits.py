@@ -141,18 +141,18 @@ def check_stand_ins(
     """PlanError if a step that stands for an empty range could go back to a block already left.
 
     `standing` are the columns that have such steps.  In the step table such a step repeats the row
-    before it; loops inside the row, and the rectangle's arithmetic, start from the beginning.
+    before it; loops inside the row, the rectangle and the work list start from the beginning.
     """
     moving = window_axes(window)
     for axis in standing:
         ranges = [c for c in order.columns if axis in facts.axis(c).depends]
-        inside = ranges if steps == "rectangle" else []
+        inside = [] if steps == "table" else ranges
         again = moving.intersection((*inside, *order.trailing))
         if not again:
             continue
         hint = "use loop_type='fori_loop'"
-        if steps == "rectangle" and not moving.intersection(order.trailing):
-            hint = "use steps='table'"
+        if steps != "table" and not moving.intersection(order.trailing):
+            hint = "use steps='table'" if steps == "rectangle" else "use loop_type='outer_pipeline'"
         raise PlanError(
             f"the step that an empty range of {ir.axis(axis).user} needs would visit blocks of "
             f"{tensor} again, because they change with {ir.axis(min(again)).user}",

@@ -23,11 +23,13 @@ from ..ir import (
 from ..language.dtypes import itemsize
 from .blocks import loads, references
 from .nest import Level
+from .picked import picked_dims, picks_rows
 from .plan import (
     All,
     AxisPlan,
     ByIndex,
     ByTile,
+    Fetched,
     HostArray,
     Packed,
     Part,
@@ -39,6 +41,8 @@ from .plan import (
     WindowDim,
 )
 from .target import Target
+
+FETCHED = "\0fetched"  # the stream of arrays that no pipeline cuts into blocks
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def survey(
     """
     seen = list(references(body))
     written = {tensor for tensor, _, writes in seen if writes}
-    scalars = _scalar_tensors(axes, seen, written) | _gather_indices(body)
+    scalars = _scalar_tensors(axes, seen, written) | gather_indices(ir, body)
     hosts = {
         tensor: _host_array(ir, tensor, [i for t, i, _ in seen if t == tensor], tensor in lifted)
         for tensor in dict.fromkeys(t for t, _, _ in seen)
@@ -102,7 +106,7 @@ def survey(
         if (tensor, dims) not in found:
             host = hosts[tensor]
             ref = unique(ir, tensor if not known else f"{tensor}_{len(known)}", "ref")
-            stream = _stream_of(arrays, index)
+            stream = FETCHED if _far(dims) else _stream_of(arrays, index)
             found[tensor, dims] = Window(
                 ref, host.name, host.shape, host.dtype, dims, tensor in written, stream=stream
             )
@@ -121,12 +125,15 @@ def _scalar_tensors(
     return names - vector
 
 
-def _gather_indices(body: tuple[Stmt, ...]) -> set[str]:
+def gather_indices(ir: KernelIR, body: tuple[Stmt, ...]) -> set[str]:
+    """Tensors that pick rows, and vectors of which numbers are picked."""
     found = set()
-    for _, index, _ in references(body):
+    for tensor, index, writes in references(body):
         for entry in index:
             if isinstance(entry, Gather):
                 found |= {load.tensor for load in loads(entry.expr)}
+                if len(index) == 1 and not writes and itemsize(ir.tensor(tensor).dtype) == 4:
+                    found.add(tensor)
     return found
 
 
@@ -174,10 +181,20 @@ def _dims(
     entries = as_array(host, index)
     kept = tensor in arrays.resident
     known = _stream_of(arrays, index) is not None
-    return tuple(
-        _dim(arrays, entry, size, len(entries) - d, host.dtype, kept, known)
-        for d, (entry, size) in enumerate(zip(entries, host.shape, strict=True))
-    )
+
+    def cut(inside: bool) -> tuple[WindowDim, ...]:
+        return tuple(
+            _dim(arrays, entry, size, len(entries) - d, host.dtype, kept, inside)
+            for d, (entry, size) in enumerate(zip(entries, host.shape, strict=True))
+        )
+
+    if picks_rows(entries):
+        return picked_dims(cut(known), cut(True), entries, host.shape, host.dtype, arrays.target)
+    return cut(known)
+
+
+def _far(dims: tuple[WindowDim, ...]) -> bool:
+    return any(isinstance(d, Fetched) for d in dims)
 
 
 def _dim(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ...schedule.plan import Launch, Plan
 from ..source import Source
+from .expressions import Printer
 from .host import print_host
 from .kernel import print_kernel
 from .names import names_of
+from .worklist import EXPAND, print_worklist
 
 __all__ = ["emit"]
 
@@ -18,7 +20,11 @@ def emit(plan: Plan) -> Source:
     """
     names = [names_of(plan, launch) for launch in plan.launches]
     lines = [*_head(plan), *_imports(plan)]
+    if any(launch.worklist for launch in plan.launches):
+        lines += ["", "", *EXPAND]
     for launch, own in zip(plan.launches, names, strict=True):
+        if launch.worklist:
+            lines += ["", "", *print_worklist(Printer(launch, own), launch)]
         lines += ["", "", *print_kernel(plan, launch, own)]
     lines += ["", "", *print_host(plan, names)]
     return Source(_tidy(lines), plan.ir.name)

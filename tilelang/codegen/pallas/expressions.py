@@ -44,16 +44,14 @@ class Printer:
 
     launch: Launch
     names: Names
-    index_sizes: dict[str, int] = field(default_factory=dict)
     locals: dict[str, str] = field(default_factory=dict)
     made: dict[tuple[str, str, tuple[int, ...]], str] = field(default_factory=dict)
     pending: list[tuple[str, Node]] = field(default_factory=list)
+    lane: str = ""  # the lane of which an index is printed
 
     def scope(self) -> Printer:
         """A nested scope: sees the lines made so far, keeps its own to itself."""
-        return Printer(
-            self.launch, self.names, self.index_sizes, dict(self.locals), dict(self.made)
-        )
+        return Printer(self.launch, self.names, dict(self.locals), dict(self.made), lane=self.lane)
 
     def shape(self, dims: tuple[Dim, ...]) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else self.launch.axis(d).block or 1 for d in dims)
@@ -227,6 +225,8 @@ class Printer:
             return ops.iota(shape, int(expr.attr("axis")))  # type: ignore[call-overload]
         if op == "arange":
             return self._arange(expr, shape)
+        if op == "lane_position":
+            return self._lane_position(expr)
         label = expr.attr("label")
         if label is not None:
             return self._labelled(str(label), expr)
@@ -261,6 +261,14 @@ class Printer:
                 return Call("jax.lax.rem", args) if self._counts(expr) else plain
             case _:
                 return self._typed(expr, ops.ELEMENTWISE[op](*args))
+
+    def _lane_position(self, expr: Apply) -> Node:
+        """Where a lane is along its axis."""
+        axis, lane = expr.attr("axis"), Atom(self.lane)
+        if axis is None:
+            return lane
+        origin = self.origin(self.launch.axis(str(axis)))
+        return lane if origin == Atom("0") else infix("+", origin, lane)
 
     def _labelled(self, label: str, expr: Apply) -> Node:
         """A value that gets a line and a name of its own before the statement."""

@@ -8,7 +8,7 @@ from ...ir import Tensor
 from ...schedule.blocks import loads
 from ...schedule.plan import HostArray, Launch, Plan, Window
 from ..writer import Atom, Call, Group, Keyword, Node, statement
-from . import ops, specs
+from . import ops, specs, worklist
 from .expressions import Printer
 from .names import Names
 from .statements import Block
@@ -192,7 +192,11 @@ def _print_call(
 ) -> None:
     pipeline = launch.form == "pipeline"
     printer = Printer(launch, names)
-    prefetch = not pipeline and _maps_read_memory(launch)
+    prefetch = not pipeline and (launch.worklist or _maps_read_memory(launch) or _pads(launch))
+    listed = specs.prefetched_list(printer, launch)
+    if listed:
+        made = Call(worklist.list_name(launch), tuple(Atom(s) for s in launch.scalars))
+        block.put(", ".join(listed), made)
     inputs, outputs = specs.operands(launch)
     smem, hbm = "pl.BlockSpec(memory_space=pltpu.SMEM)", "pl.BlockSpec(memory_space=pl.ANY)"
     shapes = [_out_shape(launch, w) for w in launch.outputs]
@@ -213,9 +217,11 @@ def _print_call(
     ]
     if scratch:
         shared.append(Keyword("scratch_shapes", Group(tuple(scratch), "[]")))
-    grid = specs.grid(launch, "")
+    count_of = f"{names.steps}_of[0]"
+    unsure = launch.table is not None and not launch.table.sure
+    grid = specs.grid(launch, f"jnp.maximum({count_of}, 1)" if unsure else count_of)
     if prefetch:
-        count = Keyword("num_scalar_prefetch", Atom(str(len(launch.scalars))))
+        count = Keyword("num_scalar_prefetch", Atom(str(len(launch.scalars) + len(listed))))
         grid = grid if launch.dims else Atom("(1,)")  # index maps that read memory need a grid
         spec = Call("pltpu.PrefetchScalarGridSpec", (count, Keyword("grid", grid), *shared))
         args.append(Keyword("grid_spec", spec))
@@ -225,7 +231,7 @@ def _print_call(
         if pipeline and launch.cores > 1:
             args.append(Keyword("grid", Atom(f"({launch.cores},)")))
         args += shared
-    aliases = _aliases(launch, [o.argument for o in inputs])
+    aliases = _aliases(launch, len(launch.scalars) + len(listed), [o.argument for o in inputs])
     if aliases:
         args.append(Keyword("input_output_aliases", Atom(aliases)))
     params = _compiler_params(launch, pipeline)
@@ -235,7 +241,7 @@ def _print_call(
     call = Call("pl.pallas_call", tuple(args))
     target = ", ".join(plan.array(w.array).name for w in launch.outputs)
     lines = statement(target, call, block.indent)
-    arguments = [*launch.scalars, *(passed.get(o.argument, o.argument) for o in inputs)]
+    arguments = [*launch.scalars, *listed, *(passed.get(o.argument, o.argument) for o in inputs)]
     lines[-1] += f"({', '.join(arguments)})"
     block.lines += lines
 
@@ -248,6 +254,12 @@ def _maps_read_memory(launch: Launch) -> bool:
             if expr is not None and next(iter(loads(expr)), None) is not None:
                 return True
     return False
+
+
+def _pads(launch: Launch) -> bool:
+    """Whether a block is larger than its array though there is no grid, which alone pads it."""
+    cut = [w for w in launch.windows if w.stream is None]
+    return not launch.dims and any(w.padded != w.shape for w in cut)
 
 
 def passed_whole(launch: Launch, window: Window) -> bool:
@@ -267,20 +279,23 @@ def _one_or_list(items: list[Node]) -> Node:
 
 def _scratch(launch: Launch) -> list[Node]:
     out: list[Node] = [
-        Call("pltpu.VMEM", (ops.shape(s.shape), ops.dtype(s.dtype))) for s in launch.scratch
+        Atom("pltpu.SemaphoreType.DMA")
+        if s.dtype == "semaphore"
+        else Call("pltpu.VMEM", (ops.shape(s.shape), ops.dtype(s.dtype)))
+        for s in launch.scratch
     ]
     table = launch.table
-    if table is not None and table.steps == "table":
+    if table is not None and table.steps == "table" and not launch.worklist:
         column = Call("pltpu.SMEM", (ops.shape((table.rows,)), Atom("jnp.int32")))
         out += [column] * len(table.columns)
     return out
 
 
-def _aliases(launch: Launch, inputs: list[str]) -> str:
+def _aliases(launch: Launch, scalars: int, inputs: list[str]) -> str:
     pairs = []
     for position, window in enumerate(launch.outputs):
         if window.existing is not None:
-            source = len(launch.scalars) + inputs.index(launch.window(window.existing).argument)
+            source = scalars + inputs.index(launch.window(window.existing).argument)
             pairs.append(f"{source}: {position}")
     return "{" + ", ".join(pairs) + "}" if pairs else ""
 

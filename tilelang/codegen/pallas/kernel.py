@@ -27,8 +27,7 @@ from .steps import print_rectangle, print_table
 
 def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
     """The lines of the kernel function of one launch."""
-    sizes = {s: (plan.ir.tensor(s).shape or (1,))[-1] for s in launch.scalars}
-    printer = Printer(launch, names, sizes)
+    printer = Printer(launch, names)
     block = Block(4)
     if launch.form == "pipeline":
         params = _pipeline_params(launch, names)
@@ -36,7 +35,9 @@ def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
     else:
         inputs, outputs = specs.operands(launch)
         arrays = [o.param for o in (*inputs, *outputs)]
-        params = [*launch.scalars, *arrays, *(names.scratch[s.name] for s in launch.scratch)]
+        listed = specs.prefetched_list(printer, launch)
+        scratch = [names.scratch[s.name] for s in launch.scratch]
+        params = [*launch.scalars, *listed, *arrays, *scratch]
         _print_step(printer, block, launch)
     head = f"def {launch.name}({', '.join(params)}):"
     heads = (
@@ -148,6 +149,10 @@ def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
     if table is None:
         return
     columns = [names.axes[c.axis] for c in table.columns]
+    if launch.worklist:
+        block.raw(f"{names.steps} = {names.steps}_of[0]")
+        if not table.sure:
+            block.raw(f"{names.word('live')} = {names.step} < {names.steps}")
     if table.steps == "table":
         read = [c for c in table.columns if names.axes[c.axis] in used]
         if read:
@@ -194,7 +199,9 @@ def _used_names(printer: Printer, launch: Launch) -> set[str]:
 
 def _print_section(printer: Printer, block: Block, launch: Launch, section: Section) -> None:
     tests = [_test(printer, launch, c) for c in section.conditions]
-    rectangle = launch.table is not None and launch.table.steps == "rectangle"
+    table = launch.table
+    unsure = launch.worklist and table is not None and not table.sure
+    rectangle = unsure or (table is not None and table.steps == "rectangle")
     window = next((w for w in launch.windows if w.ref == section.title), None)
     if rectangle and window is None:
         tests.insert(0, Atom(printer.names.word("live")))

@@ -63,6 +63,8 @@ def names_of(plan: Plan, launch: Launch) -> Names:
         names.columns[column.axis] = f"{names.axes[column.axis]}_of"
     for word in (*TABLE_WORDS, *WORDS):
         names.words[word] = names.fresh(word)
+    if launch.worklist:
+        names.taken |= {f"{names.steps}_of", "expand"}
     # the table's loops are functions of their own: their words are free again in the step
     taken -= {names.words[word] for word in TABLE_WORDS}
     return names

@@ -66,12 +66,20 @@ def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: boo
     params = [printer.names.step if d.axis is None else _param(printer, d) for d in launch.dims]
     if prefetched:
         params = params or ["_"]
-        params += list(launch.scalars)
+        params += [*launch.scalars, *prefetched_list(printer, launch)]
     mapped = _mapped(printer, launch)
     pairs = zip(window.dims, window.shape, strict=True)
     entries = Group(tuple(_entry(mapped, dim, size) for dim, size in pairs))
     head = f"lambda {', '.join(params)}: " if params else "lambda: "
     return _spec(window, block, Atom(head + flat(entries)))
+
+
+def prefetched_list(printer: Printer, launch: Launch) -> list[str]:
+    """What a grid prefetches besides scalars: the columns of the work list, and its length."""
+    if not launch.worklist or launch.table is None:
+        return []
+    names = printer.names
+    return [*(names.columns[c.axis] for c in launch.table.columns), f"{names.steps}_of"]
 
 
 def _param(printer: Printer, dim: Dim) -> str:

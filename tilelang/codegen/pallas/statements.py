@@ -13,6 +13,7 @@ from ...schedule.sections import names_read
 from ..writer import Atom, Call, Group, Infix, Keyword, Node, Tuple, flat, infix, statement
 from . import specs
 from .expressions import Printer
+from .gathers import take_rows
 
 
 @dataclass
@@ -69,7 +70,11 @@ def print_body(
 
 def _value(printer: Printer, block: Block, value: PExpr, as_int: bool) -> Node:
     """The node of a value, after the index and mask lines that it needs."""
-    node = printer.node(value)
+    if isinstance(value, TakeRows):
+        lines, node = take_rows(printer, value, block.indent)
+        block.lines += lines
+    else:
+        node = printer.node(value)
     flush(printer, block)
     return Call("astype", (Atom("jnp.int32"),), of=node) if as_int else node
 
@@ -98,11 +103,6 @@ def flush(printer: Printer, block: Block) -> None:
 
 def _bind(printer: Printer, block: Block, stmt: Bind, later: frozenset[str]) -> None:
     block.quote(stmt.loc)
-    if isinstance(stmt.value, TakeRows):
-        name = local_name(printer, stmt.name, stmt.user, later)
-        _take_rows(printer, block, stmt.value, name)
-        printer.locals[stmt.name] = name
-        return
     node = _value(printer, block, stmt.value, as_int=False)
     name = local_name(printer, stmt.name, stmt.user, later)
     printer.locals[stmt.name] = name
@@ -124,19 +124,6 @@ def local_name(printer: Printer, unique: str, user: str, needed: frozenset[str])
 def _stem(name: str) -> str:
     stem, _, number = name.rpartition("_")
     return stem if stem and number.isdigit() else name
-
-
-def _take_rows(printer: Printer, block: Block, value: TakeRows, name: str) -> None:
-    """Rows one by one: positions past the range are read from row 0 and never used."""
-    array, axis = value.index.array, value.axis
-    start = "" if axis is None else f"{flat(printer.origin(printer.launch.axis(axis)))} + "
-    window = printer.launch.window(value.ref)
-    size = printer.index_sizes[array]
-    rows = f"jnp.clip({array}[jnp.minimum({start}i, {size - 1})], 0, {window.shape[0] - 1})"
-    places = f"{name}_at"
-    block.put(places, Atom(f"[{rows} for i in range({value.count})]"))
-    parts = f"[{value.ref}[pl.ds(place, 1), :] for place in {places}]"
-    block.put(name, Call("jnp.concatenate", (Atom(parts), Atom("axis=0"))))
 
 
 # ---------------------------------------------------------------- loops inside the step

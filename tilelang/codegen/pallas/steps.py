@@ -155,41 +155,41 @@ def _range(
     index, seen = printer.names.axes[column.axis], Atom(printer.names.word("seen"))
     if axis.block is None:
         return _index_range(printer, block, table, column, axis, index)
-    begin, end = _edges(printer, block, axis, index)
-    first = _named(block, f"{index}_first", _div(begin, axis.block))
-    stop: Node = _ceil_div(end, axis.block)
+    begin, end = edges(printer, block, axis, index)
+    first = named(block, f"{index}_first", div(begin, axis.block))
+    stop: Node = ceil_div(end, axis.block)
     live = _with_outer(printer, table, column, infix(">", end, begin))
     if column.visit == "cover":
         stop = Call("jnp.where", (live, stop, seen))
-        stop = _named(block, f"{index}_stop", stop)
+        stop = named(block, f"{index}_stop", stop)
         again = infix("&", live, infix("<", first, seen))
         again = Call("jnp.where", (again, infix("-", seen, Atom("1")), seen))
-        return _named(block, f"{index}_start", again), stop
+        return named(block, f"{index}_start", again), stop
     if not column.certain:
         stop = Call("jnp.where", (live, stop, first))
     if column.visit == "at_least_one":
         first = Call("jnp.minimum", (first, Atom(str(axis.limit - 1))))
-        first = _named(block, f"{index}_first", _or_stay(printer, table, column, first))
+        first = named(block, f"{index}_first", _or_stay(printer, table, column, first))
         stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
-        first = _named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
+        first = named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
     if table.capped and column is table.columns[-1]:
         room = infix("-", Atom(str(table.rows)), Atom(printer.names.step))
         stop = Call("jnp.minimum", (stop, infix("+", first, room)))
-    return first, _named(block, f"{index}_stop", stop)
+    return first, named(block, f"{index}_stop", stop)
 
 
 def _with_outer(printer: Printer, table: Table, column: Column, live: Node) -> Node:
     """Nothing runs further in under a step that stands for an empty range."""
-    for axis in _standing(printer, table, column):
+    for axis in standing(printer, table, column):
         live = infix("&", live, printer.runs(axis))
     return live
 
 
 def _or_stay(printer: Printer, table: Table, column: Column, first: Node) -> Node:
     """Under a step that stands for an empty range, the tile of the step before: none goes back."""
-    outer = _standing(printer, table, column)
+    outer = standing(printer, table, column)
     if not outer or table.steps == "rectangle":
         return first
     names = printer.names
@@ -201,7 +201,7 @@ def _or_stay(printer: Printer, table: Table, column: Column, first: Node) -> Nod
     return Call("jnp.where", (infix("|", real, runs), first, before))
 
 
-def _standing(printer: Printer, table: Table, column: Column) -> list[AxisPlan]:
+def standing(printer: Printer, table: Table, column: Column) -> list[AxisPlan]:
     """The axes around a column that may be at a step which stands for an empty range."""
     around = table.columns[: table.columns.index(column)]
     axes = [printer.launch.axis(c.axis) for c in around if c.visit == "at_least_one"]
@@ -214,7 +214,7 @@ def _index_range(
     """The range of an `hl.grid` read from memory, kept inside the arrays that it indexes."""
     zero, last = Atom("0"), Atom(str(axis.limit - 1))
     begin = printer.node(axis.begin)
-    first = _named(block, f"{index}_first", Call("jnp.clip", (begin, zero, last)))
+    first = named(block, f"{index}_first", Call("jnp.clip", (begin, zero, last)))
     bound = infix("+", first, Atom(str(max(column.most, 0))))
     limit = Const(axis.limit, Type((), "int32"))
     end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
@@ -224,10 +224,10 @@ def _index_range(
         stop = Call("jnp.where", (live, stop, first))
     if column.visit == "at_least_one":
         stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
-    return first, _named(block, f"{index}_stop", stop)
+    return first, named(block, f"{index}_stop", stop)
 
 
-def _edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[Node, Node]:
+def edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[Node, Node]:
     """The range, kept inside the array whatever the offsets say."""
     low = scalars.value_of(axis.begin)
     begin: Node = (
@@ -239,24 +239,24 @@ def _edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[
     limit = Const(size, Type((), "int32"))
     end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
     if low is None:
-        begin = _named(block, f"{index}_begin", begin)
-    return begin, _named(block, f"{index}_end", end)
+        begin = named(block, f"{index}_begin", begin)
+    return begin, named(block, f"{index}_end", end)
 
 
-def _named(block: Block, name: str, node: Node) -> Node:
+def named(block: Block, name: str, node: Node) -> Node:
     if isinstance(node, Atom):
         return node
     block.put(name, node)
     return Atom(name)
 
 
-def _div(node: Node, block: int) -> Node:
+def div(node: Node, block: int) -> Node:
     if isinstance(node, Atom) and node.text.isdigit():
         return Atom(str(int(node.text) // block))
     return Call("jax.lax.div", (node, Atom(str(block)))) if block > 1 else node
 
 
-def _ceil_div(node: Node, block: int) -> Node:
+def ceil_div(node: Node, block: int) -> Node:
     if block == 1:
         return node
     return Call("jax.lax.div", (infix("+", node, Atom(str(block - 1))), Atom(str(block))))

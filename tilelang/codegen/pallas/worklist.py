@@ -1,0 +1,171 @@
+"""Work list: the step table as a few array operations of XLA, for a grid of `pallas_call`.
+
+Every column expands the rows so far: a row of the columns before becomes `count` rows, whose tiles
+begin at `first`.  An entry's rows are found by searching the running sums of the counts.
+"""
+
+from __future__ import annotations
+
+from ...schedule.plan import AxisPlan, Column, Launch, Table
+from ..writer import Atom, Call, Node, flat, infix
+from .expressions import Printer
+from .statements import Block
+from .steps import ceil_div, div, edges, named, standing
+
+EXPAND = [
+    "def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:",
+    '    """For each row its entry and its tile; entry i has count[i] rows.  And how many rows."""',
+    "    first, count = jnp.broadcast_arrays(first, count)",
+    "    ends = jnp.cumsum(count)",
+    "    row = jnp.arange(rows)",
+    "    entry = jnp.searchsorted(ends, row, side='right').astype(jnp.int32)".replace("'", '"'),
+    "    entry = jnp.minimum(entry, len(count) - 1)",
+    "    return entry, first[entry] + row - (ends - count)[entry], jnp.minimum(ends[-1], rows)",
+]
+
+
+def list_name(launch: Launch) -> str:
+    """The function that builds the work list of a launch."""
+    return launch.name.removesuffix("_kernel") + "_steps"
+
+
+def print_worklist(printer: Printer, launch: Launch) -> list[str]:
+    """The lines of `def <kernel>_steps(scalars)`: the columns of the list, then its length."""
+    table, names = launch.table, printer.names
+    assert table is not None
+    columns = [names.axes[c.axis] for c in table.columns]
+    params = ", ".join(f"{s}: jax.Array" for s in launch.scalars)
+    block = Block(4)
+    block.raw(f'"""The work list: rows ({", ".join(columns)}), and how many there are."""')
+    for position in range(len(columns)):
+        _print_column(printer, block, table, position)
+    last = table.columns[-1]
+    if not table.sure:  # the grid has a step all the same, and it must show some block
+        most = printer.launch.axis(last.axis).limit - 1
+        block.raw(f"{columns[-1]} = jnp.clip({columns[-1]}, 0, {most})")
+    block.raw(f"return {', '.join(columns)}, {names.steps}.reshape((1,))")
+    return [f"def {list_name(launch)}({params}) -> tuple[jax.Array, ...]:", *block.lines]
+
+
+def _print_column(printer: Printer, block: Block, table: Table, position: int) -> None:
+    """One more column: its index for every row, and those of the columns before it."""
+    names, column = printer.names, table.columns[position]
+    axis, index = printer.launch.axis(column.axis), names.axes[column.axis]
+    if position == 0 and axis.tiles is not None:
+        start = f" + {axis.first}" if axis.first else ""
+        block.raw(f"{index} = jnp.arange({axis.tiles}, dtype=jnp.int32){start}")
+        block.raw(f"{names.steps} = jnp.int32({axis.tiles})")
+        return
+    block.raw(f"# every range of {index}, and the rows that its tiles are")
+    outer = [names.axes[c.axis] for c in table.columns[:position]]
+    first, count = _range(printer, block, table, column, axis, position)
+    if position == 0:
+        first, count = (Call("jnp.reshape", (node, Atom("(1,)"))) for node in (first, count))
+    elif position > 1 and column.visit == "at_least_one":
+        count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
+    if column.visit == "cover":
+        count = named(block, f"{index}_count", count)
+        first, count = _with_tail(block, axis, index, outer, first, count)
+    most = _rows(table, printer, position)
+    entry = f"{index}_entry"
+    made = Call("expand", (first, count, Atom(str(most))))
+    block.put(f"{entry}, {index}, {names.steps}", made)
+    if outer:
+        picked = ", ".join(f"{name}[{entry}]" for name in outer)
+        block.raw(f"{', '.join(outer)} = {picked}")
+
+
+def _real(printer: Printer, table: Table) -> Node:
+    """Which rows so far stand for something: those before the last one that is needed."""
+    rows = Call("len", (Atom(printer.names.axes[table.columns[0].axis]),))
+    return infix("<", Call("jnp.arange", (rows,)), Atom(printer.names.steps))
+
+
+def _rows(table: Table, printer: Printer, position: int) -> int:
+    """How many rows the list can need once this column is there."""
+    if position + 1 == len(table.columns):
+        return table.rows
+    total = 1
+    for column in table.columns[: position + 1]:
+        axis = printer.launch.axis(column.axis)
+        total *= axis.limit if column.visit == "sweep" else column.most
+        if column.visit == "cover":
+            total += axis.limit
+    return min(total, table.rows)
+
+
+def _range(
+    printer: Printer,
+    block: Block,
+    table: Table,
+    column: Column,
+    axis: AxisPlan,
+    position: int,
+) -> tuple[Node, Node]:
+    """The first tile of every row's range, and how many there are."""
+    index = printer.names.axes[column.axis]
+    shape = f"{printer.names.axes[table.columns[0].axis]}.shape" if position else "()"
+    if column.visit == "sweep" or axis.tiles is not None:
+        low, many = (0, axis.limit) if column.visit == "sweep" else (axis.first, axis.tiles)
+        return _full(shape, low), _full(shape, many or 0)
+    if axis.block is None:
+        begin, end = printer.node(axis.begin), printer.node(axis.end)
+        last = Atom(str(axis.limit - 1))
+        first = named(block, f"{index}_first", Call("jnp.clip", (begin, Atom("0"), last)))
+        stop: Node = Call("jnp.minimum", (end, Atom(str(axis.limit))))
+        most = Atom(str(max(column.most, 0)))
+        live = infix(">", end, begin)
+    else:
+        begin, end = edges(printer, block, axis, index)
+        first = named(block, f"{index}_first", div(begin, axis.block))
+        stop, live = ceil_div(end, axis.block), infix(">", end, begin)
+        most = Atom(str(axis.limit))
+    for outer in standing(printer, table, column):
+        live = infix("&", live, printer.runs(outer))
+    if position > 1:
+        live = infix("&", live, _real(printer, table))
+    live = named(block, f"{index}_live", live)
+    if column.visit == "cover" or column.cursor:
+        stop = named(block, f"{index}_stop", Call("jnp.where", (live, stop, Atom("0"))))
+        first = _behind(block, column, index, first, stop, live)
+        if column.visit == "cover":
+            stop = Call("jnp.where", (live, stop, Atom(f"{index}_seen")))
+    count: Node = Call("jnp.clip", (infix("-", stop, first), Atom("0"), most))
+    count = count if column.visit == "cover" else Call("jnp.where", (live, count, Atom("0")))
+    if column.visit == "at_least_one":
+        first = Call("jnp.minimum", (first, Atom(str(axis.limit - 1))))
+        first = named(block, f"{index}_first", first)
+        count = Call("jnp.maximum", (count, Atom("1")))
+    return first, count
+
+
+def _full(shape: str, value: int) -> Node:
+    return Call("jnp.full", (Atom(shape), Atom(str(value)), Atom("jnp.int32")))
+
+
+def _behind(block: Block, column: Column, index: str, first: Node, stop: Node, live: Node) -> Node:
+    """Tiles rise over the whole list: every range begins where the ones before it ended."""
+    seen = f"{index}_seen"
+    block.raw(f"# tiles below {seen} have a row already; only the last one may be shared")
+    block.raw(f"{seen} = jnp.maximum(jax.lax.cummax({flat(stop)}), 0)")
+    block.raw(f"{seen} = jnp.concatenate([jnp.zeros(1, jnp.int32), {seen}[:-1]])")
+    before = infix("-", Atom(seen), Atom("1"))
+    if column.visit == "cover":
+        again = infix("&", live, infix("<", first, Atom(seen)))
+        first = Call("jnp.where", (again, before, Atom(seen)))
+    else:
+        first = Call("jnp.maximum", (first, before))
+    return named(block, f"{index}_start", first)
+
+
+def _with_tail(
+    block: Block, axis: AxisPlan, index: str, outer: list[str], first: Node, count: Node
+) -> tuple[Node, Node]:
+    """Tiles behind the last range, as one more entry."""
+    rest = f"{index}_rest"
+    block.raw(f"# one more entry: the {index} behind the last range")
+    block.raw(f"{rest} = jnp.max({index}_stop)")
+    for name in outer:
+        block.raw(f"{name} = jnp.append({name}, {name}[-1])")
+    left = infix("-", Atom(str(axis.limit)), Atom(rest))
+    return Call("jnp.append", (first, Atom(rest))), Call("jnp.append", (count, left))

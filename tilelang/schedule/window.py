@@ -1,0 +1,115 @@
+"""Windows as data: which block of an array a step sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..ir import Expr, Scalar
+
+
+@dataclass(frozen=True)
+class ByTile:
+    """The dimension is cut into blocks; the step sees block number `axis`."""
+
+    axis: str
+    block: int
+
+
+@dataclass(frozen=True)
+class ByIndex:
+    """One position; the dimension is squeezed out of the block."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One position of a dimension that cannot be squeezed: `rows` of them form the block.
+
+    whole: the block is the whole dimension.
+    """
+
+    expr: Expr
+    rows: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole dimension, rounded up to `block` positions."""
+
+    block: int
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Positions that an index array picks: rows are copied from the array one by one.
+
+    `rows` is how many rows a register tile of the array holds, where a row cannot be copied alone.
+    """
+
+    rows: int
+
+
+WindowDim = ByTile | ByIndex | Packed | Whole | Fetched
+
+
+@dataclass(frozen=True)
+class Window:
+    """The block of one array that a step sees.
+
+    ref        the name of the block inside the step
+    array      the name of the host array that it is cut from
+    output     the step writes it
+    init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
+    passed     the argument that holds the array, where that is not `array` itself
+    stream     the loop inside the step whose pipeline the window belongs to
+    back       an output that the block is read back from: earlier pipelines wrote to it
+    buffers    blocks in flight, when the config says so
+    """
+
+    ref: str
+    array: str
+    shape: tuple[int, ...]
+    dtype: str
+    dims: tuple[WindowDim, ...]
+    output: bool = False
+    init: Literal["none", "fill", "existing"] = "none"
+    fill: Scalar = 0
+    existing: str | None = None
+    passed: str = ""
+    buffers: int | None = None
+    stream: str | None = None
+    back: str | None = None
+
+    @property
+    def far(self) -> bool:
+        """Whether the array stays where it is, and the body copies rows of it."""
+        return any(isinstance(d, Fetched) for d in self.dims)
+
+    @property
+    def argument(self) -> str:
+        """The kernel's name for the array behind the window."""
+        return self.passed or self.array
+
+    @property
+    def block(self) -> tuple[int | None, ...]:
+        """The block shape; None for squeezed dimensions."""
+        return tuple(_extent(d) for d in self.dims)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """The array's shape rounded up to whole blocks."""
+        pairs = zip(self.shape, self.block, strict=True)
+        return tuple(s if b is None else -(-s // b) * b for s, b in pairs)
+
+
+def _extent(dim: WindowDim) -> int | None:
+    match dim:
+        case ByTile(_, block) | Whole(block):
+            return block
+        case Packed(_, rows) | Fetched(rows):
+            return rows
+        case ByIndex():
+            return None
