@@ -54,6 +54,7 @@ CONFIGS: Mapping[str, Callable[[Subject], tile.Config | None]] = {
     "rectangle": lambda subject: _piped(subject, steps="rectangle"),
     "fori_loop": lambda subject: tile.Config(subject.blocks, loop_type="fori_loop"),
     "emit_pipeline": lambda subject: tile.Config(subject.blocks, loop_type="emit_pipeline"),
+    "worklist": lambda subject: tile.Config(subject.blocks, loop_type="worklist"),
     "three buffers": lambda subject: _piped(subject, buffers=3),
     "one buffer": lambda subject: _piped(subject, buffers=1),
     "half blocks": lambda subject: tile.Config(_scaled(subject, 0.5)),

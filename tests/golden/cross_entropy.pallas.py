@@ -13,35 +13,35 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
 
     @pl.when(tv == 0)
     def _():
-        # cross_entropy.py:27: m = hl.full([tm], -math.inf, dtype=hl.float32)
-        m_ref[...] = jnp.full((512, 1), -jnp.inf, jnp.float32)
-        # cross_entropy.py:28: total = hl.zeros([tm], dtype=hl.float32)
+        # cross_entropy.py:29: m = hl.full([tm], LOWEST, dtype=hl.float32)
+        m_ref[...] = jnp.full((512, 1), -3.4028234663852886e+38, jnp.float32)
+        # cross_entropy.py:30: total = hl.zeros([tm], dtype=hl.float32)
         total_ref[...] = jnp.zeros((512, 1), jnp.float32)
-        # cross_entropy.py:29: target = hl.zeros([tm], dtype=hl.float32)
+        # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
         target_ref[...] = jnp.zeros((512, 1), jnp.float32)
 
-    # cross_entropy.py:31: row = logits[tm, tv].to(hl.float32)
+    # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
     tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
     tv_mask = tv_index < 128256
     row = jnp.where(tv_mask, logits_ref[...].astype(jnp.float32), -jnp.inf)
     m = m_ref[...]
-    # cross_entropy.py:32: m_new = hl.maximum(m, row.amax(-1))
+    # cross_entropy.py:34: m_new = hl.maximum(m, row.amax(-1))
     m_new = jnp.maximum(m, jnp.max(row, axis=1, keepdims=True))
-    # cross_entropy.py:33: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).sum(-1)
+    # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).sum(-1)
     total_ref[...] = (
         total_ref[...] * jnp.exp(m - m_new)
         + jnp.sum(jnp.where(tv_mask, jnp.exp(row - m_new), 0.0), axis=1, keepdims=True)
     )
-    # cross_entropy.py:34: here = tv.index[None, :] == labels[tm][:, None]
+    # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
     here = tv_index == labels_ref[...].T
-    # cross_entropy.py:35: target = target + hl.where(here, row, 0.0).sum(-1)
+    # cross_entropy.py:37: target = target + hl.where(here, row, 0.0).sum(-1)
     target_ref[...] += jnp.sum(jnp.where(here & tv_mask, row, 0.0), axis=1, keepdims=True)
-    # cross_entropy.py:36: m = m_new
+    # cross_entropy.py:38: m = m_new
     m_ref[...] = m_new
 
     @pl.when(tv == 62)
     def _():
-        # cross_entropy.py:37: loss[tm] = m + hl.log(total) - target
+        # cross_entropy.py:39: loss[tm] = m + hl.log(total) - target
         loss_ref[...] = (m_ref[...] + jnp.log(total_ref[...]) - target_ref[...]).T
 
 

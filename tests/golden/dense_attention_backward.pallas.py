@@ -74,15 +74,12 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of,
             preferred_element_type=jnp.float32,
         )
         # attention_backward.py:81: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
-        tk_mask = tk_index < tq_1 * 512 + 512
         delta_h_1 = jnp.sum(jnp.where(h_1_row, delta_ref[...], 0.0), axis=0, keepdims=True)
-        ds = jnp.where(tk_mask, p * (dp - delta_h_1.T) * 0.08838834764831845, 0.0)
+        ds = p * (dp - delta_h_1.T) * 0.08838834764831845
         # attention_backward.py:82: acc = hl.dot(ds.to(k.dtype), k[b, h, tk, :], acc=acc)
-        tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_mask_1 = tk_index_1 < tq_1 * 512 + 512
         acc_ref[...] += jnp.dot(
             ds.astype(jnp.bfloat16),
-            jnp.where(tk_mask_1, k_ref[...], 0.0),
+            k_ref[...],
             preferred_element_type=jnp.float32,
         )
 

@@ -53,27 +53,20 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
         tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
         tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_mask = tk_index < tq * 512 + 512
-        scores = jnp.where((tk_index <= tq_index) & tk_mask, scores, -jnp.inf)
+        scores = jnp.where(tk_index <= tq_index, scores, -jnp.inf)
         m = m_ref[...]
         # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
         # attention_backward.py:45: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-        p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+        p = jnp.exp(scores - m_new)
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
-        tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_mask_1 = tk_index_1 < tq * 512 + 512
         acc_ref[...] = (
             acc_ref[...] * alpha
-            + jnp.dot(
-                p.astype(jnp.bfloat16),
-                jnp.where(tk_mask_1, v_ref[...], 0.0),
-                preferred_element_type=jnp.float32,
-            )
+            + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
         )
         # attention_backward.py:49: m = m_new
         m_ref[...] = m_new

@@ -29,7 +29,7 @@ def split_k_matmul_1_kernel(x, w, partial, acc_ref, ts_of, tk_of):
 
     def step(x_ref, w_ref, partial_ref):
         n = pl.program_id(0)
-        ts, tk = ts_of[n], tk_of[n]
+        ts = ts_of[n]
         before = jnp.maximum(n - 1, 0)
         after = jnp.minimum(n + 1, steps - 1)
 
@@ -39,15 +39,7 @@ def split_k_matmul_1_kernel(x, w, partial, acc_ref, ts_of, tk_of):
             acc_ref[...] = jnp.zeros((256, 512), jnp.float32)
 
         # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
-        tk_mask = (tk_index >= ts * 16384) & (tk_index < ts * 16384 + 16384)
-        tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_mask_1 = (tk_index_1 >= ts * 16384) & (tk_index_1 < ts * 16384 + 16384)
-        acc_ref[...] += jnp.dot(
-            jnp.where(tk_mask, x_ref[...], 0.0),
-            jnp.where(tk_mask_1, w_ref[...], 0.0),
-            preferred_element_type=jnp.float32,
-        )
+        acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
 
         @pl.when((n == steps - 1) | (ts_of[after] != ts))
         def _():

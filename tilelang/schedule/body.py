@@ -20,7 +20,6 @@ from ..ir import (
     Carry,
     Dim,
     Expr,
-    Gather,
     Load,
     Loop,
     Stmt,
@@ -28,7 +27,7 @@ from ..ir import (
     Type,
     Var,
 )
-from .gathers import fetches, take_rows
+from .gathers import fetches, put_rows, take_rows
 from .nest import Level
 from .physical import (
     KeptValue,
@@ -41,6 +40,7 @@ from .physical import (
     physical_shape,
     row_mask,
 )
+from .picked import picks_rows
 from .plan import (
     Bind,
     Inner,
@@ -216,12 +216,13 @@ def _assign(scope: Scope, stmt: Assign) -> tuple[PStmt, ...]:
 
 def _store(scope: Scope, stmt: Store) -> Write:
     arrays = scope.arrays
-    if any(isinstance(entry, Gather) for entry in stmt.index):
-        raise PlanError(
-            f"storing to rows of {stmt.tensor} picked by an index tile is not supported yet",
-            stmt.loc,
-            "sort by the index first, so that each group is a range of rows",
-        )
+    if picks_rows(stmt.index):
+
+        def block(shape: tuple[Dim, ...]) -> PExpr:
+            value = _as_block(scope, stmt.value, shape, stmt)
+            return filled(value, Type(shape, value.type.dtype))
+
+        return put_rows(scope, stmt, block)
     window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
     chosen = tuple(
         replace(s, expr=lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from ..ir import (
     KernelIR,
     Load,
     Loop,
+    Span,
     Stmt,
     Store,
     TileIndex,
@@ -31,8 +32,23 @@ from ..ir import (
 )
 from ..language.dtypes import itemsize
 from .physical import Layout, Scope, Value, physical_shape
-from .picked import clamped, lane_of, picks_rows
-from .plan import AxisPlan, Bind, Fetched, PExpr, PStmt, Row, Scratch, TakeRows
+from .picked import clamped, compare, lane_in_range, lane_of, picks_rows
+from .plan import (
+    AxisPlan,
+    Bind,
+    ByIndex,
+    ByTile,
+    Fetched,
+    Inner,
+    PExpr,
+    PStmt,
+    PutRows,
+    Row,
+    Scratch,
+    TakeRows,
+    Whole,
+    Write,
+)
 from .target import MIB, Target
 from .windows import Arrays, as_array, gather_indices, selects
 
@@ -59,13 +75,16 @@ def _by_row(load: Load, indices: Collection[str]) -> bool:
 def _free_of(load: Load) -> Load:
     """The load with index arrays read at positions, so that they need not move as blocks do."""
 
+    return replace(load, index=tuple(_position_free(i) for i in load.index))
+
+
+def _position_free(entry: Index) -> Index:
     def position(expr: Expr) -> Expr:
         if not isinstance(expr, Load):
             return map_children(expr, position)
         return replace(expr, index=tuple(_position(i, position) for i in expr.index))
 
-    index = (Gather(position(i.expr)) if isinstance(i, Gather) else i for i in load.index)
-    return replace(load, index=tuple(index))
+    return Gather(position(entry.expr)) if isinstance(entry, Gather) else entry
 
 
 def _position(entry: Index, inside: Callable[[Expr], Expr]) -> Index:
@@ -93,11 +112,19 @@ def _separated(stmt: Stmt, indices: Collection[str], names: Iterator[str]) -> tu
         other = Const(expr.other, Type((), expr.type.dtype))
         return Apply("where", (mask, value, other), expr.type, (), expr.loc)
 
+    if isinstance(stmt, Store) and picks_rows(stmt.index):
+        value = stmt.value
+        if stmt.combine is not None:  # one by one, rows are combined where they are stored
+            assert isinstance(value, Apply) and value.op == stmt.combine
+            value = value.args[1]
+        moved = tuple(_position_free(i) for i in stmt.index)
+        changed: Stmt = replace(stmt, index=moved, value=hoist(value))
+        return (*found, changed)
     match stmt:
         case Assign(_, Load(mask=None) as load) if _by_row(load, indices):
             return (replace(stmt, value=_free_of(load)),)
         case Assign():
-            changed: Stmt = replace(stmt, value=hoist(stmt.value))
+            changed = replace(stmt, value=hoist(stmt.value))
         case Store():
             mask = None if stmt.mask is None else hoist(stmt.mask)
             changed = replace(stmt, value=hoist(stmt.value), mask=mask)
@@ -173,18 +200,82 @@ def _bound(scope: Scope, stmt: Assign, value: TakeRows, layout: Layout) -> tuple
     return (Bind(stmt.name, value, stmt.loc, stmt.user),)
 
 
+# ---------------------------------------------------------------- the stores
+
+
+def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExpr]) -> Write:
+    """`table[index, :] = value`, rows one by one; `block` lays the value out in a shape."""
+    arrays = scope.arrays
+    window = arrays.find(store.tensor, store.index, store.loc)
+    at = next(d for d, entry in enumerate(store.index) if isinstance(entry, Gather))
+    shape = _stored(scope, store, at)
+    entry = store.index[at]
+    assert isinstance(entry, Gather)
+
+    def lane(expr: Expr) -> Expr:
+        return lane_of(arrays.ir, arrays.axes, arrays.scalars, expr, store.loc)
+
+    place, size = lane(entry.expr), arrays.ir.tensor(store.tensor).shape[at]
+    inside = [compare("ge", place, 0), compare("lt", place, size)]
+    if isinstance(shape[0], str):
+        inside.append(lane_in_range(arrays.axes[shape[0]]))
+    if store.mask is not None:
+        inside.append(lane(store.mask))
+    live = inside[0]
+    for more in inside[1:]:
+        live = Apply("logical_and", (live, more), Type((), "bool"))
+    narrow = len(shape) == 2 and itemsize(window.dtype) < 4
+    tile = arrays.target.rows(itemsize(window.dtype)) if narrow else 1
+    name = "_".join(("stored", store.tensor, *map(str, shape)))
+    rows = PutRows(clamped(place, size), live, store.combine, name, tile, Type(shape, window.dtype))
+    select = selects(arrays, window, store.index, store.tensor)
+    return Write(window.ref, select, block(shape), store.loc, rows)
+
+
+def _stored(scope: Scope, store: Store, at: int) -> tuple[Dim, ...]:
+    """The shape of the rows that are stored: the lanes, then what a row holds of the others."""
+    arrays = scope.arrays
+    window = arrays.find(store.tensor, store.index, store.loc)
+    shape: list[Dim] = []
+    legal = len(window.dims) == len(store.index) and window.dtype != "bool"
+    for d, (entry, dim) in enumerate(zip(store.index, window.dims, strict=False)):
+        match entry, dim:
+            case Gather(expr), _:
+                shape += expr.type.shape
+                legal = legal and d == at
+            case Along(axis), ByTile() | Whole() if d > at and arrays.axes[axis].owned:
+                shape.append(axis)
+            case Span(start, stop), _ if d > at:
+                shape.append(stop - start)
+            case At(), ByIndex():
+                pass
+            case _:
+                legal = False
+    if not legal or len(shape) < 2:
+        raise PlanError(
+            f"rows of {store.tensor} can be stored to where an index array picks them along the "
+            "first of two or more dimensions, and the others are whole or tiles of a static range",
+            store.loc,
+            "give the output a dimension of length 1 for single numbers",
+        )
+    return tuple(shape)
+
+
 # ---------------------------------------------------------------- scratch memory
 
 
 def buffers(
-    exprs: Iterable[PExpr], axes: Mapping[str, AxisPlan], target: Target
+    stmts: Iterable[PStmt], axes: Mapping[str, AxisPlan], target: Target
 ) -> tuple[Scratch, ...]:
-    """Where rows are put together, tiles that hold a row each, and the semaphore of the copies.
-
-    `exprs` are the values that the statements of the body compute.
-    """
+    """Where rows are put together, tiles that hold a row each, and the semaphore of the copies."""
     out: dict[str, Scratch] = {}
-    takes = [e for e in exprs if isinstance(e, TakeRows)]
+    stmts = tuple(stmts)
+    values = [s.value for s in stmts if not isinstance(s, Inner)]
+    takes = [e for e in values if isinstance(e, TakeRows)]
+    for stmt in stmts:
+        if isinstance(stmt, Write) and stmt.rows is not None:
+            rows = stmt.rows
+            out[rows.name] = Scratch(rows.name, extents(rows.type, axes), wide(rows))
     for take in takes:
         rows = extents(take.type, axes)
         out[take.rows] = Scratch(take.rows, rows, wide(take))
@@ -201,7 +292,7 @@ def extents(value: Type, axes: Mapping[str, AxisPlan]) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else axes[d].block or 1 for d in value.shape)
 
 
-def wide(take: TakeRows) -> str:
+def wide(take: TakeRows | PutRows) -> str:
     """The dtype in which rows are put together: single rows of narrower types cannot be stored."""
     dtype = take.type.dtype
     if take.tile == 1:

@@ -103,9 +103,9 @@ def plan_launch(
         tables.check_fits(ir, table, target, scalar_bytes)
     windows = all_windows(arrays, outputs, config)
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
-    values = (e for s in sections for stmt in s.body for e in exprs_of(stmt))
+    everything = [stmt for s in sections for stmt in flat(s.body)]
     scratch = tuple(_scratch(k, placed.axes) for k in kept)
-    scratch += buffers(values, placed.axes, target)
+    scratch += buffers(everything, placed.axes, target)
     memory = estimate(ir, target, placed.axes, windows, scratch, sections, table, arrays.scalars)
     dims = _dims(placed, order, windows, table)
     launch = Launch(

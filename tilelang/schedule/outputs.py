@@ -186,6 +186,7 @@ def selective(groups: Groups, window: Window) -> bool:
     for stmt in flat(tuple(everything)):
         if isinstance(stmt, Write) and stmt.ref == window.ref:
             partial = any(type(s).__name__ != "All" for s in stmt.select)
+            partial = partial or stmt.rows is not None
             if partial or any(isinstance(e, Read) and e.ref == window.ref for e in _parts(stmt)):
                 return True
     return False

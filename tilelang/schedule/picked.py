@@ -54,18 +54,23 @@ def picked_dims(
     shape: tuple[int, ...],
     dtype: str,
     target: Target,
+    stored: bool,
 ) -> tuple[WindowDim, ...]:
-    """How an array whose rows are picked is cut: as a block (`near`), or row by row (`far`)."""
+    """How an array whose rows are picked is cut: as a block (`near`), or row by row (`far`).
+
+    Rows of an array that is `stored` to are picked from a block.
+    """
     at = next(d for d, entry in enumerate(index) if isinstance(entry, Gather))
     near, far = list(near), list(far)
     tile = 1
     if len(near) - at == 2:
         tile = target.rows(itemsize(dtype))
     near[at] = Whole(-(-shape[at] // tile) * tile if tile > target.sublanes else shape[at])
-    far[at] = Fetched(target.sublanes if tile == 2 * target.sublanes else tile)
+    unit = {target.sublanes: 1, 2 * target.sublanes: target.sublanes}.get(tile, tile)
+    far[at] = Fetched(unit)  # an array in HBM has tiles of 8 rows for 16-bit types, too
     block = tuple(b for b in (_extent(d) for d in near) if b is not None)
     small = 2 * padded_bytes(block, dtype, target) <= target.vmem_default // SHARE
-    if small or not _can_copy(tuple(far), at, shape, target):
+    if stored or small or not _can_copy(tuple(far), at, shape, target):
         return tuple(near)
     return tuple(far)
 
@@ -127,13 +132,13 @@ def lane_of(
             return Apply("where", (lane(expr.mask), value, other), _scalar(expr.type))
         case Apply("in_range"):
             axis = str(expr.attr("axis"))
-            return _in_range(axes[axis])
+            return lane_in_range(axes[axis])
         case Apply("arange"):
             step = Const(int(expr.attr("step", 1)), INT)  # type: ignore[call-overload]
             start = Const(int(expr.attr("start", 0)), INT)  # type: ignore[call-overload]
             scaled = Apply("mul", (lane_position(None), step), INT)
             return scalars.add(scaled, start)
-        case Apply("broadcast", (value,)):
+        case Apply("broadcast" | "expand_dims", (value,)):
             return lane(value)
         case Apply("full") if not expr.args:
             return Const(expr.attr("value"), _scalar(expr.type))  # type: ignore[arg-type]
@@ -156,11 +161,17 @@ def _scalar(value: Type) -> Type:
     return Type((), "int32" if value.dtype == "int64" else value.dtype)
 
 
-def _in_range(axis: AxisPlan) -> Expr:
+def lane_in_range(axis: AxisPlan) -> Expr:
+    """Whether a lane lies in the range of its loop."""
     position = lane_position(axis.name)
     low = Apply("ge", (position, axis.begin), Type((), "bool"))
     high = Apply("lt", (position, axis.end), Type((), "bool"))
     return Apply("logical_and", (low, high), Type((), "bool"))
+
+
+def compare(op: str, expr: Expr, number: int) -> Expr:
+    """A comparison of a scalar with a constant."""
+    return Apply(op, (expr, Const(number, INT)), Type((), "bool"))
 
 
 def _place(axes: Mapping[str, AxisPlan], entry: Index, size: int, lane: object) -> Expr:

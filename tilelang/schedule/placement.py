@@ -281,6 +281,22 @@ def _shift(ir: KernelIR, axis: Axis) -> Expr | None:
     return next(iter(found), None)
 
 
+def _at_edge(ir: KernelIR, expr: Expr, block: int, blocks: Mapping[str, int]) -> bool:
+    """Whether a bound is certainly a multiple of the block: no tile is cut by it."""
+    value = scalars.value_of(expr)
+    if value is not None:
+        return value % block == 0
+    match expr:
+        case TileScalar(name, "begin"):
+            return blocks[name] % block == 0 and _at_edge(ir, ir.axis(name).begin, block, blocks)
+        case TileScalar(name, "end"):
+            return blocks[name] % block == 0 and _at_edge(ir, ir.axis(name).end, block, blocks)
+        case Apply("minimum" | "maximum" | "add" | "sub", (left, right)):
+            return _at_edge(ir, left, block, blocks) and _at_edge(ir, right, block, blocks)
+        case _:
+            return False
+
+
 def _axis_plan(
     ir: KernelIR,
     facts: Facts,
@@ -303,8 +319,9 @@ def _axis_plan(
         begin, end = (scalars.fold(scalars.add(shift, e)) for e in (begin, end))
     low, high = scalars.value_of(begin), scalars.value_of(end)
     static = low is not None and high is not None and not fact.ragged
-    exact = static and low % block == 0 and high % block == 0  # type: ignore[operator]
-    owned = static and low % block == 0 and (high % block == 0 or high == size)  # type: ignore[operator]
+    starts, ends = (_at_edge(ir, e, block, blocks) for e in (begin, end))
+    exact = starts and ends
+    owned = starts and (ends or (static and high == size))
     return AxisPlan(
         axis.name, axis.user, fact.kind, fact.why, where, block, begin, end, shift,
         (low or 0) // block if static else 0, trips, -(-size // block), not exact, owned,

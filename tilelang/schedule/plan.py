@@ -183,13 +183,32 @@ class Keep:
 
 
 @dataclass(frozen=True)
+class PutRows:
+    """Rows of a value go to the rows of a block that integers in scalar memory pick, in order.
+
+    place, live  the row of a lane, and whether it is stored: over "lane_position"
+    combine      the op with what the row holds, where it is not just replaced
+    name         the scratch memory from which single rows of the value are read
+    tile, type   as in TakeRows
+    """
+
+    place: Expr
+    live: Expr
+    combine: str | None
+    name: str
+    tile: int
+    type: Type
+
+
+@dataclass(frozen=True)
 class Write:
-    """Writes a block, or the selected part of it."""
+    """Writes a block, or the selected part of it, or some rows of it."""
 
     ref: str
     select: tuple[Select, ...]
     value: PExpr
     loc: Loc | None
+    rows: PutRows | None = None
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
             yield stmt.value
             if isinstance(stmt, Write):
                 yield from (s.expr for s in stmt.select if isinstance(s, Row))
+                if stmt.rows is not None:
+                    yield stmt.rows.live
         case Inner():
             for carry in stmt.carries:
                 yield carry.init

@@ -89,7 +89,8 @@ def survey(
         if tensor not in scalars
     }
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
-    arrays = Arrays(ir, target, axes, used, hosts, frozenset(resident), {})
+    picked = {t for t, index, writes in seen if writes and picks_rows(index)}
+    arrays = Arrays(ir, target, axes, used, hosts, frozenset(resident) | picked, {})
     found: dict[tuple[str, tuple[WindowDim, ...]], Window] = {}
     for tensor, index, _ in seen:
         if tensor in scalars:
@@ -189,7 +190,9 @@ def _dims(
         )
 
     if picks_rows(entries):
-        return picked_dims(cut(known), cut(True), entries, host.shape, host.dtype, arrays.target)
+        return picked_dims(
+            cut(known), cut(True), entries, host.shape, host.dtype, arrays.target, kept
+        )
     return cut(known)
 
 

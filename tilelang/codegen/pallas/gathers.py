@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...ir import Const, GridIndex
 from ...schedule.gathers import COPIES, wide
 from ...schedule.picked import clamped
-from ...schedule.plan import ByIndex, ByTile, Fetched, TakeRows, Window
-from ..writer import Atom, Node, flat, statement
+from ...schedule.plan import ByIndex, ByTile, Fetched, PutRows, TakeRows, Window, Write
+from ..writer import Atom, Call, Node, flat, statement
 from . import ops
 from .expressions import Printer
 
@@ -202,3 +202,64 @@ def _tile_of(printer: Printer, take: TakeRows, head: str, held: int, count: int)
         f"    return {lane}, {row}, {start}",
         "",
     ]
+
+
+# ---------------------------------------------------------------- stores
+
+
+def put_rows(printer: Printer, write: Write, value: Node, indent: int) -> list[str]:
+    """The lines that store rows one by one, in order: the last one of several stays."""
+    rows = write.rows
+    assert rows is not None
+    held = printer.names.scratch[rows.name]
+    lane, row = _free(printer, "lane"), _free(printer, "row")
+    scope = printer.scope()
+    scope.lane = lane
+    stored = ops.cast(value, wide(rows), 2) if wide(rows) != write.value.type.dtype else value
+    body = [
+        *statement("", Call("@pl.when", (scope.node(rows.live),)), 4),
+        f"    def {_free(printer, 'store')}():",
+        *statement(row, scope.node(rows.place), 8),
+        *("    " + line for line in _store(printer, write, rows, held, lane, row)),
+        "",
+    ]
+    count = str(printer.shape(rows.type.shape)[0])
+    lines = [
+        *statement(f"{held}[...]", stored, 0),
+        *_loop(_free(printer, "store_row"), lane, body, count),
+    ]
+    return [" " * indent + line if line else "" for line in lines]
+
+
+def _store(
+    printer: Printer, write: Write, rows: PutRows, held: str, lane: str, row: str
+) -> list[str]:
+    """One row goes to its place; of narrow types, with the register tile around it."""
+    rest = printer.select(write.select[1:])
+    rest = ":" if rest == "..." and len(write.select) == 2 else rest
+    if rows.tile == 1:
+        leads = len(rows.type.shape) > 2
+        place = f"{write.ref}[{row if leads else f'pl.ds({row}, 1)'}, {rest}]"
+        new = f"{held}[{lane if leads else f'pl.ds({lane}, 1), :'}]"
+        return _put(place, _combined(rows, place, new))
+    start, chosen, old = (_free(printer, w) for w in ("start", "chosen", "old"))
+    place = f"{write.ref}[pl.ds({start}, {rows.tile}), {rest}]"
+    new = _combined(rows, old, f"{held}[pl.ds({lane}, 1), :]")
+    merged = ops.cast(Atom(f"jnp.where({chosen}, {new}, {old})"), rows.type.dtype, 2)
+    return [
+        *_put(start, f"jax.lax.div({row}, {rows.tile}) * {rows.tile}"),
+        *_put(chosen, f"{flat(ops.iota((rows.tile, 1), 0))} == {row} - {start}"),
+        *_put(old, flat(ops.cast(Atom(place), wide(rows), 2))),
+        *_put(place, flat(merged)),
+    ]
+
+
+def _combined(rows: PutRows, old: str, new: str) -> str:
+    """What a row holds afterwards."""
+    match rows.combine:
+        case None:
+            return new
+        case "add":
+            return f"{old} + {new}"
+        case op:
+            return f"jnp.{op}({old}, {new})"

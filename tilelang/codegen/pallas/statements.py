@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from ...errors import Loc
 from ...ir import Var
 from ...schedule.body import walk_physical
-from ...schedule.plan import Bind, Inner, Keep, PExpr, PStmt, Select, TakeRows, Write
+from ...schedule.plan import Bind, Inner, Keep, PExpr, PStmt, PutRows, Select, TakeRows, Write
 from ...schedule.sections import names_read
 from ..writer import Atom, Call, Group, Infix, Keyword, Node, Tuple, flat, infix, statement
 from . import specs
 from .expressions import Printer
-from .gathers import take_rows
+from .gathers import put_rows, take_rows
 
 
 @dataclass
@@ -58,6 +58,10 @@ def print_body(
                 block.quote(stmt.loc)
                 node = _value(printer, block, value, stmt.value.type.dtype == "bool")
                 _update(block, f"{printer.names.scratch[name]}[...]", node)
+            case Write(rows=PutRows()):
+                block.quote(stmt.loc)
+                node = _value(printer, block, stmt.value, as_int=False)
+                block.lines += put_rows(printer, stmt, node, block.indent)
             case Write(ref, select, value):
                 block.quote(stmt.loc)
                 target = f"{ref}[{_selected(printer, block, select)}]"

@@ -1,0 +1,206 @@
+"""Rows picked by index tensors: from small tables in vector memory and from large ones by copies."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+
+SMALL, LARGE = 30, 4099  # rows of a block in vector memory, and of an array that stays in HBM
+FORMS = (None, "outer_pipeline", "fori_loop")
+DTYPES = ("float32", "bfloat16", "int8")
+
+
+@tile.kernel
+def rows_of(x, index):
+    y = hl.zeros([index.shape[0], x.shape[1]], dtype=x.dtype)
+    for tm in hl.tile(index.shape[0]):
+        y[tm, :] = x[index[tm], :]
+    return y
+
+
+@tile.kernel
+def combined(x, slot):
+    """Tiles of rows, picked by a matrix of flat slots."""
+    y = hl.zeros([slot.shape[0], x.shape[1]], dtype=x.dtype)
+    for tm, tn in hl.tile([slot.shape[0], x.shape[1]]):
+        total = hl.zeros([tm, tn], dtype=hl.float32)
+        for k in hl.static_range(slot.shape[1]):
+            total = total + x[slot[tm, k] // 2, tn].to(hl.float32)
+        y[tm, tn] = total.to(x.dtype)
+    return y
+
+
+@tile.kernel
+def grouped(x, index, offsets, w):
+    """Rows of a group, wherever they are, times the group's weights."""
+    y = hl.zeros([index.shape[0], w.shape[2]], dtype=x.dtype)
+    for g in hl.grid(w.shape[0]):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            for tn in hl.tile(w.shape[2]):
+                total = hl.zeros([tm, tn], dtype=hl.float32)
+                for tk in hl.tile(x.shape[1]):
+                    total = total + hl.dot(x[index[tm], tk], w[g, tk, tn])
+                y[tm, tn] = total.to(x.dtype)
+    return y
+
+
+@tile.kernel
+def matrices_of(x, index):
+    y = hl.zeros([index.shape[0], *x.shape[1:]], dtype=x.dtype)
+    for tm in hl.tile(index.shape[0]):
+        y[tm, :, :] = x[index[tm], :, :]
+    return y
+
+
+@tile.kernel
+def of_a_layer(x, index):
+    """Rows of one matrix of several."""
+    y = hl.zeros([x.shape[0], index.shape[0], x.shape[2]], dtype=x.dtype)
+    for h in hl.grid(x.shape[0]):
+        for tm in hl.tile(index.shape[0]):
+            y[h, tm, :] = x[h, index[tm], :]
+    return y
+
+
+@tile.kernel
+def numbers_of(x, index):
+    """Numbers of a vector; the index is a value, too."""
+    y = hl.zeros([index.shape[0]], dtype=x.dtype)
+    for tm in hl.tile(index.shape[0]):
+        y[tm] = x[index[tm]] * 2 + index[tm].to(x.dtype)
+    return y
+
+
+@tile.kernel
+def moved(x, index):
+    """The index array is read at another place than the output is written."""
+    y = hl.zeros([x.shape[0], x.shape[1]], dtype=x.dtype)
+    for tm in hl.tile(x.shape[0]):
+        y[tm, :] = x[(index[tm.index + 7] + 1) % x.shape[0], :]
+    return y
+
+
+@tile.kernel
+def masked(x, index):
+    y = hl.zeros([index.shape[0], x.shape[1]], dtype=x.dtype)
+    for tm in hl.tile(index.shape[0]):
+        mask = (tm.index > 5)[:, None]
+        y[tm, :] = hl.load(x, [index[tm], slice(None)], mask=mask, other=3)
+    return y
+
+
+def table(rows: int, dtype: str, seed: int = 0, columns: int = 384) -> jax.Array:
+    """Small integers: exact in every dtype, and so are their sums."""
+    return jnp.asarray(np.random.default_rng(seed).integers(-4, 5, (rows, columns)), dtype)
+
+
+def picks(rows: int, *shape: int, seed: int = 1) -> np.ndarray:
+    """Rows with repeats, the first and the last one among them."""
+    index = np.random.default_rng(seed).integers(0, rows, shape).astype(np.int32)
+    index.flat[0], index.flat[1] = rows - 1, 0
+    return index
+
+
+def same(result: object, wanted: object) -> None:
+    np.testing.assert_array_equal(np.asarray(result, np.float64), np.asarray(wanted, np.float64))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_rows(rows: int, dtype: str, form: str | None) -> None:
+    x, index = table(rows, dtype), picks(rows, 61)
+    config = tile.Config({"tm": 32}, loop_type=form)
+    same(rows_of(x, index, config=config), np.asarray(x)[index])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_tables_stay_in_hbm(dtype: str) -> None:
+    index = tile.spec((61,), "int32")
+    for rows, far in ((SMALL, False), (LARGE, True)):
+        text = rows_of.source(tile.spec((rows, 384), dtype), index, target="tpu:v5e")
+        assert ("make_async_copy" in text) == ("pl.ANY" in text) == far
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_tiles_of_rows_by_a_matrix(rows: int, dtype: str, form: str | None) -> None:
+    x, slot = table(rows, dtype), picks(rows, 61, 3)
+    config = tile.Config({"tm": 32, "tn": 128}, loop_type=form)
+    same(combined(x, slot * 2 + 1, config=config), np.asarray(x, np.float32)[slot].sum(1))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_rows_of_groups(rows: int, form: str | None) -> None:
+    x, index = table(rows, "float32"), picks(rows, 61)
+    w = table(3 * 384, "float32", 2, 128).reshape(3, 384, 128)
+    config = tile.Config({"tm": 16, "tn": 128, "tk": 128}, loop_type=form)
+    for offsets in ([0, 20, 20, 50], [0, 0, 0, 0], [0, 61, 61, 61]):
+        wanted = np.zeros((61, 128))
+        for g in range(3):
+            group = slice(offsets[g], offsets[g + 1])
+            wanted[group] = np.asarray(x)[index[group]] @ np.asarray(w[g])
+        same(grouped(x, index, np.array(offsets, np.int32), w, config=config), wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_matrices(rows: int, dtype: str) -> None:
+    x, index = table(rows, dtype).reshape(rows, 3, 128), picks(rows, 61)
+    same(matrices_of(x, index, config=tile.Config({"tm": 32})), np.asarray(x)[index])
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_a_matrix_of_several(rows: int, dtype: str) -> None:
+    x, index = table(3 * rows, dtype).reshape(3, rows, 384), picks(rows, 61)
+    same(of_a_layer(x, index, config=tile.Config({"tm": 32})), np.asarray(x)[:, index])
+
+
+def test_numbers() -> None:
+    x, index = np.asarray(table(1, "float32"))[0], picks(384, 61)
+    same(numbers_of(x, index, config=tile.Config({"tm": 32})), x[index] * 2 + index)
+
+
+@pytest.mark.parametrize("rows", [90, LARGE])
+def test_an_index_that_is_computed(rows: int) -> None:
+    x, index = table(rows, "float32"), picks(rows, rows + 7)
+    wanted = np.asarray(x)[(index[7:] + 1) % rows]
+    same(moved(x, index, config=tile.Config({"tm": 32})), wanted)
+
+
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_masked_rows(rows: int) -> None:
+    x, index = table(rows, "float32"), picks(rows, 61)
+    wanted = np.asarray(x)[index]
+    wanted[:6] = 3
+    same(masked(x, index, config=tile.Config({"tm": 32})), wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_rows_outside_of_the_table(rows: int, dtype: str) -> None:
+    """Without checks the nearest row is read, never anything outside."""
+    x, index = table(rows, dtype), picks(rows, 61)
+    index[3], index[40], index[60] = -1, rows, 2**31 - 1
+    result = jax.jit(lambda x, index: rows_of(x, index))(x, index)
+    same(result, np.asarray(x)[np.clip(index, 0, rows - 1)])
+
+
+def test_rows_of_a_later_dimension_are_refused() -> None:
+    @tile.kernel
+    def columns_of(x, index):
+        y = hl.zeros([x.shape[0], index.shape[0]], dtype=x.dtype)
+        for tm, tn in hl.tile([x.shape[0], index.shape[0]]):
+            y[tm, tn] = x[tm, index[tn]]
+        return y
+
+    with pytest.raises(tile.PlanError, match="picked along one dimension"):
+        columns_of(table(30, "float32"), picks(384, 61))

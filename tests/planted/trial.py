@@ -1,0 +1,132 @@
+"""What the suite says of a kernel's text: the checks of tests.checks on hard layouts, cheapest first.
+
+The text runs on the CPU as a call runs it.  Exceptions are reports too.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+import tilelang as tile
+from tests import checks
+from tests.frameworks import from_jax
+from tests.planted.bug import FORMS, Bug
+from tests.planted.cores import unsafe_splits
+from tests.ragged import Space, every_stratum, wild_offsets
+from tests.subjects import SUBJECTS, Arrays, Subject
+from tilelang.runtime.lowering import Lowered
+from tilelang.runtime.program import Device, program
+
+SPACE = Space(rows=72, groups=5, block=16)
+LAYOUTS = every_stratum(SPACE)
+CROWDED = [la for la in LAYOUTS if la.stratum in ("crowded", "edges and empties", "gap before")]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Which check complained, and its words."""
+
+    check: str
+    text: str
+
+
+def verdict(planted: Bug) -> Report | None:
+    """The first report on a planted bug; None if nobody noticed."""
+    lowered = printed(planted.subject, planted.form)
+    return next(reports(planted.subject, lowered, planted.plant(lowered.source.text)), None)
+
+
+def soundness(name: str, form: str) -> Report | None:
+    """The first report on an example as it is printed; None if all is well."""
+    lowered = printed(name, form)
+    return next(reports(name, lowered, lowered.source.text), None)
+
+
+@functools.cache
+def printed(name: str, form: str) -> Lowered:
+    """An example with its small blocks in one of the FORMS."""
+    subject = named(name)
+    config = tile.Config(subject.blocks, **FORMS[form])
+    return subject.kernel.lower(*_arguments(subject), config=config)
+
+
+def named(name: str) -> Subject:
+    """The example of a name; StopIteration if there is none."""
+    return next(s for s in SUBJECTS if s.name == name)
+
+
+@functools.cache
+def _arrays(subject: str) -> Arrays:
+    found = named(subject)
+    if found.ragged is None:
+        return found.arrays("float32")
+    return found.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+
+
+def _arguments(subject: Subject) -> tuple[Any, ...]:
+    offsets = () if subject.ragged is None else (LAYOUTS[0].offsets,)
+    return (*_arrays(subject.name), *offsets, *subject.static)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def reports(name: str, lowered: Lowered, text: str) -> Iterator[Report]:
+    """What each check says of a text; checks that are content say nothing."""
+    subject = named(name)
+    yield from (Report("cores", found) for found in unsafe_splits(text))
+    call = runnable(lowered, text)
+    for check, run in _dynamic(subject, call):
+        try:
+            found = run()
+        except Exception as error:  # a kernel that does not run has been caught
+            found = [f"{type(error).__name__}: {error}"]
+        yield from (Report(check, each) for each in found)
+
+
+def runnable(lowered: Lowered, text: str, interpret: Any = True) -> checks.Call:
+    """A text as a function of complete arguments, as a call on the CPU would run it."""
+    function = replace(lowered.source, text=text).load()
+    names = tuple(n for n in inspect.signature(function).parameters if n != "interpret")
+    device = Device(lowered.target.device_kind, lowered.target.cores, interpret, False)
+    run = program(function, lowered.ir.name, names, device)
+
+    def call(*arguments: Any) -> Any:
+        tensors = [a for a in arguments if isinstance(a, np.ndarray)]
+        return from_jax(run, tensors)
+
+    return call
+
+
+def _dynamic(
+    subject: Subject, call: checks.Call
+) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+    """The checks that run the text: one for dense examples, each layout in turn for ragged ones."""
+    arrays = _arrays(subject.name)
+    if subject.ragged is None:
+        yield "result", lambda: _some(checks.right(subject, call, _arguments(subject), "float32"))
+        return
+    for layout in LAYOUTS:
+        yield "layouts", functools.partial(
+            checks.every_layout, subject, call, arrays, [layout], "float32"
+        )
+    for layout in CROWDED:
+        yield "neighbours", functools.partial(checks.neighbours, subject, call, arrays, [layout])
+    for offsets in wild_offsets(SPACE).values():
+        yield "wrong offsets", functools.partial(checks.unchecked, subject, call, arrays, offsets)
+
+
+def _some(text: str) -> list[str]:
+    return [text] if text else []
+
+
+def forget() -> None:
+    """Lets go of compiled programs: every planted bug has one."""
+    jax.clear_caches()
