@@ -29,7 +29,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test quick lint types fuzz fuzz-kernels legality compile-matrix golden bench test-next clean
+.PHONY: help install demo test quick lint types fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix golden bench test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -59,6 +59,13 @@ fuzz: $(STAMP)  ## N=... SEED=...: random ragged layouts against float64
 fuzz-kernels: N := 200
 fuzz-kernels: $(STAMP)  ## N=... SEED=...: random kernels against their meaning
 	$(BIN)/python -m tests.fuzzing kernels --count $(N) --seed $(SEED) --jobs $(WORKERS)
+
+fuzz-interpreter: N := 1000
+fuzz-interpreter: $(STAMP)  ## N=... SEED=...: random layouts in Pallas's strict TPU interpreter
+	$(BIN)/python -m tests.interpreter --runs $(N) --seed $(SEED)
+
+planted: $(STAMP)  ## which check catches which planted bug
+	$(BIN)/python -m tests.planted
 
 legality: N := 500
 legality: $(STAMP)  ## N=... SEED=...: random configs through the real TPU compiler

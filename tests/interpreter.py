@@ -17,6 +17,7 @@ Prints runs and findings per program; the exit status is 1 if there are findings
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 import time
@@ -96,7 +97,7 @@ def run(program: Program, count: int, seed: int) -> Outcome:
     call, findings = strict(program, seed), []
     for layout in draw_layouts(space, count, seed):
         try:
-            findings += _one(subject, call, arrays, layout)
+            findings += one_run(subject, call, arrays, layout)
         except tile.PlanError as error:
             if program.form != MUST:
                 return Outcome(0, (), 0, error.what.splitlines()[0])
@@ -106,8 +107,6 @@ def run(program: Program, count: int, seed: int) -> Outcome:
 
 def strict(program: Program, seed: int) -> checks.Call:
     """The kernel in the strict interpreter, compiled once; raises where copies race."""
-    # In older versions of JAX the races that were found are elsewhere.
-    found = import_module("jax._src.pallas.mosaic.interpret.interpret_pallas_call")
     subject, config = program.subject, FORMS[program.form](program.subject)
     params = pltpu.InterpretParams(
         detect_races=True,
@@ -116,18 +115,24 @@ def strict(program: Program, seed: int) -> checks.Call:
         random_seed=seed,
         uninitialized_memory="nan",
     )
-    kernel = tile.kernel(subject.kernel.__wrapped__, interpret=params, checks=False)
+    kernel = tile.kernel(inspect.unwrap(subject.kernel), interpret=params, checks=False)
 
     def call(*arguments: Any) -> Any:
         result = from_jax(kernel, arguments, config=config)
-        if found.races.races_found:
+        if races_found():
             raise RuntimeError("copies race with a read or a write")
         return result
 
     return call
 
 
-def _one(
+def races_found() -> bool:
+    """Whether copies raced since the interpreter was reset; it has no public name for that."""
+    interpreted = import_module("jax._src.pallas.mosaic.interpret.interpret_pallas_call")
+    return interpreted.races.races_found
+
+
+def one_run(
     subject: Subject, call: checks.Call, arrays: checks.Arrays, layout: Layout
 ) -> Sequence[str]:
     """What is wrong with one run; an exception is a finding too, except that of a plan."""
@@ -155,9 +160,7 @@ def refused(program: Program) -> str:
     arrays = subject.arrays("float32", rows=space.rows, groups=space.groups)
     offsets = next(draw_layouts(space, 1, 0)).offsets
     try:
-        subject.kernel.lower(
-            *arrays, offsets, *subject.static, config=FORMS[program.form](subject)
-        )
+        subject.kernel.lower(*arrays, offsets, *subject.static, config=FORMS[program.form](subject))
     except tile.PlanError as error:
         return "" if program.form == MUST else error.what.splitlines()[0]
     return ""

@@ -36,7 +36,7 @@ def cross_entropy(logits, labels):
             here = tv.index[None, :] == labels[tm][:, None]
             target = target + hl.where(here, row, 0.0).sum(-1)
             m = m_new
-        loss[tm] = m + hl.log(total) - target
+        loss[tm] = hl.log(total) + (m - target)
     return loss
 
 

@@ -159,6 +159,17 @@ def test_free_axis_of_a_product_is_foreign_unless_it_is_of_integers():
     assert pad_state(dot(load("x", "tm", "tk"), whole[1]), "tm", {}) == Foreign()
 
 
+def test_a_product_along_the_axis_is_not_what_its_lanes_hold():
+    """Its operands hold 0 outside of the range, and it is the sum of what is inside."""
+    rows, column = load("x", "tm", "tk"), load("w", "tk")
+    product = dot(keep_last(rows), keep_last(column))
+    assert pad_state(product, "tk", {}) == Absent()
+
+
+def keep_last(x):
+    return where(lane_mask("tk", 0), x, const(0, "int32"))
+
+
 def test_names_have_the_state_of_their_definitions():
     known = {"a": full(1.0, "tm"), "b": op("add", Var("a", ROW.type), Var("a", ROW.type))}
     assert pad_state(Var("b", ROW.type), "tm", known) == Known(2.0)

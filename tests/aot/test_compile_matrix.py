@@ -15,7 +15,7 @@ from tests.aot.written import needs_libtpu
 from tests.compile_cache import CachedWorker
 from tests.compile_matrix import GENERATIONS, Cell, Row, page, shown
 from tests.subjects import HAS_TORCH, SUBJECTS
-from tests.vmem import needed
+from tests.vmem import LEAST, needed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compile-matrix.md"
 SHARE = SUBJECTS[::6]
@@ -59,7 +59,7 @@ def test_a_share_of_the_page(subject):
                 assert made.problem == ""
             lowered = subject.kernel.lower(*case, target="tpu:v6e")
             predicted = max(launch.memory.vmem for launch in lowered.plan.launches)
-            assert needed(lowered, worker) <= predicted
+            assert needed(lowered, worker) <= max(predicted, LEAST)
 
 
 def test_a_page():
@@ -69,7 +69,8 @@ def test_a_page():
         Row("second", "bf16[8, 128]", (fine, fine, fine, fails), 0, 0),
     ]
     text = page(found, "1.0", "2.0")
-    assert "8 programs, which are 2 cases of 2 examples for v5e, v5p, v6e and 7x; 1 of them" in text
+    total = "8 programs, which are 2 cases of 2 examples for v5e, v5p, v6e and 7x; 1 of them"
+    assert total in " ".join(text.split())
     assert "never too low: 0.50 to 0.50 of it is needed" in " ".join(text.split())
     assert "| `f32[8, 128]` | ok | ok | ok, 2 moved | ok | 2.00 MiB | 1.00 MiB |" in text
     assert "| `bf16[8, 128]` | ok | ok | ok | **fails**: no such op | - | - |" in text
@@ -79,6 +80,6 @@ def test_a_page():
 @needs_libtpu
 def test_the_command(tmp_path, capsys):
     there = tmp_path / "page.md"
-    assert compile_matrix.main(["--only", "softmax", "--write", str(there), "--jobs", "1"]) == 0
+    assert compile_matrix.main(["--only", "jagged_sum", "--write", str(there), "--jobs", "1"]) == 0
     assert capsys.readouterr().out.startswith("24 of 24 compile")
-    assert "\n## softmax\n" in there.read_text(encoding="utf-8")
+    assert "\n## jagged_sum\n" in there.read_text(encoding="utf-8")

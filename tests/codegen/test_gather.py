@@ -11,6 +11,7 @@ import tilelang as tile
 import tilelang.language as hl
 
 SMALL, LARGE = 30, 4099  # rows of a block in vector memory, and of an array that stays in HBM
+WIDTH = 640  # elements of a row
 FORMS = (None, "outer_pipeline", "fori_loop")
 DTYPES = ("float32", "bfloat16", "int8")
 
@@ -94,7 +95,7 @@ def masked(x, index):
     return y
 
 
-def table(rows: int, dtype: str, seed: int = 0, columns: int = 384) -> jax.Array:
+def table(rows: int, dtype: str, seed: int = 0, columns: int = WIDTH) -> jax.Array:
     """Small integers: exact in every dtype, and so are their sums."""
     return jnp.asarray(np.random.default_rng(seed).integers(-4, 5, (rows, columns)), dtype)
 
@@ -123,7 +124,7 @@ def test_rows(rows: int, dtype: str, form: str | None) -> None:
 def test_large_tables_stay_in_hbm(dtype: str) -> None:
     index = tile.spec((61,), "int32")
     for rows, far in ((SMALL, False), (LARGE, True)):
-        text = rows_of.source(tile.spec((rows, 384), dtype), index, target="tpu:v5e")
+        text = rows_of.source(tile.spec((rows, WIDTH), dtype), index, target="tpu:v5e")
         assert ("make_async_copy" in text) == ("pl.ANY" in text) == far
 
 
@@ -140,7 +141,7 @@ def test_tiles_of_rows_by_a_matrix(rows: int, dtype: str, form: str | None) -> N
 @pytest.mark.parametrize("rows", [SMALL, LARGE])
 def test_rows_of_groups(rows: int, form: str | None) -> None:
     x, index = table(rows, "float32"), picks(rows, 61)
-    w = table(3 * 384, "float32", 2, 128).reshape(3, 384, 128)
+    w = table(3 * WIDTH, "float32", 2, 128).reshape(3, WIDTH, 128)
     config = tile.Config({"tm": 16, "tn": 128, "tk": 128}, loop_type=form)
     for offsets in ([0, 20, 20, 50], [0, 0, 0, 0], [0, 61, 61, 61]):
         wanted = np.zeros((61, 128))
@@ -153,19 +154,19 @@ def test_rows_of_groups(rows: int, form: str | None) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [SMALL, LARGE])
 def test_matrices(rows: int, dtype: str) -> None:
-    x, index = table(rows, dtype).reshape(rows, 3, 128), picks(rows, 61)
+    x, index = table(rows, dtype).reshape(rows, 5, 128), picks(rows, 61)
     same(matrices_of(x, index, config=tile.Config({"tm": 32})), np.asarray(x)[index])
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:2])
 @pytest.mark.parametrize("rows", [SMALL, LARGE])
 def test_a_matrix_of_several(rows: int, dtype: str) -> None:
-    x, index = table(3 * rows, dtype).reshape(3, rows, 384), picks(rows, 61)
+    x, index = table(3 * rows, dtype).reshape(3, rows, WIDTH), picks(rows, 61)
     same(of_a_layer(x, index, config=tile.Config({"tm": 32})), np.asarray(x)[:, index])
 
 
 def test_numbers() -> None:
-    x, index = np.asarray(table(1, "float32"))[0], picks(384, 61)
+    x, index = np.asarray(table(1, "float32"))[0], picks(WIDTH, 61)
     same(numbers_of(x, index, config=tile.Config({"tm": 32})), x[index] * 2 + index)
 
 
@@ -203,4 +204,4 @@ def test_rows_of_a_later_dimension_are_refused() -> None:
         return y
 
     with pytest.raises(tile.PlanError, match="picked along one dimension"):
-        columns_of(table(30, "float32"), picks(384, 61))
+        columns_of(table(30, "float32"), picks(WIDTH, 61))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -48,6 +50,64 @@ def scattered_ranges(x, index, offsets):
     return y
 
 
+@tile.kernel
+def scattered_rows(x, index):
+    """All rows of a tile at once: they are stored in order."""
+    y = hl.full([20, x.shape[1]], 7, dtype=x.dtype)
+    for tm in hl.tile(x.shape[0]):
+        y[index[tm], :] = x[tm, :] * 2
+    return y
+
+
+@tile.kernel
+def scattered_blocks(x, index):
+    y = hl.full([20, x.shape[1]], 7, dtype=x.dtype)
+    for tm, tn in hl.tile(x.shape):
+        y[index[tm], tn] = x[tm, tn] * 2
+    return y
+
+
+@tile.kernel
+def scattered_matrices(x, index):
+    y = hl.full([20, 3, x.shape[1] // 3], 7, dtype=x.dtype)
+    rows = x.view(x.shape[0], 3, x.shape[1] // 3)
+    for tm in hl.tile(x.shape[0]):
+        y[index[tm], :, :] = rows[tm, :, :] * 2
+    return y
+
+
+@tile.kernel
+def added_rows(x, index):
+    y = hl.full([20, x.shape[1]], 7, dtype=x.dtype)
+    for tm in hl.tile(x.shape[0]):
+        hl.atomic_add(y, [index[tm], slice(None)], x[tm, :])
+    return y
+
+
+@tile.kernel
+def raised_rows(x, index):
+    y = hl.full([20, x.shape[1]], -3, dtype=x.dtype)
+    for tm in hl.tile(x.shape[0]):
+        hl.atomic_max(y, [index[tm], slice(None)], x[tm, :])
+    return y
+
+
+@tile.kernel
+def scattered_groups(x, index, offsets):
+    """Rows of ranges only: those between the ranges go nowhere."""
+    y = hl.zeros([20, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            hl.atomic_add(y, [index[tm], slice(None)], x[tm, :] * (g + 1))
+    return y
+
+
+@tile.kernel
+def scattered_into(y, x, index):
+    for tm in hl.tile(x.shape[0]):
+        y[index[tm], :] = x[tm, :]
+
+
 def drawn(seed: int, rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     x = rng.integers(-9, 9, (rows, 300)).astype(np.float32)  # sums are exact in any order
@@ -84,3 +144,66 @@ def test_parts_of_rows(form: dict[str, str]) -> None:
             arguments = x, np.array(index, np.int32), np.array(offsets, np.int32)
             result = scattered_ranges(*arguments, config=config)
             np.testing.assert_array_equal(result, scattered_ranges.reference(*arguments))
+
+
+TILED = (scattered_rows, scattered_blocks, scattered_matrices, added_rows, raised_rows)
+
+
+def rows_by_hand(name: str, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Rows one by one, in NumPy; rows outside of the result are dropped."""
+    y = np.full((20, x.shape[1]), -3.0 if name == "raised_rows" else 7.0)
+    for row, place in zip(np.asarray(x, np.float64), index, strict=True):
+        if 0 <= place < 20:
+            match name:
+                case "added_rows":
+                    y[place] += row
+                case "raised_rows":
+                    y[place] = np.maximum(y[place], row)
+                case _:
+                    y[place] = row * 2
+    return y
+
+
+@pytest.mark.parametrize("loop_type", LOOP_TYPES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kernel", TILED, ids=str)
+def test_rows_of_tiles(kernel: tile.Kernel, dtype: str, loop_type: str | None) -> None:
+    x, index = drawn(3)
+    blocks = {"tm": 8, "tn": 128} if kernel is scattered_blocks else {"tm": 8}
+    config = tile.Config(blocks, loop_type=loop_type)
+    result = np.asarray(kernel(jnp.asarray(x, dtype), index, config=config), np.float64)
+    np.testing.assert_array_equal(result.reshape(20, 300), rows_by_hand(kernel.__name__, x, index))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kernel", TILED, ids=str)
+def test_rows_outside_of_the_result_go_nowhere(kernel: tile.Kernel, dtype: str) -> None:
+    x, index = drawn(4)
+    index[[0, 7, 12, 29]] = -1, 20, 2**31 - 1, -(2**31)
+    run = jax.jit(lambda x, index: kernel(x, index))
+    result = np.asarray(run(jnp.asarray(x, dtype), index), np.float64)
+    np.testing.assert_array_equal(result.reshape(20, 300), rows_by_hand(kernel.__name__, x, index))
+
+
+@pytest.mark.parametrize("form", [{}, {"steps": "rectangle"}, {"loop_type": "fori_loop"}], ids=str)
+def test_rows_of_ranges(form: dict[str, str]) -> None:
+    x, index = drawn(5)
+    config = tile.Config({"tm": 8}, **form)
+    for offsets in ([0, 7, 7, 20, 30], [0, 0, 0, 0, 0], [3, 9, 9, 9, 25]):
+        wanted = np.zeros((20, 300))
+        for g in range(4):
+            rows = slice(offsets[g], offsets[g + 1])
+            np.add.at(wanted, index[rows], x[rows] * (g + 1))
+        arguments = x, index, np.array(offsets, np.int32)
+        np.testing.assert_array_equal(scattered_groups(*arguments, config=config), wanted)
+
+
+def test_other_rows_of_an_argument_stay() -> None:
+    x, index = drawn(6)
+    index = index[:6]
+    y = np.arange(21 * 300, dtype=np.float32).reshape(21, 300)
+    wanted = y.copy()
+    for row, place in zip(x[:6], index, strict=True):
+        wanted[place] = row
+    scattered_into(y, x[:6], index, config=tile.Config({"tm": 4}))
+    np.testing.assert_array_equal(y, wanted)

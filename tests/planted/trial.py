@@ -1,4 +1,4 @@
-"""What the suite says of a kernel's text: the checks of tests.checks on hard layouts, cheapest first.
+"""What the suite says of a kernel's text: tests.checks on hard layouts, cheapest first.
 
 The text runs on the CPU as a call runs it.  Exceptions are reports too.
 """
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
 
 import tilelang as tile
@@ -62,8 +61,19 @@ def named(name: str) -> Subject:
     return next(s for s in SUBJECTS if s.name == name)
 
 
+def text_of(subject: Subject, form: str) -> str | None:
+    """The text of an example in a form, or for two cores; None if it has no such form."""
+    options = {"cores": 2} if form == "cores" else FORMS[form]
+    try:
+        config = tile.Config(subject.blocks, **options)
+        return subject.kernel.source(*_arguments(subject), config=config)
+    except tile.PlanError:
+        return None
+
+
 @functools.cache
-def _arrays(subject: str) -> Arrays:
+def arrays_of(subject: str) -> Arrays:
+    """The small arguments of an example without offsets and statics."""
     found = named(subject)
     if found.ragged is None:
         return found.arrays("float32")
@@ -72,7 +82,7 @@ def _arrays(subject: str) -> Arrays:
 
 def _arguments(subject: Subject) -> tuple[Any, ...]:
     offsets = () if subject.ragged is None else (LAYOUTS[0].offsets,)
-    return (*_arrays(subject.name), *offsets, *subject.static)
+    return (*arrays_of(subject.name), *offsets, *subject.static)
 
 
 # ---------------------------------------------------------------- checks
@@ -105,17 +115,16 @@ def runnable(lowered: Lowered, text: str, interpret: Any = True) -> checks.Call:
     return call
 
 
-def _dynamic(
-    subject: Subject, call: checks.Call
-) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+def _dynamic(subject: Subject, call: checks.Call) -> Iterator[tuple[str, Callable[[], list[str]]]]:
     """The checks that run the text: one for dense examples, each layout in turn for ragged ones."""
-    arrays = _arrays(subject.name)
+    arrays = arrays_of(subject.name)
     if subject.ragged is None:
         yield "result", lambda: _some(checks.right(subject, call, _arguments(subject), "float32"))
         return
     for layout in LAYOUTS:
-        yield "layouts", functools.partial(
-            checks.every_layout, subject, call, arrays, [layout], "float32"
+        yield (
+            "layouts",
+            functools.partial(checks.every_layout, subject, call, arrays, [layout], "float32"),
         )
     for layout in CROWDED:
         yield "neighbours", functools.partial(checks.neighbours, subject, call, arrays, [layout])
@@ -125,8 +134,3 @@ def _dynamic(
 
 def _some(text: str) -> list[str]:
     return [text] if text else []
-
-
-def forget() -> None:
-    """Lets go of compiled programs: every planted bug has one."""
-    jax.clear_caches()

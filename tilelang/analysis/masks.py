@@ -132,7 +132,7 @@ def _value(expr: Apply, axis: str, pads: _Pads) -> Scalar | None:
         case "reduce":
             return _reduced(expr, axis, held[0])
         case "contract":
-            whole = not is_float(expr.type.dtype)
+            whole = axis in expr.type.shape and not is_float(expr.type.dtype)
             return 0 if whole and any(h is not None and h == 0 for h in held) else None
         case "shape":
             return held[0] if all(h is not None and h == held[0] for h in held) else None

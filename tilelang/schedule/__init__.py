@@ -10,6 +10,7 @@ from ..ir import KernelIR, Loop, Stmt, Store, statements
 from .blocks import multiple, references, sizes
 from .config import Config
 from .defaults import shrink, start_sizes
+from .dtypes import check_dtypes
 from .expand import expand
 from .gathers import separate
 from .launch import Planned, plan_launch
@@ -31,6 +32,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     """
     _check_names(ir)
     _check_stores(ir)
+    check_dtypes(ir, target)
     ir = separate(expand(share(ir)))
     if config.loop_type is not None or config.steps is not None:
         return _sized(ir, facts, config, target)

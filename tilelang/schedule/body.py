@@ -40,7 +40,7 @@ from .physical import (
     physical_shape,
     row_mask,
 )
-from .picked import picks_rows
+from .picked import compare, picks_rows
 from .plan import (
     Bind,
     Inner,
@@ -57,7 +57,7 @@ from .plan import (
     TakeRows,
     Write,
 )
-from .windows import Arrays, as_array, selects
+from .windows import Arrays, as_array, reads_memory, selects
 
 
 @dataclass(frozen=True)
@@ -277,9 +277,23 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[P
     rows = [(p, dim) for p, dim in packed if dim.rows > 1]
     masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in rows]
     masks += [lane_mask(axis, position, len(shape)) for position, axis in guarded]
+    masks += [_inside(scope, e.expr, size, len(shape)) for e, size in _loaded(scope, stmt)]
     if stmt.mask is not None:
         masks.append(_aligned(lower(scope, stmt.mask), tuple(shape), len(shape)))
     return tuple(shape), {p for p, _ in packed}, masks
+
+
+def _loaded(scope: Scope, stmt: Store) -> list[tuple[At, int]]:
+    """Positions that are read from memory, and the sizes of their dimensions."""
+    pairs = zip(stmt.index, scope.arrays.ir.tensor(stmt.tensor).shape, strict=True)
+    return [(e, size) for e, size in pairs if isinstance(e, At) and reads_memory(e.expr)]
+
+
+def _inside(scope: Scope, expr: Expr, size: int, rank: int) -> PExpr:
+    """Whether a position lies in its dimension; elsewhere nothing is stored."""
+    low, high = compare("ge", expr, 0), compare("lt", expr, size)
+    both = Apply("logical_and", (low, high), Type((), "bool"))
+    return filled(lower(scope, both).expr, Type((1,) * rank, "bool"))
 
 
 def lane_mask(axis: str, position: int, rank: int) -> Apply:

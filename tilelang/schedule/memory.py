@@ -42,7 +42,23 @@ def estimate(
     smem = sum(_smem_bytes(ir.tensor(name).shape) for name in scalars)
     if table is not None and table.steps == "table":
         smem += table.rows * len(table.columns) * 4
+    _check_scalars(ir, target, scalars, smem)
     return Memory(tuple(parts), vmem, smem, _limit(ir, target, vmem, tuple(parts)))
+
+
+def _check_scalars(ir: KernelIR, target: Target, scalars: tuple[str, ...], smem: int) -> None:
+    """PlanError if the tensors of which single numbers are read do not fit scalar memory."""
+    if smem <= target.smem or target.name == "cpu":  # the interpreter has room for any
+        return
+    each = {name: _smem_bytes(ir.tensor(name).shape) for name in scalars}
+    sums = ", ".join(f"{n} {size:,}" for n, size in sorted(each.items(), key=lambda p: -p[1]))
+    raise PlanError(
+        f"{ir.name} reads single numbers of tensors that take {smem:,} bytes of scalar memory; "
+        f"{target} has {target.smem:,}",
+        ir.loc,
+        "make matrices flat, because each of their rows takes at least 512 bytes, or split the "
+        f"kernel; the sum is: {sums}",
+    )
 
 
 def _temporaries(axes: Mapping[str, AxisPlan], sections: Iterable[Section], target: Target) -> int:

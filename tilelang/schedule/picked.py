@@ -32,6 +32,7 @@ from ..ir import (
 from ..language.dtypes import itemsize
 from ..language.op import OPS
 from . import scalars
+from .blocks import loads
 from .plan import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
 from .target import Target, padded_bytes
 
@@ -189,6 +190,11 @@ def _place(axes: Mapping[str, AxisPlan], entry: Index, size: int, lane: object) 
             inner = lane(expr)  # type: ignore[operator]
             return inner if isinstance(inner, Const | GridIndex) else clamped(inner, size)
     raise AssertionError(entry)
+
+
+def within(expr: Expr, size: int) -> Expr:
+    """A position as it is, unless it was read from memory: then it may be any number."""
+    return clamped(expr, size) if next(loads(expr), None) is not None else expr
 
 
 def clamped(expr: Expr, size: int) -> Expr:

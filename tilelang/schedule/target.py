@@ -10,6 +10,11 @@ from ..language.dtypes import itemsize
 
 MIB = 1024 * 1024
 
+# What libtpu 0.0.42.1 compiled ahead of time: 8-bit products from v5e on.
+WIDE = frozenset({"float32", "bfloat16"})
+PRODUCTS = WIDE | {"int8", "float8_e4m3fn", "float8_e5m2"}
+ANY = PRODUCTS | {"float16", "int16", "int32", "uint8", "uint32", "bool"}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -21,6 +26,8 @@ class Target:
     vmem_physical    bytes that `vmem_limit_bytes` may ask for
     smem             bytes of scalar memory that a kernel's tables may use
     lanes, sublanes  the shape of a vector register of 32-bit values
+    products         dtypes of which it multiplies matrices
+    refused          dtypes that it does not compute in at all
 
     Source of the figures: limits that libtpu 0.0.42.1 enforced when kernels were compiled ahead of
     time for each generation (16 MiB default on v5e and v5p, 32 MiB on v6e and 7x).
@@ -34,6 +41,8 @@ class Target:
     smem: int = 1000 * 1024
     lanes: int = 128
     sublanes: int = 8
+    products: frozenset[str] = PRODUCTS
+    refused: frozenset[str] = frozenset({"float16"})
 
     @staticmethod
     def of(target: str | Target | None) -> Target:
@@ -70,8 +79,16 @@ def padded_bytes(shape: tuple[int, ...], dtype: str, target: Target) -> int:
 def _targets() -> dict[str, Target]:
     v5e = Target("tpu:v5e", "TPU v5 lite", 1, 16 * MIB, 128 * MIB)
     return {
-        "cpu": Target("cpu", v5e.device_kind, 1, v5e.vmem_default, v5e.vmem_physical),
-        "tpu:v4": Target("tpu:v4", "TPU v4", 1, 16 * MIB, 16 * MIB),
+        "cpu": Target(
+            "cpu",
+            v5e.device_kind,
+            1,
+            v5e.vmem_default,
+            v5e.vmem_physical,
+            products=ANY,
+            refused=frozenset(),
+        ),
+        "tpu:v4": Target("tpu:v4", "TPU v4", 1, 16 * MIB, 16 * MIB, products=WIDE),
         "tpu:v5e": v5e,
         "tpu:v5p": Target("tpu:v5p", "TPU v5", 2, 16 * MIB, 64 * MIB),
         "tpu:v6e": Target("tpu:v6e", "TPU v6 lite", 1, 32 * MIB, 128 * MIB),

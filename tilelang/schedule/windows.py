@@ -23,7 +23,7 @@ from ..ir import (
 from ..language.dtypes import itemsize
 from .blocks import loads, references
 from .nest import Level
-from .picked import picked_dims, picks_rows
+from .picked import picked_dims, picks_rows, within
 from .plan import (
     All,
     AxisPlan,
@@ -274,7 +274,7 @@ def selects(
             case _, ByIndex():
                 continue
             case At(expr), Whole():
-                out.append(Row(expr))
+                out.append(Row(within(expr, size)))
             case Along(axis), Whole() if _inner_tiles(arrays.axes[axis]) > 1:
                 out.append(Step(axis, arrays.axes[axis].block or 1))
             case Span(start, stop), _ if (start, stop) != (0, size):

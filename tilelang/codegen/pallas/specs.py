@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...schedule.picked import within
 from ...schedule.plan import ByIndex, ByTile, Dim, Launch, Packed, Window, WindowDim
 from ..writer import Atom, Call, Group, Keyword, Node, flat
 from . import ops
@@ -112,9 +113,9 @@ def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
                 return Atom(str(mapped.launch.axis(axis).first))
             return Atom(_bare(mapped.names.axes[axis]))
         case ByIndex(expr):
-            return Atom(_bare(flat(mapped.node(expr))))
+            return Atom(_bare(flat(mapped.node(within(expr, size)))))
         case Packed(expr, rows) if rows < size:
-            node = mapped.node(expr)
+            node = mapped.node(within(expr, size))
             return Call("jax.lax.div", (node, Atom(str(rows)))) if rows > 1 else node
         case _:
             return Atom("0")

@@ -1,0 +1,51 @@
+"""Dtypes that a target does not compute in are refused with the line that asks for them."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+
+
+@tile.kernel
+def product(x, w):
+    y = hl.zeros([x.shape[0], w.shape[1]], dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        y[tm, :] = hl.dot(x[tm, :], w[:, :]).to(y.dtype)
+    return y
+
+
+def specs(dtype: str) -> tuple:
+    return tile.spec((256, 256), dtype), tile.spec((256, 256), dtype)
+
+
+@pytest.mark.parametrize("target", ["tpu:v4", "tpu:v5e", "tpu:v6e", "tpu:7x"])
+def test_float16_is_for_the_cpu(target: str) -> None:
+    assert product.source(*specs("float16"), target="cpu")
+    with pytest.raises(tile.TileError, match=r"(?s)x is float16, and .* use bfloat16 or float32"):
+        product.source(*specs("float16"), target=target)
+
+
+def test_products_of_bytes() -> None:
+    for dtype in ("int8", "float8_e4m3fn"):
+        assert product.source(*specs(dtype), target="tpu:v5e")
+        with pytest.raises(tile.TileError, match=r"(?s)tpu:v4 has no matrix product of .*hl.dot"):
+            product.source(*specs(dtype), target="tpu:v4")
+    with pytest.raises(tile.TileError, match="tpu:v6e has no matrix product of uint8 values"):
+        product.source(*specs("uint8"), target="tpu:v6e")
+
+
+@tile.kernel
+def weighted(x, gate):
+    y = hl.empty_like(x)
+    for t in hl.grid(x.shape[0]):
+        y[t, :] = x[t, :] * gate[t, 1]
+    return y
+
+
+def test_matrices_of_single_numbers_must_fit_scalar_memory() -> None:
+    arguments = tile.spec((4096, 256), "float32"), tile.spec((4096, 4), "float32")
+    assert weighted.source(*arguments, target="cpu")
+    with pytest.raises(tile.TileError, match=r"(?s)2,097,152 bytes of scalar .*make matrices flat"):
+        weighted.source(*arguments, target="tpu:v6e")
