@@ -41,8 +41,8 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
 
     @pl.when(tv == 62)
     def _():
-        # cross_entropy.py:39: loss[tm] = m + hl.log(total) - target
-        loss_ref[...] = (m_ref[...] + jnp.log(total_ref[...]) - target_ref[...]).T
+        # cross_entropy.py:39: loss[tm] = hl.log(total) + (m - target)
+        loss_ref[...] = (jnp.log(total_ref[...]) + (m_ref[...] - target_ref[...])).T
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = False) -> jax.Array:

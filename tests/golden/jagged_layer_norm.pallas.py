@@ -83,7 +83,7 @@ def jagged_layer_norm_kernel(offsets, weight_ref, bias_ref, x, y_in, y, total_re
 
     def each_tm_2(x_2_ref, y_in_ref, y_ref):
         tm_2 = tm_2_first + pl.program_id(0)
-        # rows of no other range: y as it is
+        # rows of other ranges stay as y has them
         y_ref[...] = y_in_ref[...]
         # jagged_layer_norm.py:54: normal = (x[tm, :].astype(jnp.float32) - mean) * scale
         normal = (x_2_ref[...].astype(jnp.float32) - mean) * scale

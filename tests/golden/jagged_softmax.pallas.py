@@ -56,7 +56,7 @@ def jagged_softmax_kernel(offsets, x, y_in, y, total_ref, m_ref):
 
     def each_tm_1(x_1_ref, y_in_ref, y_ref):
         tm_1 = tm_1_first + pl.program_id(0)
-        # rows of no other range: y as it is
+        # rows of other ranges stay as y has them
         y_ref[...] = y_in_ref[...]
         # jagged_softmax.py:50: rows = x[tm, tf].to(hl.float32)
         rows = x_1_ref[...].astype(jnp.float32)

@@ -218,11 +218,11 @@ def _store(scope: Scope, stmt: Store) -> Write:
     arrays = scope.arrays
     if picks_rows(stmt.index):
 
-        def block(shape: tuple[Dim, ...]) -> PExpr:
+        def laid_out(shape: tuple[Dim, ...]) -> PExpr:
             value = _as_block(scope, stmt.value, shape, stmt)
             return filled(value, Type(shape, value.type.dtype))
 
-        return put_rows(scope, stmt, block)
+        return put_rows(scope, stmt, laid_out)
     window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
     chosen = tuple(
         replace(s, expr=lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ from . import scalars
 from .blocks import loads
 from .plan import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
 from .target import Target, padded_bytes
+from .window import extent_of
 
 INT = Type((), "int32")
 SHARE = 4  # a table that takes more than this part of vector memory stays where it is
@@ -62,22 +63,17 @@ def picked_dims(
     Rows of an array that is `stored` to are picked from a block.
     """
     at = next(d for d, entry in enumerate(index) if isinstance(entry, Gather))
-    near, far = list(near), list(far)
-    tile = 1
-    if len(near) - at == 2:
-        tile = target.rows(itemsize(dtype))
-    near[at] = Whole(-(-shape[at] // tile) * tile if tile > target.sublanes else shape[at])
+    tile = target.rows(itemsize(dtype)) if len(near) - at == 2 else 1
+    rounded = tile if tile > target.sublanes else 1  # a row of 32-bit values is read alone
     unit = {target.sublanes: 1, 2 * target.sublanes: target.sublanes}.get(tile, tile)
-    far[at] = Fetched(unit)  # an array in HBM has tiles of 8 rows for 16-bit types, too
-    block = tuple(b for b in (_extent(d) for d in near) if b is not None)
-    small = 2 * padded_bytes(block, dtype, target) <= target.vmem_default // SHARE
-    if stored or small or not _can_copy(tuple(far), at, shape, target):
-        return tuple(near)
-    return tuple(far)
-
-
-def _extent(dim: WindowDim) -> int | None:
-    return None if isinstance(dim, ByIndex) else dim.rows if hasattr(dim, "rows") else dim.block  # type: ignore[union-attr]
+    # an array in HBM has tiles of 8 rows for 16-bit types, too
+    block = (*near[:at], Whole(-(-shape[at] // rounded) * rounded), *near[at + 1 :])
+    single = (*far[:at], Fetched(unit), *far[at + 1 :])
+    held = tuple(b for b in (extent_of(d) for d in block) if b is not None)
+    small = 2 * padded_bytes(held, dtype, target) <= target.vmem_default // SHARE
+    if stored or small or not _can_copy(single, at, shape, target):
+        return block
+    return single
 
 
 def _can_copy(dims: tuple[WindowDim, ...], at: int, shape: tuple[int, ...], target: Target) -> bool:
@@ -144,7 +140,7 @@ def lane_of(
         case Apply("full") if not expr.args:
             return Const(expr.attr("value"), _scalar(expr.type))  # type: ignore[arg-type]
         case Apply(op) if op in OPS and OPS[op].kind == "elementwise":
-            return replace(map_children(expr, lane), type=_scalar(expr.type))  # type: ignore[call-arg]
+            return replace(map_children(expr, lane), type=_scalar(expr.type))
     raise PlanError(
         "rows can be picked by integers that are loaded, constant or computed from those, and the "
         "index has more in it",

@@ -96,7 +96,7 @@ class Window:
     @property
     def block(self) -> tuple[int | None, ...]:
         """The block shape; None for squeezed dimensions."""
-        return tuple(_extent(d) for d in self.dims)
+        return tuple(extent_of(d) for d in self.dims)
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -105,7 +105,8 @@ class Window:
         return tuple(s if b is None else -(-s // b) * b for s, b in pairs)
 
 
-def _extent(dim: WindowDim) -> int | None:
+def extent_of(dim: WindowDim) -> int | None:
+    """How many positions a block holds; None where the dimension is squeezed out."""
     match dim:
         case ByTile(_, block) | Whole(block):
             return block

@@ -176,7 +176,7 @@ def _pipeline(printer: Printer, block: Block, loop: Inner, later: frozenset[str]
     inner.raw(f"{index} = {offset}pl.program_id(0)")
     for window in windows:
         if window.existing is not None:
-            inner.raw(f"# rows of no other range: {window.array} as it is")
+            inner.raw(f"# rows of other ranges stay as {window.array} has them")
             inner.raw(f"{window.ref}[...] = {window.existing}[...]")
     print_body(scope, inner, loop.body, later | names_read(loop))
     block.lines += [*inner.lines, ""]
