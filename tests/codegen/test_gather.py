@@ -1,4 +1,4 @@
-"""Rows picked by index tensors: from small tables in vector memory and from large ones by copies."""
+"""Gathers by index tensors: values from small tables in vector memory and large ones in HBM."""
 
 from __future__ import annotations
 

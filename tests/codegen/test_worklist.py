@@ -81,9 +81,9 @@ def test_ranges_of_ranges(outer: list[int]) -> None:
     config = tile.Config({"tm": 16}, loop_type="worklist")
     for inner in ([0, 10, 10, 20, 33, 33, 49, 50], [5] * 8, [0, 1, 2, 3, 4, 5, 6, 50]):
         arguments = x, np.array(outer, np.int32), np.array(inner, np.int32)
-        np.testing.assert_allclose(
-            sums_of_pages(*arguments, config=config), sums_of_pages.reference(*arguments), 1e-5, 1e-5
-        )
+        wanted = sums_of_pages.reference(*arguments)
+        result = sums_of_pages(*arguments, config=config)
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_what_has_no_list_is_refused() -> None:

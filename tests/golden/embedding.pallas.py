@@ -24,7 +24,11 @@ def embedding(ids: jax.Array, table: jax.Array, *, interpret: bool = False) -> j
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
             grid=(8192,),
-            in_specs=[pl.BlockSpec((16, 4096), lambda m, ids: (jax.lax.div(ids[m], 16), 0))],
+            in_specs=[
+                pl.BlockSpec(
+                    (16, 4096), lambda m, ids: (jax.lax.div(jnp.clip(ids[m], 0, 128255), 16), 0)
+                ),
+            ],
             out_specs=pl.BlockSpec((16, 4096), lambda m, ids: (jax.lax.div(m, 16), 0)),
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),

@@ -116,7 +116,11 @@ def moe(
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
             grid=(16384,),
-            in_specs=[pl.BlockSpec((16, 2048), lambda s, token: (jax.lax.div(token[s], 16), 0))],
+            in_specs=[
+                pl.BlockSpec(
+                    (16, 2048), lambda s, token: (jax.lax.div(jnp.clip(token[s], 0, 4095), 16), 0)
+                ),
+            ],
             out_specs=pl.BlockSpec((16, 2048), lambda s, token: (jax.lax.div(s, 16), 0)),
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
@@ -142,7 +146,10 @@ def moe(
             grid=(4096, 4),
             in_specs=[
                 pl.BlockSpec(
-                    (16, 1024), lambda t, k, slots, gates: (jax.lax.div(slots[t * 4 + k], 16), 0)
+                    (16, 1024),
+                    lambda t, k, slots, gates: (
+                        jax.lax.div(jnp.clip(slots[t * 4 + k], 0, 16383), 16), 0
+                    ),
                 ),
             ],
             out_specs=pl.BlockSpec((16, 1024), lambda t, k, slots, gates: (jax.lax.div(t, 16), 0)),

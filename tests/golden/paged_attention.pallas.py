@@ -130,10 +130,12 @@ def paged_attention_kernel(
         grid=(32, steps),
         in_specs=[
             pl.BlockSpec(
-                (None, None, 128, 128), lambda h, n: (h // 4, table[b_of[n], p_of[n]], 0, 0)
+                (None, None, 128, 128),
+                lambda h, n: (h // 4, jnp.clip(table[b_of[n], p_of[n]], 0, 4095), 0, 0),
             ),
             pl.BlockSpec(
-                (None, None, 128, 128), lambda h, n: (h // 4, table[b_of[n], p_of[n]], 0, 0)
+                (None, None, 128, 128),
+                lambda h, n: (h // 4, jnp.clip(table[b_of[n], p_of[n]], 0, 4095), 0, 0),
             ),
             pl.BlockSpec((None, 128, 128), lambda h, n: (h, tq_of[n], 0)),
         ],

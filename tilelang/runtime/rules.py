@@ -143,6 +143,8 @@ def _of_loop(
             bounds = (fold(add(offset, begin)), fold(add(offset, end)))
         needs = depends(bounds[0], known, axes) | depends(bounds[1], known, axes)
         guards = frozenset(a for a in around if a not in needs and _guarded(axes[a], known))
+        placing = _placing(guards, axes, known)
+        needs, guards = needs | placing, guards - placing
         yield RangeRule(
             axis=axis,
             begin=bounds[0],
@@ -255,6 +257,8 @@ def _of_reference(
         filters = frozenset(
             a for a in reference.around if a not in needs and ragged(axes[a], known, axes)
         )
+        placing = _placing(filters, axes, known)
+        needs, filters = needs | placing, filters - placing
         yield IndexRule(
             value=value,
             limit=_limit(reference.tensor, dim, known),
@@ -262,6 +266,12 @@ def _of_reference(
             walked=_walked(reference.around, needs | filters, axes, known),
             filters=filters,
         )
+
+
+def _placing(filters: frozenset[str], axes: Mapping[str, Axis], known: Scope) -> frozenset[str]:
+    """Axes that the ranges of filters are placed by: of these every index counts."""
+    bounds = [e for a in filters for e in (axes[a].begin, axes[a].end)]
+    return frozenset(d for bound in bounds for d in depends(bound, known, axes))
 
 
 # ---------------------------------------------------------------- what certainly happens

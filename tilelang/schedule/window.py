@@ -102,7 +102,7 @@ class Window:
     def padded(self) -> tuple[int, ...]:
         """The array's shape rounded up to whole blocks."""
         pairs = zip(self.shape, self.block, strict=True)
-        return tuple(s if b is None else -(-s // b) * b for s, b in pairs)
+        return tuple(-(-s // b) * b if b else s for s, b in pairs)
 
 
 def extent_of(dim: WindowDim) -> int | None:

@@ -284,7 +284,13 @@ class Printer:
         return Atom(self.made[key])
 
     def _extreme(self, op: str, expr: Apply) -> Node:
-        """Nested minima (or maxima) of scalars, each term once."""
+        """Nested minima (or maxima) of scalars, each term once; one of each is a clip."""
+        inner, high = expr.args
+        if op == "minimum" and isinstance(high, Const) and isinstance(inner, Apply):
+            low = inner.args[-1]
+            if inner.op == "maximum" and isinstance(low, Const) and low.value <= high.value:
+                bounds = Atom(str(low.value)), Atom(str(high.value))
+                return Call("jnp.clip", (self.node(inner.args[0]), *bounds))
         terms: dict[str, Node] = {}
         numbers: list[int] = []
         for term in self._terms(op, expr):

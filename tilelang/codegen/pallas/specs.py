@@ -49,9 +49,15 @@ def stream_spec(printer: Printer, window: Window, first: Node) -> Node:
     mapped = printer.scope()
     mapped.names = replace(printer.names, axes=axes)
     pairs = zip(window.dims, window.shape, strict=True)
-    entries = Group(tuple(_entry(mapped, dim, size) for dim, size in pairs))
+    entries = tuple(_entry(mapped, dim, size) for dim, size in pairs)
     block = Group(tuple(Atom("None" if b is None else str(b)) for b in window.block))
-    return _spec(window, block, Atom(f"lambda {index}: {flat(entries)}"))
+    return _spec(window, block, _index_map([index], entries))
+
+
+def _index_map(params: list[str], entries: tuple[Node, ...]) -> Node:
+    """`lambda n: (a, b)`: printed like a call, it breaks like one; no window has a single entry."""
+    assert len(entries) > 1
+    return Call(f"lambda {', '.join(params)}: " if params else "lambda: ", entries)
 
 
 def _spec(window: Window, block: Node, index_map: Node) -> Node:
@@ -70,9 +76,8 @@ def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: boo
         params += [*launch.scalars, *prefetched_list(printer, launch)]
     mapped = _mapped(printer, launch)
     pairs = zip(window.dims, window.shape, strict=True)
-    entries = Group(tuple(_entry(mapped, dim, size) for dim, size in pairs))
-    head = f"lambda {', '.join(params)}: " if params else "lambda: "
-    return _spec(window, block, Atom(head + flat(entries)))
+    entries = tuple(_entry(mapped, dim, size) for dim, size in pairs)
+    return _spec(window, block, _index_map(params, entries))
 
 
 def prefetched_list(printer: Printer, launch: Launch) -> list[str]:
