@@ -78,7 +78,7 @@ def _compile(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     with traced_for(device.device_kind, device.num_cores):
         # where there is no operand, only the result can say which device is meant
-        placed = {} if operands else {"out_shardings": sharding}
+        placed: dict[str, Any] = {} if operands else {"out_shardings": sharding}
         made = jax.jit(source.load(), **placed).lower(*operands).compile()
     seconds = time.perf_counter() - start
     memory, text, dump = made.memory_analysis(), made.as_text() or "", request["dump"]
