@@ -110,7 +110,7 @@ def weights(q: np.ndarray, k: np.ndarray, begin: int, end: int) -> tuple[np.ndar
     return np.exp(scores - peak) / total, (peak + np.log(total))[..., 0]
 
 
-def oracle_forward(
+def oracle(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """out and lse in float64, one sequence after the other."""
@@ -152,7 +152,7 @@ def make_inputs(
     rng = np.random.default_rng(seed)
     q, k, v, grad = rng.standard_normal((4, heads, length, width), np.float32)
     cuts = np.array(offsets, np.int32)
-    out, lse = (a.astype(np.float32) for a in oracle_forward(q, k, v, cuts))
+    out, lse = (a.astype(np.float32) for a in oracle(q, k, v, cuts))
     return q, k, v, out, lse, grad, cuts
 
 
@@ -185,7 +185,7 @@ def main() -> None:
     """Runs the kernels from torch and from JAX."""
     arguments = make_inputs()
     q, k, v, _, _, grad, offsets = arguments
-    forward = oracle_forward(q, k, v, offsets)
+    forward = oracle(q, k, v, offsets)
     compare("attention_with_lse", attention_with_lse, (q, k, v, offsets), forward)
     dq, dk, dv = gradients(q, k, v, grad, offsets)
     compare("backward_q", backward_q, arguments, dq)

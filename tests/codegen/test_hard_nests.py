@@ -418,6 +418,14 @@ def test_sizes_of_zero(shape: tuple[int, int, int]) -> None:
     agree(nothing_to_multiply, (floats(M, K), floats(K, N), floats(M, N)), tile.Config())
 
 
+def test_a_sum_over_parts_of_which_there_are_none() -> None:
+    """The first launch stores nothing, and the second one must not look at what it stored."""
+    from examples.dense.split_k_matmul import split_k_matmul
+
+    result = split_k_matmul(np.zeros((4, 0), np.float32), np.zeros((0, 3), np.float32))
+    np.testing.assert_array_equal(result, np.zeros((4, 3)))
+
+
 def test_offsets_that_break_the_rules_touch_nothing_outside() -> None:
     """In the interpreter that knows the bounds of every memory; the values are anything."""
     from jax.experimental.pallas import tpu as pltpu

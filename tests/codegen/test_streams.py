@@ -64,7 +64,7 @@ STREAMING = (  # dense kernels with an ordered loop inside
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@pytest.mark.parametrize("subject", [s for s in JAGGED if s.name != "moe"], ids=str)
 def test_every_layout(subject: Subject) -> None:
     config = tile.Config(subject.blocks, loop_type="emit_pipeline")
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)

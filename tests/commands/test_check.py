@@ -155,8 +155,8 @@ def test_the_table_and_the_exit_code(tmp_path, capsys):
     assert main(["check", str(good), str(bad), "--targets", "v6e,tpu:v5e"]) == 1
     printed = capsys.readouterr().out
     assert "tpu:v6e" in printed and "tpu:v5e" in printed
-    assert "FAILED float16 cannot be computed on a TPU" in printed
-    assert "y[tm, :] = x[tm, :] + x[tm, :]" in printed
+    assert "FAILED x is float16, and tpu:v6e does not compute in it" in printed
+    assert "def plain(x):" in printed and "use bfloat16 or float32" in printed
     assert printed.endswith("4 of 6 compile\n")
     empty = written(tmp_path, "", "__init__.py")
     assert main(["check", str(empty), str(good), "--targets", "v6e"]) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import tilelang as tile
+from tilelang.ir import TensorSpec
 
 pytest.importorskip("torch", reason="examples compare torch with JAX")
 
@@ -37,6 +37,6 @@ def test_an_example_is_documented_and_complete(name):
     module = importlib.import_module(name)
     assert len(module.__doc__.splitlines()) >= 4
     assert {"oracle", "make_inputs", "main", "CASES"} <= set(vars(module))
-    specs = [spec for case in module.CASES for spec in case if isinstance(spec, tile.TensorSpec)]
+    specs = [spec for case in module.CASES for spec in case if isinstance(spec, TensorSpec)]
     dtypes = {spec.dtype for spec in specs if spec.dtype not in ("int32", "int8")}
     assert dtypes == {"bfloat16", "float32"} and len(module.CASES) >= 6

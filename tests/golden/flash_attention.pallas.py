@@ -1,4 +1,4 @@
-"""flash_attention for tpu:v6e, blocks tk=2048, tq=256."""
+"""flash_attention for tpu:v6e, blocks tk=512, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref, total_ref, acc_ref, m_r
     # b: grid dimension; parallel: each b writes its own rows of out
     # h: grid dimension; parallel: each h writes its own slices of out
     # tq: grid dimension, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: grid dimension, blocks of 2048; ordered: carries total, acc, m
+    # tk: grid dimension, blocks of 512; ordered: carries total, acc, m
     tk = pl.program_id(3)
 
     @pl.when(tk == 0)
@@ -51,7 +51,7 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref, total_ref, acc_ref, m_r
     # flash_attention.py:51: m = m_new
     m_ref[...] = m_new
 
-    @pl.when(tk == 1)
+    @pl.when(tk == 7)
     def _():
         # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
         out_ref[...] = (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16)
@@ -68,11 +68,11 @@ def flash_attention(
     out = pl.pallas_call(
         flash_attention_kernel,
         out_shape=jax.ShapeDtypeStruct((8, 16, 4096, 128), jnp.bfloat16),
-        grid=(8, 16, 16, 2),
+        grid=(8, 16, 16, 8),
         in_specs=[
-            pl.BlockSpec((None, None, 2048, 128), lambda b, h, tq, tk: (b, h, tk, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda b, h, tq, tk: (b, h, tk, 0)),
             pl.BlockSpec((None, None, 256, 128), lambda b, h, tq, tk: (b, h, tq, 0)),
-            pl.BlockSpec((None, None, 2048, 128), lambda b, h, tq, tk: (b, h, tk, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda b, h, tq, tk: (b, h, tk, 0)),
         ],
         out_specs=pl.BlockSpec((None, None, 256, 128), lambda b, h, tq, tk: (b, h, tq, 0)),
         scratch_shapes=[

@@ -1,4 +1,4 @@
-"""grouped_gemm for tpu:v6e, blocks tk=2048, tm=128, tn=512."""
+"""grouped_gemm for tpu:v6e, blocks tk=4096, tm=128, tn=512."""
 
 import jax
 import jax.numpy as jnp
@@ -6,12 +6,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def grouped_gemm_kernel(offsets, x, w, y, acc_ref, g_of, tm_of):
+def grouped_gemm_kernel(offsets, x, w, y, g_of, tm_of):
     # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
-    # tk: grid dimension, blocks of 2048; ordered: carries acc, a sum
     # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
     #     sorted
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
+    # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     # Step table: one row for every (g, tm), in the order of the loops.
     # A tm of no range gets one too, so that its outputs are defined;
     # every tm below `seen` has a row already.
@@ -35,39 +35,32 @@ def grouped_gemm_kernel(offsets, x, w, y, acc_ref, g_of, tm_of):
 
     def step(x_ref, w_ref, y_ref):
         n = pl.program_id(1)
-        tk = pl.program_id(2)
         g, tm = g_of[n], tm_of[n]
         before = jnp.maximum(n - 1, 0)
 
-        @pl.when(((n == 0) | (tm_of[before] != tm)) & (tk == 0))
+        @pl.when((n == 0) | (tm_of[before] != tm))
         def _():
             # first step at this block of y: rows of no range keep 0.0
             y_ref[...] = jnp.zeros((128, 512), jnp.bfloat16)
 
-        @pl.when(tk == 0)
-        def _():
-            # grouped_gemm.py:39: acc = hl.zeros([tm, tn], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((128, 512), jnp.float32)
-
+        # grouped_gemm.py:39: acc = hl.zeros([tm, tn], dtype=hl.float32)
+        acc = jnp.zeros((128, 512), jnp.float32)
         # grouped_gemm.py:41: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
-        acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
-
-        @pl.when(tk == 1)
-        def _():
-            # grouped_gemm.py:42: y[tm, tn] = acc.to(y.dtype)
-            tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
-            tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
-            y_ref[...] = jnp.where(tm_mask, acc_ref[...].astype(jnp.bfloat16), y_ref[...])
+        acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
+        # grouped_gemm.py:42: y[tm, tn] = acc.to(y.dtype)
+        tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+        y_ref[...] = jnp.where(tm_mask, acc.astype(jnp.bfloat16), y_ref[...])
 
     pltpu.emit_pipeline(
         step,
-        grid=(4, steps, 2),
+        grid=(4, steps),
         in_specs=[
-            pl.BlockSpec((128, 2048), lambda tn, n, tk: (tm_of[n], tk)),
-            pl.BlockSpec((None, 2048, 512), lambda tn, n, tk: (g_of[n], tk, tn)),
+            pl.BlockSpec((128, 4096), lambda tn, n: (tm_of[n], 0)),
+            pl.BlockSpec((None, 4096, 512), lambda tn, n: (g_of[n], 0, tn)),
         ],
-        out_specs=[pl.BlockSpec((128, 512), lambda tn, n, tk: (tm_of[n], tn))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((128, 512), lambda tn, n: (tm_of[n], tn))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
     )(x, w, y)
 
 
@@ -88,11 +81,7 @@ def grouped_gemm(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[
-            pltpu.VMEM((128, 512), jnp.float32),
-            pltpu.SMEM((191,), jnp.int32),
-            pltpu.SMEM((191,), jnp.int32),
-        ],
+        scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
         interpret=interpret,
     )(offsets, x, w)
     return y

@@ -1,4 +1,4 @@
-"""matmul for tpu:v6e, blocks tk=2048, tm=256, tn=512."""
+"""matmul for tpu:v6e, blocks tk=4096, tm=256, tn=512."""
 
 import jax
 import jax.numpy as jnp
@@ -6,24 +6,16 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def matmul_kernel(x_ref, w_ref, y_ref, acc_ref):
+def matmul_kernel(x_ref, w_ref, y_ref):
     # tm: grid dimension, blocks of 256; parallel: each tm writes its own rows of y
     # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
-    # tk: grid dimension, blocks of 2048; ordered: carries acc, a sum
-    tk = pl.program_id(2)
-
-    @pl.when(tk == 0)
-    def _():
-        # matmul.py:60: acc = hl.zeros([tm, tn], dtype=hl.float32)
-        acc_ref[...] = jnp.zeros((256, 512), jnp.float32)
-
+    # tk: one tile, blocks of 4096; ordered: carries acc, a sum
+    # matmul.py:60: acc = hl.zeros([tm, tn], dtype=hl.float32)
+    acc = jnp.zeros((256, 512), jnp.float32)
     # matmul.py:62: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-    acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
-
-    @pl.when(tk == 1)
-    def _():
-        # matmul.py:64: y[tm, tn] = block.to(y.dtype)
-        y_ref[...] = acc_ref[...].astype(jnp.bfloat16)
+    acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
+    # matmul.py:64: y[tm, tn] = block.to(y.dtype)
+    y_ref[...] = acc.astype(jnp.bfloat16)
 
 
 def matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -31,16 +23,13 @@ def matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
     y = pl.pallas_call(
         matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
-        grid=(32, 8, 2),
+        grid=(32, 8),
         in_specs=[
-            pl.BlockSpec((256, 2048), lambda tm, tn, tk: (tm, tk)),
-            pl.BlockSpec((2048, 512), lambda tm, tn, tk: (tk, tn)),
+            pl.BlockSpec((256, 4096), lambda tm, tn: (tm, 0)),
+            pl.BlockSpec((4096, 512), lambda tm, tn: (0, tn)),
         ],
-        out_specs=pl.BlockSpec((256, 512), lambda tm, tn, tk: (tm, tn)),
-        scratch_shapes=[pltpu.VMEM((256, 512), jnp.float32)],
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "arbitrary"),
-        ),
+        out_specs=pl.BlockSpec((256, 512), lambda tm, tn: (tm, tn)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(x, w)
     return y

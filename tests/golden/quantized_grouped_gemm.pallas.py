@@ -1,4 +1,4 @@
-"""quantized_grouped_gemm for tpu:v6e, blocks tk=2048, tm=512, tn=512."""
+"""quantized_grouped_gemm for tpu:v6e, blocks tk=4096, tm=512, tn=512."""
 
 import jax
 import jax.numpy as jnp
@@ -6,12 +6,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, acc_ref, g_of, tm_of):
+def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, g_of, tm_of):
     # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
-    # tk: grid dimension, blocks of 2048; ordered: carries acc, a sum
     # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
     #     sorted
     # tm: column of the step table, blocks of 512; parallel: each tm writes its own rows of y
+    # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     # Step table: one row for every (g, tm), in the order of the loops.
     # A tm of no range gets one too, so that its outputs are defined;
     # every tm below `seen` has a row already.
@@ -35,48 +35,41 @@ def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, acc_re
 
     def step(x_ref, w_ref, row_scale_ref, scale_ref, y_ref):
         n = pl.program_id(1)
-        tk = pl.program_id(2)
         g, tm = g_of[n], tm_of[n]
         before = jnp.maximum(n - 1, 0)
 
-        @pl.when(((n == 0) | (tm_of[before] != tm)) & (tk == 0))
+        @pl.when((n == 0) | (tm_of[before] != tm))
         def _():
             # first step at this block of y: rows of no range keep 0.0
             y_ref[...] = jnp.zeros((512, 512), jnp.bfloat16)
 
-        @pl.when(tk == 0)
-        def _():
-            # quantized_grouped_gemm.py:58: acc = hl.zeros([tm, tn], dtype=sums)
-            acc_ref[...] = jnp.zeros((512, 512), jnp.int32)
-
+        # quantized_grouped_gemm.py:58: acc = hl.zeros([tm, tn], dtype=sums)
+        acc = jnp.zeros((512, 512), jnp.int32)
         # quantized_grouped_gemm.py:60: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
-        acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
-
-        @pl.when(tk == 1)
-        def _():
-            # quantized_grouped_gemm.py:61: rescaled = acc.to(hl.float32) * row_scale[tm][:, None...
-            g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
-            scale_g = jnp.sum(jnp.where(g_row, scale_ref[...], 0.0), axis=0, keepdims=True)
-            rescaled = (
-                acc_ref[...].astype(jnp.float32) * row_scale_ref[...].T.astype(jnp.float32)
-                * scale_g.astype(jnp.float32)
-            )
-            # quantized_grouped_gemm.py:62: y[tm, tn] = rescaled.to(y.dtype)
-            tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-            tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
-            y_ref[...] = jnp.where(tm_mask, rescaled.astype(jnp.bfloat16), y_ref[...])
+        acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
+        # quantized_grouped_gemm.py:61: rescaled = acc.to(hl.float32) * row_scale[tm][:, None] * ...
+        g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
+        scale_g = jnp.sum(jnp.where(g_row, scale_ref[...], 0.0), axis=0, keepdims=True)
+        rescaled = (
+            acc.astype(jnp.float32) * row_scale_ref[...].T.astype(jnp.float32)
+            * scale_g.astype(jnp.float32)
+        )
+        # quantized_grouped_gemm.py:62: y[tm, tn] = rescaled.to(y.dtype)
+        tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+        y_ref[...] = jnp.where(tm_mask, rescaled.astype(jnp.bfloat16), y_ref[...])
 
     pltpu.emit_pipeline(
         step,
-        grid=(4, steps, 2),
+        grid=(4, steps),
         in_specs=[
-            pl.BlockSpec((512, 2048), lambda tn, n, tk: (tm_of[n], tk)),
-            pl.BlockSpec((None, 2048, 512), lambda tn, n, tk: (g_of[n], tk, tn)),
-            pl.BlockSpec((1, 512), lambda tn, n, tk: (0, tm_of[n])),
-            pl.BlockSpec((16, 512), lambda tn, n, tk: (jax.lax.div(g_of[n], 16), tn)),
+            pl.BlockSpec((512, 4096), lambda tn, n: (tm_of[n], 0)),
+            pl.BlockSpec((None, 4096, 512), lambda tn, n: (g_of[n], 0, tn)),
+            pl.BlockSpec((1, 512), lambda tn, n: (0, tm_of[n])),
+            pl.BlockSpec((16, 512), lambda tn, n: (jax.lax.div(g_of[n], 16), tn)),
         ],
-        out_specs=[pl.BlockSpec((512, 512), lambda tn, n, tk: (tm_of[n], tn))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((512, 512), lambda tn, n: (tm_of[n], tn))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
     )(x, w, row_scale_row, scale, y)
 
 
@@ -102,11 +95,7 @@ def quantized_grouped_gemm(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[
-            pltpu.VMEM((512, 512), jnp.int32),
-            pltpu.SMEM((95,), jnp.int32),
-            pltpu.SMEM((95,), jnp.int32),
-        ],
+        scratch_shapes=[pltpu.SMEM((95,), jnp.int32), pltpu.SMEM((95,), jnp.int32)],
         interpret=interpret,
     )(offsets, x, w, row_scale_row, scale)
     return y

@@ -1,4 +1,4 @@
-"""quantized_matmul for tpu:v6e, blocks tk=2048, tm=512, tn=512."""
+"""quantized_matmul for tpu:v6e, blocks tk=4096, tm=512, tn=512."""
 
 import jax
 import jax.numpy as jnp
@@ -6,29 +6,21 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def quantized_matmul_kernel(x_ref, w_ref, row_scale_ref, scale_ref, y_ref, acc_ref):
+def quantized_matmul_kernel(x_ref, w_ref, row_scale_ref, scale_ref, y_ref):
     # tm: grid dimension, blocks of 512; parallel: each tm writes its own rows of y
     # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
-    # tk: grid dimension, blocks of 2048; ordered: carries acc, a sum
-    tk = pl.program_id(2)
-
-    @pl.when(tk == 0)
-    def _():
-        # quantized_matmul.py:50: acc = hl.zeros([tm, tn], dtype=hl.int32)
-        acc_ref[...] = jnp.zeros((512, 512), jnp.int32)
-
+    # tk: one tile, blocks of 4096; ordered: carries acc, a sum
+    # quantized_matmul.py:50: acc = hl.zeros([tm, tn], dtype=hl.int32)
+    acc = jnp.zeros((512, 512), jnp.int32)
     # quantized_matmul.py:52: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-    acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
-
-    @pl.when(tk == 1)
-    def _():
-        # quantized_matmul.py:53: rescaled = acc.to(hl.float32) * row_scale[tm][:, None] * scale[tn]
-        rescaled = (
-            acc_ref[...].astype(jnp.float32) * row_scale_ref[...].T.astype(jnp.float32)
-            * scale_ref[...].astype(jnp.float32)
-        )
-        # quantized_matmul.py:54: y[tm, tn] = rescaled.to(y.dtype)
-        y_ref[...] = rescaled.astype(jnp.bfloat16)
+    acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
+    # quantized_matmul.py:53: rescaled = acc.to(hl.float32) * row_scale[tm][:, None] * scale[tn]
+    rescaled = (
+        acc.astype(jnp.float32) * row_scale_ref[...].T.astype(jnp.float32)
+        * scale_ref[...].astype(jnp.float32)
+    )
+    # quantized_matmul.py:54: y[tm, tn] = rescaled.to(y.dtype)
+    y_ref[...] = rescaled.astype(jnp.bfloat16)
 
 
 def quantized_matmul(
@@ -45,18 +37,15 @@ def quantized_matmul(
     y = pl.pallas_call(
         quantized_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
-        grid=(16, 8, 2),
+        grid=(16, 8),
         in_specs=[
-            pl.BlockSpec((512, 2048), lambda tm, tn, tk: (tm, tk)),
-            pl.BlockSpec((2048, 512), lambda tm, tn, tk: (tk, tn)),
-            pl.BlockSpec((1, 512), lambda tm, tn, tk: (0, tm)),
-            pl.BlockSpec((1, 512), lambda tm, tn, tk: (0, tn)),
+            pl.BlockSpec((512, 4096), lambda tm, tn: (tm, 0)),
+            pl.BlockSpec((4096, 512), lambda tm, tn: (0, tn)),
+            pl.BlockSpec((1, 512), lambda tm, tn: (0, tm)),
+            pl.BlockSpec((1, 512), lambda tm, tn: (0, tn)),
         ],
-        out_specs=pl.BlockSpec((512, 512), lambda tm, tn, tk: (tm, tn)),
-        scratch_shapes=[pltpu.VMEM((512, 512), jnp.int32)],
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "arbitrary"),
-        ),
+        out_specs=pl.BlockSpec((512, 512), lambda tm, tn: (tm, tn)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(x, w, row_scale_row, scale_row)
     return y

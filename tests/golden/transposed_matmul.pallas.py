@@ -1,4 +1,4 @@
-"""transposed_matmul for tpu:v6e, blocks tk=2048, tm=512, tn=512."""
+"""transposed_matmul for tpu:v6e, blocks tk=4096, tm=512, tn=256."""
 
 import jax
 import jax.numpy as jnp
@@ -6,17 +6,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def transposed_matmul_kernel(x_ref, w_ref, y_ref, acc_ref):
+def transposed_matmul_kernel(x_ref, w_ref, y_ref):
     # tm: grid dimension, blocks of 512; parallel: each tm writes its own rows of y
-    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
-    # tk: grid dimension, blocks of 2048; ordered: carries acc, a sum
-    tk = pl.program_id(2)
-
-    @pl.when(tk == 0)
-    def _():
-        # transposed_matmul.py:29: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
-        acc_ref[...] = jnp.zeros((512, 512), jnp.float32)
-
+    # tn: grid dimension, blocks of 256; parallel: each tn writes its own columns of y
+    # tk: one tile, blocks of 4096; ordered: carries acc, a sum
+    # transposed_matmul.py:29: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
+    acc = jnp.zeros((512, 256), jnp.float32)
     # transposed_matmul.py:31: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_type...
     product = jax.lax.dot_general(
         x_ref[...],
@@ -25,12 +20,9 @@ def transposed_matmul_kernel(x_ref, w_ref, y_ref, acc_ref):
         preferred_element_type=jnp.float32,
     )
     # transposed_matmul.py:32: acc = acc + product
-    acc_ref[...] += product
-
-    @pl.when(tk == 1)
-    def _():
-        # transposed_matmul.py:33: y[tm, tn] = acc.astype(y.dtype)
-        y_ref[...] = acc_ref[...].astype(jnp.bfloat16)
+    acc = acc + product
+    # transposed_matmul.py:33: y[tm, tn] = acc.astype(y.dtype)
+    y_ref[...] = acc.astype(jnp.bfloat16)
 
 
 def transposed_matmul(w: jax.Array, x: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -38,16 +30,13 @@ def transposed_matmul(w: jax.Array, x: jax.Array, *, interpret: bool = False) ->
     y = pl.pallas_call(
         transposed_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
-        grid=(16, 8, 2),
+        grid=(16, 16),
         in_specs=[
-            pl.BlockSpec((2048, 512), lambda tm, tn, tk: (tk, tm)),
-            pl.BlockSpec((512, 2048), lambda tm, tn, tk: (tn, tk)),
+            pl.BlockSpec((4096, 512), lambda tm, tn: (0, tm)),
+            pl.BlockSpec((256, 4096), lambda tm, tn: (tn, 0)),
         ],
-        out_specs=pl.BlockSpec((512, 512), lambda tm, tn, tk: (tm, tn)),
-        scratch_shapes=[pltpu.VMEM((512, 512), jnp.float32)],
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "arbitrary"),
-        ),
+        out_specs=pl.BlockSpec((512, 256), lambda tm, tn: (tm, tn)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(x, w)
     return y

@@ -243,7 +243,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject(
         name="attention_with_lse",
         kernel=jagged_attention_backward.attention_with_lse,
-        oracle=jagged_attention_backward.oracle_forward,
+        oracle=jagged_attention_backward.oracle,
         baseline=with_lse,
         make=lambda seed, rows, groups: _gradient_inputs(seed, rows, groups)[:3],
         cases=jagged_attention_backward.FORWARD_CASES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..analysis.facts import Facts
@@ -9,8 +10,9 @@ from ..errors import PlanError
 from ..ir import KernelIR, Loop, Stmt, Store, statements
 from .blocks import multiple, references, sizes
 from .config import Config
-from .defaults import shrink, start_sizes
+from .defaults import shrink, start_sizes, whole_products
 from .dtypes import check_dtypes
+from .empty import fold_empty
 from .expand import expand
 from .gathers import separate
 from .launch import Planned, plan_launch
@@ -33,7 +35,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)
-    ir = separate(expand(share(ir)))
+    ir = separate(expand(share(fold_empty(ir))))
     if config.loop_type is not None or config.steps is not None:
         return _sized(ir, facts, config, target)
     planned, refused = _attempt(ir, facts, config, target)
@@ -74,6 +76,26 @@ def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
         return _plan(ir, facts, config, target, sizes(ir, config, target, guess))
     blocks = sizes(ir, config, target, guess)
     legal = {n: multiple(ir, n, target) for n in blocks}
+    whole = whole_products(ir, facts, blocks, legal)
+    if whole is not None:
+        try:
+            planned = _fitted(ir, facts, config, target, *whole)
+        except PlanError:
+            planned = None
+        if planned is not None and _modest(planned):
+            return planned
+    return _fitted(ir, facts, config, target, blocks, legal)
+
+
+def _fitted(
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    target: Target,
+    blocks: dict[str, int],
+    least: Mapping[str, int],
+) -> Plan:
+    """The plan with the largest blocks that are modest; with the least ones if none are."""
     while True:
         try:
             planned = _plan(ir, facts, config, target, blocks)
@@ -85,7 +107,7 @@ def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
             if "bytes" not in caught.what:
                 raise
         weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
-        smaller = shrink(blocks, legal, weights)
+        smaller = shrink(blocks, least, weights)
         if smaller is None:
             if planned is None:
                 assert error is not None

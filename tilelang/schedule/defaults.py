@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..analysis.facts import AxisFact, Facts
-from ..ir import Axis, KernelIR
+from ..ir import Apply, Axis, KernelIR, statement_exprs, statements, walk
 from .blocks import extent, multiple, uses
 from .target import Target
 
-# Sizes from hand-tuned kernels of the same shape: 128 x 512 x 2048 for grouped GEMM and 256 x 512
-# for attention were at or near the best of the published tables for v5e and v6e.
+# Sizes from hand-tuned kernels of the same shape: 128 x 512 for grouped GEMM and 256 x 512 for
+# attention were at or near the best of the published tables for v5e and v6e.  A contracted
+# dimension is best taken whole: the block of weights then stays while a group's rows go by.
 ROWS_PARALLEL, ROWS_SPARSE, ROWS_ORDERED = 256, 128, 512
 ROWS_LEAST = 128
 LANES_PARALLEL, LANES_ORDERED = 512, 2048
+LANES_LEAST, LONGEST_PRODUCT = 256, 8192
 
 
 def start_sizes(ir: KernelIR, facts: Facts, target: Target) -> dict[str, int]:
@@ -29,7 +31,7 @@ def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis) -> int:
     size, fact = extent(ir, axis), facts.axis(axis.name)
     inner_ragged = any(axis.name in f.depends or _nested(facts, f.name) for f in facts.axes)
     lanes = any(u.place == 1 for u in uses(ir, axis.name))
-    if not fact.ragged and fact.kind == "ordered":
+    if lanes and not fact.ragged and fact.kind == "ordered":
         want = LANES_ORDERED
     elif lanes:
         want = LANES_PARALLEL
@@ -40,6 +42,34 @@ def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis) -> int:
     else:
         want = ROWS_PARALLEL
     return clamp(_typical(ir, fact, size, want), size, multiple(ir, axis.name, target))
+
+
+def whole_products(
+    ir: KernelIR, facts: Facts, sizes: Mapping[str, int], legal: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]] | None:
+    """The blocks with contracted dimensions whole, and how small each block may become then.
+
+    The block of weights then stays while the rows of a group go by, where it would else be fetched
+    again for every tile of rows.  None if no such dimension is cut.
+    """
+    cut = {
+        name: extent(ir, ir.axis(name))
+        for name, size in sizes.items()
+        if _contracted(ir, facts, name) and size < extent(ir, ir.axis(name)) <= LONGEST_PRODUCT
+    }
+    if not cut:
+        return None
+    least = {n: cut.get(n, max(legal[n], min(LANES_LEAST, s))) for n, s in sizes.items()}
+    return {**sizes, **cut}, least
+
+
+def _contracted(ir: KernelIR, facts: Facts, name: str) -> bool:
+    """Whether products are summed along a static axis that is the lanes of an operand."""
+    if facts.axis(name).ragged or not any(u.place == 1 for u in uses(ir, name)):
+        return False
+    exprs = (e for stmt in statements(ir.body) for x in statement_exprs(stmt) for e in walk(x))
+    dots = (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
+    return any(d.args[0].type.shape[d.attr("contract")[0]] == name for d in dots)  # type: ignore[index]
 
 
 def _typical(ir: KernelIR, fact: AxisFact, size: int, want: int) -> int:

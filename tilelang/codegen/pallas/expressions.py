@@ -285,12 +285,10 @@ class Printer:
 
     def _extreme(self, op: str, expr: Apply) -> Node:
         """Nested minima (or maxima) of scalars, each term once; one of each is a clip."""
-        inner, high = expr.args
-        if op == "minimum" and isinstance(high, Const) and isinstance(inner, Apply):
-            low = inner.args[-1]
-            if inner.op == "maximum" and isinstance(low, Const) and low.value <= high.value:
-                bounds = Atom(str(low.value)), Atom(str(high.value))
-                return Call("jnp.clip", (self.node(inner.args[0]), *bounds))
+        match expr:
+            case Apply("minimum", (Apply("maximum", (value, Const(low))), Const(high))):
+                if low <= high:
+                    return Call("jnp.clip", (self.node(value), Atom(str(low)), Atom(str(high))))
         terms: dict[str, Node] = {}
         numbers: list[int] = []
         for term in self._terms(op, expr):
