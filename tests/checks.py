@@ -12,6 +12,7 @@ from tests.ragged import Layout, covered, legal_groups, members, poison
 from tests.subjects import Arrays, Ragged, Subject
 
 Call = Callable[..., Any]  # complete arguments -> the result, or a tuple of results
+Cuts = tuple[np.ndarray, ...]  # the values of every tensor of offsets that a kernel has
 
 
 def ragged_of(subject: Subject) -> Ragged:
@@ -63,32 +64,39 @@ def every_layout(
     """
     wrong = []
     for layout in layouts:
-        exact, baseline = subject.expected(*arrays, layout.offsets, *subject.static)
-        seen = hide_free_rows(subject, arrays, layout.offsets)
-        result = call(*seen, layout.offsets, *subject.static)
+        cuts = layout.tensors(ragged_of(subject).offsets)
+        exact, baseline = subject.expected(*arrays, *cuts, *subject.static)
+        seen = hide_free_rows(subject, arrays, cuts)
+        result = call(*seen, *cuts, *subject.static)
         problem = differences(subject, result, exact, baseline, dtype) or free_rows(
-            subject, result, layout.offsets
+            subject, result, cuts
         )
         if problem:
-            wrong.append(f"{layout}: {problem}")
+            wrong.append(f"{said(layout.stratum, cuts)}: {problem}")
     return wrong
 
 
-def hide_free_rows(subject: Subject, arrays: Arrays, offsets: np.ndarray) -> Arrays:
+def said(name: str, cuts: Cuts) -> str:
+    """A layout in words, with the offsets that a kernel takes."""
+    return f"{name} {', then '.join(str(offsets.tolist()) for offsets in cuts)}"
+
+
+def hide_free_rows(subject: Subject, arrays: Arrays, cuts: Cuts) -> Arrays:
     """The arrays with NaN and Inf in all rows that belong to no group."""
-    rows = ragged_of(subject).rows
-    return tuple(
-        poison(a, covered(offsets, a.shape[rows[i]]), rows[i]) if i in rows else a
-        for i, a in enumerate(arrays)
-    )
+    ragged, hidden = ragged_of(subject), list(arrays)
+    for place, axis in ragged.rows.items():
+        seen = covered(cuts[ragged.of_array(place)], arrays[place].shape[axis])
+        hidden[place] = poison(arrays[place], seen, axis)
+    return tuple(hidden)
 
 
-def free_rows(subject: Subject, results: Any, offsets: np.ndarray) -> str:
+def free_rows(subject: Subject, results: Any, cuts: Cuts) -> str:
     """Whether every row of the results that is in no group is exactly zero; "" if so."""
-    for result, axis in zip(parts(results), ragged_of(subject).outs, strict=True):
+    ragged = ragged_of(subject)
+    for place, (result, axis) in enumerate(zip(parts(results), ragged.outs, strict=True)):
         if axis is None:
             continue
-        free = np.flatnonzero(~covered(offsets, result.shape[axis]))
+        free = np.flatnonzero(~covered(cuts[ragged.of_result(place)], result.shape[axis]))
         if not (np.take(result, free, axis) == 0).all():
             return "a row in no group is not zero"
     return ""
@@ -100,60 +108,81 @@ def neighbours(
     """The groups whose results change when all the others hold NaN and Inf."""
     wrong = []
     for layout in layouts:
-        offsets = layout.offsets
-        clean = call(*arrays, offsets, *subject.static)
-        for group in range(len(offsets) - 1):
-            hidden = hide_others(subject, arrays, offsets, group)
-            result = call(*hidden, offsets, *subject.static)
+        cuts = layout.tensors(ragged_of(subject).offsets)
+        clean = call(*arrays, *cuts, *subject.static)
+        for group in range(len(cuts[0]) - 1):
+            hidden = hide_others(subject, arrays, cuts, group)
+            result = call(*hidden, *cuts, *subject.static)
             pairs = zip(
-                own(subject, clean, offsets, group),
-                own(subject, result, offsets, group),
-                strict=True,
+                own(subject, clean, cuts, group), own(subject, result, cuts, group), strict=True
             )
             if not all((one == other).all() for one, other in pairs):
-                wrong.append(f"{layout}: group {group} sees its neighbours")
+                wrong.append(f"{said(layout.stratum, cuts)}: group {group} sees its neighbours")
     return wrong
 
 
 def unchecked(subject: Subject, call: Call, arrays: Arrays, offsets: np.ndarray) -> list[str]:
-    """What is wrong after a call with wrong offsets: legal groups, and rows in no range.
+    """What is wrong after calls with wrong offsets, in each tensor of offsets in turn.
 
-    A group is compared with a call in which all the others are empty.
+    The others are fair.  Groups that are legal in all of them are looked at, and rows in no range.
     """
-    result = call(*arrays, offsets, *subject.static)
-    problem = free_rows(subject, result, offsets)
-    wrong = [problem] if problem else []
-    rows = ragged_of(subject).rows
-    for group in legal_groups(offsets, arrays[0].shape[rows[0]]):
-        begin, end = offsets[group : group + 2]
-        alone = np.where(np.arange(len(offsets)) <= group, begin, end).astype(np.int32)
-        both = subject.expected(*arrays, alone, *subject.static)
-        exact, baseline = (own(subject, r, alone, group) for r in both)
-        mine = own(subject, result, alone, group)
-        found = differences(subject, mine, exact, baseline, "float32")
-        wrong += [f"group {group}: {found}"] if found else []
+    lengths = ragged_of(subject).lengths(arrays)
+    fair = [np.linspace(0, n, len(offsets)).astype(np.int32) for n in lengths]
+    wrong = []
+    for number in range(len(lengths)):
+        cuts = (*fair[:number], offsets, *fair[number + 1 :])
+        wrong += _unchecked(subject, call, arrays, cuts)
     return wrong
 
 
-def hide_others(subject: Subject, arrays: Arrays, offsets: np.ndarray, group: int) -> Arrays:
+def _unchecked(subject: Subject, call: Call, arrays: Arrays, cuts: Cuts) -> list[str]:
+    """The same for given offsets.
+
+    A group is compared with a call in which all the others are empty.
+    """
+    result = call(*arrays, *cuts, *subject.static)
+    problem = free_rows(subject, result, cuts)
+    wrong = [problem] if problem else []
+    for group in _legal(cuts, ragged_of(subject).lengths(arrays)):
+        alone = tuple(_only(offsets, group) for offsets in cuts)
+        both = subject.expected(*arrays, *alone, *subject.static)
+        exact, baseline = (own(subject, r, alone, group) for r in both)
+        mine = own(subject, result, alone, group)
+        found = differences(subject, mine, exact, baseline, "float32")
+        wrong += [f"{said('offsets', cuts)}: group {group}: {found}"] if found else []
+    return wrong
+
+
+def _legal(cuts: Cuts, lengths: tuple[int, ...]) -> list[int]:
+    """The groups that are legal in all tensors of offsets."""
+    legal = [set(legal_groups(o, n)) for o, n in zip(cuts, lengths, strict=True)]
+    return sorted(set.intersection(*legal))
+
+
+def _only(offsets: np.ndarray, group: int) -> np.ndarray:
+    """Offsets in which all other groups are empty."""
+    begin, end = offsets[group : group + 2]
+    return np.where(np.arange(len(offsets)) <= group, begin, end).astype(np.int32)
+
+
+def hide_others(subject: Subject, arrays: Arrays, cuts: Cuts, group: int) -> Arrays:
     """The arrays with NaN and Inf in everything that does not belong to one group."""
-    ragged = ragged_of(subject)
-    hidden = list(arrays)
+    ragged, hidden = ragged_of(subject), list(arrays)
     for place, axis in ragged.rows.items():
-        seen = members(offsets, arrays[place].shape[axis], group)
+        seen = members(cuts[ragged.of_array(place)], arrays[place].shape[axis], group)
         hidden[place] = poison(arrays[place], seen, axis)
     for place in ragged.groups:
         hidden[place] = poison(arrays[place], np.arange(len(arrays[place])) == group)
     return tuple(hidden)
 
 
-def own(subject: Subject, results: Any, offsets: np.ndarray, group: int) -> tuple[np.ndarray, ...]:
+def own(subject: Subject, results: Any, cuts: Cuts, group: int) -> tuple[np.ndarray, ...]:
     """The parts of the results that belong to one group."""
-    found = []
-    for result, axis in zip(parts(results), ragged_of(subject).outs, strict=True):
+    ragged, found = ragged_of(subject), []
+    for place, (result, axis) in enumerate(zip(parts(results), ragged.outs, strict=True)):
         if axis is None:
             found.append(result[group])
             continue
-        rows = np.flatnonzero(members(offsets, result.shape[axis], group))
-        found.append(np.take(result, rows, axis))
+        rows = members(cuts[ragged.of_result(place)], result.shape[axis], group)
+        found.append(np.take(result, np.flatnonzero(rows), axis))
     return tuple(found)

@@ -158,9 +158,9 @@ def refused(program: Program) -> str:
     """Why an example has no such form; "" if it has, or if it must have it."""
     subject, space = program.subject, program.space
     arrays = subject.arrays("float32", rows=space.rows, groups=space.groups)
-    offsets = next(draw_layouts(space, 1, 0)).offsets
+    arguments = subject.arguments(arrays, next(draw_layouts(space, 1, 0)))
     try:
-        subject.kernel.lower(*arrays, offsets, *subject.static, config=FORMS[program.form](subject))
+        subject.kernel.lower(*arguments, config=FORMS[program.form](subject))
     except tile.PlanError as error:
         return "" if program.form == MUST else error.what.splitlines()[0]
     return ""

@@ -3,13 +3,16 @@
 A layout is int32 offsets [groups + 1]; group g owns the rows offsets[g] to offsets[g + 1] - 1.
 Layouts of the same numbers of rows and groups have the same shapes, so that one compiled kernel
 serves all of them.
+
+A kernel may have several tensors of offsets, each of which cuts arrays of another length into as
+many groups.  So a layout holds several, drawn independently; a kernel takes as many as it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,16 +25,35 @@ class Space:
     groups: int
     block: int
 
+    @property
+    def second(self) -> Space:
+        """The same for the second tensor of offsets."""
+        return replace(self, rows=second_rows(self.rows))
+
+
+def second_rows(rows: int) -> int:
+    """The rows that the second tensor of offsets cuts: more than the first one's, no multiple."""
+    return rows + rows // 3 + 1 if rows else 0
+
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets, and the stratum that they are from."""
+    """Offsets, and the stratum that they are from; `second` is for kernels that have two."""
 
     stratum: str
     offsets: np.ndarray
+    second: np.ndarray | None = None
+
+    def tensors(self, count: int) -> tuple[np.ndarray, ...]:
+        """The offsets that a kernel with `count` tensors of offsets takes; count is 1 or 2."""
+        if count == 1:
+            return (self.offsets,)
+        assert count == 2 and self.second is not None, f"{self} has no {count} tensors of offsets"
+        return self.offsets, self.second
 
     def __str__(self) -> str:
-        return f"{self.stratum} {self.offsets.tolist()}"
+        second = "" if self.second is None else f", then {self.second.tolist()}"
+        return f"{self.stratum} {self.offsets.tolist()}{second}"
 
 
 Draw = Callable[[np.random.Generator, Space], np.ndarray]
@@ -151,17 +173,20 @@ STRATA: Mapping[str, Draw] = {
 
 def every_stratum(space: Space, seed: int = 0) -> list[Layout]:
     """One layout of each stratum."""
-    rng = np.random.default_rng(seed)
-    return [Layout(name, draw(rng, space)) for name, draw in STRATA.items()]
+    return list(_drawn(STRATA, space, seed))
 
 
 def draw_layouts(space: Space, count: int, seed: int) -> Iterator[Layout]:
     """`count` random layouts, from the strata in turn."""
-    rng = np.random.default_rng(seed)
-    names = list(STRATA)
-    for number in range(count):
-        name = names[number % len(names)]
-        yield Layout(name, STRATA[name](rng, space))
+    yield from _drawn(itertools.islice(itertools.cycle(STRATA), count), space, seed)
+
+
+def _drawn(strata: Iterable[str], space: Space, seed: int) -> Iterator[Layout]:
+    """A layout of each stratum; the second offsets are of any, and do not change the first."""
+    first, second = np.random.default_rng(seed), np.random.default_rng([seed, 2])
+    for name in strata:
+        other = STRATA[str(second.choice(list(STRATA)))]
+        yield Layout(name, STRATA[name](first, space), other(second, space.second))
 
 
 def wrong_offsets(space: Space) -> dict[str, np.ndarray]:
@@ -172,6 +197,16 @@ def wrong_offsets(space: Space) -> dict[str, np.ndarray]:
     negative[0] = -1
     too_large[-1] = space.rows + 1
     return {"decreasing": decreasing, "negative": negative, "too large": too_large}
+
+
+def wrong_layouts(space: Space, tensors: int) -> list[Layout]:
+    """Layouts that a call must refuse: in each tensor of offsets in turn, the others are fair."""
+    fair = every_stratum(space)[-1]
+    wrong = [replace(fair, stratum=n, offsets=o) for n, o in wrong_offsets(space).items()]
+    if tensors == 2:
+        second = wrong_offsets(space.second).items()
+        wrong += [replace(fair, stratum=f"second {n}", second=o) for n, o in second]
+    return wrong
 
 
 def wild_offsets(space: Space) -> dict[str, np.ndarray]:
@@ -193,7 +228,7 @@ def wild_offsets(space: Space) -> dict[str, np.ndarray]:
 
 def legal_groups(offsets: np.ndarray, rows: int) -> list[int]:
     """The groups whose range lies within the rows and shares none with another range."""
-    ranges = [(int(b), int(e)) for b, e in pairwise(offsets)]
+    ranges = [(int(b), int(e)) for b, e in itertools.pairwise(offsets)]
     return [
         g
         for g, (b, e) in enumerate(ranges)

@@ -19,7 +19,15 @@ from hypothesis import strategies as st
 import tilelang as tile
 from tests import checks, fuzz
 from tests.frameworks import from_jax
-from tests.ragged import STRATA, Layout, Space, covered, draw_layouts, every_stratum
+from tests.ragged import (
+    STRATA,
+    Layout,
+    Space,
+    covered,
+    draw_layouts,
+    every_stratum,
+    second_rows,
+)
 from tests.subjects import JAGGED, Subject
 
 SPACE = Space(rows=72, groups=5, block=16)
@@ -35,6 +43,13 @@ def sorted_offsets(rows: int, groups: int) -> st.SearchStrategy[np.ndarray]:
     )
 
 
+def layouts(subject: Subject, rows: int, groups: int) -> st.SearchStrategy[Layout]:
+    """Any layout, with as many tensors of offsets as the kernel has."""
+    two = checks.ragged_of(subject).offsets == 2
+    second = sorted_offsets(second_rows(rows), groups) if two else st.none()
+    return st.builds(Layout, st.just("drawn"), sorted_offsets(rows, groups), second)
+
+
 def compiled(subject: Subject):
     """A call with the kernel's small blocks, and its arguments."""
 
@@ -46,19 +61,20 @@ def compiled(subject: Subject):
 
 @pytest.mark.parametrize("subject", JAGGED, ids=str)
 @settings(max_examples=25)
-@given(offsets=sorted_offsets(SPACE.rows, SPACE.groups))
-def test_any_layout(subject, offsets):
+@given(data=st.data())
+def test_any_layout(subject, data):
     call, arrays = compiled(subject)
-    layout = Layout("drawn", offsets)
+    layout = data.draw(layouts(subject, SPACE.rows, SPACE.groups))
     assert checks.every_layout(subject, call, arrays, [layout], "float32") == []
 
 
 @pytest.mark.parametrize("subject", JAGGED, ids=str)
 @settings(max_examples=10)
-@given(offsets=sorted_offsets(SPACE.rows, SPACE.groups))
-def test_neighbours_never_leak(subject, offsets):
+@given(data=st.data())
+def test_neighbours_never_leak(subject, data):
     call, arrays = compiled(subject)
-    assert checks.neighbours(subject, call, arrays, [Layout("drawn", offsets)]) == []
+    layout = data.draw(layouts(subject, SPACE.rows, SPACE.groups))
+    assert checks.neighbours(subject, call, arrays, [layout]) == []
 
 
 @pytest.mark.parametrize("subject", JAGGED, ids=str)
@@ -68,10 +84,9 @@ def test_any_block_in_the_reference(subject, data):
     rows, groups = data.draw(st.sampled_from(SHAPES))
     seed = data.draw(st.integers(0, 9))
     blocks = {a: data.draw(st.integers(b // 4, 2 * b), a) for a, b in subject.blocks.items()}
-    offsets = data.draw(sorted_offsets(rows, groups))
+    layout = data.draw(layouts(subject, rows, groups))
     arrays = subject.arrays("float32", seed=seed, rows=rows, groups=groups)
     call = functools.partial(subject.kernel.reference, blocks=blocks, seed=seed)
-    layout = Layout("drawn", offsets)
     assert checks.every_layout(subject, call, arrays, [layout], "float32") == []
 
 
@@ -157,5 +172,16 @@ def test_layouts_are_what_they_are_called(seed):
 
 def test_the_same_seed_draws_the_same_layouts():
     first, second = (list(draw_layouts(fuzz.SPACES[0], 40, 3)) for _ in range(2))
-    assert all((a.offsets == b.offsets).all() for a, b in zip(first, second, strict=True))
+    for one, other in zip(first, second, strict=True):
+        assert str(one) == str(other)
     assert {la.stratum for la in every_stratum(fuzz.SPACES[0])} == set(STRATA)
+
+
+def test_the_two_tensors_of_offsets_are_independent():
+    drawn = list(draw_layouts(SPACE, 45, 3))
+    assert all(la.tensors(2)[1][-1] <= second_rows(SPACE.rows) for la in drawn)
+    strata = {(la.stratum, tuple(la.tensors(2)[1])) for la in drawn}
+    assert len(strata) > 40
+    empty = [(np.diff(la.offsets) == 0, np.diff(la.tensors(2)[1]) == 0) for la in drawn]
+    assert any((first & ~second).any() for first, second in empty)
+    assert any((second & ~first).any() for first, second in empty)

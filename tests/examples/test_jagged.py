@@ -15,7 +15,7 @@ import tilelang as tile
 from tests import checks
 from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
 from tests.numerics import error
-from tests.ragged import Space, every_stratum, wild_offsets, wrong_offsets
+from tests.ragged import Layout, Space, every_stratum, wild_offsets, wrong_layouts
 from tests.subjects import JAGGED, Subject
 
 SPACE = Space(rows=72, groups=5, block=16)
@@ -68,8 +68,9 @@ def test_from_torch(subject):
     for dtype in subject.dtypes:
         arrays = _arrays(subject, dtype)
         for layout in LAYOUTS[::4]:
-            exact, baseline = subject.expected(*arrays, layout.offsets, *subject.static)
-            given = (*arrays, layout.offsets.astype(np.int64), *subject.static)
+            cuts = layout.tensors(checks.ragged_of(subject).offsets)
+            exact, baseline = subject.expected(*arrays, *cuts, *subject.static)
+            given = (*arrays, *(offsets.astype(np.int64) for offsets in cuts), *subject.static)
             result = from_torch(subject.kernel, given, config=subject.small)
             problem = checks.differences(subject, result, exact, baseline, dtype)
             assert problem == "", str(layout)
@@ -77,15 +78,15 @@ def test_from_torch(subject):
 
 @each
 def test_inside_jit_it_is_the_same(subject):
-    arrays, offsets = _arrays(subject, "float32"), LAYOUTS[-1].offsets
-    static = subject.static
+    arguments = subject.arguments(_arrays(subject, "float32"), LAYOUTS[-1])
+    tensors = len(arguments) - len(subject.static)
 
     @jax.jit
     def run(*given):
-        return subject.kernel(*given, *static, config=subject.small)
+        return subject.kernel(*given, *subject.static, config=subject.small)
 
-    eager = _jax(subject, subject.small)(*arrays, offsets, *static)
-    jitted = from_jax(run, (*arrays, offsets))
+    eager = _jax(subject, subject.small)(*arguments)
+    jitted = from_jax(run, arguments[:tensors])
     for one, other in zip(checks.parts(jitted), checks.parts(eager), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -93,18 +94,18 @@ def test_inside_jit_it_is_the_same(subject):
 @each
 @pytest.mark.parametrize("groups", [1, 3, 0])
 def test_no_rows(subject, groups):
-    arrays, offsets = _arrays(subject, "float32", 0, groups), np.zeros(groups + 1, np.int32)
-    _is_zero(subject, _jax(subject)(*arrays, offsets, *subject.static), arrays, offsets)
+    _is_zero(subject, _arrays(subject, "float32", 0, groups), np.zeros(groups + 1, np.int32))
 
 
 @each
 def test_no_groups(subject):
-    arrays, offsets = _arrays(subject, "float32", SPACE.rows, 0), np.zeros(1, np.int32)
-    _is_zero(subject, _jax(subject)(*arrays, offsets, *subject.static), arrays, offsets)
+    _is_zero(subject, _arrays(subject, "float32", SPACE.rows, 0), np.zeros(1, np.int32))
 
 
-def _is_zero(subject: Subject, results, arrays, offsets: np.ndarray) -> None:
-    exact = subject.oracle(*arrays, offsets, *subject.static)
+def _is_zero(subject: Subject, arrays, offsets: np.ndarray) -> None:
+    """With these offsets everywhere, the results are zeros of the shape of the oracle's."""
+    arguments = subject.arguments(arrays, Layout("zero", offsets, offsets))
+    results, exact = _jax(subject)(*arguments), subject.oracle(*arguments)
     for result, want in zip(checks.parts(results), checks.parts(exact), strict=True):
         assert error(result, want) == 0 and not result.any()
 
@@ -120,8 +121,8 @@ def test_one_group(subject):
 @each
 def test_wrong_offsets_raise(subject):
     arrays = _arrays(subject, "float32")
-    for offsets in wrong_offsets(SPACE).values():
-        arguments = (*arrays, offsets, *subject.static)
+    for layout in wrong_layouts(SPACE, checks.ragged_of(subject).offsets):
+        arguments = subject.arguments(arrays, layout)
         with pytest.raises(ValueError, match="offsets"):
             from_jax(subject.kernel, arguments, config=subject.small)
         if torch is not None:
@@ -139,7 +140,7 @@ def test_wrong_offsets_without_checks_harm_no_other_group(subject):
         return subject.kernel(*given, *static, config=subject.small)
 
     def call(*arguments):
-        return from_jax(run, arguments[: len(arrays) + 1])
+        return from_jax(run, arguments[: len(arguments) - len(static)])
 
     for name, offsets in wild_offsets(SPACE).items():
         assert checks.unchecked(subject, call, arrays, offsets) == [], name

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests import checks
-from tests.ragged import Space, every_stratum, wrong_offsets
+from tests.ragged import Space, every_stratum, wrong_layouts
 from tests.subjects import DENSE, JAGGED, Subject
 
 SPACE = Space(rows=40, groups=5, block=8)
@@ -46,9 +46,9 @@ def test_jagged_in_other_dtypes(subject):
 @pytest.mark.parametrize("subject", JAGGED, ids=str)
 def test_wrong_offsets_raise(subject):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
-    for offsets in wrong_offsets(SPACE).values():
+    for layout in wrong_layouts(SPACE, checks.ragged_of(subject).offsets):
         with pytest.raises(ValueError, match="offsets"):
-            subject.kernel.reference(*arrays, offsets, *subject.static)
+            subject.kernel.reference(*subject.arguments(arrays, layout))
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -81,8 +81,8 @@ def arrays_of(subject: str) -> Arrays:
 
 
 def _arguments(subject: Subject) -> tuple[Any, ...]:
-    offsets = () if subject.ragged is None else (LAYOUTS[0].offsets,)
-    return (*arrays_of(subject.name), *offsets, *subject.static)
+    layout = None if subject.ragged is None else LAYOUTS[0]
+    return subject.arguments(arrays_of(subject.name), layout)
 
 
 # ---------------------------------------------------------------- checks

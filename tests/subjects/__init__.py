@@ -6,7 +6,7 @@ these files.
 
 from __future__ import annotations
 
-from tests.subjects import dense, dense_more, jagged, jagged_more, moe
+from tests.subjects import dense, dense_more, jagged, jagged_more, jagged_pairs, moe
 from tests.subjects.dense import HAS_TORCH
 from tests.subjects.subject import Arrays, Ragged, Subject
 
@@ -15,6 +15,7 @@ __all__ = ["DENSE", "HAS_TORCH", "JAGGED", "SUBJECTS", "Arrays", "Ragged", "Subj
 _ALL = (
     *jagged.SUBJECTS,
     *jagged_more.SUBJECTS,
+    *jagged_pairs.SUBJECTS,
     *moe.SUBJECTS,
     *dense.SUBJECTS,
     *dense_more.SUBJECTS,

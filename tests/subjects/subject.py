@@ -11,6 +11,7 @@ import numpy as np
 
 import tilelang as tile
 from tests.numerics import as_dtype
+from tests.ragged import Layout
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -19,15 +20,38 @@ Arrays = tuple[np.ndarray, ...]
 class Ragged:
     """How offsets cut the arguments.
 
-    Arguments are (*arrays, offsets, *static).  `rows` says along which dimension an array has the
+    Arguments are (*arrays, *offsets, *static).  `rows` says along which dimension an array has the
     rows that are cut (argument -> dimension), `groups` which arrays have one entry per group, and
     `out` along which dimension the result has rows; None if it has one entry per group.  For
     several results it is a tuple.
+
+    With two tensors of offsets, `second` are the arguments and `second_outs` the results that are
+    cut by the second one; all others are cut by the first.
     """
 
     rows: Mapping[int, int]
     groups: tuple[int, ...]
     out: int | tuple[int | None, ...] | None
+    second: tuple[int, ...] = ()
+    second_outs: tuple[int, ...] = ()
+
+    @property
+    def offsets(self) -> int:
+        """How many tensors of offsets there are."""
+        return 2 if self.second else 1
+
+    def of_array(self, place: int) -> int:
+        """Which tensor of offsets cuts an argument."""
+        return int(place in self.second)
+
+    def of_result(self, place: int) -> int:
+        """Which tensor of offsets cuts a result."""
+        return int(place in self.second_outs)
+
+    def lengths(self, arrays: Arrays) -> tuple[int, ...]:
+        """How many rows each tensor of offsets cuts."""
+        found = {self.of_array(place): arrays[place].shape[d] for place, d in self.rows.items()}
+        return tuple(found[number] for number in range(self.offsets))
 
     @property
     def outs(self) -> tuple[int | None, ...]:
@@ -80,6 +104,13 @@ class Subject:
         """Small arguments in a dtype, without offsets and statics."""
         made = self.make(seed) if self.ragged is None else self.make(seed, rows, groups)
         return tuple(as_dtype(a, dtype) for a in made)
+
+    def arguments(self, arrays: Arrays, layout: Layout | None = None) -> tuple[Any, ...]:
+        """The complete arguments; the layout is that of a ragged kernel."""
+        if self.ragged is None or layout is None:
+            assert self.ragged is None and layout is None
+            return (*arrays, *self.static)
+        return (*arrays, *layout.tensors(self.ragged.offsets), *self.static)
 
     def expected(self, *arguments: Any) -> tuple[Any, Any]:
         """In float64, and as XLA computes it; the arguments are complete."""
