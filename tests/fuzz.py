@@ -57,6 +57,7 @@ CONFIGS: Mapping[str, Callable[[Subject], tile.Config | None]] = {
     "worklist": lambda subject: tile.Config(subject.blocks, loop_type="worklist"),
     "three buffers": lambda subject: _piped(subject, buffers=3),
     "one buffer": lambda subject: _piped(subject, buffers=1),
+    "within": lambda subject: tile.Config(subject.blocks, within=subject.within),
     "half blocks": lambda subject: tile.Config(_scaled(subject, 0.5)),
     "double blocks": lambda subject: tile.Config(_scaled(subject, 2)),
 }
@@ -107,6 +108,7 @@ def programs() -> list[Program]:
         for subject in JAGGED
         for number, dtype in enumerate(subject.dtypes)
         for place, form in enumerate(CONFIGS)
+        if form != "within" or subject.within
     ]
 
 

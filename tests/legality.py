@@ -82,10 +82,10 @@ def draws(seed: int, subjects: Sequence[Subject] = SUBJECTS) -> Iterator[Draw]:
         except tile.PlanError:  # `judge` says so
             yield Draw(subject, case, generation, DEFAULT)
         else:
-            yield Draw(subject, case, generation, _config(rng, default))
+            yield Draw(subject, case, generation, _config(rng, default, subject.within))
 
 
-def _config(rng: random.Random, default: tile.Config) -> tile.Config:
+def _config(rng: random.Random, default: tile.Config, within: tuple[str, ...]) -> tile.Config:
     """Blocks of any size, mostly powers of two, and every other field now and then."""
     blocks = {
         name: size if rng.random() < 0.3 else rng.choice(BLOCKS if rng.random() < 0.9 else ODD)
@@ -98,6 +98,7 @@ def _config(rng: random.Random, default: tile.Config) -> tile.Config:
         steps=rng.choice(STEPS) if ragged and rng.random() < 0.2 else None,
         buffers=rng.choice((1, 2, 3, 4)) if rng.random() < 0.3 else None,
         cores=rng.choice((1, 2)) if rng.random() < 0.2 else None,
+        within=within if within and rng.random() < 0.5 else None,
     )
 
 

@@ -31,12 +31,14 @@ _ATTENTION: dict[str, Any] = {
     "make": jagged(jagged_attention.make_inputs, rows_name="length"),
     "blocks": {"tq": 16, "tk": 32},
     "ragged": Ragged({0: 1, 1: 1, 2: 1}, (), 1),
+    "within": ("h",),
 }
 _GDPA: dict[str, Any] = {
     "make": jagged(gdpa_dense_kv.make_inputs, rows_name="length"),
     "cases": gdpa_dense_kv.CASES,
     "blocks": {"tq": 16, "ts": 16},
     "ragged": Ragged({0: 1}, (1, 2), 1),
+    "within": ("h",),
 }
 
 

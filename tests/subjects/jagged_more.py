@@ -17,6 +17,7 @@ from examples.jagged import (
     jagged_layer_norm,
     jagged_softmax,
     sliding_window_attention,
+    varlen_attention,
 )
 from tests.baselines import groups_of, product
 from tests.subjects.subject import Arrays, Ragged, Subject, jagged
@@ -78,6 +79,13 @@ def grouped_query(q: Array, k: Array, v: Array, offsets: Array, causal: bool = T
     return attention(
         q, jnp.repeat(k, share, 0), jnp.repeat(v, share, 0), jnp.tril(seen) if causal else seen
     )
+
+
+def varlen(
+    q: Array, k: Array, v: Array, offsets: Array, causal: bool = True, longest: int = 0
+) -> Array:
+    first = [jnp.moveaxis(array, 1, 0) for array in (q, k, v)]
+    return jnp.moveaxis(grouped_query(first[0], first[1], first[2], offsets, causal), 0, 1)
 
 
 def hstu(q: Array, k: Array, v: Array, offsets: Array, longest: int, causal: bool = True) -> Array:
@@ -216,6 +224,7 @@ SUBJECTS: tuple[Subject, ...] = (
         blocks=_BLOCKS,
         ragged=_ROWS,
         static=(20,),
+        within=("h",),
     ),
     Subject(
         name="hstu_attention",
@@ -229,6 +238,7 @@ SUBJECTS: tuple[Subject, ...] = (
         blocks=_BLOCKS,
         ragged=_ROWS,
         static=(100,),
+        within=("h",),
     ),
     Subject(
         name="grouped_query_attention",
@@ -239,6 +249,19 @@ SUBJECTS: tuple[Subject, ...] = (
         cases=grouped_query_attention.CASES,
         blocks=_BLOCKS,
         ragged=_ROWS,
+        within=("h",),
+    ),
+    Subject(
+        name="varlen_attention",
+        kernel=varlen_attention.varlen_attention,
+        oracle=varlen_attention.oracle,
+        baseline=varlen,
+        make=jagged(varlen_attention.make_inputs, rows_name="length"),
+        cases=varlen_attention.CASES,
+        blocks=_BLOCKS,
+        ragged=Ragged({0: 0, 1: 0, 2: 0}, (), 0),
+        static=(True, 300),
+        within=("h",),
     ),
     Subject(
         name="attention_with_lse",
@@ -250,6 +273,7 @@ SUBJECTS: tuple[Subject, ...] = (
         blocks=_BLOCKS,
         ragged=Ragged({0: 1, 1: 1, 2: 1}, (), (1, 1)),
         results=("", "float32"),
+        within=("h",),
     ),
     Subject(
         name="attention_backward_of_q",

@@ -75,6 +75,7 @@ SUBJECTS: tuple[Subject, ...] = (
         cases=gdpa_jagged_kv.CASES,
         blocks={"tq": 16, "tk": 32},
         ragged=Ragged({0: 1, 1: 1, 2: 1}, (), 1, second=(1, 2)),
+        within=("h",),
     ),
     Subject(
         name="jagged_dense_add",

@@ -153,6 +153,7 @@ SUBJECTS: tuple[Subject, ...] = (
         cases=paged_attention.CASES,
         blocks={"tq": 16},
         ragged=Ragged({0: 1}, (), 1),
+        within=("h",),
     ),
 )
 

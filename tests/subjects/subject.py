@@ -69,6 +69,7 @@ class Subject:
     blocks    block sizes so small that the small arguments have several tiles, partial ones too
     dtypes    what the kernel is tested in
     results   dtypes of its results, "" where it is that of the arguments
+    within    parallel loops of which one step may run all iterations
     smallest  cuts the small arguments down to sizes of one, where not every dimension may be one
     """
 
@@ -83,6 +84,7 @@ class Subject:
     static: tuple[Any, ...] = ()
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     results: tuple[str, ...] = ("",)
+    within: tuple[str, ...] = ()
     smallest: Callable[[Arrays], Arrays] | None = None
     jitted: Callable[..., Any] = field(init=False, compare=False, repr=False)
 

@@ -10,7 +10,7 @@ from ..errors import PlanError
 from ..ir import KernelIR, Loop, Stmt, Store, statements
 from .blocks import multiple, references, sizes
 from .config import Config
-from .defaults import shrink, start_sizes, whole_products
+from .defaults import ROWS_LEAST, shrink, start_sizes, whole_products
 from .dtypes import check_dtypes
 from .empty import fold_empty
 from .expand import expand
@@ -21,6 +21,7 @@ from .placement import place
 from .plan import HostArray, Inner, Launch, Plan
 from .share import share
 from .target import Target
+from .within import picked_last
 
 MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 
@@ -36,6 +37,43 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     _check_stores(ir)
     check_dtypes(ir, target)
     ir = separate(expand(share(fold_empty(ir))))
+    if config.within is not None:
+        return _chosen(ir, facts, config, target)
+    refused = None
+    try:
+        planned = _chosen(ir, facts, config, target)
+    except PlanError as caught:
+        planned, refused = None, caught
+    turned = _without_copies(ir, facts, config, target, planned)
+    if turned is not None:
+        return turned
+    if planned is None:
+        assert refused is not None
+        raise refused
+    return planned
+
+
+def _without_copies(
+    ir: KernelIR, facts: Facts, config: Config, target: Target, planned: Plan | None
+) -> Plan | None:
+    """The plan that runs heads within the step, where the host would have to transpose arrays.
+
+    That reads and writes each of them once more, which costs more than the smaller blocks do:
+    attention over short sequences is bound by memory.
+    """
+    moved = [] if planned is None else [a for a in planned.arrays if a.permute is not None]
+    loops = dict.fromkeys(u for a in moved for u in picked_last(ir, a.source))
+    if not loops:
+        return None
+    instead, _ = _attempt(ir, facts, replace(config, within=tuple(loops)), target)
+    if instead is None or any(a.permute is not None for a in instead.arrays):
+        return None
+    room = target.vmem_physical * 4 // 5  # what is asked for is a quarter more than is predicted
+    return instead if all(one.memory.vmem <= room for one in instead.launches) else None
+
+
+def _chosen(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
+    """The plan with the loop type of the config, or with the best one that the nest allows."""
     if config.loop_type is not None or config.steps is not None:
         return _sized(ir, facts, config, target)
     planned, refused = _attempt(ir, facts, config, target)
@@ -65,8 +103,12 @@ def _attempt(
 
 def _has_loops(planned: Plan) -> bool:
     """Whether some step loops over blocks that lie in vector memory as a whole."""
-    bodies = (s.body for launch in planned.launches for s in launch.sections)
-    return any(isinstance(stmt, Inner) for body in bodies for stmt in body)
+    return any(
+        isinstance(stmt, Inner) and launch.axis(stmt.axis).place != "within"
+        for launch in planned.launches
+        for section in launch.sections
+        for stmt in section.body
+    )
 
 
 def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
@@ -76,6 +118,8 @@ def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
         return _plan(ir, facts, config, target, sizes(ir, config, target, guess))
     blocks = sizes(ir, config, target, guess)
     legal = {n: multiple(ir, n, target) for n in blocks}
+    if config.within:
+        legal = {n: max(need, min(ROWS_LEAST, blocks[n])) for n, need in legal.items()}
     whole = whole_products(ir, facts, blocks, legal)
     if whole is not None:
         try:
@@ -142,7 +186,7 @@ def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config that `plan` uses when none is given."""
     chosen = plan(ir, facts, Config(), target)
     named = {str(a.block): dict(chosen.blocks)[a.name] for a in ir.axes if isinstance(a.block, str)}
-    return Config(named, loop_type=chosen.config.loop_type)
+    return Config(named, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 
 def _modest(planned: Plan) -> bool:

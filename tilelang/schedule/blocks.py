@@ -6,7 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import PlanError
-from ..ir import Along, Axis, Expr, Index, KernelIR, Load, Loop, Stmt, Store, children, statements
+from ..ir import (
+    Along,
+    At,
+    Axis,
+    Expr,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    children,
+    statements,
+)
 from ..language.dtypes import itemsize
 from .config import Config
 from .target import Target
@@ -70,10 +83,18 @@ def uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
         tensor = ir.tensor(name)
         for dim, entry in enumerate(index):
             if isinstance(entry, Along) and entry.axis == axis:
-                place = len(index) - dim
+                place = _place(index, dim)
                 size = itemsize(tensor.dtype)
                 found[Use(name, dim, tensor.shape[dim], place, size, entry.offset, written)] = None
     return tuple(found)
+
+
+def _place(index: tuple[Index, ...], dim: int) -> int:
+    """The dimension counted from the last one, once single positions have moved to the front."""
+    picked = [isinstance(entry, At) for entry in index]
+    if any(picked[-2:]) and sum(picked) <= len(index) - 2:
+        return 1 + picked[dim + 1 :].count(False)
+    return len(index) - dim
 
 
 def extent(ir: KernelIR, axis: Axis) -> int:

@@ -11,15 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..errors import Loc, PlanError
+from ..errors import Loc
 from ..ir import (
-    Along,
     Apply,
     Assign,
-    At,
     Carry,
-    Dim,
-    Expr,
     Load,
     Loop,
     Stmt,
@@ -27,27 +23,23 @@ from ..ir import (
     Type,
     Var,
 )
-from .gathers import fetches, put_rows, take_rows
+from .gathers import fetches, take_rows
 from .nest import Level
 from .physical import (
     KeptValue,
     Layout,
     Scope,
     Value,
-    apply,
     lower,
     natural,
     physical_shape,
-    row_mask,
 )
-from .picked import compare, picks_rows
 from .plan import (
     Bind,
     Inner,
     InnerCarry,
     Keep,
     Kept,
-    Packed,
     PExpr,
     PStmt,
     Read,
@@ -55,9 +47,9 @@ from .plan import (
     ScalarRead,
     Select,
     TakeRows,
-    Write,
 )
-from .windows import Arrays, as_array, reads_memory, selects
+from .stores import filled, stores
+from .windows import Arrays
 
 
 @dataclass(frozen=True)
@@ -173,13 +165,6 @@ def _advance(
     return tuple(out)
 
 
-def filled(value: PExpr, want: Type) -> PExpr:
-    """The value broadcast to the whole shape, for places that store it."""
-    if value.type.shape == want.shape:
-        return value
-    return apply("broadcast", (value,), want.shape, want.dtype)
-
-
 # ---------------------------------------------------------------- statements
 
 
@@ -193,7 +178,7 @@ def lower_statements(
             case Assign():
                 out += _assign(scope, stmt)
             case Store():
-                out += (_store(scope, stmt),)
+                out += stores(scope, stmt)
             case Loop():
                 if scope.arrays.axes[stmt.axis].place == "stream":
                     out += _stream(scope, stmt, inner)
@@ -212,138 +197,6 @@ def _assign(scope: Scope, stmt: Assign) -> tuple[PStmt, ...]:
         return ()
     scope.names[stmt.name] = Value(Var(stmt.name, value.expr.type), value.layout, value.logical)
     return (Bind(stmt.name, value.expr, stmt.loc, stmt.user),)
-
-
-def _store(scope: Scope, stmt: Store) -> Write:
-    arrays = scope.arrays
-    if picks_rows(stmt.index):
-
-        def laid_out(shape: tuple[Dim, ...]) -> PExpr:
-            value = _as_block(scope, stmt.value, shape, stmt)
-            return filled(value, Type(shape, value.type.dtype))
-
-        return put_rows(scope, stmt, laid_out)
-    window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
-    chosen = tuple(
-        replace(s, expr=lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]
-        for s in selects(arrays, window, stmt.index, stmt.tensor)
-    )
-    shape, picked, masks = _block(scope, stmt)
-    block = Type(shape, window.dtype)
-    given = tuple(None if i in picked else d for i, d in enumerate(shape))
-    value = _as_block(scope, stmt.value, given, stmt)
-    if value.type.dtype != window.dtype:
-        value = apply("cast", (value,), value.type.shape, window.dtype)
-    if not masks:
-        return Write(window.ref, chosen, filled(value, block), stmt.loc)
-    mask = masks[0]
-    for more in masks[1:]:
-        pairs = zip(mask.type.shape, more.type.shape, strict=True)
-        both = tuple(_broadcast_dim(a, b) for a, b in pairs)
-        mask = apply("logical_and", (mask, more), both, "bool")
-    old = Read(window.ref, chosen, block)
-    kept = apply("where", (mask, value, old), shape, window.dtype)
-    return Write(window.ref, chosen, kept, stmt.loc)
-
-
-def _broadcast_dim(a: Dim, b: Dim) -> Dim:
-    return b if a == 1 else a
-
-
-def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[PExpr]]:
-    """The physical shape that a store writes, and the masks of what it may change there.
-
-    Between them: the dimensions of the block in which a single position is meant.
-    """
-    arrays = scope.arrays
-    window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
-    entries = as_array(arrays.hosts[stmt.tensor], stmt.index)
-    shape: list[Dim] = []
-    packed: list[tuple[int, Packed]] = []
-    guarded: list[tuple[int, str]] = []
-    for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
-        match entry:
-            case At() if isinstance(dim, Packed):
-                packed.append((len(shape), dim))
-                shape.append(dim.rows)
-            case At():
-                continue
-            case Along(axis):
-                if not arrays.axes[axis].owned:
-                    guarded.append((len(shape), axis))
-                shape.append(axis)
-            case _:
-                shape.append(getattr(entry, "stop", size) - getattr(entry, "start", 0))
-    rows = [(p, dim) for p, dim in packed if dim.rows > 1]
-    masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in rows]
-    masks += [lane_mask(axis, position, len(shape)) for position, axis in guarded]
-    masks += [_inside(scope, e.expr, size, len(shape)) for e, size in _loaded(scope, stmt)]
-    if stmt.mask is not None:
-        masks.append(_aligned(lower(scope, stmt.mask), tuple(shape), len(shape)))
-    return tuple(shape), {p for p, _ in packed}, masks
-
-
-def _loaded(scope: Scope, stmt: Store) -> list[tuple[At, int]]:
-    """Positions that are read from memory, and the sizes of their dimensions."""
-    pairs = zip(stmt.index, scope.arrays.ir.tensor(stmt.tensor).shape, strict=True)
-    return [(e, size) for e, size in pairs if isinstance(e, At) and reads_memory(e.expr)]
-
-
-def _inside(scope: Scope, expr: Expr, size: int, rank: int) -> PExpr:
-    """Whether a position lies in its dimension; elsewhere nothing is stored."""
-    low, high = compare("ge", expr, 0), compare("lt", expr, size)
-    both = Apply("logical_and", (low, high), Type((), "bool"))
-    return filled(lower(scope, both).expr, Type((1,) * rank, "bool"))
-
-
-def lane_mask(axis: str, position: int, rank: int) -> Apply:
-    """Which positions of dimension `position` lie in the range of the axis."""
-    shape = tuple(axis if i == position else 1 for i in range(rank))
-    return Apply("in_range", (), Type(shape, "bool"), (("axis", axis),))
-
-
-def _aligned(value: Value, shape: tuple[Dim, ...], rank: int) -> PExpr:
-    """A mask with the rank of the block, so that it combines with the others."""
-    have = value.expr.type.shape
-    if len(have) == rank or not have:
-        return value.expr if have else filled(value.expr, Type((1,) * rank, "bool"))
-    want = (*(1,) * (rank - len(have)), *have)
-    return apply("reshape", (value.expr,), want, value.expr.type.dtype)
-
-
-def _as_block(scope: Scope, value: Expr, shape: tuple[Dim | None, ...], stmt: Store) -> PExpr:
-    """The stored value, laid out so that it broadcasts against the block; None: one position."""
-    logical = value.type.shape
-    if not logical:
-        return lower(scope, value).expr
-    want = _spread(logical, shape, stmt)
-    rank = len(logical)
-    if rank >= 2 and want == logical:
-        return lower(scope, value, "plain").expr
-    if want == (*logical, 1):
-        return lower(scope, value, "column").expr
-    if rank == 1 and want == (1, *logical):
-        return lower(scope, value, "row").expr
-    lowered = lower(scope, value, "row" if rank == 1 else "plain").expr
-    if lowered.type.shape == want:
-        return lowered
-    return apply("reshape", (lowered,), want, lowered.type.dtype)
-
-
-def _spread(
-    logical: tuple[Dim, ...], shape: tuple[Dim | None, ...], stmt: Store
-) -> tuple[Dim, ...]:
-    """The value's shape with a 1 where a dimension of the block has no counterpart in it."""
-    out: list[Dim] = []
-    rest = list(logical)
-    for dim in reversed(shape):
-        if rest and dim is not None and rest[-1] in (dim, 1):
-            out.insert(0, rest.pop())
-        else:
-            out.insert(0, 1)
-    if rest:
-        raise PlanError(f"the value stored to {stmt.tensor} has no legal layout", stmt.loc)
-    return tuple(out)
 
 
 # ---------------------------------------------------------------- loops inside the step

@@ -22,6 +22,8 @@ class Config:
     steps       "table" (live steps only) | "rectangle" (max_extent tiles, guarded): outer_pipeline
     buffers     how many blocks of each input are in flight; 2 is double buffering
     cores       TensorCores that parallel axes are split over
+    within      parallel `hl.grid` loops of which a step runs all iterations, e.g. ["h"]: blocks
+                then hold all heads of [tokens, heads, width], and no array is transposed
 
     `block_sizes=[...]` may be given instead of `blocks`: sizes of the tile axes in loop order.
     Raises PlanError for a value that no kernel could use.
@@ -33,6 +35,7 @@ class Config:
     steps: str | None
     buffers: int | None
     cores: int | None
+    within: tuple[str, ...] | None
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class Config:
         steps: str | None = None,
         buffers: int | None = None,
         cores: int | None = None,
+        within: Sequence[str] | None = None,
     ) -> None:
         pairs = tuple(sorted(dict(blocks).items()))
         sizes = None if block_sizes is None else tuple(block_sizes)
@@ -56,7 +60,8 @@ class Config:
             _check_count("buffers", buffers, most=16)
         if cores is not None:
             _check_count("cores", cores, most=2)
-        values = (pairs, sizes, loop_type, steps, buffers, cores)
+        inside = None if within is None else _names("within", within)
+        values = (pairs, sizes, loop_type, steps, buffers, cores, inside)
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
 
@@ -69,7 +74,7 @@ class Config:
         data: dict[str, object] = {}
         if self.blocks:
             data["blocks"] = dict(self.blocks)
-        for name in ("block_sizes", "loop_type", "steps", "buffers", "cores"):
+        for name in ("block_sizes", "loop_type", "steps", "buffers", "cores", "within"):
             if getattr(self, name) is not None:
                 data[name] = getattr(self, name)
         return json.dumps(data, sort_keys=True)
@@ -98,6 +103,13 @@ class Config:
 def _check_count(what: str, value: object, most: int = 1 << 20) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise PlanError(f"{what} must be an integer from 1 to {most}, got {value!r}")
+
+
+def _names(field: str, value: object) -> tuple[str, ...]:
+    listed = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    if not listed:
+        raise PlanError(f"{field} must be a list of names of loops, got {value!r}")
+    return tuple(value)  # type: ignore[arg-type]
 
 
 def _check_choice(field: str, value: object, legal: tuple[str, ...]) -> None:

@@ -40,6 +40,7 @@ from .plan import (
     Window,
     Write,
 )
+from .run_all import copies, run_all
 from .sections import Key, exprs_of, split
 from .target import Target
 from .visits import (
@@ -103,8 +104,9 @@ def plan_launch(
         tables.check_fits(ir, table, target, scalar_bytes)
     windows = all_windows(arrays, outputs, config)
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
+    sections = run_all(placed, windows, order, sections)
     everything = [stmt for s in sections for stmt in flat(s.body)]
-    scratch = tuple(_scratch(k, placed.axes) for k in kept)
+    scratch = tuple(_scratch(k, placed) for k in kept) + copies(windows)
     scratch += buffers(everything, placed.axes, target)
     memory = estimate(ir, target, placed.axes, windows, scratch, sections, table, arrays.scalars)
     dims = _dims(placed, order, windows, table)
@@ -201,7 +203,7 @@ def _sections(
 
 
 def _first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section:
-    return Section(first_visit(window, order, axes), (), title=window.ref)
+    return Section(first_visit(window, order, axes), (), title=window.ref, always=True)
 
 
 def _by_condition(
@@ -271,7 +273,7 @@ def _harmful(
     """
     if isinstance(stmt, Keep):
         return owner.get(stmt.name, depth + 1) <= depth and not _neutral(stmt, axis)
-    if isinstance(stmt, Write):
+    if isinstance(stmt, Write) and not stmt.turned:
         window = next(w for w in windows if w.ref == stmt.ref)
         guarded = any(_is_range(e, axis) for x in exprs_of(stmt) for e in walk_physical(x))
         return axis not in window_axes(window) or not guarded
@@ -320,8 +322,10 @@ def _is_range(expr: object, axis: str) -> bool:
     return isinstance(expr, Apply) and expr.op == "in_range" and expr.attr("axis") == axis
 
 
-def _scratch(kept: KeptValue, axes: Mapping[str, AxisPlan]) -> Scratch:
-    shape = tuple(d if isinstance(d, int) else axes[d].block or 1 for d in kept.type.shape)
+def _scratch(kept: KeptValue, placed: Placed) -> Scratch:
+    axes = placed.axes
+    each = tuple(axes[a].first + (axes[a].tiles or 1) for a in placed.within)
+    shape = each + tuple(d if isinstance(d, int) else axes[d].block or 1 for d in kept.type.shape)
     dtype = "int32" if kept.type.dtype == "bool" else kept.type.dtype
     return Scratch(kept.name, shape, dtype)
 

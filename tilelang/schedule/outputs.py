@@ -173,6 +173,7 @@ def all_windows(
             existing=None,
             passed=w.existing.removesuffix("_ref"),
             back=w.array if w.stream is not None else None,
+            turned=None,
         )
         for w in written
         if w.existing is not None

@@ -39,6 +39,7 @@ from ..ir import (
 from ..language.op import OPS
 from .plan import Packed, PExpr, Read, Row, ScalarRead, Select, TakeRows
 from .windows import Arrays, as_array, selects
+from .within import turned
 
 Layout = Literal["scalar", "unit", "row", "column", "plain", "free"]
 
@@ -196,7 +197,9 @@ def _load(scope: Scope, load: Load) -> Value:
         )
     window = arrays.find(load.tensor, load.index, load.loc)
     chosen = _lower_rows(scope, selects(arrays, window, load.index, load.tensor))
-    value = _picked(scope, load, Read(window.ref, chosen, load.type))
+    if window.turned is not None:
+        chosen = turned(window, chosen, load.loc)
+    value = _picked(scope, load, Read(window.ref, chosen, load.type, window.turned is not None))
     if load.mask is None:
         return value
     return _masked(scope, load, value)

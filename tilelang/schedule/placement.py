@@ -27,6 +27,7 @@ from .blocks import extent, loads, references, uses
 from .config import Config
 from .nest import Level, chain, drop_unused, interchange, rewrite, rewrite_stmt, write_out
 from .plan import AxisPlan, Form, Place
+from .within import all_at_once
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Placed:
     outward   axes that became outer grid dimensions, outermost first
     columns   axes of the step table, outer to inner
     trailing  ordered static axes, the innermost grid dimensions
+    within    parallel axes of which every step runs all iterations
     levels    the sequential axes (columns and trailing) with their statements
     """
 
@@ -44,6 +46,7 @@ class Placed:
     outward: tuple[str, ...]
     columns: tuple[str, ...]
     trailing: tuple[str, ...]
+    within: tuple[str, ...]
     levels: tuple[Level, ...]
     leaf: tuple[Stmt, ...]
     inner: Literal["fori_loop", "unroll"]
@@ -83,7 +86,9 @@ def place(
     levels, leaf = interchange(levels, leaf, outward)
     streams = _streams(leaf) if loop_type == "emit_pipeline" else set()
     _check_streams(ir, loop_type, streams)
-    places = _places(names, once | never, outward + trailing, columns, streams)
+    within = all_at_once(ir, facts, config, names - once, outward, streams)
+    outward = tuple(a for a in outward if a not in within)
+    places = _places(names, once | never, outward + trailing, columns, streams, within)
     axes = {
         n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n]) for n in sorted(names)
     }
@@ -92,7 +97,7 @@ def place(
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
-    return Placed(form, axes, outward, columns, trailing, levels, leaf, inner)
+    return Placed(form, axes, outward, columns, trailing, within, levels, leaf, inner)
 
 
 def _check_worklist(ir: KernelIR, config: Config, columns: tuple[str, ...]) -> None:
@@ -235,6 +240,7 @@ def _places(
     dims: tuple[str, ...],
     columns: tuple[str, ...],
     streams: set[str],
+    within: tuple[str, ...],
 ) -> dict[str, Place]:
     def where(name: str) -> Place:
         if name in once:
@@ -243,6 +249,8 @@ def _places(
             return "table"
         if name in streams:
             return "stream"
+        if name in within:
+            return "within"
         return "dim" if name in dims else "inner"
 
     return {n: where(n) for n in names}

@@ -20,11 +20,12 @@ from .window import ByIndex as ByIndex
 from .window import ByTile as ByTile
 from .window import Fetched as Fetched
 from .window import Packed as Packed
+from .window import Turned as Turned
 from .window import Whole as Whole
 from .window import Window as Window
 from .window import WindowDim as WindowDim
 
-Place = Literal["single", "dim", "table", "inner", "stream"]
+Place = Literal["single", "dim", "table", "inner", "stream", "within"]
 Form = Literal["grid", "pipeline"]
 
 
@@ -34,7 +35,8 @@ class AxisPlan:
 
     place   single: one tile, no loop; dim: a grid dimension; table: a column of the step table;
             inner: a loop inside the step over blocks that are there; stream: a loop inside the
-            step that is a pipeline of its own over blocks of arrays
+            step that is a pipeline of its own over blocks of arrays; within: every step runs all
+            iterations of the loop, on blocks that hold all of its positions
     block   positions in a tile; None for `hl.grid`
     begin, end  the range in positions of the arrays it indexes (shift included)
     shift   array position - tile.index, when accesses are `start + tile.index`
@@ -100,11 +102,15 @@ Select = All | Part | Step | Row
 
 @dataclass(frozen=True)
 class Read:
-    """Reads a window's block; `select` has one entry per unsqueezed dimension."""
+    """Reads a window's block; `select` has one entry per unsqueezed dimension.
+
+    turned  the copy is read in which a dimension of the block is the first one
+    """
 
     ref: str
     select: tuple[Select, ...]
     type: Type
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,10 +124,14 @@ class ScalarRead:
 
 @dataclass(frozen=True)
 class Kept:
-    """Reads a value that scratch memory carries from step to step."""
+    """Reads a value that scratch memory carries from step to step.
+
+    at  the iteration of the loops within the step whose own value it is
+    """
 
     name: str
     type: Type
+    at: tuple[PExpr, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,11 +185,12 @@ class Bind:
 
 @dataclass(frozen=True)
 class Keep:
-    """Writes a value to the scratch that carries it."""
+    """Writes a value to the scratch that carries it; `at` as in Kept."""
 
     name: str
     value: PExpr
     loc: Loc | None
+    at: tuple[PExpr, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,13 +213,14 @@ class PutRows:
 
 @dataclass(frozen=True)
 class Write:
-    """Writes a block, or the selected part of it, or some rows of it."""
+    """Writes a block, or the selected part of it, or some rows of it; `turned` as in Read."""
 
     ref: str
     select: tuple[Select, ...]
     value: PExpr
     loc: Loc | None
     rows: PutRows | None = None
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -293,11 +305,16 @@ Condition = AtDim | Turns | Ends | RowStarts | Runs
 
 @dataclass(frozen=True)
 class Section:
-    """Statements that run in the steps where every condition holds."""
+    """Statements that run in the steps where every condition holds.
+
+    title   the window whose block it prepares
+    always  it runs in steps that stand for nothing, too, since it prepares what later steps see
+    """
 
     conditions: tuple[Condition, ...]
     body: tuple[PStmt, ...]
     title: str = ""
+    always: bool = False
 
 
 # ---------------------------------------------------------------- the launch

@@ -7,7 +7,7 @@ cheap, moved if only the other section reads it, and kept in scratch memory othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -287,18 +287,31 @@ def _name_kept(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
 
 def _swap_kept(stmt: PStmt, name: str, local: Var) -> PStmt:
     def swap(expr: PExpr) -> PExpr:
-        if isinstance(expr, Kept) and expr.name == name:
-            return local
+        return local if isinstance(expr, Kept) and expr.name == name else expr
+
+    return map_values(stmt, swap)
+
+
+def map_values(
+    stmt: PStmt,
+    change: Callable[[PExpr], PExpr],
+    each: Callable[[PStmt], PStmt] = lambda stmt: stmt,
+) -> PStmt:
+    """The statement with `change` applied to every operand of its values, and `each` to itself.
+
+    Statements of loops inside count too.
+    """
+
+    def visit(expr: PExpr) -> PExpr:
         if isinstance(expr, Apply):
-            args: Any = tuple(swap(a) for a in expr.args)
+            args: Any = tuple(visit(a) for a in expr.args)
             return replace(expr, args=args)
-        return expr
+        return change(expr)
 
     match stmt:
         case Bind() | Keep() | Write():
-            return replace(stmt, value=swap(stmt.value))
+            return each(replace(stmt, value=visit(stmt.value)))
         case Inner():
-            carries = tuple(replace(c, init=swap(c.init), next=swap(c.next)) for c in stmt.carries)
-            return replace(
-                stmt, carries=carries, body=tuple(_swap_kept(s, name, local) for s in stmt.body)
-            )
+            ends = tuple(replace(c, init=visit(c.init), next=visit(c.next)) for c in stmt.carries)
+            body = tuple(map_values(s, change, each) for s in stmt.body)
+            return replace(stmt, carries=ends, body=body)

@@ -56,6 +56,18 @@ WindowDim = ByTile | ByIndex | Packed | Whole | Fetched
 
 
 @dataclass(frozen=True)
+class Turned:
+    """A copy of a block in scratch memory `name`, in which dimension `dim` is the first one.
+
+    axis    what the author calls the loop within the step that runs along it
+    """
+
+    name: str
+    dim: int
+    axis: str
+
+
+@dataclass(frozen=True)
 class Window:
     """The block of one array that a step sees.
 
@@ -67,6 +79,7 @@ class Window:
     stream     the loop inside the step whose pipeline the window belongs to
     back       an output that the block is read back from: earlier pipelines wrote to it
     buffers    blocks in flight, when the config says so
+    turned     the scratch memory through which the body reads, or writes, the block
     """
 
     ref: str
@@ -82,6 +95,7 @@ class Window:
     buffers: int | None = None
     stream: str | None = None
     back: str | None = None
+    turned: Turned | None = None
 
     @property
     def far(self) -> bool:
@@ -97,6 +111,18 @@ class Window:
     def block(self) -> tuple[int | None, ...]:
         """The block shape; None for squeezed dimensions."""
         return tuple(extent_of(d) for d in self.dims)
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """The block as the body sees it, without squeezed dimensions."""
+        return tuple(b for b in self.block if b is not None)
+
+    @property
+    def turn(self) -> tuple[int, ...]:
+        """How the dimensions of the block are ordered in its turned copy."""
+        assert self.turned is not None
+        first = sum(b is not None for b in self.block[: self.turned.dim])
+        return (first, *(d for d in range(len(self.shown)) if d != first))
 
     @property
     def padded(self) -> tuple[int, ...]:

@@ -36,11 +36,13 @@ from .plan import (
     Row,
     Select,
     Step,
+    Turned,
     Whole,
     Window,
     WindowDim,
 )
 from .target import Target
+from .within import takes_all, turned_dim
 
 FETCHED = "\0fetched"  # the stream of arrays that no pipeline cuts into blocks
 
@@ -84,7 +86,9 @@ def survey(
     written = {tensor for tensor, _, writes in seen if writes}
     scalars = _scalar_tensors(axes, seen, written) | gather_indices(ir, body)
     hosts = {
-        tensor: _host_array(ir, tensor, [i for t, i, _ in seen if t == tensor], tensor in lifted)
+        tensor: _host_array(
+            ir, axes, tensor, [i for t, i, _ in seen if t == tensor], tensor in lifted
+        )
         for tensor in dict.fromkeys(t for t, _, _ in seen)
         if tensor not in scalars
     }
@@ -108,9 +112,11 @@ def survey(
             host = hosts[tensor]
             ref = unique(ir, tensor if not known else f"{tensor}_{len(known)}", "ref")
             stream = FETCHED if _far(dims) else _stream_of(arrays, index)
-            found[tensor, dims] = Window(
+            window = Window(
                 ref, host.name, host.shape, host.dtype, dims, tensor in written, stream=stream
             )
+            turned = _turned(arrays, tensor, index, ref)
+            found[tensor, dims] = replace(window, turned=turned)
     return replace(arrays, windows=found)
 
 
@@ -148,12 +154,25 @@ def unique(ir: KernelIR, name: str, suffix: str) -> str:
     return wish
 
 
-def _host_array(ir: KernelIR, name: str, indices: list[tuple[Index, ...]], lift: bool) -> HostArray:
-    """Rank 1 becomes one row; single positions among the last two dimensions move to the front."""
+def _host_array(
+    ir: KernelIR,
+    axes: Mapping[str, AxisPlan],
+    name: str,
+    indices: list[tuple[Index, ...]],
+    lift: bool,
+) -> HostArray:
+    """Rank 1 becomes one row; single positions among the last two dimensions move to the front.
+
+    Positions that a step takes all of stay where they are.
+    """
     tensor = ir.tensor(name)
     shape, rank = tensor.shape, len(tensor.shape)
     dtype = "int32" if tensor.dtype == "int64" else tensor.dtype
-    at = [d for d in range(rank) if all(isinstance(i[d], At) for i in indices)]
+    at = [
+        d
+        for d in range(rank)
+        if all(isinstance(i[d], At) and not takes_all(axes, i[d]) for i in indices)
+    ]
     if lift and rank >= 2:
         lifted = (*shape[:-1], 1, shape[-1])
         return HostArray(unique(ir, name, "rows"), name, None, lifted, dtype)
@@ -181,11 +200,14 @@ def _dims(
     host = arrays.hosts[tensor]
     entries = as_array(host, index)
     kept = tensor in arrays.resident
+    turned = turned_dim(arrays.axes, entries)
     known = _stream_of(arrays, index) is not None
 
     def cut(inside: bool) -> tuple[WindowDim, ...]:
         return tuple(
-            _dim(arrays, entry, size, len(entries) - d, host.dtype, kept, inside)
+            Whole(size)
+            if d == turned
+            else _dim(arrays, entry, size, len(entries) - d, host.dtype, kept, inside)
             for d, (entry, size) in enumerate(zip(entries, host.shape, strict=True))
         )
 
@@ -194,6 +216,19 @@ def _dims(
             cut(known), cut(True), entries, host.shape, host.dtype, arrays.target, kept
         )
     return cut(known)
+
+
+def _turned(arrays: Arrays, tensor: str, index: tuple[Index, ...], ref: str) -> Turned | None:
+    """Where the block is kept with all positions of a loop within the step in front."""
+    entries = as_array(arrays.hosts[tensor], index)
+    dim = turned_dim(arrays.axes, entries)
+    if dim is None:
+        return None
+    entry = entries[dim]
+    assert isinstance(entry, At)
+    axis = next(e.axis for e in walk(entry.expr) if isinstance(e, GridIndex))
+    user = arrays.axes[axis].user
+    return Turned(f"{ref.removesuffix('_ref')}_by_{user}", dim, user)
 
 
 def _far(dims: tuple[WindowDim, ...]) -> bool:
@@ -256,7 +291,7 @@ def _inside_step(arrays: Arrays, expr: Expr) -> bool:
     for part in walk(expr):
         match part:
             case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
-                if arrays.axes[axis].place == "inner":
+                if arrays.axes[axis].place in ("inner", "within"):
                     return True
             case _:
                 pass

@@ -19,6 +19,7 @@ from ...schedule import scalars
 from ...schedule.plan import (
     All,
     AxisPlan,
+    Keep,
     Kept,
     Launch,
     Part,
@@ -69,14 +70,14 @@ class Printer:
                 return self.tile_scalar(self.launch.axis(axis), what)
             case TileIndex(axis):
                 return self.axis_line(axis, "index", self.shape(expr.type.shape))
-            case Kept(name):
-                ref = Atom(f"{self.names.scratch[name]}[...]")
+            case Kept():
+                ref = Atom(self.kept(expr))
                 return infix("!=", ref, Atom("0")) if expr.type.dtype == "bool" else ref
             case ScalarRead(array, index):
                 inner = ", ".join(self.text(i) for i in index) or "0"
                 return Atom(f"{array}[{inner}]")
             case Read(ref, select):
-                return Atom(f"{ref}[{self.select(select)}]")
+                return Atom(f"{self.block(ref, expr.turned)}[{self.select(select)}]")
             case Load(tensor, index):  # a bound of a loop, read from scalar memory
                 inner = ", ".join(self.text(i.expr) for i in index)  # type: ignore[union-attr]
                 return Atom(f"{tensor}[{inner or '0'}]")
@@ -199,10 +200,23 @@ class Printer:
 
     # ------------------------------------------------------------ blocks
 
+    def kept(self, value: Kept | Keep) -> str:
+        """The scratch memory that holds a value, as it is read and written."""
+        at = ", ".join(self.text(e) for e in value.at)
+        return f"{self.names.scratch[value.name]}[{at or '...'}]"
+
+    def block(self, ref: str, turned: bool) -> str:
+        """The name of a block, or of its copy that is turned."""
+        window = self.launch.window(ref).turned if turned else None
+        return self.names.scratch[window.name] if window is not None else ref
+
     def select(self, select: tuple[Select, ...]) -> str:
         if all(isinstance(s, All) for s in select):
             return "..."
-        return ", ".join(self._part(s) for s in select)
+        parts = [self._part(s) for s in select]
+        while parts[-1] == ":":
+            parts.pop()
+        return ", ".join(parts)
 
     def _part(self, select: Select) -> str:
         match select:

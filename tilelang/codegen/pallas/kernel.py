@@ -40,12 +40,17 @@ def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
         params = [*launch.scalars, *listed, *arrays, *scratch]
         _print_step(printer, block, launch)
     head = f"def {launch.name}({', '.join(params)}):"
-    heads = (
-        [head]
-        if len(head) <= 100
-        else [f"def {launch.name}(", "    " + ", ".join(params) + ",", "):"]
-    )
-    return [*heads, *_facts(launch), *block.lines]
+    return [
+        *([head] if len(head) <= 100 else _head(launch.name, params)),
+        *_facts(launch),
+        *block.lines,
+    ]
+
+
+def _head(name: str, params: list[str]) -> list[str]:
+    """The first line of a function with many parameters, broken as a formatter would."""
+    one = "    " + ", ".join(params) + ","
+    return [f"def {name}(", *([one] if len(one) <= 100 else (f"    {p}," for p in params)), "):"]
 
 
 def _pipeline_params(launch: Launch, names: Names) -> list[str]:
@@ -75,6 +80,7 @@ def _fact(axis: AxisPlan) -> list[str]:
         "table": "column of the step table",
         "inner": "loop inside the step",
         "stream": "pipeline inside the step",
+        "within": "every step runs all of them",
         "single": "one tile" if axis.block else "one index",
     }[axis.place]
     block = f", blocks of {axis.block}" if axis.block else ""
@@ -203,7 +209,7 @@ def _print_section(printer: Printer, block: Block, launch: Launch, section: Sect
     unsure = launch.worklist and table is not None and not table.sure
     rectangle = unsure or (table is not None and table.steps == "rectangle")
     window = next((w for w in launch.windows if w.ref == section.title), None)
-    if rectangle and window is None:
+    if rectangle and not section.always:
         tests.insert(0, Atom(printer.names.word("live")))
     if not tests:
         scope, inner = printer, block
@@ -224,10 +230,13 @@ def _print_section(printer: Printer, block: Block, launch: Launch, section: Sect
 def _print_content(
     printer: Printer, block: Block, launch: Launch, section: Section, window: Window | None
 ) -> None:
-    if window is None:
+    name = window.ref.removesuffix("_ref") if window is not None else ""
+    if window is None or not window.output:
+        if window is not None and window.turned is not None:
+            copy, axis = printer.block(window.ref, turned=True), window.turned.axis
+            block.raw(f"# {copy}[i] is {name}_ref[:, i]: the block with {axis} in front")
         print_body(printer, block, section.body)
         return
-    name = window.ref.removesuffix("_ref")
     if window.init == "existing":
         block.raw(f"# first step at this block of {name}: start from what the array holds")
         block.raw(f"{window.ref}[...] = {window.existing}[...]")

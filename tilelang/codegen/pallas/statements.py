@@ -54,17 +54,18 @@ def print_body(
         match stmt:
             case Bind():
                 _bind(printer, block, stmt, later)
-            case Keep(name, value):
+            case Keep(value=value):
                 block.quote(stmt.loc)
                 node = _value(printer, block, value, stmt.value.type.dtype == "bool")
-                _update(block, f"{printer.names.scratch[name]}[...]", node)
+                _update(block, printer.kept(stmt), node)
             case Write(rows=PutRows()):
                 block.quote(stmt.loc)
                 node = _value(printer, block, stmt.value, as_int=False)
                 block.lines += put_rows(printer, stmt, node, block.indent)
             case Write(ref, select, value):
                 block.quote(stmt.loc)
-                target = f"{ref}[{_selected(printer, block, select)}]"
+                name = printer.block(ref, stmt.turned)
+                target = f"{name}[{_selected(printer, block, select)}]"
                 block.put(target, _value(printer, block, value, as_int=False))
             case Inner(form="pipeline"):
                 _pipeline(printer, block, stmt, later)
@@ -148,6 +149,8 @@ def _inner(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -
         again |= {carry.name}
     _set_all(block, names, starts)
     if loop.form == "unroll":
+        if printer.launch.axis(loop.axis).place == "within":
+            _hoist(scope, block, loop, again)
         start = "" if first == Atom("0") else f"{flat(first)}, "
         block.raw(f"for {index} in range({start}{flat(stop)}):")
         inner = Block(block.indent + 4, quoted=loop.loc)
@@ -159,6 +162,17 @@ def _inner(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -
         _fori(scope, block, loop, names, (first, stop), again)
     for carry, name in zip(loop.carries, names, strict=True):
         printer.locals[carry.out] = name
+
+
+def _hoist(scope: Printer, block: Block, loop: Inner, again: frozenset[str]) -> None:
+    """Puts positions and masks before a loop, all of whose iterations use the same ones."""
+    trial = scope.scope()
+    print_body(trial, Block(0), loop.body, again)
+    for key in [k for k in trial.made if k not in scope.made]:
+        axis, kind, shape = key
+        if kind in ("index", "position", "mask"):
+            scope.axis_line(axis, kind, shape)
+    flush(scope, block)
 
 
 def _pipeline(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -> None:
