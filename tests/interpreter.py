@@ -5,7 +5,8 @@ access outside of a buffer raises, copies are done as late as a wait allows, and
 with a read or a write are found.  Every run is one ragged example on one layout, and must besides
 keep the error policy, leave rows in no group zero, and never look at them.
 
-Every ragged example runs with a step table and, where it has loops for that, with inner pipelines.
+Every ragged example runs with a step table and, where it has loops for that, with inner pipelines,
+with all heads in one step, and on blocks that begin where ranges do.
 The rectangle form is left out: its grid covers every (group, tile), and the interpreter simulates
 the steps that do nothing too, so that one run takes as long as tens of others; the masks and copies
 that such a step has are those of the table form, and tests/examples/test_tpu_interpreter.py runs it
@@ -50,6 +51,8 @@ SPACES = (
 FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "table": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", steps="table"),
     "emit_pipeline": lambda s: tile.Config(s.blocks, loop_type="emit_pipeline"),
+    "within": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", within=s.within),
+    "exact": lambda s: tile.Config(s.blocks, windows="exact"),
 }
 MUST = "table"
 
@@ -83,6 +86,7 @@ def programs(seed: int) -> list[Program]:
         Program(subject, form, SPACES[(number + place + seed) % len(SPACES)])
         for number, subject in enumerate(JAGGED)
         for place, form in enumerate(FORMS)
+        if form != "within" or subject.within
     ]
 
 

@@ -30,7 +30,7 @@ from tests.vmem import granted
 from tilelang.aot import compile_lowered
 from tilelang.runtime.lowering import Lowered
 from tilelang.schedule import Target
-from tilelang.schedule.config import LOOP_TYPES, STEPS
+from tilelang.schedule.config import LOOP_TYPES, STEPS, WINDOWS
 
 GENERATIONS = ("v5e", "v5p", "v6e", "7x")
 BLOCKS = (8, 16, 32, 64, 128, 128, 128, 256, 256, 512, 512, 1024, 2048)
@@ -99,6 +99,7 @@ def _config(rng: random.Random, default: tile.Config, within: tuple[str, ...]) -
         buffers=rng.choice((1, 2, 3, 4)) if rng.random() < 0.3 else None,
         cores=rng.choice((1, 2)) if rng.random() < 0.2 else None,
         within=within if within and rng.random() < 0.5 else None,
+        windows=rng.choice(WINDOWS) if ragged and rng.random() < 0.3 else None,
     )
 
 

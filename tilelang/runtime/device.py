@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
+from jax.experimental.pallas import tpu as pltpu
 
 from ..errors import CallError, PlanError
 from ..schedule.target import TARGETS, Target
@@ -62,9 +63,17 @@ def target_of(platform: str) -> Target:
 
 
 def device_of(
-    kernel: str, target: Target, platform: str, interpret: Any, operands: Sequence[Operand]
+    kernel: str,
+    target: Target,
+    platform: str,
+    interpret: Any,
+    operands: Sequence[Operand],
+    strict: bool = False,
 ) -> Device:
-    """How to trace and run generated code; `interpret=None` interprets wherever it must."""
+    """How to trace and run generated code; `interpret=None` interprets wherever it must.
+
+    strict  only Pallas's TPU interpreter can run the code, which is slower by orders of magnitude
+    """
     chosen = platform != "tpu" if interpret is None else interpret
     traced = any(o.described.home == "traced" for o in operands)
     if chosen is False and platform == "cpu" and not traced:
@@ -72,5 +81,7 @@ def device_of(
             f"{kernel} was made with interpret=False, and its arguments are on the CPU",
             hint="leave interpret out: the CPU interprets, the TPU runs compiled code",
         )
+    if strict and chosen is True:
+        chosen = pltpu.InterpretParams()
     present = platform == "tpu" and chosen is False
     return Device(target.device_kind, target.cores, chosen, present)

@@ -39,7 +39,7 @@ def prepare(
     ir = lowered.ir
     framework = framework_of(ir.name, operands)
     platform = platform_of(o.described for o in operands)
-    device = device_of(ir.name, lowered.target, platform, interpret, operands)
+    device = device_of(ir.name, lowered.target, platform, interpret, operands, lowered.plan.exact)
     key = (lowered.source, device)
     if key not in programs:
         names = tuple(o.name for o in operands)

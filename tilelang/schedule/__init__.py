@@ -61,8 +61,10 @@ def _without_copies(
     That reads and writes each of them once more, which costs more than the smaller blocks do:
     attention over short sequences is bound by memory.
     """
-    moved = [] if planned is None else [a for a in planned.arrays if a.permute is not None]
-    loops = dict.fromkeys(u for a in moved for u in picked_last(ir, a.source))
+    moved = [t.name for t in ir.tensors if len(t.shape) >= 3]
+    if planned is not None:
+        moved = [a.source for a in planned.arrays if a.permute is not None]
+    loops = dict.fromkeys(u for name in moved for u in picked_last(ir, name))
     if not loops:
         return None
     instead, _ = _attempt(ir, facts, replace(config, within=tuple(loops)), target)

@@ -10,6 +10,7 @@ from ..errors import PlanError
 
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
+WINDOWS = ("aligned", "exact")
 
 
 @dataclass(frozen=True, init=False)
@@ -24,6 +25,8 @@ class Config:
     cores       TensorCores that parallel axes are split over
     within      parallel `hl.grid` loops of which a step runs all iterations, e.g. ["h"]: blocks
                 then hold all heads of [tokens, heads, width], and no array is transposed
+    windows     "aligned" (a tile is a block of the array; ranges share tiles) | "exact" (the first
+                tile of a range begins where the range does)
 
     `block_sizes=[...]` may be given instead of `blocks`: sizes of the tile axes in loop order.
     Raises PlanError for a value that no kernel could use.
@@ -36,6 +39,7 @@ class Config:
     buffers: int | None
     cores: int | None
     within: tuple[str, ...] | None
+    windows: str | None
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Config:
         buffers: int | None = None,
         cores: int | None = None,
         within: Sequence[str] | None = None,
+        windows: str | None = None,
     ) -> None:
         pairs = tuple(sorted(dict(blocks).items()))
         sizes = None if block_sizes is None else tuple(block_sizes)
@@ -56,12 +61,13 @@ class Config:
             _check_count(f"the block of {name}", value)
         _check_choice("loop_type", loop_type, LOOP_TYPES)
         _check_choice("steps", steps, STEPS)
+        _check_choice("windows", windows, WINDOWS)
         if buffers is not None:
             _check_count("buffers", buffers, most=16)
         if cores is not None:
             _check_count("cores", cores, most=2)
         inside = None if within is None else _names("within", within)
-        values = (pairs, sizes, loop_type, steps, buffers, cores, inside)
+        values = (pairs, sizes, loop_type, steps, buffers, cores, inside, windows)
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
 
@@ -74,7 +80,7 @@ class Config:
         data: dict[str, object] = {}
         if self.blocks:
             data["blocks"] = dict(self.blocks)
-        for name in ("block_sizes", "loop_type", "steps", "buffers", "cores", "within"):
+        for name in [f.name for f in fields(self)][1:]:
             if getattr(self, name) is not None:
                 data[name] = getattr(self, name)
         return json.dumps(data, sort_keys=True)

@@ -14,6 +14,7 @@ from . import table as tables
 from .blocks import references
 from .body import Groups, walk_physical
 from .config import Config
+from .exact import check_cuts
 from .fill import deep, fill_lanes
 from .gathers import buffers
 from .memory import estimate
@@ -46,6 +47,7 @@ from .target import Target
 from .visits import (
     Order,
     check_consecutive,
+    check_exact,
     check_stand_ins,
     check_stream,
     first_visit,
@@ -84,6 +86,7 @@ def plan_launch(
     body = level_statements(levels, leaf)
     steps = config.steps or "table"
     arrays, order, groups = lowered(ir, target, placed, body, levels, leaf)
+    check_cuts(ir, arrays.windows)
     effects = _effects(groups, levels)
     again = written | later | {t for t, _, writes in references(body) if not writes}
     outputs, helpers = initialised(ir, facts, arrays, order, steps, written, again, effects)
@@ -95,7 +98,9 @@ def plan_launch(
                 check_stream(ir, tensor, window)
                 continue
             partly = selective(groups, window)
-            check_consecutive(ir, facts, tensor, window, order, partly)
+            if window.exact:
+                check_exact(ir, tensor, window, columns, partly)
+            check_consecutive(ir, facts, tensor, window, order, partly or window.exact)
             how = "worklist" if placed.form == "grid" else steps
             check_stand_ins(ir, facts, tensor, window, order, standing, how)
     table = tables.table(facts, columns, placed.axes, steps)

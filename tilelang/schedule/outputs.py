@@ -23,6 +23,7 @@ from .visits import (
     visits_all,
     window_axes,
 )
+from .window import UNCUT
 from .windows import Arrays, survey, unique
 
 
@@ -106,6 +107,11 @@ def initialised(
             whole = covered and _owns_blocks(window, arrays.axes)
             windows[window.ref] = window if whole else _read_back(ir, name, window)
             continue
+        if window.exact:
+            before = tensor.mutated or name in written or (tensor.fill is not None and not covered)
+            kept = unique(ir, name, "in_ref") if before else None
+            windows[window.ref] = replace(window, existing=kept, fill=tensor.fill or 0)
+            continue
         if not covered and (tensor.mutated or name in written):
             windows[window.ref] = replace(
                 window, init="existing", existing=unique(ir, name, "in_ref")
@@ -173,6 +179,7 @@ def all_windows(
             existing=None,
             passed=w.existing.removesuffix("_ref"),
             back=w.array if w.stream is not None else None,
+            stream=UNCUT if w.exact else w.stream,
             turned=None,
         )
         for w in written
@@ -185,10 +192,11 @@ def selective(groups: Groups, window: Window) -> bool:
     """Whether some store to the window leaves part of the block as it was."""
     everything = [s for g in (*groups.before, groups.leaf, *groups.after) for s in g]
     for stmt in flat(tuple(everything)):
-        if isinstance(stmt, Write) and stmt.ref == window.ref:
+        if isinstance(stmt, Write) and stmt.ref == window.ref and not stmt.turned:
             partial = any(type(s).__name__ != "All" for s in stmt.select)
             partial = partial or stmt.rows is not None
-            if partial or any(isinstance(e, Read) and e.ref == window.ref for e in _parts(stmt)):
+            reads = [e for e in _parts(stmt) if isinstance(e, Read) and not e.turned]
+            if partial or any(e.ref == window.ref for e in reads):
                 return True
     return False
 

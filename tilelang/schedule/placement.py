@@ -25,6 +25,7 @@ from ..ir import (
 from . import scalars
 from .blocks import extent, loads, references, uses
 from .config import Config
+from .exact import begin_with_range
 from .nest import Level, chain, drop_unused, interchange, rewrite, rewrite_stmt, write_out
 from .plan import AxisPlan, Form, Place
 from .within import all_at_once
@@ -94,6 +95,8 @@ def place(
     }
     if loop_type == "worklist":
         _check_worklist(ir, config, columns)
+    if config.windows == "exact":
+        axes = begin_with_range(ir, facts, config, loop_type, axes, columns)
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"

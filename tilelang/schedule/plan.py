@@ -17,6 +17,7 @@ from ..ir import Expr, KernelIR, Type
 from .config import Config
 from .target import Target
 from .window import ByIndex as ByIndex
+from .window import ByRow as ByRow
 from .window import ByTile as ByTile
 from .window import Fetched as Fetched
 from .window import Packed as Packed
@@ -44,8 +45,10 @@ class AxisPlan:
     tiles   how many tiles or indices, when static
     limit   tiles that the indexed dimension has: every tile number is below it
     partial whether a tile may hold positions outside [begin, end)
-    owned   whether every position of a tile that exists in the array lies in [begin, end), so that
-            a store needs no mask
+    owned   whether every position of a tile that a step may write lies in [begin, end), so that a
+            store needs no mask
+    length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
+            first row; None where tiles are blocks of the array
     """
 
     name: str
@@ -64,6 +67,7 @@ class AxisPlan:
     owned: bool
     nonempty: bool
     loc: Loc
+    length: int | None = None
 
 
 # ---------------------------------------------------------------- physical expressions
@@ -447,6 +451,11 @@ class Plan:
 
     def array(self, name: str) -> HostArray:
         return next(a for a in self.arrays if a.name == name)
+
+    @property
+    def exact(self) -> bool:
+        """Whether some blocks begin with a range: only Pallas's TPU interpreter can run those."""
+        return any(window.exact for launch in self.launches for window in launch.windows)
 
     def __str__(self) -> str:
         return "\n".join(_launch_text(launch) for launch in self.launches)

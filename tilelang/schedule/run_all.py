@@ -28,6 +28,7 @@ from .plan import (
     Scratch,
     Section,
     TakeRows,
+    Turns,
     Window,
     Write,
 )
@@ -70,6 +71,9 @@ def _turn(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section
     turned = apply("transpose", (block,), shape, window.dtype, (("perm", window.turn),))
     often = bool(order.all) and order.all[-1] in window_axes(window)
     conditions = () if often else first_visit(window, order, axes)
+    if window.exact and not often:  # how many rows it has may change with the other columns
+        last = max(order.columns.index(a) for a in window_axes(window) if a in order.columns)
+        conditions = (Turns(order.columns[: last + 1]),)
     body = (Keep(window.turned.name, turned, None),)
     return Section(conditions, body, title=window.ref, always=True)
 

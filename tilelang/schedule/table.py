@@ -36,7 +36,8 @@ def columns(
             visit = helpers[name]
         elif not certain and (effects[name] or not real):
             visit = "at_least_one"
-        rising = axis.block is not None and name != names[0] and _rises(facts, names, name)
+        tiles = axis.block is not None and axis.length is None
+        rising = tiles and name != names[0] and _rises(facts, names, name)
         cursor = rising and visit in ("live", "cover") and steps == "table"
         out.append(Column(name, visit, cursor, certain, _most(ir, axis)))  # type: ignore[arg-type]
     return tuple(out)

@@ -19,7 +19,9 @@ from .plan import (
     AtDim,
     AxisPlan,
     ByIndex,
+    ByRow,
     ByTile,
+    Column,
     Condition,
     Packed,
     RowStarts,
@@ -53,7 +55,7 @@ def window_axes(window: Window) -> set[str]:
     found: set[str] = set()
     for dim in window.dims:
         match dim:
-            case ByTile(axis):
+            case ByTile(axis) | ByRow(axis):
                 found.add(axis)
             case ByIndex(expr):
                 found |= expr_axes(expr)
@@ -240,6 +242,26 @@ def _sweeps(expr: Expr, size: int, axes: Mapping[str, AxisPlan]) -> bool:
         return False
     axis = axes[expr.axis]
     return axis.place != "inner" and axis.first == 0 and axis.tiles == size
+
+
+def check_exact(
+    ir: KernelIR, tensor: str, window: Window, columns: tuple[Column, ...], selective: bool
+) -> None:
+    """PlanError if steps could write rows of an output that they must not, or not all of a block.
+
+    Nothing fills such a block before it is written.
+    """
+    moving = window_axes(window)
+    standing = [c.axis for c in columns if c.axis in moving and c.visit != "live"]
+    if not selective and not standing:
+        return
+    what = (
+        f"windows='exact', but only part of a block of {tensor} is stored"
+        if selective
+        else f"windows='exact', but {tensor} would be stored for empty ranges of "
+        f"{ir.axis(standing[0]).user} too"
+    )
+    raise PlanError(what, ir.tensor(tensor).loc, "leave windows out")
 
 
 def check_stream(ir: KernelIR, tensor: str, window: Window) -> None:

@@ -17,6 +17,14 @@ class ByTile:
 
 
 @dataclass(frozen=True)
+class ByRow:
+    """The step sees up to `block` positions from row `axis` on, and none behind `axis`' range."""
+
+    axis: str
+    block: int
+
+
+@dataclass(frozen=True)
 class ByIndex:
     """One position; the dimension is squeezed out of the block."""
 
@@ -52,7 +60,9 @@ class Fetched:
     rows: int
 
 
-WindowDim = ByTile | ByIndex | Packed | Whole | Fetched
+UNCUT = "\0uncut"  # the stream of arrays that no pipeline cuts into blocks
+
+WindowDim = ByTile | ByRow | ByIndex | Packed | Whole | Fetched
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class Window:
     output     the step writes it
     init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
     passed     the argument that holds the array, where that is not `array` itself
-    stream     the loop inside the step whose pipeline the window belongs to
+    stream     the loop inside the step whose pipeline the window belongs to; UNCUT: none does
     back       an output that the block is read back from: earlier pipelines wrote to it
     buffers    blocks in flight, when the config says so
     turned     the scratch memory through which the body reads, or writes, the block
@@ -99,8 +109,8 @@ class Window:
 
     @property
     def far(self) -> bool:
-        """Whether the array stays where it is, and the body copies rows of it."""
-        return any(isinstance(d, Fetched) for d in self.dims)
+        """Whether the array stays where it is, and no pipeline cuts it into blocks."""
+        return self.stream == UNCUT
 
     @property
     def argument(self) -> str:
@@ -125,16 +135,26 @@ class Window:
         return (first, *(d for d in range(len(self.shown)) if d != first))
 
     @property
+    def rounding(self) -> tuple[int, ...]:
+        """What each dimension of the array must be a multiple of, to be cut into whole blocks."""
+        return tuple(1 if isinstance(d, ByRow) else extent_of(d) or 1 for d in self.dims)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the block is cut where a range begins, not where a tile of the array does."""
+        return any(isinstance(d, ByRow) for d in self.dims)
+
+    @property
     def padded(self) -> tuple[int, ...]:
         """The array's shape rounded up to whole blocks."""
-        pairs = zip(self.shape, self.block, strict=True)
-        return tuple(-(-s // b) * b if b else s for s, b in pairs)
+        pairs = zip(self.shape, self.rounding, strict=True)
+        return tuple(-(-s // b) * b for s, b in pairs)
 
 
 def extent_of(dim: WindowDim) -> int | None:
     """How many positions a block holds; None where the dimension is squeezed out."""
     match dim:
-        case ByTile(_, block) | Whole(block):
+        case ByTile(_, block) | ByRow(_, block) | Whole(block):
             return block
         case Packed(_, rows) | Fetched(rows):
             return rows

@@ -28,6 +28,7 @@ from .plan import (
     All,
     AxisPlan,
     ByIndex,
+    ByRow,
     ByTile,
     Fetched,
     HostArray,
@@ -42,9 +43,8 @@ from .plan import (
     WindowDim,
 )
 from .target import Target
+from .window import UNCUT
 from .within import takes_all, turned_dim
-
-FETCHED = "\0fetched"  # the stream of arrays that no pipeline cuts into blocks
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def survey(
         if (tensor, dims) not in found:
             host = hosts[tensor]
             ref = unique(ir, tensor if not known else f"{tensor}_{len(known)}", "ref")
-            stream = FETCHED if _far(dims) else _stream_of(arrays, index)
+            stream = UNCUT if _far(dims) else _stream_of(arrays, index)
             window = Window(
                 ref, host.name, host.shape, host.dtype, dims, tensor in written, stream=stream
             )
@@ -283,7 +283,7 @@ def _tile_dim(axis: AxisPlan, size: int, known: bool) -> WindowDim:
         return Whole(-(-size // block) * block)
     if axis.place == "single" and block >= size:
         return Whole(size)
-    return ByTile(axis.name, block)
+    return ByTile(axis.name, block) if axis.length is None else ByRow(axis.name, block)
 
 
 def _inside_step(arrays: Arrays, expr: Expr) -> bool:

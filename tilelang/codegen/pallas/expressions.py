@@ -99,12 +99,14 @@ class Printer:
         """The array position of the tile's first lane."""
         if axis.place == "single":
             return Atom(str(axis.first * (axis.block or 1)))
+        if axis.length is not None:
+            return self.number_of(axis)
         return infix("*", self.number_of(axis), Atom(str(axis.block)))
 
     def runs(self, axis: AxisPlan) -> Node:
         """The tile holds a position of the range; for an index, it lies in the range."""
         index = Atom(self.names.axes[axis.name])
-        if axis.block is None:
+        if axis.block is None or axis.length is not None:
             low = infix(">=", index, self.node(axis.begin))
             return infix("&", low, infix("<", index, self.node(axis.end)))
         origin = infix("*", index, Atom(str(axis.block)))
@@ -119,15 +121,18 @@ class Printer:
         if what == "block_size":
             return Atom(str(block))
         if what == "begin":
-            if low is not None and low % block == 0:
+            if axis.length is not None or (low is not None and low % block == 0):
                 return self._unshift(axis, self.origin(axis))
             start = Call("jnp.maximum", (self.node(axis.begin), self.origin(axis)))
             return self._unshift(axis, start)
         if what == "end":
             stop = _plus(self.origin(axis), block)
-            if high is not None and high % block == 0:
+            if axis.length is None and high is not None and high % block == 0:
                 return self._unshift(axis, stop)
             return self._unshift(axis, Call("jnp.minimum", (self.node(axis.end), stop)))
+        if axis.length is not None:
+            span = self.origin(axis) if what == "id" else _plus(self.node(axis.end), block - 1)
+            return Call("jax.lax.div", (_minus(span, self.node(axis.begin)), Atom(str(block))))
         first = self.tiles_before(axis.begin, block)
         if what == "id":
             return _minus(self.number_of(axis), first)
@@ -192,7 +197,7 @@ class Printer:
         block = axis.block or 1
         low, high = scalars.value_of(axis.begin), scalars.value_of(axis.end)
         parts: list[Node] = []
-        if low is None or low % block:
+        if axis.length is None and (low is None or low % block):
             parts.append(infix(">=", position, self.node(axis.begin)))
         if high is None or high % block or not parts:
             parts.append(infix("<", position, self.node(axis.end)))

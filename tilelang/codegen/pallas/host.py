@@ -145,7 +145,7 @@ def whole(launch: Launch, array: str) -> tuple[int, ...]:
     windows = [w for w in launch.windows if w.argument == array or w.array == array]
     out = []
     for dim, size in enumerate(windows[0].shape):
-        blocks = [w.block[dim] or 1 for w in windows]
+        blocks = [w.rounding[dim] for w in windows]
         step = math.lcm(*blocks)
         out.append(-(-size // step) * step)
     return tuple(out)

@@ -84,6 +84,7 @@ def _fact(axis: AxisPlan) -> list[str]:
         "single": "one tile" if axis.block else "one index",
     }[axis.place]
     block = f", blocks of {axis.block}" if axis.block else ""
+    block += " from where its range begins" if axis.length is not None else ""
     text = f"{axis.name}: {where}{block}; {axis.kind}: {axis.why}"
     out, line = [], "    # "
     for word in text.split():
@@ -111,6 +112,7 @@ def _print_pipeline(printer: Printer, block: Block, launch: Launch) -> None:
     inner = Block(block.indent + 4)
     _print_step(printer, inner, launch)
     block.lines += [*inner.lines, ""]
+    specs.print_rows(printer, block.lines, launch)
     ins = tuple(specs.block_spec(printer, launch, w, False) for w in inputs)
     outs = tuple(specs.block_spec(printer, launch, w, False) for w in outputs)
     args: list[Node] = [

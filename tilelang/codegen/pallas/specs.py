@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...ir import Apply, Const, Type
 from ...schedule.picked import within
-from ...schedule.plan import ByIndex, ByTile, Dim, Launch, Packed, Window, WindowDim
-from ..writer import Atom, Call, Group, Keyword, Node, flat
+from ...schedule.plan import (
+    ByIndex,
+    ByRow,
+    ByTile,
+    Dim,
+    Launch,
+    Packed,
+    Window,
+    WindowDim,
+)
+from ...schedule.window import extent_of
+from ..writer import Atom, Call, Group, Keyword, Node, flat, infix, statement
 from . import ops
 from .expressions import Printer
 
@@ -50,8 +61,17 @@ def stream_spec(printer: Printer, window: Window, first: Node) -> Node:
     mapped.names = replace(printer.names, axes=axes)
     pairs = zip(window.dims, window.shape, strict=True)
     entries = tuple(_entry(mapped, dim, size) for dim, size in pairs)
-    block = Group(tuple(Atom("None" if b is None else str(b)) for b in window.block))
-    return _spec(window, block, _index_map([index], entries))
+    return _spec(window, _block(window), _index_map([index], entries))
+
+
+def _block(window: Window) -> Node:
+    """The block shape."""
+
+    def extent(dim: WindowDim) -> Node:
+        size = Atom(str(extent_of(dim)))
+        return Call("pl.BoundedSlice", (size,)) if isinstance(dim, ByRow) else size
+
+    return Group(tuple(extent(d) for d in window.dims))
 
 
 def _index_map(params: list[str], entries: tuple[Node, ...]) -> Node:
@@ -69,7 +89,6 @@ def _spec(window: Window, block: Node, index_map: Node) -> Node:
 
 def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: bool) -> Node:
     """`pl.BlockSpec(block, index_map)` of one window."""
-    block = Group(tuple(Atom("None" if b is None else str(b)) for b in window.block))
     params = [printer.names.step if d.axis is None else _param(printer, d) for d in launch.dims]
     if prefetched:
         params = params or ["_"]
@@ -77,7 +96,7 @@ def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: boo
     mapped = _mapped(printer, launch)
     pairs = zip(window.dims, window.shape, strict=True)
     entries = tuple(_entry(mapped, dim, size) for dim, size in pairs)
-    return _spec(window, block, _index_map(params, entries))
+    return _spec(window, _block(window), _index_map(params, entries))
 
 
 def prefetched_list(printer: Printer, launch: Launch) -> list[str]:
@@ -111,6 +130,9 @@ def _mapped(printer: Printer, launch: Launch) -> Printer:
 
 def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
     match dim:
+        case ByRow(axis):
+            index = mapped.names.columns[axis].removesuffix("_of")
+            return Atom(f"{index}_rows({mapped.names.step})")
         case ByTile(axis) if mapped.launch.axis(axis).limit <= 1:
             return Atom("0")  # a constant: a block of few rows has no provable alignment
         case ByTile(axis):
@@ -124,6 +146,30 @@ def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
             return Call("jax.lax.div", (node, Atom(str(rows)))) if rows > 1 else node
         case _:
             return Atom("0")
+
+
+def print_rows(printer: Printer, lines: list[str], launch: Launch) -> None:
+    """`def tm_rows(n)`: the rows of a tile that begins with its range, as far as that goes.
+
+    A step that stands for an empty range gets a row that exists.
+    """
+    names, mapped = printer.names, _mapped(printer, launch)
+    columns = launch.table.columns if launch.table else ()
+    for column in columns:
+        axis = launch.axis(column.axis)
+        if axis.length is None:
+            continue
+        first, size = Atom(mapped.names.axes[axis.name]), Const(axis.length, Type((), "int32"))
+        end = mapped.node(Apply("minimum", (axis.end, size), Type((), "int32")))
+        count = Call("jnp.minimum", (infix("-", end, first), Atom(str(axis.block))))
+        if column.visit != "live":
+            first = Call("jnp.minimum", (first, Atom(str(max(axis.length - 1, 0)))))
+            count = Call("jnp.maximum", (count, Atom("1")))
+        words = names.fresh("first"), names.fresh("count")
+        lines.append(f"    def {names.axes[axis.name]}_rows({names.step}):")
+        lines += statement(words[0], first, 8) + statement(words[1], count, 8)
+        lines += [f"        return pl.ds({words[0]}, {words[1]})", ""]
+        names.taken.difference_update(words)
 
 
 def _bare(text: str) -> str:

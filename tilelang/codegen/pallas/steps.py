@@ -85,9 +85,9 @@ def _loop_lines(
     first, stop = _range(printer, block, table, column, axis)
     outer = _params(printer, table, position)
     call = f"add_{index}"
-    if outer:
+    if outer or axis.length is not None:
         inner_state = names.word("state") if inside_seen else counter
-        args = ", ".join([*outer, index, inner_state])
+        args = ", ".join([*outer, _visited(axis, index), inner_state])
         call = f"lambda {index}, {inner_state}: add_{index}({args})"
     entry = counter if own_cursor else state
     loop = Call("jax.lax.fori_loop", (first, stop, Atom(call), Atom(entry)))
@@ -99,6 +99,15 @@ def _loop_lines(
     else:
         _return(block, loop)
     return block.lines
+
+
+def _visited(axis: AxisPlan, index: str) -> str:
+    """What the loop over a column passes on: the tile's number, or the row it begins with."""
+    if axis.length is None:
+        return index
+    low = scalars.value_of(axis.begin)
+    begin = f"{index}_begin" if low is None else str(low)
+    return f"{begin} + {index} * {axis.block}"
 
 
 def _return(block: Block, node: Node) -> None:
@@ -156,6 +165,8 @@ def _range(
     if axis.block is None:
         return _index_range(printer, block, table, column, axis, index)
     begin, end = edges(printer, block, axis, index)
+    if axis.length is not None:
+        return _from_begin(printer, block, table, column, begin, end)
     first = named(block, f"{index}_first", div(begin, axis.block))
     stop: Node = ceil_div(end, axis.block)
     live = _with_outer(printer, table, column, infix(">", end, begin))
@@ -178,6 +189,23 @@ def _range(
         room = infix("-", Atom(str(table.rows)), Atom(printer.names.step))
         stop = Call("jnp.minimum", (stop, infix("+", first, room)))
     return first, named(block, f"{index}_stop", stop)
+
+
+def _from_begin(
+    printer: Printer, block: Block, table: Table, column: Column, begin: Node, end: Node
+) -> tuple[Node, Node]:
+    """How many tiles a range has that begin with it."""
+    axis = printer.launch.axis(column.axis)
+    count = ceil_div(infix("-", end, begin), axis.block or 1)
+    if not column.certain:
+        live = _with_outer(printer, table, column, infix(">", end, begin))
+        count = Call("jnp.where", (live, count, Atom("0")))
+    if column.visit == "at_least_one":
+        count = Call("jnp.maximum", (count, Atom("1")))
+    if table.capped and column is table.columns[-1]:
+        room = infix("-", Atom(str(table.rows)), Atom(printer.names.step))
+        count = Call("jnp.minimum", (count, room))
+    return Atom("0"), named(block, f"{printer.names.axes[column.axis]}_stop", count)
 
 
 def _with_outer(printer: Printer, table: Table, column: Column, live: Node) -> Node:
@@ -235,7 +263,7 @@ def edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[N
         if low is not None
         else Call("jnp.maximum", (printer.node(axis.begin), Atom("0")))
     )
-    size = axis.limit * (axis.block or 1)
+    size = axis.length or axis.limit * (axis.block or 1)
     limit = Const(size, Type((), "int32"))
     end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
     if low is None:
