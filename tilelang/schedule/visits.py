@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..analysis.facts import Facts
 from ..errors import PlanError
-from ..ir import Expr, GridIndex, KernelIR, TileIndex, TileScalar, walk
+from ..ir import Expr, GridIndex, KernelIR
 from . import scalars
 from .placement import Placed
 from .plan import (
@@ -43,22 +43,17 @@ class Order:
         return self.outward + self.columns + self.trailing
 
 
-def expr_axes(expr: Expr) -> set[str]:
-    """Loop axes that a scalar expression depends on directly."""
-    return {e.axis for e in walk(expr) if isinstance(e, GridIndex | TileIndex | TileScalar)}
-
-
 def window_axes(window: Window) -> set[str]:
     """Axes whose steps change the block that a window shows."""
     found: set[str] = set()
     for dim in window.dims:
         match dim:
-            case ByTile(axis):
-                found.add(axis)
+            case ByTile(axis, _, over):
+                found |= {axis, *over}
             case ByIndex(expr):
-                found |= expr_axes(expr)
+                found |= scalars.axes(expr)
             case Packed(expr, rows) if rows < window.shape[window.dims.index(dim)]:
-                found |= expr_axes(expr)
+                found |= scalars.axes(expr)
             case _:
                 pass
     return found
@@ -69,7 +64,7 @@ def packed_rows(window: Window, axes: Mapping[str, AxisPlan]) -> dict[str, int]:
     found = {}
     for dim, size in zip(window.dims, window.shape, strict=True):
         if isinstance(dim, Packed) and 1 < dim.rows < size:
-            for axis in expr_axes(dim.expr):
+            for axis in scalars.axes(dim.expr):
                 if axis in axes:
                     found[axis] = dim.rows
     return found
@@ -175,7 +170,7 @@ def packed_conflict(window: Window, order: Order, axes: Mapping[str, AxisPlan]) 
     moving = [a for a in order.all if a in window_axes(window)]
     if any(axis in moving and axis != moving[-1] for axis in packed):
         return True
-    whole = {a for d in window.dims if isinstance(d, Packed) for a in expr_axes(d.expr)} - set(
+    whole = {a for d in window.dims if isinstance(d, Packed) for a in scalars.axes(d.expr)} - set(
         packed
     )
     shared = [order.all.index(a) for a in whole if a in order.all]
