@@ -19,6 +19,7 @@ from tests.schedule.written import (
     run,
     total,
 )
+from tilelang.errors import PlanError
 from tilelang.ir import Along, At, Const, Expr, GridIndex, KernelIR
 from tilelang.language import build
 from tilelang.schedule import Config
@@ -191,3 +192,38 @@ def test_default_blocks_divide_the_range() -> None:
     config = planned(split_sum(768, 3072), None, "tpu:v6e")
     assert dict(config.blocks)["tk"] == 768
     assert dict(planned(split_sum(4 * 1280, 8 * 1280), None, "tpu:v6e").blocks)["tk"] == 1280
+
+
+# ---------------------------------------------------------------- ranges that blocks do not divide
+
+
+def doubled(low: Expr, high: Expr, outer: str) -> KernelIR:
+    """y = 2 x, in parts of 100 rows."""
+    w = Writing("doubled")
+    w.input("x", 400, 128)
+    w.output("y", 400, 128)
+    loop = w.grid("s", 0, 4) if outer == "grid" else w.tile("s", 0, 400, block=100)
+    with loop, w.tile("t", low, high, most=100):
+        w.store("y", "t", WHOLE, value=mul(w.load("x", "t", WHOLE), 2.0))
+    return w.ir()
+
+
+def falling() -> KernelIR:
+    """The last rows first."""
+    s = GridIndex("s")
+    low = build.binary("sub", Const(3, INT), s, None)
+    high = build.binary("sub", Const(4, INT), s, None)
+    return doubled(times(low, 100), times(high, 100), "grid")
+
+
+@pytest.mark.parametrize("loop_type", ["outer_pipeline", "worklist"])
+def test_tiles_that_two_outer_tiles_share(loop_type: str) -> None:
+    ir = doubled(edge("s", "begin"), edge("s", "end"), "tile")
+    agree(ir, Config({"t": 16}, loop_type=loop_type))
+
+
+def test_ranges_that_fall_are_not_taken_to_rise() -> None:
+    agree(falling(), Config({"t": 16}, loop_type="fori_loop"))
+    for loop_type in ("outer_pipeline", "worklist"):
+        with pytest.raises(PlanError, match="blocks of y would be visited again"):
+            planned(falling(), Config({"t": 16}, loop_type=loop_type))

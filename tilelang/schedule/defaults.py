@@ -93,9 +93,10 @@ def _contracted(ir: KernelIR, facts: Facts, name: str, moving: bool) -> bool:
 
 def _typical(ir: KernelIR, fact: AxisFact, size: int, want: int) -> int:
     """No longer than twice the mean range, if the shapes tell it: short ranges waste long tiles."""
-    if fact.disjoint is None or ir.axis(fact.disjoint).static is None:
+    outer = None if fact.disjoint is None else ir.axis(fact.disjoint)
+    if outer is None or outer.kind != "grid" or outer.static is None:
         return want
-    begin, end = ir.axis(fact.disjoint).static or (0, 1)
+    begin, end = outer.static
     mean = max(size // max(end - begin, 1), 1)
     return min(want, max(ROWS_LEAST, 1 << (2 * mean - 1).bit_length()))
 
