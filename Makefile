@@ -29,7 +29,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test quick lint types fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix golden bench test-next clean
+.PHONY: help install demo test quick lint types fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -73,6 +73,9 @@ legality: $(STAMP)  ## N=... SEED=...: random configs through the real TPU compi
 
 compile-matrix: $(STAMP)  ## every example for every TPU generation, into docs/compile-matrix.md
 	$(BIN)/python -m tests.compile_matrix --write docs/compile-matrix.md --jobs $(WORKERS)
+
+schedule: $(STAMP)  ## bundles of a step against kernels by hand, into docs/schedule.md
+	$(BIN)/python -m tests.schedule_table --write docs/schedule.md --jobs $(WORKERS)
 
 golden: $(STAMP)  ## write expected sources and outputs in docs anew; review the diff
 	$(BIN)/python -m pytest tests --update-golden -k "golden or page_runs" $(PYTEST_ARGS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.aot.written import by_hand, first_line, lowered
-from tilelang.aot.bundles import collect, count
+from tilelang.aot.bundles import collect, count, step
 from tilelang.aot.hlo import copies, kernels
 from tilelang.aot.rules import RULES, rule_of
 from tilelang.aot.translate import place
@@ -113,8 +113,37 @@ def test_bundles(tmp_path):
     for name in ("f.1-01-final_bundles", "copy-2-01-final_bundles", "TLP-01-final_bundles"):
         (tmp_path / f"1795-{name}.txt").write_text(DUMP)
     (tmp_path / "1795-f.1-00-schedule-analysis_final_bundles.txt").write_text(DUMP)
-    assert collect(tmp_path, ["f.1"]) == [("copy-2", 3, False), ("f.1", 3, True)]
+    assert collect(tmp_path, ["f.1"]) == [("copy-2", 3, False, 0, 0), ("f.1", 3, True, 0, 0)]
     assert list(tmp_path.iterdir()) == []
+
+
+def dumped(*bundles: str) -> str:
+    return "".join(f" {index:#x}   : > {{ {text} }}\n" for index, text in enumerate(bundles))
+
+
+FILL = (  # a loop of two bundles
+    "%s0 = smov 0",
+    "%s1 = sadd.s32 1, %s0 } /* Start region 4 :: Start region 5 */",
+    "%9 = sbr.rel (!%p1) target = $region5",
+)
+STEP = (  # a loop of six, of which two are guarded
+    "%s2 = smov 0 } /* Start region 7",
+    "%10 = sbr.rel (%p2) target = $region8",
+    "%11 = vst [vmem:[%s2]] %v1",
+    "%12 = vst [vmem:[%s2 + $0x1]] %v1 } /* End region 6",
+    "%s3 = sadd.s32 1, %s2 } /* Start/End empty region 8",
+    "%13 = sbr.rel (!%p3) target = $region7",
+)
+
+
+def test_bundles_of_a_step():
+    assert step(DUMP) == (0, 0)
+    assert step(dumped(*FILL)) == (2, 0)
+    assert step(dumped(*FILL, *STEP, "%s4 = smov 0")) == (6, 2)
+    around = ("%s5 = smov 0 } /* Start region 20", *FILL, *STEP)
+    assert step(dumped(*around, "%14 = sbr.rel target = $region20")) == (6, 2)
+    long = ["%v2 = vadd.f32 %v1, %v1"] * 20
+    assert step(dumped(*around, *long, "%14 = sbr.rel target = $region20")) == (31, 2)
 
 
 def test_the_comment_above_a_line_leads_to_the_author():

@@ -28,9 +28,13 @@ def backward_kv_kernel(
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 512)
-        tq_first = jnp.minimum(tq_first, 31)
+        tk_runs = jnp.maximum(offsets[b], tk * 256) < jnp.minimum(offsets[b + 1], tk * 256 + 256)
+        tq_first = jnp.where(
+            (n == 0) | tk_runs, jnp.minimum(tq_first, 31), tq_of[jnp.maximum(n - 1, 0)]
+        )
         tq_stop = jnp.maximum(
-            jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 511, 512), tq_first), tq_first + 1
+            jnp.where((tq_end > tq_begin) & tk_runs, jax.lax.div(tq_end + 511, 512), tq_first),
+            tq_first + 1,
         )
         return jax.lax.fori_loop(tq_first, tq_stop, lambda tq, n: add_tq(b, tk, tq, n), n)
 

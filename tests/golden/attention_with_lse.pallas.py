@@ -28,9 +28,13 @@ def attention_with_lse_kernel(
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
         tk_first = jax.lax.div(tk_begin, 512)
-        tk_first = jnp.minimum(tk_first, 31)
+        tq_runs = jnp.maximum(offsets[b], tq * 512) < jnp.minimum(offsets[b + 1], tq * 512 + 512)
+        tk_first = jnp.where(
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 31), tk_of[jnp.maximum(n - 1, 0)]
+        )
         tk_stop = jnp.maximum(
-            jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first), tk_first + 1
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 511, 512), tk_first),
+            tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
 

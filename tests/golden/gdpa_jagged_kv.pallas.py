@@ -25,9 +25,15 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out, acc_ref, b_of, tq
         tk_begin = jnp.maximum(kv_offsets[b], 0)
         tk_end = jnp.minimum(kv_offsets[b + 1], 65536)
         tk_first = jax.lax.div(tk_begin, 512)
-        tk_first = jnp.minimum(tk_first, 127)
+        tq_runs = (
+            jnp.maximum(q_offsets[b], tq * 256) < jnp.minimum(q_offsets[b + 1], tq * 256 + 256)
+        )
+        tk_first = jnp.where(
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]
+        )
         tk_stop = jnp.maximum(
-            jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first), tk_first + 1
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 511, 512), tk_first),
+            tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
 

@@ -25,10 +25,13 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 65536)
         tk_first = jax.lax.div(tk_begin, 512)
-        tk_first = jnp.minimum(tk_first, 127)
+        tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_first = jnp.where(
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]
+        )
         tk_stop = jnp.minimum(
             jnp.maximum(
-                jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first),
+                jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 511, 512), tk_first),
                 tk_first + 1,
             ),
             tk_first + (1022 - n),

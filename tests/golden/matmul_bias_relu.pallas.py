@@ -7,8 +7,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def matmul_kernel(x_ref, w_ref, bias_ref, y_ref):
-    # tm: grid dimension, blocks of 256; parallel: each tm writes its own rows of y
     # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
+    # tm: grid dimension, blocks of 256; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     # matmul.py:60: acc = hl.zeros([tm, tn], dtype=hl.float32)
     acc = jnp.zeros((256, 512), jnp.float32)
@@ -27,13 +27,13 @@ def matmul(x: jax.Array, w: jax.Array, bias: jax.Array, *, interpret: bool = Fal
     y = pl.pallas_call(
         matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
-        grid=(32, 8),
+        grid=(8, 32),
         in_specs=[
-            pl.BlockSpec((256, 4096), lambda tm, tn: (tm, 0)),
-            pl.BlockSpec((4096, 512), lambda tm, tn: (0, tn)),
-            pl.BlockSpec((1, 512), lambda tm, tn: (0, tn)),
+            pl.BlockSpec((256, 4096), lambda tn, tm: (tm, 0)),
+            pl.BlockSpec((4096, 512), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((1, 512), lambda tn, tm: (0, tn)),
         ],
-        out_specs=pl.BlockSpec((256, 512), lambda tm, tn: (tm, tn)),
+        out_specs=pl.BlockSpec((256, 512), lambda tn, tm: (tm, tn)),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(x, w, bias_row)

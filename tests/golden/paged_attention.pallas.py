@@ -25,9 +25,10 @@ def paged_attention_kernel(
 
     def add_tq(b, tq, n):
         p_first = jnp.clip(0, 0, 63)
+        tq_runs = jnp.maximum(offsets[b], tq * 128) < jnp.minimum(offsets[b + 1], tq * 128 + 128)
         p_stop = jnp.maximum(
             jnp.where(
-                jnp.minimum((lengths[b] + 128 - 1) // 128, 64) > 0,
+                (jnp.minimum((lengths[b] + 128 - 1) // 128, 64) > 0) & tq_runs,
                 jnp.minimum(jnp.minimum((lengths[b] + 128 - 1) // 128, 64), p_first + 64),
                 p_first,
             ),

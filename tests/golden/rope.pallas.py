@@ -7,8 +7,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def rope_kernel(x_ref, cos_ref, sin_ref, y_ref):
-    # h: grid dimension; parallel: each h writes its own rows of y
     # t: grid dimension, blocks of 256; parallel: each t writes its own slices of y
+    # h: grid dimension; parallel: each h writes its own rows of y
     # rope.py:31: a, b = x[h, t, :half].to(hl.float32), x[h, t, half:].to(hl.float32)
     a = x_ref[:, 0:64].astype(jnp.float32)
     b = x_ref[:, 64:128].astype(jnp.float32)
@@ -28,11 +28,11 @@ def rope(x: jax.Array, cos: jax.Array, sin: jax.Array, *, interpret: bool = Fals
         out_shape=jax.ShapeDtypeStruct((32, 8192, 128), jnp.bfloat16),
         grid=(32, 32),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, t: (h, t, 0)),
-            pl.BlockSpec((256, 64), lambda h, t: (t, 0)),
-            pl.BlockSpec((256, 64), lambda h, t: (t, 0)),
+            pl.BlockSpec((None, 256, 128), lambda t, h: (h, t, 0)),
+            pl.BlockSpec((256, 64), lambda t, h: (t, 0)),
+            pl.BlockSpec((256, 64), lambda t, h: (t, 0)),
         ],
-        out_specs=pl.BlockSpec((None, 256, 128), lambda h, t: (h, t, 0)),
+        out_specs=pl.BlockSpec((None, 256, 128), lambda t, h: (h, t, 0)),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(x, cos, sin)

@@ -41,10 +41,13 @@ def varlen_attention_kernel(
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 65536)
         tk_first = jax.lax.div(tk_begin, 256)
-        tk_first = jnp.minimum(tk_first, 255)
+        tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_first = jnp.where(
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 255), tk_of[jnp.maximum(n - 1, 0)]
+        )
         tk_stop = jnp.minimum(
             jnp.maximum(
-                jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 255, 256), tk_first),
+                jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
                 tk_first + 1,
             ),
             tk_first + (4599 - n),

@@ -10,6 +10,7 @@ import pytest
 from tests.schedule.written import Writing, add, expected, full, mul, planned, run, total
 from tilelang.errors import PlanError
 from tilelang.ir import GridIndex, KernelIR
+from tilelang.language import build
 from tilelang.schedule import Config, Plan
 from tilelang.schedule.plan import AtDim, Condition, RowStarts, Turns, Window
 
@@ -195,3 +196,42 @@ def test_a_later_launch_keeps_what_an_earlier_one_wrote() -> None:
     x = np.random.default_rng(0).standard_normal((64, 128), np.float32)
     want = np.concatenate([x[:32] * 2, x[32:] * 3])
     np.testing.assert_array_equal(run(ir, {"x": x}, config)["y"], want)
+
+
+# ---------------------------------------------------------------- the order of grid dimensions
+
+
+def rotated(heads: int, length: int) -> KernelIR:
+    """y[h, t] = x[h, t] * cos[t]"""
+    k = Writing("rotated")
+    k.input("x", heads, length, 128)
+    k.input("cos", length, 128)
+    k.output("y", heads, length, 128, fill=None)
+    with k.grid("h", 0, heads), k.tile("t", 0, length):
+        x, cos = k.load("x", GridIndex("h"), "t", WHOLE), k.load("cos", "t", WHOLE)
+        k.store("y", GridIndex("h"), "t", WHOLE, value=mul(x, cos))
+    return k.ir()
+
+
+def product(m: int, n: int) -> KernelIR:
+    """x[m, 64] @ w[64, n]"""
+    k = Writing("product")
+    k.input("x", m, 64)
+    k.input("w", 64, n)
+    k.output("y", m, n, fill=None)
+    with k.tile("tm", 0, m), k.tile("tn", 0, n):
+        operands = k.load("x", "tm", WHOLE), k.load("w", WHOLE, "tn")
+        k.store("y", "tm", "tn", value=build.dot(*operands, None, (1, 0)))
+    return k.ir()
+
+
+def dims(ir: KernelIR, **blocks: int) -> list[str | None]:
+    (launch,) = planned(ir, Config(blocks)).launches
+    return [d.axis for d in launch.dims]
+
+
+def test_the_order_that_fetches_least_is_taken() -> None:
+    assert dims(rotated(4, 64), t=16) == ["t", "h"]  # cos once for all heads
+    assert dims(product(256, 64), tm=16, tn=16) == ["tn", "tm"]  # w once, and x for every tn
+    assert dims(product(64, 256), tm=16, tn=16) == ["tm", "tn"]
+    assert dims(product(64, 64), tm=16, tn=16) == ["tm", "tn"]  # no difference: the author's

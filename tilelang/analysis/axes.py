@@ -65,7 +65,7 @@ def _constant(name: str, known: Ranges) -> bool:
 
 
 def disjoint_over(name: str, references: Sequence[Reference], known: Ranges) -> str | None:
-    """The innermost grid axis around over which the positions of this axis never overlap.
+    """The innermost axis around over which the positions of this axis rise and never overlap.
 
     Positions are those in the tensors: of `x[start + t.index]`, the range of t moved by start.
     """
@@ -74,9 +74,8 @@ def disjoint_over(name: str, references: Sequence[Reference], known: Ranges) -> 
     moving = axes_of(interval.begin + shift, known.scope) | axes_of(
         interval.end + shift, known.scope
     )
-    around = reversed(known.around[name])
-    grids = [a for a in around if a in moving and known.axes[a].kind == "grid"]
-    return next((a for a in grids if separate(name, a, shift, known) is not None), None)
+    around = [a for a in reversed(known.around[name]) if a in moving]
+    return next((a for a in around if separate(name, a, shift, known) is not None), None)
 
 
 def common_shift(name: str, references: Sequence[Reference]) -> sympy.Expr:

@@ -37,8 +37,8 @@ class AxisFact:
     extent     end - begin when it is a constant, else None
     depends    outer axes that begin or end depend on (through loads too)
     ragged     begin or end is read from memory or depends on an outer axis
-    disjoint   the outer grid axis over which its ranges never overlap, given that the offsets are
-               sorted (ranges [offsets[g], offsets[g + 1])); None if that was not proved.  When
+    disjoint   the outer axis over which its ranges rise and never overlap, given that the offsets
+               are sorted (ranges [offsets[g], offsets[g + 1])); None if that was not proved.  When
                every access is `x[start + t.index]` these are the ranges moved by start
     offsets    the tensors that its bounds read
     nonempty   proved to run at least once whenever the enclosing loops run

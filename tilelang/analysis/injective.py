@@ -73,9 +73,10 @@ def _never_meet(one: Bounds, other: Bounds, facts: Knowledge) -> Tables | None:
 
 
 def separate(axis: str, over: str, shift: sympy.Expr, known: Ranges) -> Tables | None:
-    """The tensors that must be sorted for the ranges of `axis` to be disjoint over the axis `over`.
+    """The tensors that must be sorted for the ranges of `axis` to rise with the axis `over`.
 
-    The ranges are moved by `shift`.  None if they were not proved to be disjoint.
+    The ranges are moved by `shift`; each begins where the one before ends, or behind that.  None if
+    that was not proved.
     """
     interval, around = known.intervals[axis], known.around[axis]
     outer = known.around[over]
@@ -83,7 +84,8 @@ def separate(axis: str, over: str, shift: sympy.Expr, known: Ranges) -> Tables |
     bounds = reach(interval.begin + shift, interval.end + shift - 1, around, over, known)
     if bounds is None:
         return None
-    return _never_meet(bounds, _renamed(bounds, rename), _facts(over, known, outer, rename))
+    later_bounds = _renamed(bounds, rename)
+    return prove(bounds[1] + 1, later_bounds[0], _facts(over, known, outer, rename))
 
 
 # ---------------------------------------------------------------- two iterations

@@ -47,12 +47,17 @@ class Copy:
 class Bundles:
     """Instruction bundles of one kernel of the program, counted as text: loops count once.
 
-    ours  whether it is generated code, and not a kernel that XLA put around it
+    ours     whether it is generated code, and not a kernel that XLA put around it
+    step     bundles of one turn of its main loop, that is, of a step of the grid or the pipeline,
+             with everything that is guarded; 0 without a loop
+    guarded  those of a step that a branch may skip
     """
 
     kernel: str
     count: int
     ours: bool
+    step: int = 0
+    guarded: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class Schedule:
     def bundles(self) -> int:
         """Bundles of the generated kernels."""
         return sum(k.count for k in self.kernels if k.ours)
+
+    @property
+    def step(self) -> int:
+        """Bundles of one step of the generated kernels, everything guarded included."""
+        return sum(k.step for k in self.kernels if k.ours)
 
     @property
     def around(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from ..analysis.facts import AxisFact, Facts
 from ..ir import Apply, Axis, KernelIR, statement_exprs, statements, walk
 from .blocks import extent, multiple, uses
+from .spans import span
 from .target import Target
 
 # Sizes from hand-tuned kernels of the same shape: 128 x 512 for grouped GEMM and 256 x 512 for
@@ -24,24 +25,36 @@ LANES_LEAST, LONGEST_PRODUCT = 256, 8192
 
 def start_sizes(ir: KernelIR, facts: Facts, target: Target) -> dict[str, int]:
     """The first guess for every tile axis, before memory is looked at."""
-    return {a.name: _start(ir, facts, target, a) for a in ir.axes if a.kind == "tile"}
+    found: dict[str, int] = {}
+    for axis in ir.axes:
+        if axis.kind == "tile":
+            fixed = axis.block if isinstance(axis.block, int) else None
+            found[axis.name] = fixed or _start(ir, facts, target, axis, found)
+    return found
 
 
-def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis) -> int:
+def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis, outer: Mapping[str, int]) -> int:
     size, fact = extent(ir, axis), facts.axis(axis.name)
+    moving = span(ir, axis, outer)
+    ragged = fact.ragged and moving is None
     inner_ragged = any(axis.name in f.depends or _nested(facts, f.name) for f in facts.axes)
     lanes = any(u.place == 1 for u in uses(ir, axis.name))
-    if lanes and not fact.ragged and fact.kind == "ordered":
+    if lanes and not ragged and fact.kind == "ordered":
         want = LANES_ORDERED
     elif lanes:
         want = LANES_PARALLEL
     elif fact.kind == "ordered":
         want = ROWS_ORDERED
-    elif fact.ragged and not inner_ragged:
+    elif ragged and not inner_ragged:
         want = ROWS_SPARSE
     else:
         want = ROWS_PARALLEL
-    return clamp(_typical(ir, fact, size, want), size, multiple(ir, axis.name, target))
+    need = multiple(ir, axis.name, target)
+    if moving is not None:
+        for block in range(min(want, moving.length) // need * need, 0, -need):
+            if moving.divisible(block):
+                return block
+    return clamp(_typical(ir, fact, size, want), size, need)
 
 
 def whole_products(
@@ -52,20 +65,26 @@ def whole_products(
     The block of weights then stays while the rows of a group go by, where it would else be fetched
     again for every tile of rows.  None if no such dimension is cut.
     """
-    cut = {
-        name: extent(ir, ir.axis(name))
-        for name, size in sizes.items()
-        if _contracted(ir, facts, name) and size < extent(ir, ir.axis(name)) <= LONGEST_PRODUCT
-    }
+    cut = {}
+    for name, size in sizes.items():
+        moving = span(ir, ir.axis(name), sizes)
+        whole = extent(ir, ir.axis(name)) if moving is None else moving.length
+        aligned = moving is None or whole % legal[name] == 0
+        shorter = size < whole <= LONGEST_PRODUCT
+        if aligned and shorter and _contracted(ir, facts, name, moving is not None):
+            cut[name] = whole
     if not cut:
         return None
     least = {n: cut.get(n, max(legal[n], min(LANES_LEAST, s))) for n, s in sizes.items()}
     return {**sizes, **cut}, least
 
 
-def _contracted(ir: KernelIR, facts: Facts, name: str) -> bool:
-    """Whether products are summed along a static axis that is the lanes of an operand."""
-    if facts.axis(name).ragged or not any(u.place == 1 for u in uses(ir, name)):
+def _contracted(ir: KernelIR, facts: Facts, name: str, moving: bool) -> bool:
+    """Whether products are summed along a static axis that is the lanes of an operand.
+
+    `moving`: its range moves with outer indices, and that is all that is ragged about it.
+    """
+    if (facts.axis(name).ragged and not moving) or not any(u.place == 1 for u in uses(ir, name)):
         return False
     exprs = (e for stmt in statements(ir.body) for x in statement_exprs(stmt) for e in walk(x))
     dots = (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
@@ -74,9 +93,10 @@ def _contracted(ir: KernelIR, facts: Facts, name: str) -> bool:
 
 def _typical(ir: KernelIR, fact: AxisFact, size: int, want: int) -> int:
     """No longer than twice the mean range, if the shapes tell it: short ranges waste long tiles."""
-    if fact.disjoint is None or ir.axis(fact.disjoint).static is None:
+    outer = None if fact.disjoint is None else ir.axis(fact.disjoint)
+    if outer is None or outer.kind != "grid" or outer.static is None:
         return want
-    begin, end = ir.axis(fact.disjoint).static or (0, 1)
+    begin, end = outer.static
     mean = max(size // max(end - begin, 1), 1)
     return min(want, max(ROWS_LEAST, 1 << (2 * mean - 1).bit_length()))
 

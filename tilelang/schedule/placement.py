@@ -28,6 +28,7 @@ from .config import Config
 from .exact import begin_with_range
 from .nest import Level, chain, drop_unused, interchange, rewrite, rewrite_stmt, write_out
 from .plan import AxisPlan, Form, Place
+from .spans import Span, span
 from .within import all_at_once
 
 
@@ -60,21 +61,42 @@ def place(
 
     Raises PlanError for a loop_type that the nest cannot honour.
     """
+    placed = _place(ir, facts, config, blocks, loop, moving=True)
+    if placed is None:
+        return None
+    bases = {n: scalars.axes(a.base) for n, a in placed.axes.items() if a.base is not None}
+    elsewhere = {n for n, a in placed.axes.items() if a.place in ("table", "within")}
+    if any(not {n, *over}.isdisjoint(elsewhere) for n, over in bases.items()):
+        return _place(ir, facts, config, blocks, loop, moving=False)
+    return placed
+
+
+def _place(
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    blocks: Mapping[str, int],
+    loop: Loop,
+    moving: bool,
+) -> Placed | None:
+    """`moving`: ranges that move with outer indices are loops of a fixed number of tiles."""
     names = _axes_of((loop,))
     trips = {n: _trips(ir, facts, n, blocks) for n in names}
+    grids: dict[str, Expr] = {
+        n: scalars.const(ir.axis(n).static[0])  # type: ignore[index]
+        for n, count in trips.items()
+        if count == 1 and ir.axis(n).kind == "grid"
+    }
+    ir = _with_constants(ir, grids)
+    spans = _spans(ir, names, blocks) if moving else {}
+    trips |= {n: found.length // blocks[n] for n, found in spans.items()}
     once = {n for n in names if trips[n] == 1}
     never = {n for n in names if trips[n] == 0}
-    index: dict[str, Expr] = {
-        n: scalars.const(ir.axis(n).static[0])  # type: ignore[index]
-        for n in once
-        if ir.axis(n).kind == "grid"
-    }
-    ir = _with_constants(ir, index)
-    body = drop_unused(write_out((loop,), once, never, index))
+    body = drop_unused(write_out((loop,), once, never, grids))
     loops = [s for s in body if isinstance(s, Loop)]
     if not body:
         return None
-    dynamic = {n for n in names if facts.axis(n).ragged or trips[n] is None}
+    dynamic = {n for n in names if trips[n] is None or (facts.axis(n).ragged and n not in spans)}
     loop_type = config.loop_type or _default_loop_type(dynamic, body)
     levels, leaf = _chain(facts, dynamic, body, loops, loop_type)
     chained = [level.axis for level in levels if level.axis]
@@ -91,7 +113,8 @@ def place(
     outward = tuple(a for a in outward if a not in within)
     places = _places(names, once | never, outward + trailing, columns, streams, within)
     axes = {
-        n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n]) for n in sorted(names)
+        n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n], spans.get(n))
+        for n in sorted(names)
     }
     if loop_type == "worklist":
         _check_worklist(ir, config, columns)
@@ -101,6 +124,12 @@ def place(
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
     return Placed(form, axes, outward, columns, trailing, within, levels, leaf, inner)
+
+
+def _spans(ir: KernelIR, names: set[str], blocks: Mapping[str, int]) -> dict[str, Span]:
+    """Tile axes whose ranges move with outer indices and are cut by no tile."""
+    found = {n: span(ir, ir.axis(n), blocks) for n in sorted(names) if ir.axis(n).kind == "tile"}
+    return {n: s for n, s in found.items() if s is not None and s.divisible(blocks[n])}
 
 
 def _check_worklist(ir: KernelIR, config: Config, columns: tuple[str, ...]) -> None:
@@ -315,6 +344,7 @@ def _axis_plan(
     blocks: Mapping[str, int],
     where: Place,
     trips: int | None,
+    moving: Span | None,
 ) -> AxisPlan:
     fact = facts.axis(axis.name)
     if axis.kind == "grid":
@@ -328,6 +358,14 @@ def _axis_plan(
     begin, end = axis.begin, axis.end
     if shift is not None:
         begin, end = (scalars.fold(scalars.add(shift, e)) for e in (begin, end))
+    if moving is not None:
+        base = moving.base(block)
+        first = scalars.value_of(base)
+        return AxisPlan(
+            axis.name, axis.user, fact.kind, fact.why, where, block, begin, end, shift,
+            first or 0, trips, -(-size // block), False, True, fact.nonempty, axis.loc,
+            base=base if first is None else None,
+        )  # fmt: skip
     low, high = scalars.value_of(begin), scalars.value_of(end)
     static = low is not None and high is not None and not fact.ragged
     starts, ends = (_at_edge(ir, e, block, blocks) for e in (begin, end))

@@ -42,6 +42,7 @@ class AxisPlan:
     begin, end  the range in positions of the arrays it indexes (shift included)
     shift   array position - tile.index, when accesses are `start + tile.index`
     first   number of the first tile (or index) when the range is static
+    base    number of the first tile where the range moves with outer indices; `first` is 0 then
     tiles   how many tiles or indices, when static
     limit   tiles that the indexed dimension has: every tile number is below it
     partial whether a tile may hold positions outside [begin, end)
@@ -68,6 +69,7 @@ class AxisPlan:
     nonempty: bool
     loc: Loc
     length: int | None = None
+    base: Expr | None = None
 
 
 # ---------------------------------------------------------------- physical expressions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir import Apply, Const, Expr, Type
+from ..ir import Apply, Const, Expr, GridIndex, TileIndex, TileScalar, Type, walk
 
 INT = Type((), "int32")
 
@@ -14,6 +14,11 @@ def const(value: int) -> Const:
 def value_of(expr: Expr) -> int | None:
     """The number, if the expression is one."""
     return int(expr.value) if isinstance(expr, Const) else None
+
+
+def axes(expr: Expr) -> set[str]:
+    """Loop axes that a scalar expression depends on directly."""
+    return {e.axis for e in walk(expr) if isinstance(e, GridIndex | TileIndex | TileScalar)}
 
 
 def add(a: Expr, b: Expr) -> Expr:
@@ -36,6 +41,14 @@ def sub(a: Expr, b: Expr) -> Expr:
     if right == 0:
         return a
     return const(0) if a == b else Apply("sub", (a, b), INT)
+
+
+def mul(a: Expr, by: int) -> Expr:
+    """a * by"""
+    left = value_of(a)
+    if left is not None or by == 0:
+        return const((left or 0) * by)
+    return a if by == 1 else Apply("mul", (a, const(by)), INT)
 
 
 def fold(expr: Expr) -> Expr:

@@ -7,12 +7,15 @@ define every row, and a block that no step visits keeps what the array held befo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 
 from ..analysis.facts import Facts
 from ..errors import PlanError
-from ..ir import Expr, GridIndex, KernelIR, TileIndex, TileScalar, walk
+from ..ir import Expr, GridIndex, KernelIR
+from ..language.dtypes import itemsize
 from . import scalars
 from .placement import Placed
 from .plan import (
@@ -31,6 +34,8 @@ from .plan import (
 )
 from .windows import reads_memory
 
+MOST_ORDERED = 6  # loops whose every order is tried
+
 
 @dataclass(frozen=True)
 class Order:
@@ -45,22 +50,19 @@ class Order:
         return self.outward + self.columns + self.trailing
 
 
-def expr_axes(expr: Expr) -> set[str]:
-    """Loop axes that a scalar expression depends on directly."""
-    return {e.axis for e in walk(expr) if isinstance(e, GridIndex | TileIndex | TileScalar)}
-
-
 def window_axes(window: Window) -> set[str]:
     """Axes whose steps change the block that a window shows."""
     found: set[str] = set()
     for dim in window.dims:
         match dim:
-            case ByTile(axis) | ByRow(axis):
+            case ByTile(axis, _, over):
+                found |= {axis, *over}
+            case ByRow(axis):
                 found.add(axis)
             case ByIndex(expr):
-                found |= expr_axes(expr)
+                found |= scalars.axes(expr)
             case Packed(expr, rows) if rows < window.shape[window.dims.index(dim)]:
-                found |= expr_axes(expr)
+                found |= scalars.axes(expr)
             case _:
                 pass
     return found
@@ -71,7 +73,7 @@ def packed_rows(window: Window, axes: Mapping[str, AxisPlan]) -> dict[str, int]:
     found = {}
     for dim, size in zip(window.dims, window.shape, strict=True):
         if isinstance(dim, Packed) and 1 < dim.rows < size:
-            for axis in expr_axes(dim.expr):
+            for axis in scalars.axes(dim.expr):
                 if axis in axes:
                     found[axis] = dim.rows
     return found
@@ -177,7 +179,7 @@ def packed_conflict(window: Window, order: Order, axes: Mapping[str, AxisPlan]) 
     moving = [a for a in order.all if a in window_axes(window)]
     if any(axis in moving and axis != moving[-1] for axis in packed):
         return True
-    whole = {a for d in window.dims if isinstance(d, Packed) for a in expr_axes(d.expr)} - set(
+    whole = {a for d in window.dims if isinstance(d, Packed) for a in scalars.axes(d.expr)} - set(
         packed
     )
     shared = [order.all.index(a) for a in whole if a in order.all]
@@ -281,7 +283,8 @@ def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
     """Axes that every output owns blocks along come first: only those may be split over cores.
 
     Axes that share an output block, or pick rows inside one, come last among the outward axes, so
-    that the steps which share a block are adjacent.
+    that the steps which share a block are adjacent.  Among the first ones, that order is taken in
+    which the fewest bytes of inputs are fetched, and the author's where it makes no difference.
     """
     outputs = [w for w in windows if w.output]
 
@@ -290,4 +293,23 @@ def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
             return 1
         return 0 if all(axis in window_axes(w) for w in outputs) else 2
 
-    return Order(tuple(sorted(placed.outward, key=rank)), placed.columns, placed.trailing)
+    owning = [a for a in placed.outward if rank(a) == 0]
+    inside = sorted((a for a in placed.outward if rank(a)), key=rank)
+    deeper = {*inside, *placed.columns, *placed.trailing}
+    inputs = [w for w in windows if not w.output and w.stream is None]
+    still = [w for w in inputs if window_axes(w).isdisjoint(deeper)]
+    orders = permutations(owning) if len(owning) <= MOST_ORDERED else [tuple(owning)]
+    best = min(orders, key=lambda axes: sum(_fetched(w, axes, placed.axes) for w in still))
+    return Order((*best, *inside), placed.columns, placed.trailing)
+
+
+def _fetched(window: Window, order: tuple[str, ...], axes: Mapping[str, AxisPlan]) -> int:
+    """Bytes that the copies of one input are, in this order of its loops.
+
+    A block is fetched when its number changes: once for every iteration of the innermost loop that
+    moves it, and of those around.
+    """
+    moving = window_axes(window)
+    last = max((i for i, axis in enumerate(order) if axis in moving), default=-1)
+    size = math.prod(b for b in window.block if b is not None) * itemsize(window.dtype)
+    return size * math.prod(axes[axis].tiles or 1 for axis in order[: last + 1])

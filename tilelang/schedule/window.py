@@ -10,10 +10,14 @@ from ..ir import Expr, Scalar
 
 @dataclass(frozen=True)
 class ByTile:
-    """The dimension is cut into blocks; the step sees block number `axis`."""
+    """The dimension is cut into blocks; the step sees block number `axis`.
+
+    over: axes that this number moves with besides.
+    """
 
     axis: str
     block: int
+    over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

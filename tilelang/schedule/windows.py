@@ -21,6 +21,7 @@ from ..ir import (
     walk,
 )
 from ..language.dtypes import itemsize
+from . import scalars
 from .blocks import loads, references
 from .nest import Level
 from .picked import picked_dims, picks_rows, within
@@ -283,7 +284,10 @@ def _tile_dim(axis: AxisPlan, size: int, known: bool) -> WindowDim:
         return Whole(-(-size // block) * block)
     if axis.place == "single" and block >= size:
         return Whole(size)
-    return ByTile(axis.name, block) if axis.length is None else ByRow(axis.name, block)
+    if axis.length is not None:
+        return ByRow(axis.name, block)
+    moving = () if axis.base is None else tuple(sorted(scalars.axes(axis.base)))
+    return ByTile(axis.name, block, moving)
 
 
 def _inside_step(arrays: Arrays, expr: Expr) -> bool:

@@ -93,11 +93,15 @@ class Printer:
 
     def number_of(self, axis: AxisPlan) -> Node:
         """The number of the tile that the step is at."""
-        return Atom("0") if axis.place == "single" else Atom(self.names.axes[axis.name])
+        return self.first(axis) if axis.place == "single" else Atom(self.names.axes[axis.name])
+
+    def first(self, axis: AxisPlan) -> Node:
+        """The number of the first tile or index of a static loop."""
+        return Atom(str(axis.first)) if axis.base is None else self.node(axis.base)
 
     def origin(self, axis: AxisPlan) -> Node:
         """The array position of the tile's first lane."""
-        if axis.place == "single":
+        if axis.place == "single" and axis.base is None:
             return Atom(str(axis.first * (axis.block or 1)))
         if axis.length is not None:
             return self.number_of(axis)
@@ -120,22 +124,25 @@ class Printer:
         low, high = scalars.value_of(axis.begin), scalars.value_of(axis.end)
         if what == "block_size":
             return Atom(str(block))
+        whole = axis.tiles is not None and not axis.partial
         if what == "begin":
-            if axis.length is not None or (low is not None and low % block == 0):
+            if whole or axis.length is not None or (low is not None and low % block == 0):
                 return self._unshift(axis, self.origin(axis))
             start = Call("jnp.maximum", (self.node(axis.begin), self.origin(axis)))
             return self._unshift(axis, start)
         if what == "end":
-            stop = _plus(self.origin(axis), block)
-            if axis.length is None and high is not None and high % block == 0:
+            stop = plus(self.origin(axis), block)
+            if whole or (axis.length is None and high is not None and high % block == 0):
                 return self._unshift(axis, stop)
             return self._unshift(axis, Call("jnp.minimum", (self.node(axis.end), stop)))
         if axis.length is not None:
-            span = self.origin(axis) if what == "id" else _plus(self.node(axis.end), block - 1)
+            span = self.origin(axis) if what == "id" else plus(self.node(axis.end), block - 1)
             return Call("jax.lax.div", (_minus(span, self.node(axis.begin)), Atom(str(block))))
-        first = self.tiles_before(axis.begin, block)
+        first = self.first(axis) if whole else self.tiles_before(axis.begin, block)
         if what == "id":
             return _minus(self.number_of(axis), first)
+        if whole:
+            return Atom(str(axis.tiles))
         return _minus(self.tiles_up_to(axis.end, block), first)
 
     def tiles_before(self, expr: Expr, block: int) -> Node:
@@ -150,7 +157,7 @@ class Printer:
         value = scalars.value_of(expr)
         if value is not None:
             return Atom(str(-(-value // block)))
-        return Call("jax.lax.div", (_plus(self.node(expr), block - 1), Atom(str(block))))
+        return Call("jax.lax.div", (plus(self.node(expr), block - 1), Atom(str(block))))
 
     def _unshift(self, axis: AxisPlan, node: Node) -> Node:
         return node if axis.shift is None else _minus(node, self.node(axis.shift))
@@ -397,7 +404,8 @@ def _method(node: Node) -> str:
     return flat(node) if level(node) >= TIGHT else f"({flat(node)})"
 
 
-def _plus(node: Node, value: int) -> Node:
+def plus(node: Node, value: int) -> Node:
+    """node + value"""
     if isinstance(node, Atom) and node.text.lstrip("-").isdigit():
         return Atom(str(int(node.text) + value))
     return node if value == 0 else infix("+", node, Atom(str(value)))

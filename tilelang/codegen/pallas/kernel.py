@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...schedule import scalars
 from ...schedule.plan import (
     AtDim,
     AxisPlan,
     Condition,
+    Dim,
     Ends,
     Launch,
     Plan,
@@ -149,11 +151,14 @@ def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
     names, table = printer.names, launch.table
     used = _used_names(printer, launch)
     for position, dim in enumerate(launch.dims):
-        name = names.step if dim.axis is None else names.axes[dim.axis]
-        if dim.axis is not None and name not in used:
-            continue
+        name, index = _step_name(launch, names, dim), f"pl.program_id({position})"
         first = launch.axis(dim.axis).first if dim.axis is not None else 0
-        block.raw(f"{name} = pl.program_id({position})" + (f" + {first}" if first else ""))
+        if dim.axis is None or name in used:
+            block.raw(f"{name} = {index}" + (f" + {first}" if first else ""))
+    for axis in specs.outer_first(launch):
+        if launch.axis(axis).base is not None and names.axes[axis] in used:
+            first = flat(printer.first(launch.axis(axis)))
+            block.raw(f"{names.axes[axis]} = {first} + {names.axes[axis]}_step")
     if table is None:
         return
     columns = [names.axes[c.axis] for c in table.columns]
@@ -173,6 +178,14 @@ def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
         comma = "," if len(columns) == 1 else ""
         block.raw(f"{live}, ({', '.join(columns)}{comma}), ({ends}) = {at}({names.step})")
     _print_neighbours(block, launch, names)
+
+
+def _step_name(launch: Launch, names: Names, dim: Dim) -> str:
+    """What a grid index is called: the tile that it counts from a moving first one is not it."""
+    if dim.axis is None:
+        return names.step
+    moving = launch.axis(dim.axis).base is not None
+    return names.axes[dim.axis] + ("_step" if moving else "")
 
 
 def _print_neighbours(block: Block, launch: Launch, names: Names) -> None:
@@ -201,8 +214,13 @@ def _used_names(printer: Printer, launch: Launch) -> set[str]:
     for section in launch.sections:
         _print_section(copy, trial, launch, section)
     text = "\n".join(line.split("# ", 1)[0] for line in trial.lines)
-    words = set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
-    return words
+    used = set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+    for axis in reversed(specs.outer_first(launch)):
+        base = launch.axis(axis).base
+        if base is not None and printer.names.axes[axis] in used:
+            used |= {printer.names.axes[outer] for outer in scalars.axes(base)}
+            used.add(f"{printer.names.axes[axis]}_step")
+    return used
 
 
 def _print_section(printer: Printer, block: Block, launch: Launch, section: Section) -> None:
@@ -258,9 +276,9 @@ def _test(printer: Printer, launch: Launch, condition: Condition) -> Node:
     match condition:
         case AtDim(axis, end):
             plan = launch.axis(axis)
-            last = plan.first + (plan.tiles or 1) - 1
-            wanted = plan.first if end == "first" else last
-            return infix("==", Atom(names.axes[axis]), Atom(str(wanted)))
+            wanted = plan.first + (0 if end == "first" else (plan.tiles or 1) - 1)
+            index = names.axes[axis] if plan.base is None else f"{names.axes[axis]}_step"
+            return infix("==", Atom(index), Atom(str(wanted)))
         case RowStarts(axis, rows):
             index = Atom(names.axes[axis])
             start = infix("==", Call("jax.lax.rem", (index, Atom(str(rows)))), Atom("0"))

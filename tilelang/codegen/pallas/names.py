@@ -73,7 +73,7 @@ def names_of(plan: Plan, launch: Launch) -> Names:
 # What is made of an axis' name in the table's loops, the step and the index lines.
 DERIVED = (
     "add_{}", "each_{}", "{}_of", "{}_first", "{}_stop", "{}_start", "{}_begin", "{}_end",
-    "{}_step", "{}_live", "{}_index", "{}_mask", "{}_position", "{}_rows",
+    "{}_step", "{}_live", "{}_index", "{}_mask", "{}_position", "{}_rows", "{}_runs",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir import Apply, Const, Type
+from ...schedule import scalars
 from ...schedule.picked import within
 from ...schedule.plan import (
     ByIndex,
@@ -120,12 +121,31 @@ def _mapped(printer: Printer, launch: Launch) -> Printer:
             axes[column.axis] = f"{printer.names.word('at')}({printer.names.step})[1][{position}]"
         else:
             axes[column.axis] = f"{printer.names.columns[column.axis]}[{printer.names.step}]"
-    for dim in launch.dims:
-        if dim.axis is not None and launch.axis(dim.axis).first:
-            axes[dim.axis] = f"({axes[dim.axis]} + {launch.axis(dim.axis).first})"
     mapped = printer.scope()
     mapped.names = replace(printer.names, axes=axes)
+    for dim in outer_first(launch):
+        if launch.axis(dim).base is not None:
+            axes[dim] = f"({flat(mapped.first(launch.axis(dim)))} + {axes[dim]})"
+        elif launch.axis(dim).first:
+            axes[dim] = f"({axes[dim]} + {launch.axis(dim).first})"
     return mapped
+
+
+def outer_first(launch: Launch) -> list[str]:
+    """Axes of grid dimensions; those whose first tile depends on others come after these."""
+    found: list[str] = []
+
+    def visit(axis: str) -> None:
+        base = launch.axis(axis).base
+        for outer in sorted(scalars.axes(base)) if base is not None else ():
+            visit(outer)
+        if axis not in found and launch.axis(axis).place == "dim":
+            found.append(axis)
+
+    for dim in launch.dims:
+        if dim.axis is not None:
+            visit(dim.axis)
+    return found
 
 
 def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
@@ -137,7 +157,7 @@ def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
             return Atom("0")  # a constant: a block of few rows has no provable alignment
         case ByTile(axis):
             if mapped.launch.axis(axis).place == "single":
-                return Atom(str(mapped.launch.axis(axis).first))
+                return mapped.first(mapped.launch.axis(axis))
             return Atom(_bare(mapped.names.axes[axis]))
         case ByIndex(expr):
             return Atom(_bare(flat(mapped.node(within(expr, size)))))

@@ -12,7 +12,7 @@ from ...schedule.plan import Bind, Inner, Keep, PExpr, PStmt, PutRows, Select, T
 from ...schedule.sections import names_read
 from ..writer import Atom, Call, Group, Infix, Keyword, Node, Tuple, flat, infix, statement
 from . import specs
-from .expressions import Printer
+from .expressions import Printer, plus
 from .gathers import put_rows, take_rows
 
 
@@ -151,9 +151,14 @@ def _inner(printer: Printer, block: Block, loop: Inner, later: frozenset[str]) -
     if loop.form == "unroll":
         if printer.launch.axis(loop.axis).place == "within":
             _hoist(scope, block, loop, again)
-        start = "" if first == Atom("0") else f"{flat(first)}, "
-        block.raw(f"for {index} in range({start}{flat(stop)}):")
         inner = Block(block.indent + 4, quoted=loop.loc)
+        axis = printer.launch.axis(loop.axis)
+        if axis.base is None:
+            start = "" if first == Atom("0") else f"{flat(first)}, "
+            block.raw(f"for {index} in range({start}{flat(stop)}):")
+        else:  # Python counts; where the count begins is known to the chip only
+            block.raw(f"for {index}_step in range({axis.tiles}):")
+            inner.raw(f"{index} = {flat(first)} + {index}_step")
         print_body(scope, inner, loop.body, again)
         values = [_value(scope, inner, c.next, as_int=False) for c in loop.carries]
         _set_all(inner, names, values)
@@ -230,7 +235,8 @@ def _set_all(block: Block, names: list[str], values: list[Node]) -> None:
 def _bounds(printer: Printer, block: Block, axis_name: str) -> tuple[Node, Node]:
     axis = printer.launch.axis(axis_name)
     if axis.tiles is not None:
-        return Atom(str(axis.first)), Atom(str(axis.first + axis.tiles))
+        first = printer.first(axis)
+        return first, plus(first, axis.tiles)
     if axis.block is None:
         bounds = printer.node(axis.begin), printer.node(axis.end)
     else:

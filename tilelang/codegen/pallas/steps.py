@@ -169,7 +169,7 @@ def _range(
         return _from_begin(printer, block, table, column, begin, end)
     first = named(block, f"{index}_first", div(begin, axis.block))
     stop: Node = ceil_div(end, axis.block)
-    live = _with_outer(printer, table, column, infix(">", end, begin))
+    live = _with_outer(printer, block, table, column, infix(">", end, begin))
     if column.visit == "cover":
         stop = Call("jnp.where", (live, stop, seen))
         stop = named(block, f"{index}_stop", stop)
@@ -180,7 +180,7 @@ def _range(
         stop = Call("jnp.where", (live, stop, first))
     if column.visit == "at_least_one":
         first = Call("jnp.minimum", (first, Atom(str(axis.limit - 1))))
-        first = named(block, f"{index}_first", _or_stay(printer, table, column, first))
+        first = named(block, f"{index}_first", _or_stay(printer, block, table, column, first))
         stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
@@ -198,7 +198,7 @@ def _from_begin(
     axis = printer.launch.axis(column.axis)
     count = ceil_div(infix("-", end, begin), axis.block or 1)
     if not column.certain:
-        live = _with_outer(printer, table, column, infix(">", end, begin))
+        live = _with_outer(printer, block, table, column, infix(">", end, begin))
         count = Call("jnp.where", (live, count, Atom("0")))
     if column.visit == "at_least_one":
         count = Call("jnp.maximum", (count, Atom("1")))
@@ -208,32 +208,49 @@ def _from_begin(
     return Atom("0"), named(block, f"{printer.names.axes[column.axis]}_stop", count)
 
 
-def _with_outer(printer: Printer, table: Table, column: Column, live: Node) -> Node:
-    """Nothing runs further in under a step that stands for an empty range."""
-    for axis in standing(printer, table, column):
-        live = infix("&", live, printer.runs(axis))
+def _with_outer(printer: Printer, block: Block, table: Table, column: Column, live: Node) -> Node:
+    """Nothing runs further in under a step that stands for an empty range or an untouched tile."""
+    for runs in _runs(printer, block, table, column):
+        live = infix("&", live, runs)
     return live
 
 
-def _or_stay(printer: Printer, table: Table, column: Column, first: Node) -> Node:
-    """Under a step that stands for an empty range, the tile of the step before: none goes back."""
-    outer = standing(printer, table, column)
-    if not outer or table.steps == "rectangle":
+def _runs(printer: Printer, block: Block, table: Table, column: Column) -> list[Node]:
+    """Whether each step around a column stands for something, with the lines that name these."""
+    found: list[Node] = []
+    for axis in standing(printer, table, column):
+        name = f"{printer.names.axes[axis.name]}_runs"
+        if not any(line.strip().startswith(f"{name} = ") for line in block.lines):
+            block.put(name, printer.runs(axis))
+        found.append(Atom(name))
+    return found
+
+
+def _or_stay(printer: Printer, block: Block, table: Table, column: Column, first: Node) -> Node:
+    """Under a step that stands for nothing, the tile of the step before: none goes back."""
+    outer = [] if table.steps == "rectangle" else _runs(printer, block, table, column)
+    if not outer:
         return first
     names = printer.names
     real: Node = infix("==", Atom(names.step), Atom("0"))
-    runs = printer.runs(outer[0])
-    for axis in outer[1:]:
-        runs = infix("&", runs, printer.runs(axis))
+    runs = outer[0]
+    for other in outer[1:]:
+        runs = infix("&", runs, other)
     before = Atom(f"{names.columns[column.axis]}[jnp.maximum({names.step} - 1, 0)]")
     return Call("jnp.where", (infix("|", real, runs), first, before))
 
 
 def standing(printer: Printer, table: Table, column: Column) -> list[AxisPlan]:
-    """The axes around a column that may be at a step which stands for an empty range."""
+    """The axes around a column that may be at a step which stands for an empty range, or for a
+    tile that no range touches."""
     around = table.columns[: table.columns.index(column)]
-    axes = [printer.launch.axis(c.axis) for c in around if c.visit == "at_least_one"]
-    return [axis for axis in axes if not axis.nonempty]
+    pairs = [(c, printer.launch.axis(c.axis)) for c in around]
+    helping = ("cover", "sweep")
+    return [
+        axis
+        for c, axis in pairs
+        if c.visit in helping or (c.visit == "at_least_one" and not axis.nonempty)
+    ]
 
 
 def _index_range(
@@ -248,7 +265,7 @@ def _index_range(
     end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
     stop: Node = Call("jnp.minimum", (end, bound))
     if not column.certain:
-        live = _with_outer(printer, table, column, infix(">", end, begin))
+        live = _with_outer(printer, block, table, column, infix(">", end, begin))
         stop = Call("jnp.where", (live, stop, first))
     if column.visit == "at_least_one":
         stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))

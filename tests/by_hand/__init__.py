@@ -1,0 +1,1 @@
+"""Kernels that a person wrote with Pallas: what generated ones are measured against."""
