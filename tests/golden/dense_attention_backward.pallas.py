@@ -111,7 +111,18 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of,
 
 
 def attention_backward_3_kernel(
-    grad, q, k, lse, v, delta, dk, dv, sum_v_ref, sum_k_ref, tk_1_of, tq_2_of,
+    grad,
+    q,
+    k,
+    lse,
+    v,
+    delta,
+    dk,
+    dv,
+    sum_v_ref,
+    sum_k_ref,
+    tk_1_of,
+    tq_2_of,
 ):
     # b_2: grid dimension; parallel: each b writes its own rows of dk and dv
     # h_2: grid dimension; parallel: each h writes its own slices of dk and dv

@@ -7,7 +7,19 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def paged_attention_kernel(
-    table, lengths, offsets, k_pages, v_pages, q, out, total_ref, acc_ref, m_ref, b_of, tq_of, p_of,
+    table,
+    lengths,
+    offsets,
+    k_pages,
+    v_pages,
+    q,
+    out,
+    total_ref,
+    acc_ref,
+    m_ref,
+    b_of,
+    tq_of,
+    p_of,
 ):
     # h: grid dimension; parallel: each h writes its own rows of out
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
@@ -110,9 +122,8 @@ def paged_attention_kernel(
                 p * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
             )
             # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[:, N...
-            acc_ref[...] = (
-                acc_ref[...] * alpha
-                + jnp.dot(weights.astype(jnp.bfloat16), used, preferred_element_type=jnp.float32)
+            acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
+                weights.astype(jnp.bfloat16), used, preferred_element_type=jnp.float32
             )
             # paged_attention.py:72: m = m_new
             m_ref[...] = m_new

@@ -15,6 +15,7 @@ FORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "rectangle": {"loop_type": "outer_pipeline", "steps": "rectangle"},
         "emit_pipeline": {"loop_type": "emit_pipeline"},
         "fori_loop": {"loop_type": "fori_loop"},
+        "exact": {"windows": "exact"},
     }
 )
 

@@ -16,6 +16,8 @@ _INNER = partial(bug, "jagged_attention", "emit_pipeline")
 _PHASES = partial(bug, "jagged_softmax", "emit_pipeline")
 _WINDOW = partial(bug, "sliding_window_attention", "table")
 _WEIGHTS = partial(bug, "weight_only_grouped_gemm", "table")
+_HEADS = partial(bug, "varlen_attention", "table")
+_EXACT = partial(bug, "varlen_attention", "exact")
 
 _NEW_BLOCK = "((n == 0) | (tm_of[before] != tm)) & (tk == 0)"
 _OWN_ROWS = "(tm_index >= offsets[g]) & (tm_index < offsets[g + 1])"
@@ -141,4 +143,33 @@ CORES: tuple[Bug, ...] = (
         '("parallel", "arbitrary")', '("parallel", "parallel")'),
 )  # fmt: skip
 
-BUGS = (*MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES)
+_TURNED = "            # q_by_h_ref[i] is q_ref[:, i]: the block with h in front"
+_NEW_TILE = "@pl.when((n == 0) | (tq_of[before] != tq))\n        def _():\n"
+_LENGTH = "jnp.minimum(offsets[b_of[n] + 1], 72) - tq_of[n], 16)"
+
+HEADS: tuple[Bug, ...] = (
+    _HEADS("queries of the first tile for all", _NEW_TILE + _TURNED,
+           "@pl.when(n == 0)\n        def _():\n" + _TURNED),
+    _HEADS("keys of the first head for all", "k_by_h_ref[h // 2]", "k_by_h_ref[0]"),
+    _HEADS("heads share a maximum", "m_ref[h] = m_new", "m_ref[0] = m_new"),
+    _HEADS("sum of the last head only is reset", "total_ref[...] = jnp.zeros((4, 16, 1), ",
+           "total_ref[3] = jnp.zeros((16, 1), "),
+    _HEADS("values without a neutral fill: 0 * NaN", "jnp.where(tk_mask, v_by_h_ref[h // 2], 0.0)",
+           "v_by_h_ref[h // 2]"),
+    _HEADS("rows of other ranges are overwritten", "tq_mask, jnp.transpose(out_by_h_ref[...], "
+           "(1, 0, 2)), out_ref[...]", "True, jnp.transpose(out_by_h_ref[...], (1, 0, 2)), 0.0"),
+    _HEADS("one head is not computed", "for h in range(4):", "for h in range(3):"),
+    _EXACT("a row of the next range is stored", _LENGTH,
+           _LENGTH.replace("tq_of[n], 16", "tq_of[n] + 1, 16")),
+    _EXACT("the last row is not stored", _LENGTH,
+           _LENGTH.replace("tq_of[n], 16", "tq_of[n] - 1, 16")),
+    _EXACT("a row behind the block is copied", _LENGTH, _LENGTH.replace("16)", "17)")),
+    _EXACT("tiles begin one row late", "tq_begin + tq * 16", "tq_begin + tq * 16 + 1"),
+    _EXACT("number of tiles rounded down", "tq_end - tq_begin + 15", "tq_end - tq_begin"),
+    _EXACT("keys behind the range are seen", "tk_index_1 < jnp.minimum(offsets[b + 1], tq + 16)",
+           "tk_index_1 < 72", ("tk_index < jnp.minimum(offsets[b + 1], tq + 16)", "tk_index < 72"),
+           ("tk_index_1 <= tq_index", "tk_index_1 >= 0")),
+    _EXACT("initial rows are lost", "input_output_aliases={4: 0},", ""),
+)  # fmt: skip
+
+BUGS = (*HEADS, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 from tests import checks
@@ -92,12 +93,13 @@ def reports(name: str, lowered: Lowered, text: str) -> Iterator[Report]:
     """What each check says of a text; checks that are content say nothing."""
     subject = named(name)
     yield from (Report("cores", found) for found in unsafe_splits(text))
-    call = runnable(lowered, text)
+    call = runnable(lowered, text, pltpu.InterpretParams() if lowered.plan.exact else True)
     for check, run in _dynamic(subject, call):
         try:
             found = run()
         except Exception as error:  # a kernel that does not run has been caught
             found = [f"{type(error).__name__}: {error}"]
+            pltpu.reset_tpu_interpret_mode_state()
         yield from (Report(check, each) for each in found)
 
 
