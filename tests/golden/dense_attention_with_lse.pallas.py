@@ -19,7 +19,7 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         return n + 1
 
     def add_tq(tq, n):
-        tk_end = jnp.minimum(tq * 512 + 512, 4096)
+        tk_end = tq * 512 + 512
         tk_stop = jax.lax.div(tk_end + 511, 512)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq, tk, n), n)
 

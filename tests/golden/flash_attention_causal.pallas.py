@@ -18,7 +18,7 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         return n + 1
 
     def add_tq(tq, n):
-        tk_end = jnp.minimum(tq * 256 + 256, 4096)
+        tk_end = tq * 256 + 256
         tk_stop = jax.lax.div(tk_end + 511, 512)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq, tk, n), n)
 

@@ -23,7 +23,7 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
 
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
-        tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 65536)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jax.lax.div(tk_begin, 512)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(

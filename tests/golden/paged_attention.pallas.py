@@ -24,17 +24,16 @@ def paged_attention_kernel(
         return n + 1
 
     def add_tq(b, tq, n):
-        p_first = jnp.clip(0, 0, 63)
         tq_runs = jnp.maximum(offsets[b], tq * 128) < jnp.minimum(offsets[b + 1], tq * 128 + 128)
         p_stop = jnp.maximum(
             jnp.where(
-                (jnp.minimum((lengths[b] + 128 - 1) // 128, 64) > 0) & tq_runs,
-                jnp.minimum(jnp.minimum((lengths[b] + 128 - 1) // 128, 64), p_first + 64),
-                p_first,
+                ((lengths[b] + 128 - 1) // 128 > 0) & tq_runs,
+                jnp.minimum((lengths[b] + 128 - 1) // 128, 64),
+                0,
             ),
-            p_first + 1,
+            1,
         )
-        return jax.lax.fori_loop(p_first, p_stop, lambda p, n: add_p(b, tq, p, n), n)
+        return jax.lax.fori_loop(0, p_stop, lambda p, n: add_p(b, tq, p, n), n)
 
     def add_b(b, state):
         n, seen = state
@@ -69,7 +68,7 @@ def paged_attention_kernel(
             # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
             total_ref[...] = jnp.zeros((128, 1), jnp.float32)
 
-        @pl.when((p >= 0) & (p < (lengths[b] + 128 - 1) // 128))
+        @pl.when(p < (lengths[b] + 128 - 1) // 128)
         def _():
             # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
             k = k_pages_ref[...]

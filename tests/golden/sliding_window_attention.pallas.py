@@ -27,7 +27,7 @@ def sliding_window_attention_kernel(
         tk_begin = jnp.maximum(
             jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0
         )
-        tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 16384)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jax.lax.div(tk_begin, 512)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
