@@ -7,20 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def backward_kv_kernel(
-    offsets,
-    grad,
-    out,
-    q,
-    k,
-    lse,
-    v,
-    dk,
-    dv,
-    sum_v_ref,
-    sum_k_ref,
-    b_of,
-    tk_of,
-    tq_of,
+    offsets, grad, out, q, k, lse, v, dk, dv, sum_v_ref, sum_k_ref, b_of, tk_of, tq_of,
 ):
     # h: grid dimension; parallel: each h writes its own rows of dk and dv
     # b: column of the step table; parallel: dk and dv slices of different b are disjoint because

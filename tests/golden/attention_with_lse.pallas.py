@@ -7,18 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def attention_with_lse_kernel(
-    offsets,
-    q,
-    k,
-    v,
-    out,
-    lse_rows,
-    total_ref,
-    acc_ref,
-    m_ref,
-    b_of,
-    tq_of,
-    tk_of,
+    offsets, q, k, v, out, lse_rows, total_ref, acc_ref, m_ref, b_of, tq_of, tk_of,
 ):
     # h: grid dimension; parallel: each h writes its own rows of out and lse
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
@@ -113,10 +102,13 @@ def attention_with_lse_kernel(
         # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alp...
         tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
         tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
-        acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-            p.astype(jnp.bfloat16),
-            jnp.where(tk_mask_1, v_ref[...], 0.0),
-            preferred_element_type=jnp.float32,
+        acc_ref[...] = (
+            acc_ref[...] * alpha
+            + jnp.dot(
+                p.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, v_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
         )
         # jagged_attention_backward.py:53: m = m_new
         m_ref[...] = m_new

@@ -14,7 +14,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
     @pl.when(tv == 0)
     def _():
         # cross_entropy.py:29: m = hl.full([tm], LOWEST, dtype=hl.float32)
-        m_ref[...] = jnp.full((512, 1), -3.4028234663852886e38, jnp.float32)
+        m_ref[...] = jnp.full((512, 1), -3.4028234663852886e+38, jnp.float32)
         # cross_entropy.py:30: total = hl.zeros([tm], dtype=hl.float32)
         total_ref[...] = jnp.zeros((512, 1), jnp.float32)
         # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
@@ -28,8 +28,9 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
     # cross_entropy.py:34: m_new = hl.maximum(m, row.amax(-1))
     m_new = jnp.maximum(m, jnp.max(row, axis=1, keepdims=True))
     # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).sum(-1)
-    total_ref[...] = total_ref[...] * jnp.exp(m - m_new) + jnp.sum(
-        jnp.where(tv_mask, jnp.exp(row - m_new), 0.0), axis=1, keepdims=True
+    total_ref[...] = (
+        total_ref[...] * jnp.exp(m - m_new)
+        + jnp.sum(jnp.where(tv_mask, jnp.exp(row - m_new), 0.0), axis=1, keepdims=True)
     )
     # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
     here = tv_index == labels_ref[...].T

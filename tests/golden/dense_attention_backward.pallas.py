@@ -30,7 +30,7 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of,
         return n + 1
 
     def add_tq_1(tq_1, n):
-        tk_end = jnp.minimum(tq_1 * 512 + 512, 4096)
+        tk_end = tq_1 * 512 + 512
         tk_stop = jax.lax.div(tk_end + 511, 512)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq_1, tk, n), n)
 
@@ -111,18 +111,7 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of,
 
 
 def attention_backward_3_kernel(
-    grad,
-    q,
-    k,
-    lse,
-    v,
-    delta,
-    dk,
-    dv,
-    sum_v_ref,
-    sum_k_ref,
-    tk_1_of,
-    tq_2_of,
+    grad, q, k, lse, v, delta, dk, dv, sum_v_ref, sum_k_ref, tk_1_of, tq_2_of,
 ):
     # b_2: grid dimension; parallel: each b writes its own rows of dk and dv
     # h_2: grid dimension; parallel: each h writes its own slices of dk and dv
@@ -136,7 +125,7 @@ def attention_backward_3_kernel(
         return n + 1
 
     def add_tk_1(tk_1, n):
-        tq_2_begin = jnp.maximum(tk_1 * 256, 0)
+        tq_2_begin = tk_1 * 256
         tq_2_first = jax.lax.div(tq_2_begin, 512)
         tq_2_stop = jax.lax.div(4096 + 511, 512)
         return jax.lax.fori_loop(tq_2_first, tq_2_stop, lambda tq_2, n: add_tq_2(tk_1, tq_2, n), n)

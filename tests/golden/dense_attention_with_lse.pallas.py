@@ -19,7 +19,7 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         return n + 1
 
     def add_tq(tq, n):
-        tk_end = jnp.minimum(tq * 512 + 512, 4096)
+        tk_end = tq * 512 + 512
         tk_stop = jax.lax.div(tk_end + 511, 512)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq, tk, n), n)
 
@@ -64,8 +64,9 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
-        acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-            p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32
+        acc_ref[...] = (
+            acc_ref[...] * alpha
+            + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
         )
         # attention_backward.py:49: m = m_new
         m_ref[...] = m_new

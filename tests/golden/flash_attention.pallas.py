@@ -44,8 +44,9 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref, total_ref, acc_ref, m_r
     # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
     total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
     # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, tk, :])
-    acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-        p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32
+    acc_ref[...] = (
+        acc_ref[...] * alpha
+        + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
     )
     # flash_attention.py:51: m = m_new
     m_ref[...] = m_new

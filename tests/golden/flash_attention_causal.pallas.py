@@ -18,7 +18,7 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         return n + 1
 
     def add_tq(tq, n):
-        tk_end = jnp.minimum(tq * 256 + 256, 4096)
+        tk_end = tq * 256 + 256
         tk_stop = jax.lax.div(tk_end + 511, 512)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq, tk, n), n)
 
@@ -70,10 +70,13 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...
         tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
         tk_mask_1 = tk_index_1 < tq * 256 + 256
-        acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-            p.astype(jnp.bfloat16),
-            jnp.where(tk_mask_1, v_ref[...], 0.0),
-            preferred_element_type=jnp.float32,
+        acc_ref[...] = (
+            acc_ref[...] * alpha
+            + jnp.dot(
+                p.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, v_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
         )
         # flash_attention.py:51: m = m_new
         m_ref[...] = m_new

@@ -25,8 +25,8 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out, acc_ref, b_of, tq
         tk_begin = jnp.maximum(kv_offsets[b], 0)
         tk_end = jnp.minimum(kv_offsets[b + 1], 65536)
         tk_first = jax.lax.div(tk_begin, 512)
-        tq_runs = jnp.maximum(q_offsets[b], tq * 256) < jnp.minimum(
-            q_offsets[b + 1], tq * 256 + 256
+        tq_runs = (
+            jnp.maximum(q_offsets[b], tq * 256) < jnp.minimum(q_offsets[b + 1], tq * 256 + 256)
         )
         tk_first = jnp.where(
             (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]

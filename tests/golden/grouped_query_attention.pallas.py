@@ -7,17 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def grouped_query_attention_kernel(
-    offsets,
-    q,
-    k,
-    v,
-    out,
-    total_ref,
-    acc_ref,
-    m_ref,
-    b_of,
-    tq_of,
-    tk_of,
+    offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_of, tq_of, tk_of,
 ):
     # h: grid dimension; parallel: each h writes its own rows of out
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
@@ -35,7 +25,7 @@ def grouped_query_attention_kernel(
 
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
-        tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 16384)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jax.lax.div(tk_begin, 512)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
@@ -93,8 +83,8 @@ def grouped_query_attention_kernel(
         # grouped_query_attention.py:50: scores = hl.where(tk.index[None, :] <= tq.index[:, None]...
         tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-        tk_mask = (tk_index >= offsets[b]) & (
-            tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_mask = (
+            (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
         scores = jnp.where((tk_index <= tq_index) & tk_mask, scores, -jnp.inf)
         m = m_ref[...]
@@ -108,13 +98,16 @@ def grouped_query_attention_kernel(
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], acc=ac...
         tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_mask_1 = (tk_index_1 >= offsets[b]) & (
-            tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_mask_1 = (
+            (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
-        acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-            p.astype(jnp.bfloat16),
-            jnp.where(tk_mask_1, v_ref[...], 0.0),
-            preferred_element_type=jnp.float32,
+        acc_ref[...] = (
+            acc_ref[...] * alpha
+            + jnp.dot(
+                p.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, v_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
         )
         # grouped_query_attention.py:56: m = m_new
         m_ref[...] = m_new

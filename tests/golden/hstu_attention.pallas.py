@@ -23,7 +23,7 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
 
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
-        tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 65536)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jax.lax.div(tk_begin, 512)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
@@ -79,14 +79,14 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
         # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None], weigh...
         tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-        tk_mask = (tk_index >= offsets[b]) & (
-            tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_mask = (
+            (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
         weights = jnp.where((tk_index <= tq_index) & tk_mask, weights, 0.0)
         # hstu_attention.py:51: acc += jnp.dot(
         tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_mask_1 = (tk_index_1 >= offsets[b]) & (
-            tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_mask_1 = (
+            (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
         acc_ref[...] += jnp.dot(
             weights.astype(jnp.bfloat16),

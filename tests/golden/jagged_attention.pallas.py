@@ -94,10 +94,13 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:, None])
         tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
         tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
-        acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-            p.astype(jnp.bfloat16),
-            jnp.where(tk_mask_1, v_ref[...], 0.0),
-            preferred_element_type=jnp.float32,
+        acc_ref[...] = (
+            acc_ref[...] * alpha
+            + jnp.dot(
+                p.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, v_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
         )
         # jagged_attention.py:90: m = m_new
         m_ref[...] = m_new

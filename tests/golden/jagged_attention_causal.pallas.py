@@ -23,7 +23,7 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
 
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
-        tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 16384)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jax.lax.div(tk_begin, 512)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
@@ -83,8 +83,8 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         seen = tk_index <= tq_index
         # jagged_attention.py:84: scores = hl.where(seen, scores, -math.inf)
-        tk_mask = (tk_index >= offsets[b]) & (
-            tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_mask = (
+            (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
         scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
         m = m_ref[...]
@@ -98,13 +98,16 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:, None])
         tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_mask_1 = (tk_index_1 >= offsets[b]) & (
-            tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_mask_1 = (
+            (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
-        acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-            p.astype(jnp.bfloat16),
-            jnp.where(tk_mask_1, v_ref[...], 0.0),
-            preferred_element_type=jnp.float32,
+        acc_ref[...] = (
+            acc_ref[...] * alpha
+            + jnp.dot(
+                p.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, v_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
         )
         # jagged_attention.py:90: m = m_new
         m_ref[...] = m_new

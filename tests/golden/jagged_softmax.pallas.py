@@ -34,8 +34,9 @@ def jagged_softmax_kernel(offsets, x, y_in, y, total_ref, m_ref):
         # jagged_softmax.py:46: new = hl.maximum(m, rows.amax(0))
         new = jnp.maximum(m, jnp.max(rows, axis=0, keepdims=True))
         # jagged_softmax.py:47: total = total * hl.exp(m - new) + hl.exp(rows - new[None, :]).sum(0)
-        total_ref[...] = total_ref[...] * jnp.exp(m - new) + jnp.sum(
-            jnp.where(tm_mask, jnp.exp(rows - new), 0.0), axis=0, keepdims=True
+        total_ref[...] = (
+            total_ref[...] * jnp.exp(m - new)
+            + jnp.sum(jnp.where(tm_mask, jnp.exp(rows - new), 0.0), axis=0, keepdims=True)
         )
         # jagged_softmax.py:48: m = new
         m_ref[...] = new

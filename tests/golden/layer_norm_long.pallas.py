@@ -13,11 +13,11 @@ def layer_norm_long_kernel(x_ref, weight_ref, bias_ref, out_ref):
     # tn_2: loop inside the step, blocks of 512; parallel: each tn writes its own columns of out
     # layer_norm.py:44: for tn in hl.tile(N):
     total = jnp.zeros((256, 1), jnp.float32)
-
     def each_tn(tn, total):
         # layer_norm.py:45: total += torch.sum(x[tm, tn].float(), dim=-1)
-        total_1 = total + jnp.sum(
-            x_ref[:, pl.ds(tn * 2048, 2048)].astype(jnp.float32), axis=1, keepdims=True
+        total_1 = (
+            total
+            + jnp.sum(x_ref[:, pl.ds(tn * 2048, 2048)].astype(jnp.float32), axis=1, keepdims=True)
         )
         return total_1
 
@@ -26,7 +26,6 @@ def layer_norm_long_kernel(x_ref, weight_ref, bias_ref, out_ref):
     mean = total / 4096.0
     # layer_norm.py:49: for tn in hl.tile(N):
     squares = jnp.zeros((256, 1), jnp.float32)
-
     def each_tn_1(tn_1, squares):
         # layer_norm.py:50: centred = x[tm, tn].float() - mean
         centred = x_ref[:, pl.ds(tn_1 * 2048, 2048)].astype(jnp.float32) - mean
@@ -37,7 +36,6 @@ def layer_norm_long_kernel(x_ref, weight_ref, bias_ref, out_ref):
     squares = jax.lax.fori_loop(0, 2, each_tn_1, squares)
     # layer_norm.py:52: scale = torch.rsqrt(squares / N + eps)[:, None]
     scale = jax.lax.rsqrt(squares / 4096.0 + 1e-05)
-
     # layer_norm.py:54: for tn in hl.tile(N):
     def each_tn_2(tn_2, _):
         # layer_norm.py:55: normal = (x[tm, tn].float() - mean) * scale

@@ -148,8 +148,7 @@ def moe(
                 pl.BlockSpec(
                     (16, 1024),
                     lambda t, k, slots, gates: (
-                        jax.lax.div(jnp.clip(slots[t * 4 + k], 0, 16383), 16),
-                        0,
+                        jax.lax.div(jnp.clip(slots[t * 4 + k], 0, 16383), 16), 0
                     ),
                 ),
             ],

@@ -7,19 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def paged_attention_kernel(
-    table,
-    lengths,
-    offsets,
-    k_pages,
-    v_pages,
-    q,
-    out,
-    total_ref,
-    acc_ref,
-    m_ref,
-    b_of,
-    tq_of,
-    p_of,
+    table, lengths, offsets, k_pages, v_pages, q, out, total_ref, acc_ref, m_ref, b_of, tq_of, p_of,
 ):
     # h: grid dimension; parallel: each h writes its own rows of out
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
@@ -36,17 +24,16 @@ def paged_attention_kernel(
         return n + 1
 
     def add_tq(b, tq, n):
-        p_first = jnp.clip(0, 0, 63)
         tq_runs = jnp.maximum(offsets[b], tq * 128) < jnp.minimum(offsets[b + 1], tq * 128 + 128)
         p_stop = jnp.maximum(
             jnp.where(
-                (jnp.minimum((lengths[b] + 128 - 1) // 128, 64) > 0) & tq_runs,
-                jnp.minimum(jnp.minimum((lengths[b] + 128 - 1) // 128, 64), p_first + 64),
-                p_first,
+                ((lengths[b] + 128 - 1) // 128 > 0) & tq_runs,
+                jnp.minimum((lengths[b] + 128 - 1) // 128, 64),
+                0,
             ),
-            p_first + 1,
+            1,
         )
-        return jax.lax.fori_loop(p_first, p_stop, lambda p, n: add_p(b, tq, p, n), n)
+        return jax.lax.fori_loop(0, p_stop, lambda p, n: add_p(b, tq, p, n), n)
 
     def add_b(b, state):
         n, seen = state
@@ -81,7 +68,7 @@ def paged_attention_kernel(
             # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
             total_ref[...] = jnp.zeros((128, 1), jnp.float32)
 
-        @pl.when((p >= 0) & (p < (lengths[b] + 128 - 1) // 128))
+        @pl.when(p < (lengths[b] + 128 - 1) // 128)
         def _():
             # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
             k = k_pages_ref[...]
@@ -122,8 +109,9 @@ def paged_attention_kernel(
                 p * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
             )
             # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[:, N...
-            acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-                weights.astype(jnp.bfloat16), used, preferred_element_type=jnp.float32
+            acc_ref[...] = (
+                acc_ref[...] * alpha
+                + jnp.dot(weights.astype(jnp.bfloat16), used, preferred_element_type=jnp.float32)
             )
             # paged_attention.py:72: m = m_new
             m_ref[...] = m_new

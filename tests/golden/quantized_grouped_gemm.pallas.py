@@ -51,8 +51,7 @@ def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, g_of, 
         g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
         scale_g = jnp.sum(jnp.where(g_row, scale_ref[...], 0.0), axis=0, keepdims=True)
         rescaled = (
-            acc.astype(jnp.float32)
-            * row_scale_ref[...].T.astype(jnp.float32)
+            acc.astype(jnp.float32) * row_scale_ref[...].T.astype(jnp.float32)
             * scale_g.astype(jnp.float32)
         )
         # quantized_grouped_gemm.py:62: y[tm, tn] = rescaled.to(y.dtype)

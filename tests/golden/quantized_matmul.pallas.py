@@ -16,8 +16,7 @@ def quantized_matmul_kernel(x_ref, w_ref, row_scale_ref, scale_ref, y_ref):
     acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
     # quantized_matmul.py:53: rescaled = acc.to(hl.float32) * row_scale[tm][:, None] * scale[tn]
     rescaled = (
-        acc.astype(jnp.float32)
-        * row_scale_ref[...].T.astype(jnp.float32)
+        acc.astype(jnp.float32) * row_scale_ref[...].T.astype(jnp.float32)
         * scale_ref[...].astype(jnp.float32)
     )
     # quantized_matmul.py:54: y[tm, tn] = rescaled.to(y.dtype)

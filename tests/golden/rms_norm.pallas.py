@@ -13,9 +13,9 @@ def rms_norm_kernel(x_ref, weight_ref, y_ref):
     # rms_norm.py:27: mean = torch.mean(rows * rows, dim=-1, keepdim=True)
     mean = jnp.sum(rows * rows, axis=1, keepdims=True) / 4096.0
     # rms_norm.py:28: y[tm, :] = (rows * torch.rsqrt(mean + eps) * weight[:]).to(x.dtype)
-    y_ref[...] = (rows * jax.lax.rsqrt(mean + 1e-06) * weight_ref[...].astype(jnp.float32)).astype(
-        jnp.bfloat16
-    )
+    y_ref[...] = (
+        rows * jax.lax.rsqrt(mean + 1e-06) * weight_ref[...].astype(jnp.float32)
+    ).astype(jnp.bfloat16)
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, *, interpret: bool = False) -> jax.Array:

@@ -18,13 +18,8 @@ def segment_sum_kernel(ids, x_ref, y_ref, stored_y_tm_ref):
 
     # segment_sum.py:36: hl.atomic_add(y, [ids[tm], slice(None)], x[tm, :].astype(jnp.float32))
     stored_y_tm_ref[...] = x_ref[...].astype(jnp.float32)
-
     def store_row(lane, _):
-        @pl.when(
-            (ids[tm * 2048 + lane] >= 0)
-            & (ids[tm * 2048 + lane] < 512)
-            & ((tm * 2048 + lane >= 0) & (tm * 2048 + lane < 131072)),
-        )
+        @pl.when((ids[tm * 2048 + lane] >= 0) & (ids[tm * 2048 + lane] < 512))
         def store():
             row = jnp.clip(ids[tm * 2048 + lane], 0, 511)
             y_ref[pl.ds(row, 1), :] = y_ref[pl.ds(row, 1), :] + stored_y_tm_ref[pl.ds(lane, 1), :]
@@ -41,8 +36,7 @@ def segment_sum(x: jax.Array, ids: jax.Array, *, interpret: bool = False) -> jax
         out_shape=jax.ShapeDtypeStruct((512, 512), jnp.float32),
         grid=(64,),
         in_specs=[
-            pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec((2048, 512), lambda tm: (tm, 0)),
+            pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec((2048, 512), lambda tm: (tm, 0))
         ],
         out_specs=pl.BlockSpec((512, 512), lambda tm: (0, 0)),
         scratch_shapes=[pltpu.VMEM((2048, 512), jnp.float32)],

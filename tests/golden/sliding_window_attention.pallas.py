@@ -7,17 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def sliding_window_attention_kernel(
-    offsets,
-    q,
-    k,
-    v,
-    out,
-    total_ref,
-    acc_ref,
-    m_ref,
-    b_of,
-    tq_of,
-    tk_of,
+    offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_of, tq_of, tk_of,
 ):
     # h: grid dimension; parallel: each h writes its own rows of out
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
@@ -37,7 +27,7 @@ def sliding_window_attention_kernel(
         tk_begin = jnp.maximum(
             jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0
         )
-        tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 16384)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jax.lax.div(tk_begin, 512)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
@@ -100,8 +90,9 @@ def sliding_window_attention_kernel(
         )
         # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
         tk_mask = (
-            tk_index >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1)
-        ) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            (tk_index >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
+            & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+        )
         scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
         m = m_ref[...]
         # sliding_window_attention.py:52: m_new = hl.maximum(m, scores.amax(-1))
@@ -117,12 +108,16 @@ def sliding_window_attention_kernel(
         # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alph...
         tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
         tk_mask_1 = (
-            tk_index_1 >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1)
-        ) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
-        acc_ref[...] = acc_ref[...] * alpha + jnp.dot(
-            p.astype(jnp.bfloat16),
-            jnp.where(tk_mask_1, v_ref[...], 0.0),
-            preferred_element_type=jnp.float32,
+            (tk_index_1 >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
+            & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+        )
+        acc_ref[...] = (
+            acc_ref[...] * alpha
+            + jnp.dot(
+                p.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, v_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
         )
         # sliding_window_attention.py:58: m = m_new
         m_ref[...] = m_new

@@ -39,7 +39,7 @@ def varlen_attention_kernel(
 
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
-        tk_end = jnp.minimum(jnp.minimum(offsets[b + 1], tq * 256 + 256), 65536)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jax.lax.div(tk_begin, 256)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
@@ -99,13 +99,13 @@ def varlen_attention_kernel(
 
         # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
         tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-        tk_mask = (tk_index >= offsets[b]) & (
-            tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_mask = (
+            (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
         tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-        tk_mask_1 = (tk_index_1 >= offsets[b]) & (
-            tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_mask_1 = (
+            (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
         for h in range(16):
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]

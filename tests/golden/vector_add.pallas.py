@@ -21,8 +21,7 @@ def vector_add(x: jax.Array, y: jax.Array, *, interpret: bool = False) -> jax.Ar
         out_shape=jax.ShapeDtypeStruct((1, 16777216), jnp.bfloat16),
         grid=(32768,),
         in_specs=[
-            pl.BlockSpec((1, 512), lambda ti: (0, ti)),
-            pl.BlockSpec((1, 512), lambda ti: (0, ti)),
+            pl.BlockSpec((1, 512), lambda ti: (0, ti)), pl.BlockSpec((1, 512), lambda ti: (0, ti))
         ],
         out_specs=pl.BlockSpec((1, 512), lambda ti: (0, ti)),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),

@@ -46,10 +46,13 @@ def weight_only_grouped_gemm_kernel(offsets, x, w, scale, y, g_of, tm_of):
         # quantized_grouped_gemm.py:42: acc = hl.zeros([tm, tn], dtype=hl.float32)
         acc = jnp.zeros((128, 512), jnp.float32)
         # quantized_grouped_gemm.py:44: acc = hl.dot(x[tm, tk], w[g, tk, tn].to(x.dtype), acc=acc)
-        acc = acc + jnp.dot(
-            x_ref[...],
-            w_ref[...].astype(jnp.bfloat16),
-            preferred_element_type=jnp.float32,
+        acc = (
+            acc
+            + jnp.dot(
+                x_ref[...],
+                w_ref[...].astype(jnp.bfloat16),
+                preferred_element_type=jnp.float32,
+            )
         )
         # quantized_grouped_gemm.py:45: y[tm, tn] = (acc * scale[g, tn]).to(y.dtype)
         tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)

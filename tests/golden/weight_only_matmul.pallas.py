@@ -13,8 +13,9 @@ def weight_only_matmul_kernel(x_ref, w_ref, scale_ref, y_ref):
     # quantized_matmul.py:33: acc = hl.zeros([tm, tn], dtype=hl.float32)
     acc = jnp.zeros((256, 512), jnp.float32)
     # quantized_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn].to(x.dtype), acc=acc)
-    acc = acc + jnp.dot(
-        x_ref[...], w_ref[...].astype(jnp.bfloat16), preferred_element_type=jnp.float32
+    acc = (
+        acc
+        + jnp.dot(x_ref[...], w_ref[...].astype(jnp.bfloat16), preferred_element_type=jnp.float32)
     )
     # quantized_matmul.py:36: y[tm, tn] = (acc * scale[tn]).to(y.dtype)
     y_ref[...] = (acc * scale_ref[...]).astype(jnp.bfloat16)

@@ -31,6 +31,7 @@ from ..ir import (
     statements,
 )
 from ..language.dtypes import itemsize
+from . import known
 from .physical import Layout, Scope, Value, physical_shape
 from .picked import clamped, compare, lane_in_range, lane_of, picks_rows
 from .plan import (
@@ -218,12 +219,10 @@ def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExp
     place, size = lane(entry.expr), arrays.ir.tensor(store.tensor).shape[at]
     inside = [compare("ge", place, 0), compare("lt", place, size)]
     if isinstance(shape[0], str):
-        inside.append(lane_in_range(arrays.axes[shape[0]]))
+        inside += lane_in_range(arrays.axes[shape[0]])
     if store.mask is not None:
         inside.append(lane(store.mask))
-    live = inside[0]
-    for more in inside[1:]:
-        live = Apply("logical_and", (live, more), Type((), "bool"))
+    live = known.both(inside, arrays.axes) or inside[0]
     narrow = len(shape) == 2 and itemsize(window.dtype) < 4
     tile = arrays.target.rows(itemsize(window.dtype)) if narrow else 1
     name = "_".join(("stored", store.tensor, *map(str, shape)))

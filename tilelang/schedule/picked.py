@@ -33,6 +33,7 @@ from ..language.dtypes import itemsize
 from ..language.op import OPS
 from . import scalars
 from .blocks import loads
+from .known import both
 from .plan import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
 from .target import Target, padded_bytes
 from .window import extent_of
@@ -129,7 +130,8 @@ def lane_of(
             return Apply("where", (lane(expr.mask), value, other), _scalar(expr.type))
         case Apply("in_range"):
             axis = str(expr.attr("axis"))
-            return lane_in_range(axes[axis])
+            sides = lane_in_range(axes[axis])
+            return both(sides, axes) or sides[1]
         case Apply("arange"):
             step = Const(int(expr.attr("step", 1)), INT)  # type: ignore[call-overload]
             start = Const(int(expr.attr("start", 0)), INT)  # type: ignore[call-overload]
@@ -158,12 +160,12 @@ def _scalar(value: Type) -> Type:
     return Type((), "int32" if value.dtype == "int64" else value.dtype)
 
 
-def lane_in_range(axis: AxisPlan) -> Expr:
+def lane_in_range(axis: AxisPlan) -> tuple[Expr, Expr]:
     """Whether a lane lies in the range of its loop."""
     position = lane_position(axis.name)
     low = Apply("ge", (position, axis.begin), Type((), "bool"))
     high = Apply("lt", (position, axis.end), Type((), "bool"))
-    return Apply("logical_and", (low, high), Type((), "bool"))
+    return low, high
 
 
 def compare(op: str, expr: Expr, number: int) -> Expr:

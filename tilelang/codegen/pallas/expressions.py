@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ...ir import (
     Apply,
@@ -15,7 +16,7 @@ from ...ir import (
     TileScalar,
     Var,
 )
-from ...schedule import scalars
+from ...schedule import known, scalars
 from ...schedule.plan import (
     All,
     AxisPlan,
@@ -49,6 +50,11 @@ class Printer:
     made: dict[tuple[str, str, tuple[int, ...]], str] = field(default_factory=dict)
     pending: list[tuple[str, Node]] = field(default_factory=list)
     lane: str = ""  # the lane of which an index is printed
+
+    @cached_property
+    def axes(self) -> dict[str, AxisPlan]:
+        """The launch's axes by name."""
+        return {axis.name: axis for axis in self.launch.axes}
 
     def scope(self) -> Printer:
         """A nested scope: sees the lines made so far, keeps its own to itself."""
@@ -111,8 +117,12 @@ class Printer:
         """The tile holds a position of the range; for an index, it lies in the range."""
         index = Atom(self.names.axes[axis.name])
         if axis.block is None or axis.length is not None:
-            low = infix(">=", index, self.node(axis.begin))
-            return infix("&", low, infix("<", index, self.node(axis.end)))
+            place = GridIndex(axis.name)  # an index, or the row that a tile begins with
+            sides = [
+                Apply(op, (place, e), known.BOOL)
+                for op, e in (("ge", axis.begin), ("lt", axis.end))
+            ]
+            return self.node(known.both(sides, self.axes) or sides[1])
         origin = infix("*", index, Atom(str(axis.block)))
         low = Call("jnp.maximum", (self.node(axis.begin), origin))
         stop = infix("+", origin, Atom(str(axis.block)))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ...ir import Apply, Const, Type
-from ...schedule import scalars
+from ...schedule import known, scalars
 from ...schedule.plan import AxisPlan, Column, Table
 from ..writer import Atom, Call, Node, flat, infix
-from .expressions import Printer
+from .expressions import Printer, plus
 from .names import Names
 from .statements import Block
 
@@ -181,7 +180,7 @@ def _range(
     if column.visit == "at_least_one":
         first = Call("jnp.minimum", (first, Atom(str(axis.limit - 1))))
         first = named(block, f"{index}_first", _or_stay(printer, block, table, column, first))
-        stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
+        stop = Call("jnp.maximum", (stop, plus(first, 1)))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
         first = named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
@@ -257,33 +256,30 @@ def _index_range(
     printer: Printer, block: Block, table: Table, column: Column, axis: AxisPlan, index: str
 ) -> tuple[Node, Node]:
     """The range of an `hl.grid` read from memory, kept inside the arrays that it indexes."""
-    zero, last = Atom("0"), Atom(str(axis.limit - 1))
-    begin = printer.node(axis.begin)
-    first = named(block, f"{index}_first", Call("jnp.clip", (begin, zero, last)))
-    bound = infix("+", first, Atom(str(max(column.most, 0))))
-    limit = Const(axis.limit, Type((), "int32"))
-    end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
-    stop: Node = Call("jnp.minimum", (end, bound))
+    axes = printer.axes
+    begin = known.at_most(known.at_least(axis.begin, 0, axes), axis.limit - 1, axes)
+    first = named(block, f"{index}_first", printer.node(begin))
+    limit, fixed = axis.limit, scalars.value_of(begin)
+    if fixed is not None:
+        limit = min(limit, fixed + max(column.most, 0))
+    end = known.at_most(axis.end, limit, axes)
+    stop = printer.node(end)
+    if fixed is None:
+        stop = Call("jnp.minimum", (stop, infix("+", first, Atom(str(max(column.most, 0))))))
     if not column.certain:
-        live = _with_outer(printer, block, table, column, infix(">", end, begin))
-        stop = Call("jnp.where", (live, stop, first))
+        live = printer.node(known.more(end, axis.begin, axes))
+        stop = Call("jnp.where", (_with_outer(printer, block, table, column, live), stop, first))
     if column.visit == "at_least_one":
-        stop = Call("jnp.maximum", (stop, infix("+", first, Atom("1"))))
+        stop = Call("jnp.maximum", (stop, plus(first, 1)))
     return first, named(block, f"{index}_stop", stop)
 
 
 def edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[Node, Node]:
     """The range, kept inside the array whatever the offsets say."""
-    low = scalars.value_of(axis.begin)
-    begin: Node = (
-        Atom(str(low))
-        if low is not None
-        else Call("jnp.maximum", (printer.node(axis.begin), Atom("0")))
-    )
+    begin = printer.node(known.at_least(axis.begin, 0, printer.axes))
     size = axis.length or axis.limit * (axis.block or 1)
-    limit = Const(size, Type((), "int32"))
-    end = printer.node(Apply("minimum", (axis.end, limit), Type((), "int32")))
-    if low is None:
+    end = printer.node(known.at_most(axis.end, size, printer.axes))
+    if not (isinstance(begin, Atom) and begin.text.isdigit()):
         begin = named(block, f"{index}_begin", begin)
     return begin, named(block, f"{index}_end", end)
 
@@ -365,8 +361,7 @@ def _rectangle_column(
     last = f"jnp.maximum({index}_stop - 1, {index}_first)"
     if axis.block is None and column.visit == "live":
         # an empty range stays at the index before it, so that none goes back
-        limit = Const(axis.limit, Type((), "int32"))
-        end = flat(printer.node(Apply("minimum", (axis.end, limit), Type((), "int32"))))
+        end = flat(printer.node(known.at_most(axis.end, axis.limit, printer.axes)))
         last = f"jnp.maximum({end} - 1, 0)"
     clamp = Call("jnp.minimum", (Atom(f"{index}_first + {count}"), Atom(last)))
     block.put(index, Call("jnp.minimum", (clamp, Atom(str(max(axis.limit - 1, 0))))))
