@@ -35,6 +35,7 @@ class Placed:
 
     outward   axes that became outer grid dimensions, outermost first
     columns   axes of the step table, outer to inner
+    phases    the last columns, if their loops stand in a row in `leaf` and do not nest
     trailing  ordered static axes, the innermost grid dimensions
     levels    the sequential axes (columns and trailing) with their statements
     """
@@ -47,12 +48,20 @@ class Placed:
     levels: tuple[Level, ...]
     leaf: tuple[Stmt, ...]
     inner: Literal["fori_loop", "unroll"]
+    phases: tuple[str, ...] = ()
 
 
 def place(
-    ir: KernelIR, facts: Facts, config: Config, blocks: Mapping[str, int], loop: Loop
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    blocks: Mapping[str, int],
+    loop: Loop,
+    fold: bool = True,
 ) -> Placed | None:
     """Places the loops of one top-level nest; None if it never runs.
+
+    `fold`: loops in a row become rows of the step table where they can, and no loops in the step.
 
     Raises PlanError for a loop_type that the nest cannot honour.
     """
@@ -71,15 +80,17 @@ def place(
     if not body:
         return None
     dynamic = {n for n in names if facts.axis(n).ragged or trips[n] is None}
-    loop_type = config.loop_type or _default_loop_type(dynamic, body)
+    fold = fold and config.steps != "rectangle"
+    loop_type = config.loop_type or _default_loop_type(dynamic, body, fold)
     levels, leaf = _chain(facts, dynamic, body, loops, loop_type)
+    phases = _in_a_row(leaf, dynamic) if fold and loop_type == "outer_pipeline" else ()
     chained = [level.axis for level in levels if level.axis]
-    columns = _columns(ir, facts, chained, dynamic)
+    columns = _columns(ir, facts, [*chained, *phases], dynamic)
     outward = tuple(a for a in chained if facts.axis(a).independent and a not in columns)
-    rest = [a for a in chained if a not in outward]
-    last = max((rest.index(c) for c in columns), default=-1)
+    rest = [*(a for a in chained if a not in outward), *phases]
+    last = len(rest) - 1 if phases else max((rest.index(c) for c in columns), default=-1)
     columns, trailing = tuple(rest[: last + 1]), tuple(rest[last + 1 :])
-    _check_loop_type(ir, dynamic, loop_type, columns, names - set(chained) - once)
+    _check_loop_type(ir, dynamic, loop_type, columns, names - set(chained) - set(phases) - once)
     levels, leaf = interchange(levels, leaf, outward)
     streams = _streams(leaf) if loop_type == "emit_pipeline" else set()
     _check_streams(ir, loop_type, streams)
@@ -92,7 +103,7 @@ def place(
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
-    return Placed(form, axes, outward, columns, trailing, levels, leaf, inner)
+    return Placed(form, axes, outward, columns, trailing, levels, leaf, inner, phases)
 
 
 def _check_worklist(ir: KernelIR, config: Config, columns: tuple[str, ...]) -> None:
@@ -162,13 +173,23 @@ def _trips(ir: KernelIR, facts: Facts, name: str, blocks: Mapping[str, int]) -> 
     return -(-(end + moved) // blocks[name]) - (begin + moved) // blocks[name]
 
 
-def _default_loop_type(dynamic: set[str], body: tuple[Stmt, ...]) -> str:
+def _default_loop_type(dynamic: set[str], body: tuple[Stmt, ...], fold: bool) -> str:
     loops = [s for s in body if isinstance(s, Loop)]
     while len(loops) == 1:
         if loops[0].axis in dynamic:
             return "outer_pipeline"
-        loops = [s for s in loops[0].body if isinstance(s, Loop)]
-    return "grid"
+        body = loops[0].body
+        loops = [s for s in body if isinstance(s, Loop)]
+    return "outer_pipeline" if fold and _in_a_row(body, dynamic) else "grid"
+
+
+def _in_a_row(body: tuple[Stmt, ...], dynamic: set[str]) -> tuple[str, ...]:
+    """Loops that follow each other, some of them over ranges read from memory, none with loops."""
+    loops = [s for s in body if isinstance(s, Loop)]
+    nested = any(isinstance(s, Loop) for loop in loops for s in loop.body)
+    if len(loops) < 2 or nested or dynamic.isdisjoint(loop.axis for loop in loops):
+        return ()
+    return tuple(loop.axis for loop in loops)
 
 
 def _chain(

@@ -67,6 +67,7 @@ class Window:
     stream     the loop inside the step whose pipeline the window belongs to
     back       an output that the block is read back from: earlier pipelines wrote to it
     buffers    blocks in flight, when the config says so
+    track      of loops in a row, the part of the step table that picks the block
     """
 
     ref: str
@@ -82,6 +83,7 @@ class Window:
     buffers: int | None = None
     stream: str | None = None
     back: str | None = None
+    track: str | None = None
 
     @property
     def far(self) -> bool:

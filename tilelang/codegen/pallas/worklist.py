@@ -9,8 +9,8 @@ from __future__ import annotations
 from ...schedule.plan import AxisPlan, Column, Launch, Table
 from ..writer import Atom, Call, Node, flat, infix
 from .expressions import Printer
+from .ranges import ceil_div, div, edges, named, standing
 from .statements import Block
-from .steps import ceil_div, div, edges, named, standing
 
 EXPAND = [
     "def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:",
