@@ -10,7 +10,7 @@ from ..errors import PlanError
 from ..ir import KernelIR, Loop, Stmt, Store, statements
 from .blocks import multiple, references, sizes
 from .config import Config
-from .defaults import alike, shrink, start_sizes, whole_products
+from .defaults import alike, following, shrink, start_sizes, whole_products
 from .dtypes import check_dtypes
 from .empty import fold_empty
 from .expand import expand
@@ -79,7 +79,7 @@ def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target, fold: boo
 
     `fold`: loops in a row become steps where they can.
     """
-    guess = start_sizes(ir, facts, target)
+    guess = following(ir, facts, target, config, start_sizes(ir, facts, target))
     if config.blocks or config.block_sizes is not None or not guess:
         return _plan(ir, facts, config, target, sizes(ir, config, target, guess), fold)
     blocks = sizes(ir, config, target, guess)

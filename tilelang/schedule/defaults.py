@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from ..analysis.facts import AxisFact, Facts
 from ..ir import Apply, Axis, KernelIR, Loop, statement_exprs, statements, walk
 from .blocks import extent, multiple, uses
+from .config import Config
 from .target import Target
 
 # Sizes from hand-tuned kernels of the same shape: 128 x 512 for grouped GEMM and 256 x 512 for
@@ -27,6 +28,20 @@ def start_sizes(ir: KernelIR, facts: Facts, target: Target) -> dict[str, int]:
     found = {a.name: _start(ir, facts, target, a) for a in ir.axes if a.kind == "tile"}
     for names in alike(ir, facts):
         found |= dict.fromkeys(names, min(found[n] for n in names))
+    return found
+
+
+def following(
+    ir: KernelIR, facts: Facts, target: Target, config: Config, guess: Mapping[str, int]
+) -> dict[str, int]:
+    """The guess, with the block that a config chooses for an axis also for those that are alike."""
+    found = dict(guess)
+    for names in alike(ir, facts):
+        chosen = {config.block(str(ir.axis(n).block)) for n in names} - {None}
+        for name in names if len(chosen) == 1 else ():
+            block = clamp(max(b or 1 for b in chosen), extent(ir, ir.axis(name)), 1)
+            if block % multiple(ir, name, target) == 0 or target.name == "cpu":
+                found[name] = block
     return found
 
 

@@ -83,7 +83,8 @@ def place(
     fold = fold and config.steps != "rectangle"
     loop_type = config.loop_type or _default_loop_type(dynamic, body, fold)
     levels, leaf = _chain(facts, dynamic, body, loops, loop_type)
-    phases = _in_a_row(leaf, dynamic) if fold and loop_type == "outer_pipeline" else ()
+    fold = fold and loop_type in ("outer_pipeline", "worklist")
+    phases = _in_a_row(leaf, dynamic) if fold else ()
     chained = [level.axis for level in levels if level.axis]
     columns = _columns(ir, facts, [*chained, *phases], dynamic)
     outward = tuple(a for a in chained if facts.axis(a).independent and a not in columns)

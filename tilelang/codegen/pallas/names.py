@@ -65,7 +65,7 @@ def names_of(plan: Plan, launch: Launch) -> Names:
     if launch.table is not None:
         _name_columns(names, launch.table, others)
     if launch.worklist:
-        names.taken |= {f"{names.steps}_of", "expand"}
+        names.taken |= {f"{names.steps}_of", "expand", "held"}
     # the table's loops are functions of their own: their words are free again in the step
     taken -= {names.words[word] for word in TABLE_WORDS}
     return names
