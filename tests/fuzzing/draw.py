@@ -172,17 +172,17 @@ class Drawing:
         found: list[Statement] = []
         if scope.open and self.chance(0.4):
             scope = self._named(scope, found)
-        loops = 0
+        loops = rows = 0
         able = self._able(scope, left)
         ragged = [a for a in able if a.kind == "tile" and a.offsets and not a.until]
-        if ragged and depth < DEEPEST and self.chance(0.2):
-            loops = self.rng.choice((2, 2, 3))
+        if ragged and depth < DEEPEST and self.chance(0.4):
+            loops = rows = self.rng.choice((2, 2, 3))
             for _ in range(loops):
                 scope = self._in_a_row(scope, ragged, able, depth, found)
         while able and loops < 2 and depth < DEEPEST and (loops == 0 or self.chance(0.25)):
             loops += 1
             scope = self._loop(scope, self.rng.choice(able), left, depth, found)
-        if scope.open and (loops == 0 or self.chance(0.6)):
+        if scope.open and (loops == 0 or self.chance(0.9 if rows else 0.6)):
             self._store(scope, found)
         return found
 
