@@ -172,16 +172,36 @@ class Drawing:
         found: list[Statement] = []
         if scope.open and self.chance(0.4):
             scope = self._named(scope, found)
-        loops = 0
-        while loops < 2 and depth < DEEPEST and (loops == 0 or self.chance(0.25)):
-            able = self._able(scope, left)
-            if not able:
-                break
+        loops = rows = 0
+        able = self._able(scope, left)
+        ragged = [a for a in able if a.kind == "tile" and a.offsets and not a.until]
+        if ragged and depth < DEEPEST and self.chance(0.4):
+            loops = rows = self.rng.choice((2, 2, 3))
+            for _ in range(loops):
+                scope = self._in_a_row(scope, ragged, able, depth, found)
+        while able and loops < 2 and depth < DEEPEST and (loops == 0 or self.chance(0.25)):
             loops += 1
             scope = self._loop(scope, self.rng.choice(able), left, depth, found)
-        if scope.open and (loops == 0 or self.chance(0.6)):
+        if scope.open and (loops == 0 or self.chance(0.9 if rows else 0.6)):
             self._store(scope, found)
         return found
+
+    def _in_a_row(
+        self,
+        scope: Scope,
+        ragged: Sequence[Axis],
+        able: Sequence[Axis],
+        depth: int,
+        found: list[Statement],
+    ) -> Scope:
+        """One of several ragged loops that follow each other and that contain no loops."""
+        if self.chance(0.3):
+            scope = self._named(scope, found)
+        axis = self.rng.choice(able if self.chance(0.1) else ragged)
+        scope = self._loop(scope, axis, [axis], depth, found)
+        if self.chance(0.3):
+            self._store(scope, found)
+        return scope
 
     def _able(self, scope: Scope, left: Sequence[Axis]) -> list[Axis]:
         """Loops that may be opened: the one that picks their range is open."""

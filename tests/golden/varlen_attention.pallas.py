@@ -7,21 +7,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def varlen_attention_kernel(
-    offsets,
-    k,
-    v,
-    q,
-    out,
-    total_ref,
-    acc_ref,
-    m_ref,
-    k_by_h_ref,
-    v_by_h_ref,
-    q_by_h_ref,
-    out_by_h_ref,
-    b_of,
-    tq_of,
-    tk_of,
+    offsets, k, v, q, out, total_ref, acc_ref, m_ref, k_by_h_ref, v_by_h_ref, q_by_h_ref,
+    out_by_h_ref, b_of, tq_of, tk_of,
 ):
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted

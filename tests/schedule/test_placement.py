@@ -127,8 +127,23 @@ def test_a_loop_type_that_cannot_be_honoured(loop_type: str, make) -> None:
     assert caught.value.loc.text.strip() == "for tm in hl.tile(...):"
 
 
-def test_two_loops_in_sequence_run_inside_the_step() -> None:
+def test_loops_in_a_row_are_phases_of_the_table() -> None:
     plan = planned(two_passes(), Config({"tm": 16, "tn": 16}))
+    assert places(plan) == {"g": "table", "tm": "table", "tn": "table"}
+    table = plan.launches[0].table
+    assert table is not None
+    assert [(c.axis, c.phase) for c in table.columns] == [("g", None), ("tm", 0), ("tn", 1)]
+
+
+def test_loops_over_one_range_have_one_block() -> None:
+    for config in (Config(), Config({"tm": 16}), Config({"tn": 16})):
+        blocks = dict(planned(two_passes(), config).blocks)
+        assert blocks["tm"] == blocks["tn"]
+    assert dict(planned(two_passes(), Config({"tm": 16, "tn": 32})).blocks)["tn"] == 32
+
+
+def test_loops_in_a_row_may_run_inside_the_step() -> None:
+    plan = planned(two_passes(), Config({"tm": 16, "tn": 16}, loop_type="fori_loop"))
     assert places(plan) == {"g": "dim", "tm": "inner", "tn": "inner"}
 
 

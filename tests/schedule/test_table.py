@@ -78,6 +78,25 @@ def squared() -> KernelIR:
     return k.ir()
 
 
+def phased(sums: bool = False, most: int | None = None) -> KernelIR:
+    """y[t] = x[t] - sum of x[tm], perhaps also out[g] = that sum: two loops in a row"""
+    k = Writing("phased")
+    begin, end = k.offsets("offsets", GROUPS)
+    k.input("x", ROWS, 128)
+    k.output("y", ROWS, 128)
+    k.output("out", GROUPS, 128, fill=None)
+    with k.grid("g", 0, GROUPS) as g:
+        with k.tile("tm", begin, end, most):
+            acc = k.carried("acc", full((128,), 0.0))
+            k.becomes(acc, add(acc, total(k.load("x", "tm", WHOLE), 0)))
+        with k.tile("tq", begin, end, most):
+            summed_up = k.after("acc", acc)
+            k.store("y", "tq", WHOLE, value=mul(k.load("x", "tq", WHOLE), summed_up))
+        if sums:
+            k.store("out", g, WHOLE, value=k.after("acc", acc))
+    return k.ir()
+
+
 KERNELS = {
     "cover": scaled(),
     "cover, short groups": scaled(most=BLOCK),
@@ -86,6 +105,10 @@ KERNELS = {
     "at least one": summed(),
     "beside": both(),
     "two ragged columns": squared(),
+    "phases": phased(),
+    "phases, short groups": phased(most=BLOCK),
+    "phases, at least one": phased(sums=True),
+    "phases, at least one, short groups": phased(sums=True, most=BLOCK),
 }
 BLOCKS = {"tm": BLOCK, "tq": BLOCK, "tk": BLOCK}
 
@@ -137,7 +160,9 @@ def builder(ir: KernelIR):
     text = printed(ir, config_of(ir)).text
     body = re.search(r"# Step table.*?\n(    def .*?)\n\n    def step", text, re.DOTALL)
     assert body is not None
-    columns = [f"{c.axis}_of" for c in table.columns]
+    columns = [f"{c.axis}_of" for c in table.outer]
+    columns += ["phase_of", *(f"{t.name}_of" for t in table.tracks)] if table.tracks else []
+    assert len(columns) == table.width
     source = f"def build(offsets, {', '.join(columns)}):\n{body[1]}\n    return steps\n"
     scope: dict = {"jnp": Scalars, "jax": type("jax", (), {"lax": Scalars})}
     exec(compile(source, "<builder>", "exec"), scope)
@@ -193,6 +218,38 @@ def test_every_tile_exists(name: str, offsets: list[int]) -> None:
 def test_a_live_table_has_the_tiles_of_every_group_in_order(offsets: list[int]) -> None:
     expected = [(g, t) for g in range(GROUPS) for t in tiles(offsets, g)]
     assert BUILDERS["live"](offsets) == expected
+
+
+@given(offsets=sorted_offsets)
+def test_loops_in_a_row_have_their_rows_one_after_the_other(offsets: list[int]) -> None:
+    """The statistics of a group, then its results; tiles of no group get results, too."""
+    rows = BUILDERS["phases"](offsets)
+    statistics = [(g, t) for g, phase, t, _ in rows if phase == 0]
+    assert statistics == [(g, t) for g in range(GROUPS) for t in tiles(offsets, g)]
+    results = [(g, t) for g, phase, _, t in rows if phase == 1]
+    assert [r for r in results if r[1] in tiles(offsets, r[0])] == statistics
+    assert {t for _, t in results} == set(range(LIMIT))
+    assert [(g, phase) for g, phase, *_ in rows] == sorted((g, phase) for g, phase, *_ in rows)
+
+
+@pytest.mark.parametrize("name", [n for n in KERNELS if n.startswith("phases")])
+@given(offsets=sorted_offsets)
+def test_blocks_of_the_results_are_visited_once_and_in_order(name: str, offsets: list[int]) -> None:
+    """In rows of the statistics the output is at the tile of the next result, or of the last."""
+    rows = BUILDERS[name](offsets)
+    shown = [t for *_, t in rows]
+    assert shown == sorted(shown)
+    for (g, phase, *_, t), following in itertools.pairwise(rows):
+        if phase == 0 and following[0] == g:
+            assert following[-1] == t
+    for _, phase, tile, result in rows:
+        assert phase == 0 or tile == result
+
+
+@given(offsets=sorted_offsets)
+def test_of_loops_in_a_row_the_last_one_has_a_step_in_every_group(offsets: list[int]) -> None:
+    rows = BUILDERS["phases, at least one"](offsets)
+    assert {g for g, phase, *_ in rows if phase == 1} == set(range(GROUPS))
 
 
 @given(offsets=sorted_offsets)

@@ -10,7 +10,14 @@ from ..errors import PlanError
 from ..ir import KernelIR, Loop, Stmt, Store, statements
 from .blocks import multiple, references, sizes
 from .config import Config
-from .defaults import ROWS_LEAST, shrink, start_sizes, whole_products
+from .defaults import (
+    ROWS_LEAST,
+    alike,
+    following,
+    shrink,
+    start_sizes,
+    whole_products,
+)
 from .dtypes import check_dtypes
 from .empty import fold_empty
 from .expand import expand
@@ -76,9 +83,14 @@ def _without_copies(
 
 def _chosen(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     """The plan with the loop type of the config, or with the best one that the nest allows."""
+    folded, refused = _attempt(ir, facts, config, target)
     if config.loop_type is not None or config.steps is not None:
-        return _sized(ir, facts, config, target)
-    planned, refused = _attempt(ir, facts, config, target)
+        if folded is None:  # loops in a row may still run inside the step
+            return _sized(ir, facts, config, target, fold=False)
+        return folded
+    if folded is not None and (_modest(folded) or not _has_loops(folded)):
+        return folded
+    planned, refused = _attempt(ir, facts, config, target, fold=False)
     if planned is not None and (_modest(planned) or not _has_loops(planned)):
         return planned
     # arrays that do not fit stay where they are and stream through loops inside the step; a nest
@@ -95,10 +107,10 @@ def _chosen(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
 
 
 def _attempt(
-    ir: KernelIR, facts: Facts, config: Config, target: Target
+    ir: KernelIR, facts: Facts, config: Config, target: Target, fold: bool = True
 ) -> tuple[Plan | None, PlanError | None]:
     try:
-        return _sized(ir, facts, config, target), None
+        return _sized(ir, facts, config, target, fold), None
     except PlanError as refused:
         return None, refused
 
@@ -113,11 +125,14 @@ def _has_loops(planned: Plan) -> bool:
     )
 
 
-def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
-    """The plan with the blocks of the config, or with the largest modest ones."""
-    guess = start_sizes(ir, facts, target)
+def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target, fold: bool = True) -> Plan:
+    """The plan with the blocks of the config, or with the largest modest ones.
+
+    `fold`: loops in a row become steps where they can.
+    """
+    guess = following(ir, facts, target, config, start_sizes(ir, facts, target))
     if config.blocks or config.block_sizes is not None or not guess:
-        return _plan(ir, facts, config, target, sizes(ir, config, target, guess))
+        return _plan(ir, facts, config, target, sizes(ir, config, target, guess), fold)
     blocks = sizes(ir, config, target, guess)
     legal = {n: multiple(ir, n, target) for n in blocks}
     if config.within:
@@ -125,12 +140,12 @@ def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     whole = whole_products(ir, facts, blocks, legal)
     if whole is not None:
         try:
-            planned = _fitted(ir, facts, config, target, *whole)
+            planned = _fitted(ir, facts, config, target, *whole, fold)
         except PlanError:
             planned = None
         if planned is not None and _modest(planned):
             return planned
-    return _fitted(ir, facts, config, target, blocks, legal)
+    return _fitted(ir, facts, config, target, blocks, legal, fold)
 
 
 def _fitted(
@@ -140,11 +155,12 @@ def _fitted(
     target: Target,
     blocks: dict[str, int],
     least: Mapping[str, int],
+    fold: bool,
 ) -> Plan:
     """The plan with the largest blocks that are modest; with the least ones if none are."""
     while True:
         try:
-            planned = _plan(ir, facts, config, target, blocks)
+            planned = _plan(ir, facts, config, target, blocks, fold)
             if _modest(planned):
                 return planned
             error = None
@@ -153,7 +169,7 @@ def _fitted(
             if "bytes" not in caught.what:
                 raise
         weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
-        smaller = shrink(blocks, least, weights)
+        smaller = shrink(blocks, least, weights, alike(ir, facts))
         if smaller is None:
             if planned is None:
                 assert error is not None
@@ -229,7 +245,12 @@ def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
 
 
 def _plan(
-    ir: KernelIR, facts: Facts, config: Config, target: Target, blocks: dict[str, int]
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    target: Target,
+    blocks: dict[str, int],
+    fold: bool,
 ) -> Plan:
     planned: list[Planned] = []
     _check_steps(ir, facts, config)
@@ -238,7 +259,7 @@ def _plan(
         frozenset(t for t, _, writes in references((n,)) if writes) if n else () for n in nests
     ]
     for position, loop in enumerate(nests):
-        placed = place(ir, facts, config, blocks, loop) if loop is not None else None
+        placed = place(ir, facts, config, blocks, loop, fold) if loop is not None else None
         if placed is None:
             continue
         suffix = f"_{len(planned) + 1}" if len(ir.body) > 1 else ""

@@ -1,21 +1,22 @@
 """Body: logical statements of a chain of levels -> physical statements, grouped by when they run.
 
-    levels (before, after, carries) + leaf   ->   Groups(before, leaf, after)
+    levels (before, after, carries) + leaf   ->   Groups(before, leaf or phases, after)
 
 Carries become scratch memory here: `Keep` writes one, `Kept` reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import Loc
 from ..ir import (
     Apply,
     Assign,
     Carry,
+    Const,
     Load,
     Loop,
     Stmt,
@@ -42,24 +43,41 @@ from .plan import (
     Kept,
     PExpr,
     PStmt,
-    Read,
-    Row,
-    ScalarRead,
-    Select,
-    TakeRows,
 )
 from .stores import filled, stores
+from .traverse import walk_physical
 from .windows import Arrays
 
 
 @dataclass(frozen=True)
+class Phase:
+    """One of several loops in a row: what stands before it, its body, and what it carries."""
+
+    axis: str
+    before: tuple[PStmt, ...]
+    body: tuple[PStmt, ...]
+    carries: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Groups:
-    """Physical statements by level: before[i] and after[i] surround the loop of level i + 1."""
+    """Physical statements by level: before[i] and after[i] surround the loop of level i + 1.
+
+    The last ones surround the loops in a row, if there are any; then nothing is in the leaf.
+    """
 
     before: tuple[tuple[PStmt, ...], ...]
     leaf: tuple[PStmt, ...]
     after: tuple[tuple[PStmt, ...], ...]
     kept: tuple[KeptValue, ...]
+    phases: tuple[Phase, ...] = ()
+
+    @property
+    def all(self) -> tuple[PStmt, ...]:
+        """Every statement, in program order."""
+        inside = [s for phase in self.phases for s in (*phase.before, *phase.body)]
+        before = [s for group in self.before for s in group]
+        return (*before, *self.leaf, *inside, *(s for group in self.after for s in group))
 
 
 def lower_body(
@@ -67,13 +85,18 @@ def lower_body(
     levels: tuple[Level, ...],
     leaf: tuple[Stmt, ...],
     inner: Literal["fori_loop", "unroll"],
+    phases: Collection[str] = (),
 ) -> Groups:
-    """Lowers every statement; the layouts of carries are found by trying until they settle."""
+    """Lowers every statement; the layouts of carries are found by trying until they settle.
+
+    The loops over `phases` stand in a row in the leaf.
+    """
     layouts: dict[str, Layout] = {}
-    carries = [c for level in levels for c in level.carries]
+    rows = [s for s in leaf if isinstance(s, Loop) and s.axis in phases]
+    carries = [c for loop in (*levels, *rows) for c in loop.carries]
     while True:
         scope = Scope(arrays)
-        groups = _lower_levels(scope, levels, leaf, inner, layouts)
+        groups = _lower_levels(scope, levels, leaf, inner, layouts, phases)
         if not _settle(scope, carries, layouts):
             return groups
 
@@ -91,6 +114,7 @@ def _lower_levels(
     leaf: tuple[Stmt, ...],
     inner: Literal["fori_loop", "unroll"],
     layouts: dict[str, Layout],
+    phases: Collection[str],
 ) -> Groups:
     before: list[tuple[PStmt, ...]] = []
     for position, level in enumerate(levels):
@@ -101,13 +125,55 @@ def _lower_levels(
                 starts += _enter(scope, carry, layouts)
             group += _in_order(starts)
         before.append(group)
-    innermost = lower_statements(scope, leaf, inner)
+    found, innermost = _lower_row(scope, leaf, inner, layouts, phases)
     innermost += _advance(scope, levels[-1].carries, layouts)
     after: list[tuple[PStmt, ...]] = [()]
+    if found:
+        before[-1], after, innermost = before[-1] + found[0].before, [innermost], ()
+        found[0] = replace(found[0], before=())
     for level in reversed(levels[:-1]):
         group = lower_statements(scope, level.after, inner)
         after.insert(0, group + _advance(scope, level.carries, layouts))
-    return Groups(tuple(before), innermost, tuple(after), tuple(scope.kept))
+    return Groups(tuple(before), innermost, tuple(after), tuple(scope.kept), tuple(found))
+
+
+def _lower_row(
+    scope: Scope,
+    leaf: tuple[Stmt, ...],
+    inner: Literal["fori_loop", "unroll"],
+    layouts: dict[str, Layout],
+    phases: Collection[str],
+) -> tuple[list[Phase], tuple[PStmt, ...]]:
+    """Loops in a row, and the statements behind the last of them.
+
+    Initial values that need nothing are set before the first loop: what follows saves a condition.
+    """
+    found: list[Phase] = []
+    group: tuple[PStmt, ...] = ()
+    early: tuple[PStmt, ...] = ()
+    for stmt in leaf:
+        if not (isinstance(stmt, Loop) and stmt.axis in phases):
+            group += lower_statements(scope, (stmt,), inner)
+            continue
+        starts: tuple[PStmt, ...] = ()
+        for carry in stmt.carries:
+            starts += _enter(scope, carry, layouts)
+        ready = tuple(s for s in starts if found and _needs_nothing(s))
+        early += ready
+        group += _in_order(tuple(s for s in starts if s not in ready))
+        body = lower_statements(scope, stmt.body, inner)
+        body += _advance(scope, stmt.carries, layouts)
+        found.append(Phase(stmt.axis, group, body, tuple(c.name for c in stmt.carries)))
+        group = ()
+    if found:
+        found[0] = replace(found[0], before=found[0].before + early)
+    return found, group
+
+
+def _needs_nothing(stmt: PStmt) -> bool:
+    """Whether a carry starts from a constant."""
+    known = (Const, Apply)
+    return isinstance(stmt, Keep) and all(isinstance(e, known) for e in walk_physical(stmt.value))
 
 
 def _in_order(starts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
@@ -266,49 +332,3 @@ def _inner_carry(scope: Scope, trial: Scope, carry: Carry, layout: Layout) -> In
     start = filled(lower(scope, carry.init, layout).expr, kept)
     following = filled(lower(trial, carry.next, layout).expr, kept)
     return InnerCarry(carry.name, start, following, carry.out, carry.user)
-
-
-# ---------------------------------------------------------------- traversal
-
-
-def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
-    match expr:
-        case Apply():
-            return expr.args
-        case ScalarRead():
-            return expr.index
-        case Read():
-            return tuple(s.expr for s in expr.select if isinstance(s, Row))
-        case TakeRows():
-            return (expr.place, *(s.expr for s in expr.select if isinstance(s, Row)))
-        case _:
-            return ()
-
-
-def walk_physical(expr: PExpr) -> Iterator[PExpr]:
-    """Every subexpression, operands first."""
-    for child in physical_children(expr):
-        yield from walk_physical(child)
-    yield expr
-
-
-def replace_physical(expr: PExpr, values: Mapping[str, PExpr]) -> PExpr:
-    """The expression with names replaced."""
-    match expr:
-        case Var(name) if name in values:
-            return values[name]
-        case Apply():
-            args: Any = tuple(replace_physical(a, values) for a in expr.args)
-            return replace(expr, args=args)
-        case ScalarRead():
-            return replace(expr, index=tuple(replace_physical(i, values) for i in expr.index))
-        case Read():
-            return replace(expr, select=tuple(_replace_select(s, values) for s in expr.select))
-        case _:
-            return expr
-
-
-def _replace_select(select: Select, values: Mapping[str, PExpr]) -> Select:
-    if isinstance(select, Row):
-        return Row(replace_physical(select.expr, values))
-    return select

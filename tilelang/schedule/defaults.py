@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..analysis.facts import AxisFact, Facts
-from ..ir import Apply, Axis, KernelIR, statement_exprs, statements, walk
+from ..ir import Apply, Axis, KernelIR, Loop, statement_exprs, statements, walk
 from .blocks import extent, multiple, uses
+from .config import Config
 from .spans import span
 from .target import Target
 
@@ -30,7 +31,38 @@ def start_sizes(ir: KernelIR, facts: Facts, target: Target) -> dict[str, int]:
         if axis.kind == "tile":
             fixed = axis.block if isinstance(axis.block, int) else None
             found[axis.name] = fixed or _start(ir, facts, target, axis, found)
+    for names in alike(ir, facts):
+        found |= dict.fromkeys(names, min(found[n] for n in names))
     return found
+
+
+def following(
+    ir: KernelIR, facts: Facts, target: Target, config: Config, guess: Mapping[str, int]
+) -> dict[str, int]:
+    """The guess, with the block that a config chooses for an axis also for those that are alike."""
+    found = dict(guess)
+    for names in alike(ir, facts):
+        chosen = {config.block(str(ir.axis(n).block)) for n in names} - {None}
+        for name in names if len(chosen) == 1 else ():
+            block = clamp(max(b or 1 for b in chosen), extent(ir, ir.axis(name)), 1)
+            if block % multiple(ir, name, target) == 0 or target.name == "cpu":
+                found[name] = block
+    return found
+
+
+def alike(ir: KernelIR, facts: Facts) -> tuple[tuple[str, ...], ...]:
+    """Ragged loops in a row over one range, and over dimensions of one length.
+
+    With equal blocks they see the same blocks of an array that all of them read.
+    """
+    bodies = [s.body for s in statements(ir.body) if isinstance(s, Loop)]
+    found: dict[object, list[str]] = {}
+    for number, body in enumerate(bodies):
+        for axis in (ir.axis(s.axis) for s in body if isinstance(s, Loop)):
+            if axis.kind == "tile" and facts.axis(axis.name).ragged:
+                key = (number, axis.begin, axis.end, extent(ir, axis))
+                found.setdefault(key, []).append(axis.name)
+    return tuple(tuple(names) for names in found.values() if len(names) > 1)
 
 
 def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis, outer: Mapping[str, int]) -> int:
@@ -114,12 +146,21 @@ def clamp(want: int, size: int, need: int) -> int:
 
 
 def shrink(
-    sizes: Mapping[str, int], legal: Mapping[str, int], weights: Mapping[str, int]
+    sizes: Mapping[str, int],
+    legal: Mapping[str, int],
+    weights: Mapping[str, int],
+    alike: tuple[tuple[str, ...], ...] = (),
 ) -> dict[str, int] | None:
-    """The blocks with the heaviest one halved; None if every block is at its smallest."""
+    """The blocks with the heaviest one halved; None if every block is at its smallest.
+
+    Axes that are alike shrink together.
+    """
     able = [n for n, b in sizes.items() if b > legal[n] and b // 2 >= 1]
     if not able:
         return None
     name = max(able, key=lambda n: (weights[n], n))
     half = -(-sizes[name] // 2)
-    return {**sizes, name: max(-(-half // legal[name]) * legal[name], legal[name])}
+    together = next((names for names in alike if name in names), (name,))
+    need = max(legal[n] for n in together)
+    smaller = max(-(-half // need) * need, need)
+    return {**sizes, **{n: min(smaller, sizes[n]) for n in together}}

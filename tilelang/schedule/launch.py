@@ -12,7 +12,7 @@ from ..ir import Apply, Expr, KernelIR, Stmt, Tensor, Var, statement_exprs, walk
 from . import scalars
 from . import table as tables
 from .blocks import references
-from .body import Groups, walk_physical
+from .body import Groups, Phase
 from .config import Config
 from .exact import check_cuts
 from .fill import deep, fill_lanes
@@ -29,7 +29,9 @@ from .plan import (
     Condition,
     Dim,
     Ends,
+    Enters,
     HostArray,
+    InPhase,
     Keep,
     Kept,
     Launch,
@@ -44,6 +46,7 @@ from .plan import (
 from .run_all import copies, run_all
 from .sections import Key, exprs_of, split
 from .target import Target
+from .traverse import walk_physical
 from .visits import (
     Order,
     check_consecutive,
@@ -87,10 +90,10 @@ def plan_launch(
     steps = config.steps or "table"
     arrays, order, groups = lowered(ir, target, placed, body, levels, leaf)
     check_cuts(ir, arrays.windows)
-    effects = _effects(groups, levels)
+    effects = _effects(groups, levels, placed.phases)
     again = written | later | {t for t, _, writes in references(body) if not writes}
     outputs, helpers = initialised(ir, facts, arrays, order, steps, written, again, effects)
-    columns = tables.columns(ir, facts, placed.columns, placed.axes, helpers, effects, steps)
+    columns = tables.columns(ir, facts, order, placed.axes, helpers, effects, steps)
     standing = [c.axis for c in columns if tables.replaces_empty(c, placed.axes)]
     for (tensor, _), window in arrays.windows.items():
         if window.output:
@@ -103,7 +106,7 @@ def plan_launch(
             check_consecutive(ir, facts, tensor, window, order, partly or window.exact)
             how = "worklist" if placed.form == "grid" else steps
             check_stand_ins(ir, facts, tensor, window, order, standing, how)
-    table = tables.table(facts, columns, placed.axes, steps)
+    table = tables.table(facts, columns, placed.axes, steps, arrays.tracks)
     if table is not None:
         scalar_bytes = sum(_words(ir.tensor(s)) for s in arrays.scalars)
         tables.check_fits(ir, table, target, scalar_bytes)
@@ -172,17 +175,25 @@ def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:
 # ---------------------------------------------------------------- sections
 
 
-def _effects(groups: Groups, levels: tuple[Level, ...]) -> dict[str, bool]:
+def _effects(groups: Groups, levels: tuple[Level, ...], phases: tuple[str, ...]) -> dict[str, bool]:
     """Whether something happens in the body around each loop, besides the loop itself.
 
-    Then an empty loop still needs one step, or those statements would never run.
+    Then an empty loop still needs one step, or those statements would never run.  Of loops in a
+    row it is the last one.
     """
     out = {}
     for position, level in enumerate(levels):
         writes = [s for g in groups.before[:position] for s in g if isinstance(s, Write)]
         later = [s for g in groups.after[:position] for s in g if isinstance(s, Write | Keep)]
         out[level.axis] = bool(writes or later)
-    return out
+    between = [s for phase in groups.phases for s in phase.before]
+    writes = [s for s in (*between, *_all(groups.before)) if isinstance(s, Write)]
+    later = [s for s in _all(groups.after) if isinstance(s, Write | Keep)]
+    return out | {p: p == phases[-1] and bool(writes or later) for p in phases}
+
+
+def _all(groups: tuple[tuple[PStmt, ...], ...]) -> list[PStmt]:
+    return [s for group in groups for s in group]
 
 
 def _sections(
@@ -201,7 +212,9 @@ def _sections(
         if w.init != "none" and w.stream is None
     ]
     for key, body in parts.groups:
-        for conditions, stmts in _by_condition(placed, levels, columns, key, body, windows):
+        for conditions, stmts in _by_condition(
+            placed, levels, groups.phases, columns, key, body, windows
+        ):
             sections.append(Section(conditions, stmts))
     used = {s.name for section in sections for s in flat(section.body) if isinstance(s, Keep)}
     return tuple(k for k in parts.kept if k.name in used), tuple(sections)
@@ -214,6 +227,7 @@ def _first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> 
 def _by_condition(
     placed: Placed,
     levels: tuple[Level, ...],
+    phases: tuple[Phase, ...],
     columns: tuple[Column, ...],
     key: Key,
     body: tuple[PStmt, ...],
@@ -226,21 +240,30 @@ def _by_condition(
     """
     place = _place_conditions(placed, levels, key)
     owner = {c.name: i for i, level in enumerate(levels) for c in level.carries}
+    owner |= {name: len(levels) for phase in phases for name in phase.carries}
     depth = {level.axis: i for i, level in enumerate(levels)}
+    depth |= {phase.axis: len(levels) for phase in phases}
     harmful = [
         axis
-        for axis in _unsure(placed.axes, levels, columns, key)
+        for axis in _unsure(placed, levels, columns, key)
         if any(_harmful(s, axis, windows, owner, depth[axis]) for s in flat(body))
     ]
     return [((*place, *(Runs(a) for a in harmful)), body)]
 
 
 def _place_conditions(placed: Placed, levels: tuple[Level, ...], key: Key) -> tuple[Condition, ...]:
-    kind, level = key
-    if kind == "leaf":
-        return ()
-    deeper = [lv.axis for lv in levels[level + 1 :] if lv.axis]
-    end: Literal["first", "last"] = "first" if kind == "before" else "last"
+    level, outer = key.level, tuple(lv.axis for lv in levels if lv.axis in placed.columns)
+    match key.kind:
+        case "leaf":
+            return ()
+        case "phase":
+            return (InPhase(key.phase),)
+        case "enter":
+            return (Enters(outer, key.phase),)
+        case "before" | "after":
+            pass
+    deeper = [*(lv.axis for lv in levels[level + 1 :] if lv.axis), *placed.phases]
+    end: Literal["first", "last"] = "first" if key.kind == "before" else "last"
     out: list[Condition] = []
     if any(a in placed.columns for a in deeper):
         outer = tuple(lv.axis for lv in levels[: level + 1] if lv.axis in placed.columns)
@@ -251,17 +274,20 @@ def _place_conditions(placed: Placed, levels: tuple[Level, ...], key: Key) -> tu
 
 
 def _unsure(
-    axes: Mapping[str, AxisPlan], levels: tuple[Level, ...], columns: tuple[Column, ...], key: Key
+    placed: Placed, levels: tuple[Level, ...], columns: tuple[Column, ...], key: Key
 ) -> list[str]:
     """Columns around this group whose step may lie outside of their range, though it is asked for.
 
     A range that is only empty under a tile that no range touches is not listed: that tile is.
     Tiles behind the last range get their steps under any index, be it one of no range.
     """
-    around = [lv.axis for lv in levels[: key[1] + 1] if lv.axis]
+    axes, around = placed.axes, [lv.axis for lv in levels[: key.level + 1] if lv.axis]
+    if key.kind == "phase":
+        around.append(placed.phases[key.phase])
     tails = [i for i, c in enumerate(columns) if c.visit == "cover"]
     before_tail = columns[: tails[0]] if tails else ()
-    anything = {c.axis for c in before_tail if axes[c.axis].tiles is None}
+    nested = [c.axis for c in before_tail if c.phase is None]
+    anything = {axis for axis in nested if axes[axis].tiles is None}
     return [
         c.axis
         for c in columns

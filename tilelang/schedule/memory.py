@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import PlanError
 from ..ir import KernelIR, Type
-from .body import walk_physical
 from .plan import AxisPlan, Bind, Memory, Scratch, Section, Table, Window
 from .sections import exprs_of
 from .target import MIB, Target, padded_bytes
+from .traverse import walk_physical
 
 
 def estimate(
@@ -41,7 +41,7 @@ def estimate(
     vmem = sum(size for _, size in parts)
     smem = sum(_smem_bytes(ir.tensor(name).shape) for name in scalars)
     if table is not None and table.steps == "table":
-        smem += table.rows * len(table.columns) * 4
+        smem += table.rows * table.width * 4
     _check_scalars(ir, target, scalars, smem)
     return Memory(tuple(parts), vmem, smem, _limit(ir, target, vmem, tuple(parts)))
 

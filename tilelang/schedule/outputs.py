@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from ..analysis.facts import Facts
 from ..ir import Assign, Expr, KernelIR, Stmt
-from .body import Groups, lower_body, walk_physical
+from .body import Groups, lower_body
 from .config import Config
 from .nest import Level
 from .placement import Placed
 from .plan import AxisPlan, ByTile, Packed, PStmt, Read, Window, Write
 from .sections import exprs_of
 from .target import Target
+from .traverse import walk_physical
 from .visits import (
     Order,
     goes_anywhere,
@@ -41,7 +42,7 @@ def lowered(
     of it as it was: that block may have been visited before, and may still be on its way out.
     """
     arrays, order = _survey(ir, target, placed, body, levels, frozenset())
-    groups = lower_body(arrays, levels, leaf, placed.inner)
+    groups = lower_body(arrays, levels, leaf, placed.inner, placed.phases)
     loose = frozenset(
         tensor
         for (tensor, _), window in arrays.windows.items()
@@ -50,7 +51,7 @@ def lowered(
     if not loose:
         return arrays, order, groups
     arrays, order = _survey(ir, target, placed, body, levels, loose)
-    return arrays, order, lower_body(arrays, levels, leaf, placed.inner)
+    return arrays, order, lower_body(arrays, levels, leaf, placed.inner, placed.phases)
 
 
 def _survey(
@@ -63,7 +64,7 @@ def _survey(
 ) -> tuple[Arrays, Order]:
     bounds = tuple(e for level in levels for c in level.carries for e in (c.init, c.next))
     everything = body + _as_statements(bounds, ir)
-    arrays = survey(ir, target, placed.axes, everything, (), resident)
+    arrays = survey(ir, target, placed.axes, everything, (), resident, placed.phases)
     order = order_of(placed, tuple(arrays.windows.values()))
     lifted = {
         tensor
@@ -73,7 +74,7 @@ def _survey(
         and packed_conflict(window, order, placed.axes)
     }
     if lifted:
-        arrays = survey(ir, target, placed.axes, everything, lifted, resident)
+        arrays = survey(ir, target, placed.axes, everything, lifted, resident, placed.phases)
         order = order_of(placed, tuple(arrays.windows.values()))
     return arrays, order
 
@@ -120,7 +121,7 @@ def initialised(
         if tensor.fill is None or covered:
             windows[window.ref] = window
             continue
-        sure = all(_runs(arrays.axes[c]) or effects.get(c, False) for c in order.columns)
+        sure = all(any(_has_steps(arrays, effects, c) for c in each) for each in order.loops)
         everywhere, help_here = visits_all(window, order, arrays.axes, facts, sure)
         skips = any(
             effects.get(a, False) and how == "cover" and not arrays.axes[a].nonempty
@@ -139,9 +140,10 @@ def initialised(
     return windows, helpers
 
 
-def _runs(axis: AxisPlan) -> bool:
-    """Whether the loop has an iteration whenever it is reached."""
-    return axis.tiles is not None or axis.nonempty
+def _has_steps(arrays: Arrays, effects: Mapping[str, bool], name: str) -> bool:
+    """Whether the loop has a step whenever it is reached."""
+    axis = arrays.axes[name]
+    return axis.tiles is not None or axis.nonempty or effects.get(name, False)
 
 
 def _owns_blocks(window: Window, axes: Mapping[str, AxisPlan]) -> bool:
@@ -167,7 +169,7 @@ def all_windows(
     arrays: Arrays, outputs: Mapping[str, Window], config: Config
 ) -> tuple[Window, ...]:
     """Inputs, then copies of what outputs held before, then outputs."""
-    found = list(arrays.windows.values())
+    found = list(dict.fromkeys(arrays.windows.values()))
     inputs = [replace(w, buffers=config.buffers) for w in found if not w.output]
     written = [outputs[w.ref] for w in found if w.output]
     before = [
@@ -190,8 +192,7 @@ def all_windows(
 
 def selective(groups: Groups, window: Window) -> bool:
     """Whether some store to the window leaves part of the block as it was."""
-    everything = [s for g in (*groups.before, groups.leaf, *groups.after) for s in g]
-    for stmt in flat(tuple(everything)):
+    for stmt in flat(groups.all):
         if isinstance(stmt, Write) and stmt.ref == window.ref and not stmt.turned:
             partial = any(type(s).__name__ != "All" for s in stmt.select)
             partial = partial or stmt.rows is not None

@@ -38,6 +38,7 @@ class Placed:
 
     outward   axes that became outer grid dimensions, outermost first
     columns   axes of the step table, outer to inner
+    phases    the last columns, if their loops stand in a row in `leaf` and do not nest
     trailing  ordered static axes, the innermost grid dimensions
     within    parallel axes of which every step runs all iterations
     levels    the sequential axes (columns and trailing) with their statements
@@ -52,22 +53,30 @@ class Placed:
     levels: tuple[Level, ...]
     leaf: tuple[Stmt, ...]
     inner: Literal["fori_loop", "unroll"]
+    phases: tuple[str, ...] = ()
 
 
 def place(
-    ir: KernelIR, facts: Facts, config: Config, blocks: Mapping[str, int], loop: Loop
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    blocks: Mapping[str, int],
+    loop: Loop,
+    fold: bool = True,
 ) -> Placed | None:
     """Places the loops of one top-level nest; None if it never runs.
 
+    `fold`: loops in a row become rows of the step table where they can, and no loops in the step.
+
     Raises PlanError for a loop_type that the nest cannot honour.
     """
-    placed = _place(ir, facts, config, blocks, loop, moving=True)
+    placed = _place(ir, facts, config, blocks, loop, fold, moving=True)
     if placed is None:
         return None
     bases = {n: scalars.axes(a.base) for n, a in placed.axes.items() if a.base is not None}
     elsewhere = {n for n, a in placed.axes.items() if a.place in ("table", "within")}
     if any(not {n, *over}.isdisjoint(elsewhere) for n, over in bases.items()):
-        return _place(ir, facts, config, blocks, loop, moving=False)
+        return _place(ir, facts, config, blocks, loop, fold, moving=False)
     return placed
 
 
@@ -77,9 +86,10 @@ def _place(
     config: Config,
     blocks: Mapping[str, int],
     loop: Loop,
+    fold: bool,
     moving: bool,
 ) -> Placed | None:
-    """`moving`: ranges that move with outer indices are loops of a fixed number of tiles."""
+    """The same; `moving`: ranges that move with outer indices have a fixed number of tiles."""
     names = _axes_of((loop,))
     trips = {n: _trips(ir, facts, n, blocks) for n in names}
     grids: dict[str, Expr] = {
@@ -97,19 +107,23 @@ def _place(
     if not body:
         return None
     dynamic = {n for n in names if trips[n] is None or (facts.axis(n).ragged and n not in spans)}
-    loop_type = config.loop_type or _default_loop_type(dynamic, body)
+    fold = fold and config.steps != "rectangle"
+    loop_type = config.loop_type or _default_loop_type(dynamic, body, fold)
     levels, leaf = _chain(facts, dynamic, body, loops, loop_type)
+    fold = fold and loop_type in ("outer_pipeline", "worklist")
+    phases = _in_a_row(leaf, dynamic) if fold else ()
     chained = [level.axis for level in levels if level.axis]
-    columns = _columns(ir, facts, chained, dynamic)
+    columns = _columns(ir, facts, [*chained, *phases], dynamic)
     outward = tuple(a for a in chained if facts.axis(a).independent and a not in columns)
-    rest = [a for a in chained if a not in outward]
-    last = max((rest.index(c) for c in columns), default=-1)
+    rest = [*(a for a in chained if a not in outward), *phases]
+    last = len(rest) - 1 if phases else max((rest.index(c) for c in columns), default=-1)
     columns, trailing = tuple(rest[: last + 1]), tuple(rest[last + 1 :])
-    _check_loop_type(ir, dynamic, loop_type, columns, names - set(chained) - once)
+    _check_loop_type(ir, dynamic, loop_type, columns, names - set(chained) - set(phases) - once)
     levels, leaf = interchange(levels, leaf, outward)
     streams = _streams(leaf) if loop_type == "emit_pipeline" else set()
     _check_streams(ir, loop_type, streams)
     within = all_at_once(ir, facts, config, names - once, outward, streams)
+    _check_phases(ir, config, phases, within)
     outward = tuple(a for a in outward if a not in within)
     places = _places(names, once | never, outward + trailing, columns, streams, within)
     axes = {
@@ -123,7 +137,21 @@ def _place(
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
-    return Placed(form, axes, outward, columns, trailing, within, levels, leaf, inner)
+    return Placed(form, axes, outward, columns, trailing, within, levels, leaf, inner, phases)
+
+
+def _check_phases(
+    ir: KernelIR, config: Config, phases: tuple[str, ...], within: tuple[str, ...]
+) -> None:
+    """PlanError for choices that loops in a row, which are steps, have no place for."""
+    chosen = "within" if within else "windows='exact'" if config.windows == "exact" else ""
+    if phases and chosen:
+        first, second = (ir.axis(n).user for n in phases[:2])
+        raise PlanError(
+            f"{chosen} is not possible where loops in a row, over {first} and {second}, are steps",
+            ir.axis(phases[0]).loc,
+            f"leave {chosen.split('=')[0]} out, or make a kernel of each loop",
+        )
 
 
 def _spans(ir: KernelIR, names: set[str], blocks: Mapping[str, int]) -> dict[str, Span]:
@@ -199,13 +227,23 @@ def _trips(ir: KernelIR, facts: Facts, name: str, blocks: Mapping[str, int]) -> 
     return -(-(end + moved) // blocks[name]) - (begin + moved) // blocks[name]
 
 
-def _default_loop_type(dynamic: set[str], body: tuple[Stmt, ...]) -> str:
+def _default_loop_type(dynamic: set[str], body: tuple[Stmt, ...], fold: bool) -> str:
     loops = [s for s in body if isinstance(s, Loop)]
     while len(loops) == 1:
         if loops[0].axis in dynamic:
             return "outer_pipeline"
-        loops = [s for s in loops[0].body if isinstance(s, Loop)]
-    return "grid"
+        body = loops[0].body
+        loops = [s for s in body if isinstance(s, Loop)]
+    return "outer_pipeline" if fold and _in_a_row(body, dynamic) else "grid"
+
+
+def _in_a_row(body: tuple[Stmt, ...], dynamic: set[str]) -> tuple[str, ...]:
+    """Loops that follow each other, some of them over ranges read from memory, none with loops."""
+    loops = [s for s in body if isinstance(s, Loop)]
+    nested = any(isinstance(s, Loop) for loop in loops for s in loop.body)
+    if len(loops) < 2 or nested or dynamic.isdisjoint(loop.axis for loop in loops):
+        return ()
+    return tuple(loop.axis for loop in loops)
 
 
 def _chain(

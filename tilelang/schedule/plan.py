@@ -14,6 +14,14 @@ from typing import Literal
 from ..analysis.facts import AxisKind, Facts
 from ..errors import Loc
 from ..ir import Expr, KernelIR, Type
+from .conditions import AtDim as AtDim
+from .conditions import Condition as Condition
+from .conditions import Ends as Ends
+from .conditions import Enters as Enters
+from .conditions import InPhase as InPhase
+from .conditions import RowStarts as RowStarts
+from .conditions import Runs as Runs
+from .conditions import Turns as Turns
 from .config import Config
 from .target import Target
 from .window import ByIndex as ByIndex
@@ -257,56 +265,7 @@ class Inner:
 PStmt = Bind | Keep | Write | Inner
 
 
-# ---------------------------------------------------------------- conditions and sections
-
-
-@dataclass(frozen=True)
-class AtDim:
-    """The grid dimension of `axis` is at its first (or last) iteration."""
-
-    axis: str
-    end: Literal["first", "last"]
-
-
-@dataclass(frozen=True)
-class Turns:
-    """A table column differs from the step before, or there is none.
-
-    `packed` maps a column to the rows that share a block: there the block number must differ.
-    """
-
-    columns: tuple[str, ...]
-    packed: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Ends:
-    """The step is the first (or last) of the loops over `inner`, within one iteration of `outer`.
-
-    Both are columns of the step table.
-    """
-
-    outer: tuple[str, ...]
-    inner: tuple[str, ...]
-    end: Literal["first", "last"]
-
-
-@dataclass(frozen=True)
-class RowStarts:
-    """The index of a grid dimension is the first of its block of `rows`."""
-
-    axis: str
-    rows: int
-
-
-@dataclass(frozen=True)
-class Runs:
-    """The tile of `axis` holds a position of its range (or the index lies in it)."""
-
-    axis: str
-
-
-Condition = AtDim | Turns | Ends | RowStarts | Runs
+# ---------------------------------------------------------------- sections
 
 
 @dataclass(frozen=True)
@@ -345,6 +304,7 @@ class Column:
     cursor  tiles are visited in rising order over the whole table (ranges are disjoint)
     certain the range is never empty in any step that the table asks for
     most    static bound on the steps of one iteration of the columns before it
+    phase   its number among loops in a row: their steps follow each other, they do not nest
     """
 
     axis: str
@@ -352,11 +312,28 @@ class Column:
     cursor: bool
     certain: bool
     most: int
+    phase: int | None = None
+
+
+@dataclass(frozen=True)
+class Track:
+    """What the step table holds of loops in a row: the tile that the windows of some of them see.
+
+    A row of one of `axes` is at that loop's tile.  A row of another loop moves no data: it is at
+    the first tile that one of `axes` has next in the same iteration of the loops around, or, if
+    none has any, where the row before is.
+    """
+
+    name: str
+    axes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Table:
     """The step table: columns from outer to inner, and how many rows it can need at most.
+
+    The last columns may be loops in a row.  Then a row holds the number of its loop and `tracks`
+    instead of their tiles.
 
     `capped`: offsets that break the rules could ask for more rows, so the builder stops at `rows`.
     `sure`: it has a row, whatever the ranges are.
@@ -367,6 +344,27 @@ class Table:
     capped: bool
     steps: Literal["table", "rectangle"]
     sure: bool = True
+    tracks: tuple[Track, ...] = ()
+
+    @property
+    def outer(self) -> tuple[Column, ...]:
+        """The columns whose loops nest."""
+        return tuple(c for c in self.columns if c.phase is None)
+
+    @property
+    def phases(self) -> tuple[Column, ...]:
+        """The loops in a row."""
+        return tuple(c for c in self.columns if c.phase is not None)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return len(self.outer) + (1 + len(self.tracks) if self.tracks else 0)
+
+    def track(self, axis: str) -> Track:
+        """Where the tile of a loop is found in the loop's own rows."""
+        found = [t for t in self.tracks if axis in t.axes]
+        return min(found, key=lambda t: len(t.axes))
 
 
 @dataclass(frozen=True)
@@ -463,12 +461,18 @@ class Plan:
         return "\n".join(_launch_text(launch) for launch in self.launches)
 
 
+def _columns_text(table: Table) -> str:
+    nested = [f"{c.axis} ({c.visit})" for c in table.outer]
+    in_a_row = " then ".join(f"{c.axis} ({c.visit})" for c in table.phases)
+    return ", ".join([*nested, in_a_row] if in_a_row else nested)
+
+
 def _launch_text(launch: Launch) -> str:
     each = [f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims]
     dims = ", ".join(each)
     lines = [f"launch {launch.name}: {launch.form} over ({dims})"]
     if launch.table is not None:
-        columns = ", ".join(f"{c.axis} ({c.visit})" for c in launch.table.columns)
+        columns = _columns_text(launch.table)
         lines.append(f"  {launch.table.steps}: {columns}; at most {launch.table.rows} steps")
     for axis in launch.axes:
         block = f" block {axis.block}" if axis.block is not None else ""

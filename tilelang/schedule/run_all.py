@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from ..errors import PlanError
 from ..ir import Apply, Const, GridIndex, Type, Var
-from .body import walk_physical
 from .physical import apply
 from .placement import Placed
 from .plan import (
@@ -33,6 +32,7 @@ from .plan import (
     Write,
 )
 from .sections import exprs_of, kept_in, map_values, names_made
+from .traverse import walk_physical
 from .visits import Order, first_visit, window_axes
 
 

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..ir import Apply, Type, Var
-from .body import Groups, replace_physical, walk_physical
+from .body import Groups
 from .physical import KeptValue, is_costly
 from .plan import Bind, Inner, InnerCarry, Keep, Kept, PExpr, PStmt, Read, Row, Write
+from .traverse import replace_physical, walk_physical
 
-Key = tuple[str, int]  # ("before" | "leaf" | "after", level)
+
+@dataclass(frozen=True)
+class Key:
+    """Which group: around the loops below a level, innermost, or of loop `phase` in a row."""
+
+    kind: Literal["before", "leaf", "enter", "phase", "after"]
+    level: int
+    phase: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,9 +50,13 @@ def split(groups: Groups, outputs: frozenset[str]) -> Split:
 
 def _ordered(groups: Groups) -> list[tuple[Key, tuple[PStmt, ...]]]:
     count = len(groups.before)
-    before = [(("before", i), groups.before[i]) for i in range(count)]
-    after = [(("after", i), groups.after[i]) for i in reversed(range(count))]
-    return [*before, (("leaf", count - 1), groups.leaf), *after]
+    before = [(Key("before", i), groups.before[i]) for i in range(count)]
+    after = [(Key("after", i), groups.after[i]) for i in reversed(range(count))]
+    inside: list[tuple[Key, tuple[PStmt, ...]]] = []
+    for number, phase in enumerate(groups.phases):
+        inside.append((Key("enter", count - 1, number), phase.before))
+        inside.append((Key("phase", count, number), phase.body))
+    return [*before, *(inside or [(Key("leaf", count - 1), groups.leaf)]), *after]
 
 
 def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
@@ -129,8 +141,8 @@ def _repeatable(source: Bind, home: Key, readers: list[Key], outputs: frozenset[
         return False
     if not source.value.type.shape:
         return True  # a number: there is no scratch memory for one
-    same_frequency = all(k[1] == home[1] and k[0] != "leaf" for k in readers)
-    return not is_costly(source.value) or (same_frequency and len(readers) == 1)
+    once = all(k.level == home.level and k.kind not in ("leaf", "phase") for k in readers)
+    return not is_costly(source.value) or (once and len(readers) == 1)
 
 
 def _copied(stmts: tuple[PStmt, ...], source: Bind) -> tuple[PStmt, ...]:

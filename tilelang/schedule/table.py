@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from ..analysis.facts import Facts
 from ..errors import PlanError
 from ..ir import KernelIR
-from .plan import AxisPlan, Column, Table
+from .plan import AxisPlan, Column, Table, Track
 from .target import Target
+from .visits import Order
 
 
 def columns(
     ir: KernelIR,
     facts: Facts,
-    names: tuple[str, ...],
+    order: Order,
     axes: Mapping[str, AxisPlan],
     helpers: Mapping[str, str],
     effects: Mapping[str, bool],
@@ -23,23 +24,28 @@ def columns(
     """The columns of the step table, outer to inner.
 
     `helpers` says which columns must visit more than their ranges; `effects` says which loops
-    stand in a body that does something else too, so that an empty range still needs one step.
+    stand in a body that does something else too, so that an empty range still needs one step.  Of
+    loops in a row, the last one has that step: it comes when all of them are through.
     """
     out: list[Column] = []
-    for name in names:
+    for name in order.columns:
         axis = axes[name]
+        phase = order.phases.index(name) if name in order.phases else None
         # under a tile that no range touches, nothing is known of the ranges further in
-        real = not any(stands_in(c, axes) for c in out)
+        real = not any(stands_in(c, axes) for c in out if c.phase is None)
         certain = axis.tiles is not None or (axis.nonempty and real)
+        last = phase is None or name == order.phases[-1]
         visit = "live"
         if steps == "table" and name in helpers:
             visit = helpers[name]
-        elif not certain and (effects[name] or not real):
+        elif not certain and last and (effects[name] or not real):
             visit = "at_least_one"
+        names = (*(a for a in order.around(name) if a in order.columns), name)
         tiles = axis.block is not None and axis.length is None
-        rising = tiles and name != names[0] and _rises(facts, names, name)
+        rising = tiles and len(names) > 1 and _rises(facts, names, name)
         cursor = rising and visit in ("live", "cover") and steps == "table"
-        out.append(Column(name, visit, cursor, certain, _most(ir, axis)))  # type: ignore[arg-type]
+        most = _most(ir, axis)
+        out.append(Column(name, visit, cursor, certain, most, phase))  # type: ignore[arg-type]
     return tuple(out)
 
 
@@ -75,7 +81,11 @@ def _most(ir: KernelIR, axis: AxisPlan) -> int:
 
 
 def table(
-    facts: Facts, found: tuple[Column, ...], axes: Mapping[str, AxisPlan], steps: str
+    facts: Facts,
+    found: tuple[Column, ...],
+    axes: Mapping[str, AxisPlan],
+    steps: str,
+    tracks: tuple[Track, ...] = (),
 ) -> Table | None:
     """The table of these columns, with a bound on its rows that holds for any sorted offsets.
 
@@ -91,24 +101,47 @@ def table(
             total *= column.most
         return Table(found, max(total, 1), False, "rectangle")
     total, before, capped = 1, 1, False
-    for position, column in enumerate(found):
-        axis = axes[column.axis]
-        outer = found[position - 1].axis if position else None
-        shared = axis.block is not None and outer is not None
-        if column.visit == "sweep":
-            before, total = total, total * axis.limit
-        elif column.cursor and outer is not None:
-            groups = _span(axes, outer)
-            before, total = total, before * (axis.limit + groups - 1)
-        elif shared and facts.axis(column.axis).disjoint == outer and outer is not None:
-            tight = before * (axis.limit + 2 * _span(axes, outer))
-            capped = capped or tight < total * axis.limit
-            before, total = total, min(total * column.most, tight)
-        else:
-            capped = capped or (axis.block is not None and column.most < axis.limit)
-            before, total = total, total * column.most
-    sure = all(c.certain or c.visit in ("cover", "sweep", "at_least_one") for c in found)
-    return Table(found, max(total, 1), capped, "table", sure)
+    nested = [c for c in found if c.phase is None]
+    for outer, column in zip([None, *nested], nested, strict=False):
+        rows, tight = _rows(facts, axes, column, outer, total, before)
+        capped = capped or tight
+        before, total = total, rows
+    last = nested[-1] if nested else None
+    ends = [_rows(facts, axes, c, last, total, before) for c in found if c.phase is not None]
+    if ends:
+        total, capped = sum(rows for rows, _ in ends), capped or any(tight for _, tight in ends)
+    sure = all(_has_steps(c) for c in nested)
+    sure = sure and (not ends or any(_has_steps(c) for c in found if c.phase is not None))
+    return Table(found, max(total, 1), capped, "table", sure, tracks)
+
+
+def _has_steps(column: Column) -> bool:
+    """Whether the column has a step for every one of the columns before it."""
+    return column.certain or column.visit in ("cover", "sweep", "at_least_one")
+
+
+def _rows(
+    facts: Facts,
+    axes: Mapping[str, AxisPlan],
+    column: Column,
+    outer: Column | None,
+    total: int,
+    before: int,
+) -> tuple[int, bool]:
+    """How many rows there are with this column, and whether offsets could ask for more.
+
+    `total` rows without it, `before` without the column around it, `outer`, too.
+    """
+    axis = axes[column.axis]
+    if column.visit == "sweep":
+        return total * axis.limit, False
+    if column.cursor and outer is not None:
+        return before * (axis.limit + _span(axes, outer.axis) - 1), False
+    inside = outer.axis if outer is not None and axis.block is not None else None
+    if inside is not None and facts.axis(column.axis).disjoint == inside:
+        tight = before * (axis.limit + 2 * _span(axes, inside))
+        return min(total * column.most, tight), tight < total * axis.limit
+    return total * column.most, axis.block is not None and column.most < axis.limit
 
 
 def _span(axes: Mapping[str, AxisPlan], name: str) -> int:
@@ -120,11 +153,11 @@ def check_fits(ir: KernelIR, table: Table, target: Target, scalar_bytes: int) ->
     """PlanError if the table does not fit scalar memory, with the sum and what to do."""
     if table.steps != "table":
         return
-    need = table.rows * len(table.columns) * 4
+    need = table.rows * table.width * 4
     if need + scalar_bytes <= target.smem:
         return
     raise PlanError(
-        f"the step table of {ir.name} needs {table.rows:,} rows of {len(table.columns)} numbers, "
+        f"the step table of {ir.name} needs {table.rows:,} rows of {table.width} numbers, "
         f"{need:,} bytes; {target} has {target.smem - scalar_bytes:,} bytes of scalar memory left",
         ir.loc,
         "use larger blocks, give hl.tile(..., max_extent=) a bound on the length of a group, "

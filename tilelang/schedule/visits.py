@@ -39,15 +39,30 @@ MOST_ORDERED = 6  # loops whose every order is tried
 
 @dataclass(frozen=True)
 class Order:
-    """The launch's axes in the order of its steps: outward dims, columns, trailing dims."""
+    """The launch's axes in the order of its steps: outward dims, columns, trailing dims.
+
+    The last columns may be `phases`, loops in a row.
+    """
 
     outward: tuple[str, ...]
     columns: tuple[str, ...]
     trailing: tuple[str, ...]
+    phases: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
         return self.outward + self.columns + self.trailing
+
+    @property
+    def loops(self) -> tuple[tuple[str, ...], ...]:
+        """The columns, outer to inner; those of loops in a row together."""
+        nested = tuple((c,) for c in self.columns if c not in self.phases)
+        return (*nested, self.phases) if self.phases else nested
+
+    def around(self, axis: str) -> tuple[str, ...]:
+        """The axes whose loops contain the loop over `axis`, outer to inner."""
+        others = self.phases if axis in self.phases else ()
+        return tuple(a for a in self.all[: self.all.index(axis)] if a not in others)
 
 
 def window_axes(window: Window) -> set[str]:
@@ -117,11 +132,11 @@ def check_consecutive(
     inside = [a for a in order.all if a in moving]
     if not inside or not selective:
         return
-    last = order.all.index(inside[-1])
-    for position, axis in enumerate(order.all[:last]):
+    around = order.around(inside[-1])
+    for position, axis in enumerate(around):
         if axis in moving:
             continue
-        deeper = [a for a in order.all[position + 1 : last + 1] if a in moving]
+        deeper = [a for a in (*around[position + 1 :], inside[-1]) if a in moving]
         if axis in order.columns and all(_rises(facts, a, axis) for a in deeper):
             continue  # sorted ranges: the tiles rise from one iteration to the next
         raise PlanError(
@@ -225,7 +240,7 @@ def visits_all(
 
 def moves_with_all(order: Order, moving: set[str], axis: str) -> bool:
     """Whether a window shows another block for every iteration of the columns before `axis`."""
-    return moving.issuperset(order.columns[: order.columns.index(axis)])
+    return moving.issuperset(a for a in order.around(axis) if a in order.columns)
 
 
 def goes_anywhere(window: Window) -> bool:
@@ -300,7 +315,7 @@ def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
     still = [w for w in inputs if window_axes(w).isdisjoint(deeper)]
     orders = permutations(owning) if len(owning) <= MOST_ORDERED else [tuple(owning)]
     best = min(orders, key=lambda axes: sum(_fetched(w, axes, placed.axes) for w in still))
-    return Order((*best, *inside), placed.columns, placed.trailing)
+    return Order((*best, *inside), placed.columns, placed.trailing, placed.phases)
 
 
 def _fetched(window: Window, order: tuple[str, ...], axes: Mapping[str, AxisPlan]) -> int:

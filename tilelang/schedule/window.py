@@ -94,6 +94,7 @@ class Window:
     back       an output that the block is read back from: earlier pipelines wrote to it
     buffers    blocks in flight, when the config says so
     turned     the scratch memory through which the body reads, or writes, the block
+    track      of loops in a row, the part of the step table that picks the block
     """
 
     ref: str
@@ -110,6 +111,7 @@ class Window:
     stream: str | None = None
     back: str | None = None
     turned: Turned | None = None
+    track: str | None = None
 
     @property
     def far(self) -> bool:

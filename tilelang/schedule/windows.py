@@ -38,12 +38,14 @@ from .plan import (
     Row,
     Select,
     Step,
+    Track,
     Turned,
     Whole,
     Window,
     WindowDim,
 )
 from .target import Target
+from .tracks import tracked
 from .window import UNCUT
 from .within import takes_all, turned_dim
 
@@ -56,6 +58,7 @@ class Arrays:
     hosts     the array of every other tensor, as the host passes it
     resident  outputs of which every step sees all positions that an index read from memory may name
     windows   (tensor, dims) -> window, in order of first use
+    tracks    what picks the blocks of loops in a row
     """
 
     ir: KernelIR
@@ -65,6 +68,7 @@ class Arrays:
     hosts: Mapping[str, HostArray]
     resident: frozenset[str]
     windows: Mapping[tuple[str, tuple[WindowDim, ...]], Window]
+    tracks: tuple[Track, ...] = ()
 
     def find(self, tensor: str, index: tuple[Index, ...], loc: Loc | None) -> Window:
         return self.windows[tensor, _dims(self, tensor, index, loc)]
@@ -77,11 +81,12 @@ def survey(
     body: tuple[Stmt, ...],
     lifted: Collection[str] = (),
     resident: Collection[str] = (),
+    phases: tuple[str, ...] = (),
 ) -> Arrays:
     """Chooses scalar memory or windows for every tensor that the statements touch.
 
     Arrays in `lifted` get a dimension of length 1 before the last, so that a single row of them is
-    a block of its own.  For `resident` see Arrays.
+    a block of its own.  For `resident` see Arrays; the loops over `phases` stand in a row.
     """
     seen = list(references(body))
     written = {tensor for tensor, _, writes in seen if writes}
@@ -118,7 +123,9 @@ def survey(
             )
             turned = _turned(arrays, tensor, index, ref)
             found[tensor, dims] = replace(window, turned=turned)
-    return replace(arrays, windows=found)
+    taken = {t.name for t in ir.tensors} | set(axes)
+    windows, tracks = tracked(found, phases, taken)
+    return replace(arrays, windows=windows, tracks=tracks)
 
 
 def _scalar_tensors(

@@ -8,7 +8,7 @@ from .expressions import Printer
 from .host import print_host
 from .kernel import print_kernel
 from .names import names_of
-from .worklist import EXPAND, print_worklist
+from .worklist import EXPAND, HELD, print_worklist
 
 __all__ = ["emit"]
 
@@ -22,6 +22,8 @@ def emit(plan: Plan) -> Source:
     lines = [*_head(plan), *_imports(plan)]
     if any(launch.worklist for launch in plan.launches):
         lines += ["", "", *EXPAND]
+    if any(launch.worklist and launch.table and launch.table.tracks for launch in plan.launches):
+        lines += ["", "", *HELD]
     for launch, own in zip(plan.launches, names, strict=True):
         if launch.worklist:
             lines += ["", "", *print_worklist(Printer(launch, own), launch)]

@@ -287,7 +287,7 @@ def _scratch(launch: Launch) -> list[Node]:
     table = launch.table
     if table is not None and table.steps == "table" and not launch.worklist:
         column = Call("pltpu.SMEM", (ops.shape((table.rows,)), Atom("jnp.int32")))
-        out += [column] * len(table.columns)
+        out += [column] * table.width
     return out
 
 

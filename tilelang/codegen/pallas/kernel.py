@@ -11,11 +11,14 @@ from ...schedule.plan import (
     Condition,
     Dim,
     Ends,
+    Enters,
+    InPhase,
     Launch,
     Plan,
     RowStarts,
     Runs,
     Section,
+    Table,
     Turns,
     Window,
 )
@@ -42,28 +45,30 @@ def print_kernel(plan: Plan, launch: Launch, names: Names) -> list[str]:
         params = [*launch.scalars, *listed, *arrays, *scratch]
         _print_step(printer, block, launch)
     head = f"def {launch.name}({', '.join(params)}):"
-    return [
-        *([head] if len(head) <= 100 else _head(launch.name, params)),
-        *_facts(launch),
-        *block.lines,
-    ]
+    heads = [head]
+    if len(head) > 100:
+        heads = [f"def {launch.name}(", *_filled(params), "):"]
+    return [*heads, *_facts(launch), *block.lines]
 
 
-def _head(name: str, params: list[str]) -> list[str]:
-    """The first line of a function with many parameters, broken as a formatter would."""
-    one = "    " + ", ".join(params) + ","
-    return [f"def {name}(", *([one] if len(one) <= 100 else (f"    {p}," for p in params)), "):"]
+def _filled(params: list[str]) -> list[str]:
+    """As many parameters on a line as fit."""
+    lines = ["   "]
+    for param in params:
+        if len(lines[-1]) + len(param) + 2 > 100:
+            lines.append("   ")
+        lines[-1] += f" {param},"
+    return lines
 
 
 def _pipeline_params(launch: Launch, names: Names) -> list[str]:
     arrays = list(dict.fromkeys(w.argument for w in (*launch.inputs, *launch.outputs)))
-    columns = launch.table.columns if launch.table else ()
     table = launch.table is not None and launch.table.steps == "table"
     return [
         *launch.scalars,
         *arrays,
         *(names.scratch[s.name] for s in launch.scratch),
-        *(names.columns[c.axis] for c in (columns if table else ())),
+        *(names.columns.values() if table else ()),
     ]
 
 
@@ -139,11 +144,22 @@ def _print_pipeline(printer: Printer, block: Block, launch: Launch) -> None:
 
 
 def _print_step(printer: Printer, block: Block, launch: Launch) -> None:
+    if launch.table is not None and launch.table.tracks:
+        printer = _on_tracks(printer, launch.table)
     _print_indices(printer, block, launch)
     for section in launch.sections:
         _print_section(printer, block, launch, section)
     if not launch.sections:
         block.raw("pass")
+
+
+def _on_tracks(printer: Printer, table: Table) -> Printer:
+    """A printer in which the tile of a loop in a row is that of the track it is found on."""
+    names = printer.names
+    tiles = {c.axis: names.axes[table.track(c.axis).name] for c in table.phases}
+    moved = printer.scope()
+    moved.names = replace(names, axes={**names.axes, **tiles})
+    return moved
 
 
 def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
@@ -161,18 +177,18 @@ def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
             block.raw(f"{names.axes[axis]} = {first} + {names.axes[axis]}_step")
     if table is None:
         return
-    columns = [names.axes[c.axis] for c in table.columns]
     if launch.worklist:
         block.raw(f"{names.steps} = {names.steps}_of[0]")
         if not table.sure:
             block.raw(f"{names.word('live')} = {names.step} < {names.steps}")
     if table.steps == "table":
-        read = [c for c in table.columns if names.axes[c.axis] in used]
+        shown = {names.axes.get(key, key): column for key, column in names.columns.items()}
+        read = [name for name in shown if name in used]
         if read:
-            left = ", ".join(names.axes[c.axis] for c in read)
-            right = ", ".join(f"{names.columns[c.axis]}[{names.step}]" for c in read)
-            block.raw(f"{left} = {right}")
+            right = ", ".join(f"{shown[name]}[{names.step}]" for name in read)
+            block.raw(f"{', '.join(read)} = {right}")
     else:
+        columns = [names.axes[c.axis] for c in table.columns]
         ends = ", ".join(f"{c}_first, {c}_stop" for c in columns)
         at, live = names.word("at"), names.word("live")
         comma = "," if len(columns) == 1 else ""
@@ -200,6 +216,7 @@ def _print_neighbours(block: Block, launch: Launch, names: Names) -> None:
         return
     firsts = [c for c in conditions if isinstance(c, Turns) and c.columns]
     firsts += [c for c in conditions if isinstance(c, Ends) and c.end == "first" and c.outer]
+    firsts += [c for c in conditions if isinstance(c, Enters)]
     if firsts:
         block.raw(f"{before} = jnp.maximum({names.step} - 1, 0)")
     if any(isinstance(c, Ends) and c.end == "last" and c.outer for c in conditions):
@@ -292,6 +309,10 @@ def _test(printer: Printer, launch: Launch, condition: Condition) -> Node:
             return _turns(printer, launch, condition)
         case Ends():
             return _ends(printer, launch, condition)
+        case InPhase(phase):
+            return infix("==", Atom(names.word("phase")), Atom(str(phase)))
+        case Enters():
+            return _enters(printer, launch, condition)
 
 
 def _turns(printer: Printer, launch: Launch, turns: Turns) -> Node:
@@ -331,6 +352,20 @@ def _ends(printer: Printer, launch: Launch, ends: Ends) -> Node:
         there = _neighbour(names, launch, axis, "before" if first else "after")
         node = infix("|", node, infix("!=", there, Atom(names.axes[axis])))
     return node
+
+
+def _enters(printer: Printer, launch: Launch, enters: Enters) -> Node:
+    names, phase = printer.names, printer.names.word("phase")
+    assert launch.table is not None
+    number = Atom(str(enters.phase))
+    last = enters.phase == len(launch.table.phases) - 1
+    here = infix("==" if last else ">=", Atom(phase), number)
+    node: Node = infix("==", Atom(names.step), Atom("0"))
+    for axis in enters.outer:
+        there = _neighbour(names, launch, axis, "before")
+        node = infix("|", node, infix("!=", there, Atom(names.axes[axis])))
+    before = Atom(f"{names.columns[phase]}[{names.word('before')}]")
+    return infix("&", here, infix("|", node, infix("<", before, number)))
 
 
 def _at_end(index: str, end: str) -> Node:

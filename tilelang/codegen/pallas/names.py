@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 from dataclasses import dataclass, field
 
-from ...schedule.plan import Launch, Plan
+from ...schedule.plan import Launch, Plan, Table
 
 RESERVED = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 WORDS = ("n", "steps", "step", "at", "before", "after", "live")
@@ -59,21 +59,37 @@ def names_of(plan: Plan, launch: Launch) -> Names:
         names.axes[axis.name] = _axis_name(names, axis.name, others)
     for kept in launch.scratch:
         names.scratch[kept.name] = names.fresh(f"{_stem(kept.name)}_ref")
-    for column in launch.table.columns if launch.table else ():
-        names.columns[column.axis] = f"{names.axes[column.axis]}_of"
-    for word in (*TABLE_WORDS, *WORDS):
+    tracks = launch.table is not None and launch.table.tracks
+    for word in (*TABLE_WORDS, *WORDS, *(("phase",) if tracks else ())):
         names.words[word] = names.fresh(word)
+    if launch.table is not None:
+        _name_columns(names, launch.table, others)
     if launch.worklist:
-        names.taken |= {f"{names.steps}_of", "expand"}
+        names.taken |= {f"{names.steps}_of", "expand", "held"}
     # the table's loops are functions of their own: their words are free again in the step
     taken -= {names.words[word] for word in TABLE_WORDS}
     return names
 
 
+def _name_columns(names: Names, table: Table, others: frozenset[str]) -> None:
+    """The table's columns: loops that nest, then the number of the loop and its tracks."""
+    for column in table.outer:
+        names.columns[column.axis] = f"{names.axes[column.axis]}_of"
+    if table.tracks:
+        phase = names.word("phase")
+        names.columns[phase] = f"{phase}_of"
+        names.taken.add(f"{phase}_of")
+    for track in table.tracks:
+        if track.name not in names.axes:
+            names.axes[track.name] = _axis_name(names, track.name, others)
+        names.columns[track.name] = f"{names.axes[track.name]}_of"
+
+
 # What is made of an axis' name in the table's loops, the step and the index lines.
 DERIVED = (
     "add_{}", "each_{}", "{}_of", "{}_first", "{}_stop", "{}_start", "{}_begin", "{}_end",
-    "{}_step", "{}_live", "{}_index", "{}_mask", "{}_position", "{}_rows", "{}_runs",
+    "{}_step", "{}_live", "{}_index", "{}_mask", "{}_position", "{}_rows",
+    "{}_runs", "{}_seen", "{}_at",
 )  # fmt: skip
 
 

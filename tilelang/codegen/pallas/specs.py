@@ -94,7 +94,7 @@ def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: boo
     if prefetched:
         params = params or ["_"]
         params += [*launch.scalars, *prefetched_list(printer, launch)]
-    mapped = _mapped(printer, launch)
+    mapped = _mapped(printer, launch, window)
     pairs = zip(window.dims, window.shape, strict=True)
     entries = tuple(_entry(mapped, dim, size) for dim, size in pairs)
     return _spec(window, _block(window), _index_map(params, entries))
@@ -105,7 +105,7 @@ def prefetched_list(printer: Printer, launch: Launch) -> list[str]:
     if not launch.worklist or launch.table is None:
         return []
     names = printer.names
-    return [*(names.columns[c.axis] for c in launch.table.columns), f"{names.steps}_of"]
+    return [*names.columns.values(), f"{names.steps}_of"]
 
 
 def _param(printer: Printer, dim: Dim) -> str:
@@ -113,10 +113,14 @@ def _param(printer: Printer, dim: Dim) -> str:
     return printer.names.axes[dim.axis]
 
 
-def _mapped(printer: Printer, launch: Launch) -> Printer:
+def _mapped(printer: Printer, launch: Launch, window: Window | None = None) -> Printer:
     """A printer in which axes read the step table, as an index map must."""
     axes = dict(printer.names.axes)
-    for position, column in enumerate(launch.table.columns if launch.table else ()):
+    for track in launch.table.tracks if launch.table else ():
+        if window is not None and track.name == window.track:
+            row = f"{printer.names.columns[track.name]}[{printer.names.step}]"
+            axes |= dict.fromkeys(track.axes, row)
+    for position, column in enumerate(launch.table.outer if launch.table else ()):
         if launch.table is not None and launch.table.steps == "rectangle":
             axes[column.axis] = f"{printer.names.word('at')}({printer.names.step})[1][{position}]"
         else:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ...errors import Loc
 from ...ir import Var
-from ...schedule.body import walk_physical
 from ...schedule.plan import Bind, Inner, Keep, PExpr, PStmt, PutRows, Select, TakeRows, Write
 from ...schedule.sections import names_read
+from ...schedule.traverse import walk_physical
 from ..writer import Atom, Call, Group, Infix, Keyword, Node, Tuple, flat, infix, statement
 from . import specs
 from .expressions import Printer, plus

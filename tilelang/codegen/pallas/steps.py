@@ -4,41 +4,62 @@ from __future__ import annotations
 
 from ...schedule import known, scalars
 from ...schedule.plan import AxisPlan, Column, Table
-from ..writer import Atom, Call, Node, flat, infix
-from .expressions import Printer, plus
-from .names import Names
+from ..writer import Atom, Call, Node, flat
+from . import rows
+from .expressions import Printer
+from .ranges import loop_range, seen_name
 from .statements import Block
 
 
 def print_table(printer: Printer, block: Block, table: Table) -> None:
     """One function per column, inner ones first, then the loop over the outermost column."""
-    columns = table.columns
-    columns_text = ", ".join(printer.names.axes[c.axis] for c in columns)
-    live = "live " if all(c.visit == "live" for c in columns) else ""
-    block.raw(f"# Step table: one row for every {live}({columns_text}), in the order of the loops.")
-    cover = _cover_at(table)
-    if cover is not None:
-        index = printer.names.axes[columns[cover].axis]
-        block.raw(f"# A {index} of no range gets one too, so that its outputs are defined;")
-        block.raw(f"# every {index} below `{printer.names.word('seen')}` has a row already.")
-    for position in reversed(range(len(columns))):
+    _print_comment(printer, block, table)
+    if table.phases:
+        rows.print_add(printer, block, table)
+    for position in reversed(range(len(table.outer))):
         _print_add(printer, block, table, position)
-    state = _start_state(table)
-    block.lines += _loop_lines(printer, block.indent, table, 0, state)
-    if cover is not None:
-        _print_tail(printer, block, table, cover)
+    if table.outer:
+        state = _start_state(table)
+        block.lines += _loop_lines(printer, block.indent, table, 0, state)
+    else:
+        block.raw(f"{printer.names.steps} = jnp.int32(0)")
+        rows.print_loops(printer, block, table, printer.names.steps)
+    for column in _covers(table):
+        _print_tail(printer, block, table, column)
+
+
+def _print_comment(printer: Printer, block: Block, table: Table) -> None:
+    names, columns = printer.names, table.columns
+    live = "live " if all(c.visit == "live" for c in columns) else ""
+    shown = [names.axes[c.axis] for c in table.outer]
+    if table.phases:
+        loops = ", then ".join(names.axes[c.axis] for c in table.phases)
+        outer = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+        every = f"for every {outer}, " if shown else ""
+        block.raw(f"# Step table: {every}a row for each tile of {loops}.")
+    else:
+        text = f"one row for every {live}({', '.join(shown)}), in the order of the loops."
+        block.raw(f"# Step table: {text}")
+    for column in _covers(table):
+        index, seen = names.axes[column.axis], seen_name(printer, table, column)
+        block.raw(f"# A {index} of no range gets one too, so that its outputs are defined;")
+        block.raw(f"# every {index} below `{seen}` has a row already.")
+    for track in table.tracks:
+        loops = [c for c in table.phases if c.axis not in track.axes]
+        if loops:
+            index = names.axes[track.name]
+            others = " and ".join(names.axes[c.axis] for c in loops)
+            block.raw(f"# In rows of {others}, {index} is where it is next, or was last.")
 
 
 def _start_state(table: Table) -> str:
-    return "(jnp.int32(0), jnp.int32(0))" if _cursor_at(table) is not None else "jnp.int32(0)"
+    count = sum(c.cursor for c in table.columns)
+    return f"({', '.join(['jnp.int32(0)'] * (1 + count))})" if count else "jnp.int32(0)"
 
 
-def _cursor_at(table: Table) -> int | None:
-    return next((i for i, c in enumerate(table.columns) if c.cursor), None)
-
-
-def _cover_at(table: Table) -> int | None:
-    return next((i for i, c in enumerate(table.columns) if c.visit == "cover"), None)
+def _covers(table: Table) -> list[Column]:
+    """Columns whose tiles behind the last range get rows, too."""
+    return [c for c in table.columns if c.visit == "cover"]
 
 
 def _params(printer: Printer, table: Table, count: int) -> list[str]:
@@ -46,9 +67,8 @@ def _params(printer: Printer, table: Table, count: int) -> list[str]:
 
 
 def _has_seen(table: Table, position: int) -> bool:
-    """Whether the loop at this position, or one inside it, moves the cursor."""
-    at = _cursor_at(table)
-    return at is not None and position <= at
+    """Whether the loop at this position, or one inside it, moves a cursor."""
+    return any(c.cursor for c in table.columns[position:])
 
 
 def _print_add(printer: Printer, block: Block, table: Table, position: int) -> None:
@@ -63,6 +83,13 @@ def _print_add(printer: Printer, block: Block, table: Table, position: int) -> N
         for each in table.columns:
             inner.raw(f"{names.columns[each.axis]}[{names.step}] = {names.axes[each.axis]}")
         inner.raw(f"return {names.step} + 1")
+    elif position + 1 == len(table.outer):
+        cursors = [seen_name(printer, table, c) for c in table.phases if c.cursor]
+        carried = ", ".join([names.step, *cursors])
+        if state != names.step:
+            inner.raw(f"{carried} = {state}")
+        rows.print_loops(printer, inner, table, names.step)
+        inner.raw(f"return {carried}")
     else:
         inner.lines += _loop_lines(printer, inner.indent, table, position + 1, state)
     block.lines += [*inner.lines, ""]
@@ -81,7 +108,7 @@ def _loop_lines(
     counter = names.step
     if own_cursor:
         block.raw(f"{counter}, {names.word('seen')} = {state}")
-    first, stop = _range(printer, block, table, column, axis)
+    first, stop = loop_range(printer, block, table, column, counter)
     outer = _params(printer, table, position)
     call = f"add_{index}"
     if outer or axis.length is not None:
@@ -94,7 +121,7 @@ def _loop_lines(
         block.put(counter, loop)
         block.raw(f"return {counter}, jnp.maximum({names.word('seen')}, {flat(stop)})")
     elif top:
-        _assign_top(block, table, loop, names)
+        _assign_top(printer, block, table, loop)
     else:
         _return(block, loop)
     return block.lines
@@ -121,22 +148,22 @@ def _return(block: Block, node: Node) -> None:
     block.raw(")")
 
 
-def _assign_top(block: Block, table: Table, loop: Node, names: Names) -> None:
-    steps = names.steps
-    if _cover_at(table) is not None:
-        block.put(f"{steps}, {names.word('seen')}", loop)
-    elif _cursor_at(table) is not None:
-        block.put(f"{steps}, _", loop)
-    else:
-        block.put(steps, loop)
+def _assign_top(printer: Printer, block: Block, table: Table, loop: Node) -> None:
+    """The number of steps, and the cursors that rows behind the last range need."""
+    cursors = [
+        seen_name(printer, table, c) if c.visit == "cover" else "_"
+        for c in table.columns
+        if c.cursor
+    ]
+    block.put(", ".join([printer.names.steps, *cursors]), loop)
 
 
-def _print_tail(printer: Printer, block: Block, table: Table, cover: int) -> None:
+def _print_tail(printer: Printer, block: Block, table: Table, column: Column) -> None:
     """Tiles after the last range: they get steps too, so that their outputs are initialised."""
-    names, column = printer.names, table.columns[cover]
+    names = printer.names
     axis, index = printer.launch.axis(column.axis), names.axes[column.axis]
     last = []
-    for outer in table.columns[:cover]:
+    for outer in table.outer[: table.columns.index(column)]:
         high = scalars.value_of(printer.launch.axis(outer.axis).end)
         if high is not None:
             last.append(str(high - 1))
@@ -145,162 +172,14 @@ def _print_tail(printer: Printer, block: Block, table: Table, cover: int) -> Non
         row = f"{names.columns[outer.axis]}[jnp.maximum({names.steps} - 1, 0)]"
         block.raw(f"{stop} = jnp.where({names.steps} > 0, {row}, 0)")
         last.append(stop)
+    if column.phase is not None:
+        rows.print_tail(printer, block, table, column, axis.limit, last)
+        return
     args = ", ".join([*last, index, names.step])
     tail = Atom(f"lambda {index}, {names.step}: add_{index}({args})")
     bounds = Atom(names.word("seen")), Atom(str(axis.limit))
     loop = Call("jax.lax.fori_loop", (*bounds, tail, Atom(names.steps)))
     block.put(names.steps, loop)
-
-
-def _range(
-    printer: Printer, block: Block, table: Table, column: Column, axis: AxisPlan
-) -> tuple[Node, Node]:
-    """First and stop of the loop that visits one column, with the lines they need."""
-    if column.visit == "sweep":
-        return Atom("0"), Atom(str(axis.limit))
-    if axis.tiles is not None:
-        return Atom(str(axis.first)), Atom(str(axis.first + axis.tiles))
-    index, seen = printer.names.axes[column.axis], Atom(printer.names.word("seen"))
-    if axis.block is None:
-        return _index_range(printer, block, table, column, axis, index)
-    begin, end = edges(printer, block, axis, index)
-    if axis.length is not None:
-        return _from_begin(printer, block, table, column, begin, end)
-    first = named(block, f"{index}_first", div(begin, axis.block))
-    stop: Node = ceil_div(end, axis.block)
-    live = _with_outer(printer, block, table, column, infix(">", end, begin))
-    if column.visit == "cover":
-        stop = Call("jnp.where", (live, stop, seen))
-        stop = named(block, f"{index}_stop", stop)
-        again = infix("&", live, infix("<", first, seen))
-        again = Call("jnp.where", (again, infix("-", seen, Atom("1")), seen))
-        return named(block, f"{index}_start", again), stop
-    if not column.certain:
-        stop = Call("jnp.where", (live, stop, first))
-    if column.visit == "at_least_one":
-        first = Call("jnp.minimum", (first, Atom(str(axis.limit - 1))))
-        first = named(block, f"{index}_first", _or_stay(printer, block, table, column, first))
-        stop = Call("jnp.maximum", (stop, plus(first, 1)))
-    if column.cursor:
-        behind = infix("-", seen, Atom("1"))
-        first = named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
-    if table.capped and column is table.columns[-1]:
-        room = infix("-", Atom(str(table.rows)), Atom(printer.names.step))
-        stop = Call("jnp.minimum", (stop, infix("+", first, room)))
-    return first, named(block, f"{index}_stop", stop)
-
-
-def _from_begin(
-    printer: Printer, block: Block, table: Table, column: Column, begin: Node, end: Node
-) -> tuple[Node, Node]:
-    """How many tiles a range has that begin with it."""
-    axis = printer.launch.axis(column.axis)
-    count = ceil_div(infix("-", end, begin), axis.block or 1)
-    if not column.certain:
-        live = _with_outer(printer, block, table, column, infix(">", end, begin))
-        count = Call("jnp.where", (live, count, Atom("0")))
-    if column.visit == "at_least_one":
-        count = Call("jnp.maximum", (count, Atom("1")))
-    if table.capped and column is table.columns[-1]:
-        room = infix("-", Atom(str(table.rows)), Atom(printer.names.step))
-        count = Call("jnp.minimum", (count, room))
-    return Atom("0"), named(block, f"{printer.names.axes[column.axis]}_stop", count)
-
-
-def _with_outer(printer: Printer, block: Block, table: Table, column: Column, live: Node) -> Node:
-    """Nothing runs further in under a step that stands for an empty range or an untouched tile."""
-    for runs in _runs(printer, block, table, column):
-        live = infix("&", live, runs)
-    return live
-
-
-def _runs(printer: Printer, block: Block, table: Table, column: Column) -> list[Node]:
-    """Whether each step around a column stands for something, with the lines that name these."""
-    found: list[Node] = []
-    for axis in standing(printer, table, column):
-        name = f"{printer.names.axes[axis.name]}_runs"
-        if not any(line.strip().startswith(f"{name} = ") for line in block.lines):
-            block.put(name, printer.runs(axis))
-        found.append(Atom(name))
-    return found
-
-
-def _or_stay(printer: Printer, block: Block, table: Table, column: Column, first: Node) -> Node:
-    """Under a step that stands for nothing, the tile of the step before: none goes back."""
-    outer = [] if table.steps == "rectangle" else _runs(printer, block, table, column)
-    if not outer:
-        return first
-    names = printer.names
-    real: Node = infix("==", Atom(names.step), Atom("0"))
-    runs = outer[0]
-    for other in outer[1:]:
-        runs = infix("&", runs, other)
-    before = Atom(f"{names.columns[column.axis]}[jnp.maximum({names.step} - 1, 0)]")
-    return Call("jnp.where", (infix("|", real, runs), first, before))
-
-
-def standing(printer: Printer, table: Table, column: Column) -> list[AxisPlan]:
-    """The axes around a column that may be at a step which stands for an empty range, or for a
-    tile that no range touches."""
-    around = table.columns[: table.columns.index(column)]
-    pairs = [(c, printer.launch.axis(c.axis)) for c in around]
-    helping = ("cover", "sweep")
-    return [
-        axis
-        for c, axis in pairs
-        if c.visit in helping or (c.visit == "at_least_one" and not axis.nonempty)
-    ]
-
-
-def _index_range(
-    printer: Printer, block: Block, table: Table, column: Column, axis: AxisPlan, index: str
-) -> tuple[Node, Node]:
-    """The range of an `hl.grid` read from memory, kept inside the arrays that it indexes."""
-    axes = printer.axes
-    begin = known.at_most(known.at_least(axis.begin, 0, axes), axis.limit - 1, axes)
-    first = named(block, f"{index}_first", printer.node(begin))
-    limit, fixed = axis.limit, scalars.value_of(begin)
-    if fixed is not None:
-        limit = min(limit, fixed + max(column.most, 0))
-    end = known.at_most(axis.end, limit, axes)
-    stop = printer.node(end)
-    if fixed is None:
-        stop = Call("jnp.minimum", (stop, infix("+", first, Atom(str(max(column.most, 0))))))
-    if not column.certain:
-        live = printer.node(known.more(end, axis.begin, axes))
-        stop = Call("jnp.where", (_with_outer(printer, block, table, column, live), stop, first))
-    if column.visit == "at_least_one":
-        stop = Call("jnp.maximum", (stop, plus(first, 1)))
-    return first, named(block, f"{index}_stop", stop)
-
-
-def edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[Node, Node]:
-    """The range, kept inside the array whatever the offsets say."""
-    begin = printer.node(known.at_least(axis.begin, 0, printer.axes))
-    size = axis.length or axis.limit * (axis.block or 1)
-    end = printer.node(known.at_most(axis.end, size, printer.axes))
-    if not (isinstance(begin, Atom) and begin.text.isdigit()):
-        begin = named(block, f"{index}_begin", begin)
-    return begin, named(block, f"{index}_end", end)
-
-
-def named(block: Block, name: str, node: Node) -> Node:
-    if isinstance(node, Atom):
-        return node
-    block.put(name, node)
-    return Atom(name)
-
-
-def div(node: Node, block: int) -> Node:
-    if isinstance(node, Atom) and node.text.isdigit():
-        return Atom(str(int(node.text) // block))
-    return Call("jax.lax.div", (node, Atom(str(block)))) if block > 1 else node
-
-
-def ceil_div(node: Node, block: int) -> Node:
-    if block == 1:
-        return node
-    return Call("jax.lax.div", (infix("+", node, Atom(str(block - 1))), Atom(str(block))))
 
 
 # ---------------------------------------------------------------- the rectangle
@@ -344,7 +223,7 @@ def _rectangle_column(
     live: list[str],
 ) -> None:  # fmt: skip
     axis = printer.launch.axis(column.axis)
-    first, stop = _range(printer, block, table, column, axis)
+    first, stop = loop_range(printer, block, table, column, printer.names.step)
     if flat(first) != f"{index}_first":
         block.raw(f"{index}_first = {flat(first)}")
     if flat(stop) != f"{index}_stop":

@@ -6,11 +6,11 @@ begin at `first`.  An entry's rows are found by searching the running sums of th
 
 from __future__ import annotations
 
-from ...schedule.plan import AxisPlan, Column, Launch, Table
-from ..writer import Atom, Call, Node, flat, infix
+from ...schedule.plan import AxisPlan, Column, Launch, Table, Track
+from ..writer import Atom, Call, Group, Keyword, Node, flat, infix
 from .expressions import Printer
+from .ranges import ceil_div, div, edges, named, outer_indices, standing
 from .statements import Block
-from .steps import ceil_div, div, edges, named, standing
 
 EXPAND = [
     "def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:",
@@ -24,6 +24,14 @@ EXPAND = [
 ]
 
 
+HELD = [
+    "def held(tile: jax.Array) -> jax.Array:",
+    '    """Where a tile is -1, that of the row before; 0 if there is none."""',
+    "    last = jax.lax.cummax(jnp.where(tile >= 0, jnp.arange(len(tile)), -1))",
+    "    return jnp.where(last >= 0, tile[last], 0)",
+]
+
+
 def list_name(launch: Launch) -> str:
     """The function that builds the work list of a launch."""
     return launch.name.removesuffix("_kernel") + "_steps"
@@ -33,16 +41,19 @@ def print_worklist(printer: Printer, launch: Launch) -> list[str]:
     """The lines of `def <kernel>_steps(scalars)`: the columns of the list, then its length."""
     table, names = launch.table, printer.names
     assert table is not None
-    columns = [names.axes[c.axis] for c in table.columns]
+    columns = [names.axes.get(key, key) for key in names.columns]
     params = ", ".join(f"{s}: jax.Array" for s in launch.scalars)
     block = Block(4)
     block.raw(f'"""The work list: rows ({", ".join(columns)}), and how many there are."""')
-    for position in range(len(columns)):
+    for position in range(len(table.outer)):
         _print_column(printer, block, table, position)
-    last = table.columns[-1]
+    if table.phases:
+        _print_phases(printer, block, table)
     if not table.sure:  # the grid has a step all the same, and it must show some block
-        most = printer.launch.axis(last.axis).limit - 1
-        block.raw(f"{columns[-1]} = jnp.clip({columns[-1]}, 0, {most})")
+        moved = [(t.name, t.axes) for t in table.tracks] or [(table.columns[-1].axis,) * 2]
+        for name, axes in moved:
+            last = min(printer.launch.axis(a).limit for a in axes) - 1
+            block.raw(f"{names.axes[name]} = jnp.clip({names.axes[name]}, 0, {last})")
     block.raw(f"return {', '.join(columns)}, {names.steps}.reshape((1,))")
     return [f"def {list_name(launch)}({params}) -> tuple[jax.Array, ...]:", *block.lines]
 
@@ -73,6 +84,92 @@ def _print_column(printer: Printer, block: Block, table: Table, position: int) -
     if outer:
         picked = ", ".join(f"{name}[{entry}]" for name in outer)
         block.raw(f"{', '.join(outer)} = {picked}")
+
+
+def _print_phases(printer: Printer, block: Block, table: Table) -> None:
+    """Loops in a row: an entry for each of them in every row of the columns before."""
+    names, outer = printer.names, outer_indices(printer, table)
+    phase, count = names.word("phase"), len(table.phases)
+    ranges = [_phase_range(printer, block, table, column) for column in table.phases]
+    if any(c.visit == "cover" for c in table.phases):
+        block.raw("# one more entry each: tiles behind the last range, of loops that need those")
+        ranges = [
+            _with_rest(block, printer.launch.axis(c.axis), names.axes[c.axis], c, *found)
+            for c, found in zip(table.phases, ranges, strict=True)
+        ]
+        for name in outer:
+            block.raw(f"{name} = jnp.append({name}, {name}[-1])")
+    block.raw("# entries of one row follow each other, in the order of the loops")
+    firsts, counts = (_beside([r[i] for r in ranges]) for i in (0, 1))
+    made = Call("expand", (firsts, counts, Atom(str(table.rows))))
+    entry, tile = f"{phase}_entry", f"{phase}_tile"
+    block.put(f"{entry}, {tile}, {names.steps}", made)
+    block.raw(f"{phase} = jax.lax.rem({entry}, {count})")
+    for track in table.tracks:
+        _print_track(printer, block, table, track, ranges)
+    if outer:
+        picked = ", ".join(f"{name}[jax.lax.div({entry}, {count})]" for name in outer)
+        block.put(", ".join(outer), Atom(picked))
+
+
+def _phase_range(printer: Printer, block: Block, table: Table, column: Column) -> tuple[Node, Node]:
+    """The first tile of one loop in a row, and how many it has, for every row so far."""
+    position, index = len(table.outer), printer.names.axes[column.axis]
+    block.raw(f"# every range of {index}, and the rows that its tiles are")
+    axis = printer.launch.axis(column.axis)
+    first, count = _range(printer, block, table, column, axis, position)
+    if position == 0:
+        first, count = (Call("jnp.reshape", (node, Atom("(1,)"))) for node in (first, count))
+    elif position > 1 and column.visit == "at_least_one":
+        count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
+    return named(block, f"{index}_first", first), named(block, f"{index}_count", count)
+
+
+def _with_rest(
+    block: Block, axis: AxisPlan, index: str, column: Column, first: Node, count: Node
+) -> tuple[Node, Node]:
+    """One more entry: the tiles behind the last range, or none."""
+    rest = left = Atom("0")
+    if column.visit == "cover":
+        rest = named(block, f"{index}_rest", Call("jnp.max", (Atom(f"{index}_stop"),)))
+        left = infix("-", Atom(str(axis.limit)), rest)
+    block.put(flat(first), Call("jnp.append", (first, rest)))
+    block.put(flat(count), Call("jnp.append", (count, left)))
+    return first, count
+
+
+def _beside(nodes: list[Node]) -> Node:
+    stacked = Call("jnp.stack", (Group(tuple(nodes), "[]"), Keyword("axis", Atom("1"))))
+    return Call("reshape", (Atom("-1"),), of=stacked)
+
+
+def _print_track(
+    printer: Printer,
+    block: Block,
+    table: Table,
+    track: Track,
+    ranges: list[tuple[Node, Node]],
+) -> None:
+    """The tile of a track: its loop's, else the one that comes next, else that before it."""
+    phase = printer.names.word("phase")
+    own = [i for i, c in enumerate(table.phases) if c.axis in track.axes]
+    tile, target = Atom(f"{phase}_tile"), printer.names.axes[track.name]
+    if len(own) == len(table.phases):
+        block.put(target, tile)
+        return
+    waits: list[Node] = []
+    for position in range(len(table.phases)):
+        wait: Node = Call("jnp.full_like", (ranges[position][0], Atom("-1")))
+        for later in reversed([i for i in own if i > position and position not in own]):
+            first, count = ranges[later]
+            wait = Call("jnp.where", (infix(">", count, Atom("0")), first, wait))
+        waits.append(wait)
+    block.put(f"{target}_at", _beside(waits))
+    mine: Node = infix("==", Atom(phase), Atom(str(own[0])))
+    for other in own[1:]:
+        mine = infix("|", mine, infix("==", Atom(phase), Atom(str(other))))
+    known = Call("jnp.where", (mine, tile, Atom(f"{target}_at[{phase}_entry]")))
+    block.put(target, Call("held", (known,)))
 
 
 def _real(printer: Printer, table: Table) -> Node:
