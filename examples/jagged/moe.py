@@ -10,17 +10,17 @@ offsets[e] to offsets[e + 1], and token[s] says whose slot s is.
     offsets         0   2     5 5     8                expert 2 has nothing to do
                     e 0  e 1     e 3
 
-    rows[s] = x[token[s]]                              gather the tokens in the order of the slots
-    z[s] = rows[s] @ w[e]                              multiply with the matrix of the slot's expert
+    z[s] = x[token[s]] @ w[e]                          gather, and multiply with the slot's expert
     y[t] = sum of gate[t, k] * z[slot[t, k]] over k    gather again, and combine
 
 Nothing is added to a row that another slot writes: the last step reads, for each token, the rows
 that belong to it.  Slots past the last offset belong to no expert.  Their rows of `z` are zero, so
 that a router that must drop a pair points there.
 
-How to read the kernel: it is spelled in torch, and has three loop nests, each of which becomes one
-pipeline.  In `x[token[s], :]` the row is looked up while the pipeline runs: the next row is on its
-way while this one is copied.
+How to read the kernel: it is spelled in torch, and has two loop nests, each of which becomes one
+pipeline.  `x[token[ts], td]` are the rows of a tile of slots, wherever they lie: their copies are
+all on their way before the first one is waited for.  `z` is float32, so that a row of it can be
+copied alone, and is rounded once, in the sum.
 """
 
 from __future__ import annotations
@@ -47,23 +47,19 @@ def moe(x, w, token, slot, gate, offsets):
     T, D = x.shape
     E, _, N = w.shape
     S, K = token.shape[0], slot.shape[1]
-    slots, gates = slot.view(-1), gate.view(-1)
-    rows = torch.empty([S, D], dtype=x.dtype)
-    for s in hl.grid(S):
-        rows[s, :] = x[token[s], :]
-    z = torch.zeros([S, N], dtype=x.dtype)
+    z = torch.zeros([S, N], dtype=torch.float32)
     for e in hl.grid(E):
         for ts, tn in hl.tile([offsets[e], 0], [offsets[e + 1], N], max_extent=[S, N]):
             acc = torch.zeros([ts, tn], dtype=torch.float32)
             for td in hl.tile(D):
-                acc = torch.addmm(acc, rows[ts, td], w[e, td, tn])
-            z[ts, tn] = acc.to(z.dtype)
+                acc = torch.addmm(acc, x[token[ts], td], w[e, td, tn])
+            z[ts, tn] = acc
     y = torch.empty([T, N], dtype=x.dtype)
-    for t in hl.grid(T):
-        acc = torch.zeros([N], dtype=torch.float32)
-        for k in hl.grid(K):
-            acc = acc + gates[t * K + k] * z[slots[t * K + k], :].to(torch.float32)
-        y[t, :] = acc.to(y.dtype)
+    for tt, tn in hl.tile([T, N]):
+        acc = torch.zeros([tt, tn], dtype=torch.float32)
+        for k in hl.static_range(K):
+            acc = acc + gate[tt, k].to(torch.float32)[:, None] * z[slot[tt, k], tn]
+        y[tt, tn] = acc.to(y.dtype)
     return y
 
 

@@ -95,6 +95,49 @@ def masked(x, index):
     return y
 
 
+@tile.kernel
+def parts_of(x, index):
+    """Columns of the rows: those of whole register tiles, and others."""
+    y = hl.zeros([index.shape[0], 128], dtype=x.dtype)
+    z = hl.zeros([index.shape[0], 200], dtype=x.dtype)
+    for tm in hl.tile(index.shape[0]):
+        y[tm, :] = x[index[tm], 128:256]
+        z[tm, :] = x[index[tm], 150:350]
+    return y, z
+
+
+@tile.kernel
+def columns_of(x, index, place):
+    """One position of every row: a constant one, one that is read, and one beside a mask."""
+    y = hl.zeros([3, index.shape[0]], dtype=x.dtype)
+    for tm in hl.tile(index.shape[0]):
+        y[0, tm] = x[index[tm], 300]
+        y[1, tm] = x[index[tm], place[0]]
+        y[2, tm] = hl.load(x, [index[tm], 7], mask=tm.index > 5, other=3)
+    return y
+
+
+@tile.kernel
+def nested(x, first, second):
+    """The rows that the numbers of an array name, which other numbers name."""
+    y = hl.zeros([first.shape[0], x.shape[1]], dtype=x.dtype)
+    for m in hl.grid(first.shape[0]):
+        y[m, :] = x[second[first[m]], :] + first[m].to(x.dtype)
+    return y
+
+
+@tile.kernel
+def by_matrix(x, slot, order):
+    """Positions in a matrix of indices, in all their spellings."""
+    y = hl.zeros([slot.shape[0], x.shape[1]], dtype=x.dtype)
+    z = hl.zeros([slot.shape[0], x.shape[1]], dtype=x.dtype)
+    for tm in hl.tile(slot.shape[0]):
+        y[tm, :] = x[slot[tm, 1], :] + x[slot[order[tm], 2], :]
+    for m in hl.grid(slot.shape[0]):
+        z[m, :] = x[slot[m, 0], :] + x[slot[order[m], 2], :]
+    return y, z
+
+
 def table(rows: int, dtype: str, seed: int = 0, columns: int = WIDTH) -> jax.Array:
     """Small integers: exact in every dtype, and so are their sums."""
     return jnp.asarray(np.random.default_rng(seed).integers(-4, 5, (rows, columns)), dtype)
@@ -195,13 +238,71 @@ def test_rows_outside_of_the_table(rows: int, dtype: str) -> None:
     same(result, np.asarray(x)[np.clip(index, 0, rows - 1)])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_parts_of_rows(rows: int, dtype: str) -> None:
+    x, index = table(rows, dtype), picks(rows, 61)
+    y, z = parts_of(x, index, config=tile.Config({"tm": 32}))
+    same(y, np.asarray(x)[index, 128:256])
+    same(z, np.asarray(x)[index, 150:350])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_one_position_of_a_row(rows: int, dtype: str) -> None:
+    x, index = table(rows, dtype), picks(rows, 61)
+    if dtype != "int8":  # what lies beside the position does not matter
+        x = x.at[:, 301:].set(jnp.nan).at[:, 12].set(3)
+    wanted = np.stack([np.asarray(x)[index, c] for c in (300, 12, 7)])
+    wanted[2, :6] = 3
+    run = jax.jit(lambda *a: columns_of(*a, config=tile.Config({"tm": 32})))
+    same(run(x, index, np.array([12], np.int32)), wanted)
+    wanted[1] = np.asarray(x)[index, 0]
+    same(run(x, index, np.array([-5], np.int32)), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_tables_that_are_worth_a_copy(dtype: str) -> None:
+    """A row of 32 bits moves alone; of a narrow type, with all rows of its register tile."""
+    x, index = table(9001, dtype, columns=256), picks(9001, 9000)
+    same(rows_of(x, index), np.asarray(x)[index])
+    text = rows_of.source(x, index, target="tpu:v5e")
+    wide = {"bfloat16": "float32", "int8": "int32"}[dtype]
+    assert f"x_wide = x.astype(jnp.{wide})" in text and "x_wide.at[pl.ds(row, 1), :]" in text
+    assert "x_wide" not in rows_of.source(x, index[:100], target="tpu:v5e")
+
+
+def test_nested_positions_are_never_outside() -> None:
+    x, second = table(SMALL, "float32"), picks(SMALL, 9)
+    first = np.array([3, -1, 9, 2**31 - 1, -(2**31), 0, 8], np.int32)
+    second[[0, 8]] = -7, 2**31 - 1
+    rows = np.clip(second[np.clip(first, 0, 8)], 0, SMALL - 1)
+    wanted = np.asarray(x)[rows] + first[:, None].astype(np.float32)
+    same(jax.jit(lambda *a: nested(*a))(x, first, second), wanted)
+    text = nested.source(x, first, second, target="tpu:v5e")
+    assert "second[jnp.clip(first[m], 0, 8)]" in text
+
+
+@pytest.mark.parametrize("rows", [10, 400])
+def test_matrices_of_indices(rows: int) -> None:
+    """Large ones are made flat, because scalar memory fills rows up to 128 numbers."""
+    x, slot, order = table(SMALL, "float32"), picks(SMALL, rows, 3), picks(rows, rows)
+    order[5], order[7] = -3, rows
+    near = np.clip(order, 0, rows - 1)
+    y, z = jax.jit(lambda *a: by_matrix(*a))(x, slot, order)
+    same(y, np.asarray(x)[slot[:, 1]] + np.asarray(x)[slot[near, 2]])
+    same(z, np.asarray(x)[slot[:, 0]] + np.asarray(x)[slot[near, 2]])
+    text = by_matrix.source(x, slot, order, target="tpu:v5e")
+    assert (f"slot_flat = slot.reshape(({3 * rows},))" in text) == (rows == 400)
+
+
 def test_rows_of_a_later_dimension_are_refused() -> None:
     @tile.kernel
-    def columns_of(x, index):
+    def moved_columns(x, index):
         y = hl.zeros([x.shape[0], index.shape[0]], dtype=x.dtype)
         for tm, tn in hl.tile([x.shape[0], index.shape[0]]):
             y[tm, tn] = x[tm, index[tn]]
         return y
 
     with pytest.raises(tile.PlanError, match="picked along one dimension"):
-        columns_of(table(30, "float32"), picks(WIDTH, 61))
+        moved_columns(table(30, "float32"), picks(WIDTH, 61))

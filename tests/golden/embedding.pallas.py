@@ -11,7 +11,7 @@ def embedding_kernel(ids, table_ref, y_ref):
     m = pl.program_id(0)
     # embedding.py:29: y[m, :] = table[ids[m], :]
     m_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(m, 16)
-    m_row_1 = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == ids[m] % 16
+    m_row_1 = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jnp.clip(ids[m], 0, 128255) % 16
     table_m = jnp.sum(jnp.where(m_row_1, table_ref[...], 0.0), axis=0, keepdims=True)
     y_ref[...] = jnp.where(m_row, table_m, y_ref[...])
 

@@ -18,6 +18,7 @@ def segment_sum_kernel(ids, x_ref, y_ref, stored_y_tm_ref):
 
     # segment_sum.py:36: hl.atomic_add(y, [ids[tm], slice(None)], x[tm, :].astype(jnp.float32))
     stored_y_tm_ref[...] = x_ref[...].astype(jnp.float32)
+
     def store_row(lane, _):
         @pl.when((ids[tm * 2048 + lane] >= 0) & (ids[tm * 2048 + lane] < 512))
         def store():

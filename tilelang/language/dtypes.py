@@ -82,6 +82,15 @@ class DType:
         return is_float(self.name)
 
 
+def wide_of(name: str) -> str:
+    """The dtype of 32 bits that holds what a narrow one does.
+
+    >>> wide_of("bfloat16"), wide_of("int8"), wide_of("float32")
+    ('float32', 'int32', 'float32')
+    """
+    return "float32" if name in FLOATS else "int32"
+
+
 def canonical(obj: object) -> str | None:
     """The name of a dtype given as any framework's object, a Python type or a string.
 

@@ -9,6 +9,7 @@ from ..analysis.facts import Facts
 from ..errors import PlanError
 from ..ir import KernelIR, Loop, Stmt, Store, statements
 from .blocks import multiple, references, sizes
+from .columns import whole_rows
 from .config import Config
 from .defaults import (
     ROWS_LEAST,
@@ -21,11 +22,13 @@ from .defaults import (
 from .dtypes import check_dtypes
 from .empty import fold_empty
 from .expand import expand
+from .flatten import flatten
 from .gathers import separate
 from .launch import Planned, plan_launch
 from .nest import drop_unused
 from .placement import place
 from .plan import HostArray, Inner, Launch, Plan
+from .positions import scatter_far
 from .share import share
 from .target import Target
 from .within import picked_last
@@ -43,7 +46,8 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)
-    ir = separate(expand(share(fold_empty(ir))))
+    ir = flatten(expand(share(fold_empty(ir))), target)
+    ir = separate(whole_rows(scatter_far(ir, target), target))
     if config.within is not None:
         return _chosen(ir, facts, config, target)
     refused = None

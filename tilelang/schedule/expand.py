@@ -18,6 +18,7 @@ from ..ir import (
     At,
     Carry,
     Expr,
+    Gather,
     Index,
     KernelIR,
     Load,
@@ -41,8 +42,8 @@ def expand(ir: KernelIR) -> KernelIR:
     axes = tuple(
         replace(
             a,
-            begin=_resolve(a.begin, definitions, a.loc),
-            end=_resolve(a.end, definitions, a.loc),
+            begin=resolve(a.begin, definitions, a.loc),
+            end=resolve(a.end, definitions, a.loc),
         )
         for a in ir.axes
     )
@@ -50,10 +51,10 @@ def expand(ir: KernelIR) -> KernelIR:
     return replace(ir, axes=axes, body=body)
 
 
-def _resolve(expr: Expr, definitions: Definitions, loc: Loc | None) -> Expr:
+def resolve(expr: Expr, definitions: Definitions, loc: Loc | None) -> Expr:
     match expr:
         case Var(name) if name in definitions:
-            return _resolve(definitions[name], definitions, loc)
+            return resolve(definitions[name], definitions, loc)
         case Var(name):
             raise PlanError(
                 f"this bound or index depends on {name}, which a loop changes",
@@ -61,19 +62,19 @@ def _resolve(expr: Expr, definitions: Definitions, loc: Loc | None) -> Expr:
                 "compute it from loop indices and from numbers loaded from tensors",
             )
         case Apply("cast", (arg,)) if arg.type.dtype == expr.type.dtype:
-            return _resolve(arg, definitions, loc)
+            return resolve(arg, definitions, loc)
         case _:
-            return map_children(expr, lambda e: _resolve(e, definitions, loc))
+            return map_children(expr, lambda e: resolve(e, definitions, loc))
 
 
 def _index(entry: Index, definitions: Definitions, loc: Loc | None) -> Index:
     match entry:
         case At(expr):
-            return At(_resolve(expr, definitions, loc))
+            return At(resolve(expr, definitions, loc))
         case Along(axis, offset) if offset is not None:
-            return Along(axis, _resolve(offset, definitions, loc))
+            return Along(axis, resolve(offset, definitions, loc))
         case _ if hasattr(entry, "expr"):  # a gather reads its index array where it is loaded
-            return replace(entry, expr=_resolve(entry.expr, definitions, loc))  # type: ignore[union-attr]
+            return replace(entry, expr=resolve(entry.expr, definitions, loc))  # type: ignore[union-attr]
         case _:
             return entry
 
@@ -91,7 +92,8 @@ def _statement(stmt: Stmt, definitions: Definitions) -> Stmt:
         case Assign():
             return replace(stmt, value=_value(stmt.value, definitions, stmt.loc))
         case Store():
-            mask = None if stmt.mask is None else _value(stmt.mask, definitions, stmt.loc)
+            visit = resolve if _at_positions(stmt) else _value
+            mask = None if stmt.mask is None else visit(stmt.mask, definitions, stmt.loc)
             return replace(
                 stmt,
                 index=tuple(_index(i, definitions, stmt.loc) for i in stmt.index),
@@ -102,6 +104,11 @@ def _statement(stmt: Stmt, definitions: Definitions) -> Stmt:
             carries = tuple(_carry(c, definitions) for c in stmt.carries)
             body = tuple(_statement(s, definitions) for s in stmt.body)
             return replace(stmt, carries=carries, body=body)
+
+
+def _at_positions(store: Store) -> bool:
+    """Whether rows are stored one by one: then the mask is asked for each, outside of the body."""
+    return any(isinstance(entry, Gather) for entry in store.index)
 
 
 def _carry(carry: Carry, definitions: Definitions) -> Carry:

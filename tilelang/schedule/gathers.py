@@ -30,27 +30,23 @@ from ..ir import (
     map_index,
     statements,
 )
-from ..language.dtypes import itemsize
-from . import known
+from ..language.dtypes import itemsize, wide_of
 from .physical import Layout, Scope, Value, physical_shape
-from .picked import clamped, compare, lane_in_range, lane_of, picks_rows
+from .picked import clamped, lane_of, picks_rows, whole_lanes
 from .plan import (
     AxisPlan,
     Bind,
-    ByIndex,
-    ByTile,
     Fetched,
     Inner,
-    PExpr,
+    Part,
     PStmt,
     PutRows,
     Row,
     Scratch,
     TakeRows,
-    Whole,
     Write,
 )
-from .target import MIB, Target
+from .target import MIB, Target, padded_bytes
 from .windows import Arrays, as_array, gather_indices, selects
 
 TOGETHER = 16  # register tiles of narrow types that are on their way at once, at most
@@ -169,7 +165,9 @@ def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     where = next(d for d, e in enumerate(entries) if isinstance(e, Gather))
     narrow = len(entries) - where == 2 and itemsize(window.dtype) < 4
     tile = arrays.target.rows(itemsize(window.dtype)) if narrow else 1
-    far = isinstance(window.dims[where], Fetched)
+    dim = window.dims[where]
+    far = isinstance(dim, Fetched)
+    tile = dim.rows if isinstance(dim, Fetched) else tile
     select = () if far else selects(arrays, window, load.index, load.tensor)
     if len(load.type.shape) < 2 or any(isinstance(s, Row) for s in select):
         raise PlanError(
@@ -178,11 +176,24 @@ def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
             load.loc or stmt.loc,
             "load whole rows, and take the position from them",
         )
+    part, kept = _parts(load, arrays.ir.tensor(load.tensor).shape[-1], arrays.target)
     value = TakeRows(
         window.ref, place, where, select, stmt.name, far, tile, shape[at],
-        Type(load.type.shape, window.dtype),
+        Type(load.type.shape, load.type.dtype), wide_of(window.dtype) if tile > 1 else window.dtype,
+        part if far else None, kept if far else None,
     )  # fmt: skip
     return _bound(scope, stmt, value, "plain")
+
+
+def _parts(load: Load, size: int, target: Target) -> tuple[Part | None, Part | None]:
+    """What is copied of the last dimension, and what of that is kept; None: all of it."""
+    span = load.index[-1]
+    if not isinstance(span, Span) or (span.start, span.stop) == (0, size):
+        return None, None
+    first, stop = whole_lanes(span, size, target)
+    kept = Part(span.start - first, span.stop - first)
+    part = Part(first, stop) if (first, stop) != (0, size) else None
+    return part or Part(0, size), kept if kept != Part(0, stop - first) else None
 
 
 def _numbers(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
@@ -190,7 +201,8 @@ def _numbers(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     arrays = scope.arrays
     number = lane_of(arrays.ir, arrays.axes, arrays.scalars, load, load.loc or stmt.loc)
     shape = physical_shape(load.type.shape, "column")
-    value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, Type(shape, number.type.dtype))
+    dtype = number.type.dtype
+    value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, Type(shape, dtype), dtype)
     return _bound(scope, stmt, value, "column")
 
 
@@ -199,65 +211,6 @@ def _bound(scope: Scope, stmt: Assign, value: TakeRows, layout: Layout) -> tuple
     scope.locs[stmt.name] = stmt.loc
     scope.names[stmt.name] = Value(Var(stmt.name, value.type), layout, logical)
     return (Bind(stmt.name, value, stmt.loc, stmt.user),)
-
-
-# ---------------------------------------------------------------- the stores
-
-
-def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExpr]) -> Write:
-    """`table[index, :] = value`, rows one by one; `block` lays the value out in a shape."""
-    arrays = scope.arrays
-    window = arrays.find(store.tensor, store.index, store.loc)
-    at = next(d for d, entry in enumerate(store.index) if isinstance(entry, Gather))
-    shape = _stored(scope, store, at)
-    entry = store.index[at]
-    assert isinstance(entry, Gather)
-
-    def lane(expr: Expr) -> Expr:
-        return lane_of(arrays.ir, arrays.axes, arrays.scalars, expr, store.loc)
-
-    place, size = lane(entry.expr), arrays.ir.tensor(store.tensor).shape[at]
-    inside = [compare("ge", place, 0), compare("lt", place, size)]
-    if isinstance(shape[0], str):
-        inside += lane_in_range(arrays.axes[shape[0]])
-    if store.mask is not None:
-        inside.append(lane(store.mask))
-    live = known.both(inside, arrays.axes) or inside[0]
-    narrow = len(shape) == 2 and itemsize(window.dtype) < 4
-    tile = arrays.target.rows(itemsize(window.dtype)) if narrow else 1
-    name = "_".join(("stored", store.tensor, *map(str, shape)))
-    rows = PutRows(clamped(place, size), live, store.combine, name, tile, Type(shape, window.dtype))
-    select = selects(arrays, window, store.index, store.tensor)
-    return Write(window.ref, select, block(shape), store.loc, rows)
-
-
-def _stored(scope: Scope, store: Store, at: int) -> tuple[Dim, ...]:
-    """The shape of the rows that are stored: the lanes, then what a row holds of the others."""
-    arrays = scope.arrays
-    window = arrays.find(store.tensor, store.index, store.loc)
-    shape: list[Dim] = []
-    legal = len(window.dims) == len(store.index) and window.dtype != "bool"
-    for d, (entry, dim) in enumerate(zip(store.index, window.dims, strict=False)):
-        match entry, dim:
-            case Gather(expr), _:
-                shape += expr.type.shape
-                legal = legal and d == at
-            case Along(axis), ByTile() | Whole() if d > at and arrays.axes[axis].owned:
-                shape.append(axis)
-            case Span(start, stop), _ if d > at:
-                shape.append(stop - start)
-            case At(), ByIndex():
-                pass
-            case _:
-                legal = False
-    if not legal or len(shape) < 2:
-        raise PlanError(
-            f"rows of {store.tensor} can be stored to where an index array picks them along the "
-            "first of two or more dimensions, and the others are whole or tiles of a static range",
-            store.loc,
-            "give the output a dimension of length 1 for single numbers",
-        )
-    return tuple(shape)
 
 
 # ---------------------------------------------------------------- scratch memory
@@ -271,17 +224,22 @@ def buffers(
     stmts = tuple(stmts)
     values = [s.value for s in stmts if not isinstance(s, Inner)]
     takes = [e for e in values if isinstance(e, TakeRows)]
-    for stmt in stmts:
-        if isinstance(stmt, Write) and stmt.rows is not None:
-            rows = stmt.rows
-            out[rows.name] = Scratch(rows.name, extents(rows.type, axes), wide(rows))
+    stores = [s.rows for s in stmts if isinstance(s, Write) and s.rows is not None]
+    for rows in stores:
+        shape = extents(rows.type, axes)
+        out[rows.name] = Scratch(rows.name, shape, wide(rows))
+        if rows.far and rows.changes:
+            row = (rows.tile, *shape[1:]) if len(shape) == 2 else shape[1:]
+            out[rows.places] = Scratch(rows.places, (rows.together, *row), rows.type.dtype)
     for take in takes:
         rows = extents(take.type, axes)
-        out[take.rows] = Scratch(take.rows, rows, wide(take))
+        if take.part is not None:
+            rows = (*rows[:-1], take.part.stop - take.part.start)
+        out[take.rows] = Scratch(take.rows, rows, take.held)
         if take.far and take.tile > 1:
             shape = (together(take, rows, target), take.tile, rows[-1])
             out[take.tiles] = Scratch(take.tiles, shape, take.type.dtype)
-    if any(take.far for take in takes):
+    if any(rows.far for rows in (*takes, *stores)):
         out[COPIES] = Scratch(COPIES, (), "semaphore")
     return tuple(out.values())
 
@@ -291,15 +249,12 @@ def extents(value: Type, axes: Mapping[str, AxisPlan]) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else axes[d].block or 1 for d in value.shape)
 
 
-def wide(take: TakeRows | PutRows) -> str:
-    """The dtype in which rows are put together: single rows of narrower types cannot be stored."""
-    dtype = take.type.dtype
-    if take.tile == 1:
-        return dtype
-    return "float32" if "float" in dtype else "int32"
+def wide(rows: PutRows) -> str:
+    """The dtype of the rows that are stored: single rows of narrow types cannot be read."""
+    return rows.type.dtype if rows.tile == 1 else wide_of(rows.type.dtype)
 
 
 def together(take: TakeRows, rows: tuple[int, ...], target: Target) -> int:
     """How many tiles are on their way at once; they fill two MiB or less."""
-    size = take.tile * -(-rows[-1] // target.lanes) * target.lanes * itemsize(take.type.dtype)
+    size = padded_bytes((take.tile, rows[-1]), take.type.dtype, target)
     return max(1, min(TOGETHER, rows[0], 2 * MIB // size))

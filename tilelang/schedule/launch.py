@@ -98,7 +98,8 @@ def plan_launch(
     for (tensor, _), window in arrays.windows.items():
         if window.output:
             if window.stream is not None:
-                check_stream(ir, tensor, window)
+                if not window.far:
+                    check_stream(ir, tensor, window)
                 continue
             partly = selective(groups, window)
             if window.exact:

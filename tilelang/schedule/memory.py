@@ -39,7 +39,7 @@ def estimate(
     parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in held]
     parts.append(("temporaries", _temporaries(axes, sections, target)))
     vmem = sum(size for _, size in parts)
-    smem = sum(_smem_bytes(ir.tensor(name).shape) for name in scalars)
+    smem = sum(scalar_bytes(ir.tensor(name).shape) for name in scalars)
     if table is not None and table.steps == "table":
         smem += table.rows * table.width * 4
     _check_scalars(ir, target, scalars, smem)
@@ -50,7 +50,7 @@ def _check_scalars(ir: KernelIR, target: Target, scalars: tuple[str, ...], smem:
     """PlanError if the tensors of which single numbers are read do not fit scalar memory."""
     if smem <= target.smem or target.name == "cpu":  # the interpreter has room for any
         return
-    each = {name: _smem_bytes(ir.tensor(name).shape) for name in scalars}
+    each = {name: scalar_bytes(ir.tensor(name).shape) for name in scalars}
     sums = ", ".join(f"{n} {size:,}" for n, size in sorted(each.items(), key=lambda p: -p[1]))
     raise PlanError(
         f"{ir.name} reads single numbers of tensors that take {smem:,} bytes of scalar memory; "
@@ -80,7 +80,7 @@ def _value_bytes(value: Type, axes: Mapping[str, AxisPlan], target: Target) -> i
     return padded_bytes(shape, dtype, target) if shape else 0
 
 
-def _smem_bytes(shape: tuple[int, ...]) -> int:
+def scalar_bytes(shape: tuple[int, ...]) -> int:
     """Scalar memory holds 32-bit words; the last dimension of a matrix fills 128 of them."""
     if len(shape) <= 1:
         return 4 * (shape[0] if shape else 1)

@@ -12,6 +12,7 @@ from .config import Config
 from .nest import Level
 from .placement import Placed
 from .plan import AxisPlan, ByTile, Packed, PStmt, Read, Window, Write
+from .rows import rows_alone
 from .sections import exprs_of
 from .target import Target
 from .traverse import walk_physical
@@ -46,7 +47,7 @@ def lowered(
     loose = frozenset(
         tensor
         for (tensor, _), window in arrays.windows.items()
-        if window.output and goes_anywhere(window) and selective(groups, window)
+        if window.output and not window.far and goes_anywhere(window) and selective(groups, window)
     )
     if not loose:
         return arrays, order, groups
@@ -73,8 +74,10 @@ def _survey(
         and isinstance(window.dims[-2], Packed)
         and packed_conflict(window, order, placed.axes)
     }
-    if lifted:
-        arrays = survey(ir, target, placed.axes, everything, lifted, resident, placed.phases)
+    widened = rows_alone(arrays, everything)
+    if lifted or widened:
+        more = lifted, resident, placed.phases, widened
+        arrays = survey(ir, target, placed.axes, everything, *more)
         order = order_of(placed, tuple(arrays.windows.values()))
     return arrays, order
 
@@ -105,7 +108,8 @@ def initialised(
             continue
         tensor, covered = ir.tensor(name), facts.output(name).covered and name not in again
         if window.stream is not None:
-            whole = covered and _owns_blocks(window, arrays.axes)
+            nothing = tensor.fill is None and not tensor.mutated and name not in written
+            whole = nothing if window.far else covered and _owns_blocks(window, arrays.axes)
             windows[window.ref] = window if whole else _read_back(ir, name, window)
             continue
         if window.exact:

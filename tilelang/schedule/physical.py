@@ -37,6 +37,7 @@ from ..ir import (
     walk,
 )
 from ..language.op import OPS
+from .picked import within
 from .plan import Packed, PExpr, Read, Row, ScalarRead, Select, TakeRows
 from .windows import Arrays, as_array, selects
 from .within import turned
@@ -228,8 +229,8 @@ def _picked(scope: Scope, load: Load, read: Read) -> Value:
     picks: list[tuple[int, Packed]] = []
     for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
         match entry, dim:
-            case At(), Packed():
-                picks.append((len(shape), dim))
+            case At(expr), Packed():
+                picks.append((len(shape), replace(dim, expr=within(expr, size))))
                 shape.append(dim.rows)
             case At(), _:
                 continue

@@ -40,6 +40,7 @@ from .window import extent_of
 
 INT = Type((), "int32")
 SHARE = 4  # a table that takes more than this part of vector memory stays where it is
+STORED_SHARE = 2  # the same of an output
 
 
 def picks_rows(index: tuple[Index, ...]) -> bool:
@@ -61,7 +62,8 @@ def picked_dims(
 ) -> tuple[WindowDim, ...]:
     """How an array whose rows are picked is cut: as a block (`near`), or row by row (`far`).
 
-    Rows of an array that is `stored` to are picked from a block.
+    A block of an array that is `stored` to may be larger: rows that lie far away are copied in
+    turns, and rows of narrow types with those beside them, both ways.
     """
     at = next(d for d, entry in enumerate(index) if isinstance(entry, Gather))
     tile = target.rows(itemsize(dtype)) if len(near) - at == 2 else 1
@@ -71,10 +73,33 @@ def picked_dims(
     block = (*near[:at], Whole(-(-shape[at] // rounded) * rounded), *near[at + 1 :])
     single = (*far[:at], Fetched(unit), *far[at + 1 :])
     held = tuple(b for b in (extent_of(d) for d in block) if b is not None)
-    small = 2 * padded_bytes(held, dtype, target) <= target.vmem_default // SHARE
-    if stored or small or not _can_copy(single, at, shape, target):
+    share = STORED_SHARE if stored else SHARE
+    small = 2 * padded_bytes(held, dtype, target) <= target.vmem_default // share
+    parts = _parts_can_move(index, at, shape, stored, target)
+    if small or not parts or not _can_copy(single, at, shape, target):
         return block
     return single
+
+
+def _parts_can_move(
+    index: tuple[Index, ...], at: int, shape: tuple[int, ...], stored: bool, target: Target
+) -> bool:
+    """Whether a static part of rows can be copied: of their last dimension, in whole tiles.
+
+    More than the part may be read, but not stored.
+    """
+    for d, entry in enumerate(index):
+        if isinstance(entry, Span) and d != at and (entry.start, entry.stop) != (0, shape[d]):
+            cut = whole_lanes(entry, shape[d], target)
+            if d != len(index) - 1 or (stored and cut != (entry.start, entry.stop)):
+                return False
+    return True
+
+
+def whole_lanes(span: Span, size: int, target: Target) -> tuple[int, int]:
+    """The part of a dimension in whole register tiles that holds a static part."""
+    first = span.start // target.lanes * target.lanes
+    return first, min(-(-span.stop // target.lanes) * target.lanes, size)
 
 
 def _can_copy(dims: tuple[WindowDim, ...], at: int, shape: tuple[int, ...], target: Target) -> bool:
@@ -163,8 +188,8 @@ def _scalar(value: Type) -> Type:
 def lane_in_range(axis: AxisPlan) -> tuple[Expr, Expr]:
     """Whether a lane lies in the range of its loop."""
     position = lane_position(axis.name)
-    low = Apply("ge", (position, axis.begin), Type((), "bool"))
     high = Apply("lt", (position, axis.end), Type((), "bool"))
+    low = Apply("ge", (position, axis.begin), Type((), "bool"))
     return low, high
 
 
@@ -186,8 +211,27 @@ def _place(axes: Mapping[str, AxisPlan], entry: Index, size: int, lane: object) 
             return scalars.add(lane_position(None), Const(start, INT))
         case At(expr) | Gather(expr):
             inner = lane(expr)  # type: ignore[operator]
-            return inner if isinstance(inner, Const | GridIndex) else clamped(inner, size)
+            most = _most(axes, inner)
+            inside = isinstance(inner, Const | GridIndex) or (most is not None and most < size)
+            return inner if inside else clamped(inner, size)
     raise AssertionError(entry)
+
+
+def _most(axes: Mapping[str, AxisPlan], expr: Expr) -> int | None:
+    """A bound of a position that is made of lanes and numbers by sums and products."""
+    match expr:
+        case Const(value) if value >= 0:
+            return int(value)
+        case Apply("lane_position") if expr.attr("axis") is not None:
+            axis = axes[str(expr.attr("axis"))]
+            return (axis.block or 1) * axis.limit - 1
+        case Apply("add" | "mul", (a, b)):
+            left, right = _most(axes, a), _most(axes, b)
+            if left is None or right is None:
+                return None
+            return left + right if expr.op == "add" else left * right
+        case _:
+            return None
 
 
 def within(expr: Expr, size: int) -> Expr:
@@ -197,5 +241,8 @@ def within(expr: Expr, size: int) -> Expr:
 
 def clamped(expr: Expr, size: int) -> Expr:
     """A position that lies in a dimension of that size, whatever the expression is."""
+    match expr:
+        case Apply("minimum", (Apply("maximum", (_, Const(0))), Const(last))) if last == size - 1:
+            return expr
     low = Apply("maximum", (expr, Const(0, INT)), INT)
     return Apply("minimum", (low, Const(size - 1, INT)), INT)

@@ -28,6 +28,7 @@ from .window import ByIndex as ByIndex
 from .window import ByRow as ByRow
 from .window import ByTile as ByTile
 from .window import Fetched as Fetched
+from .window import HostArray as HostArray
 from .window import Packed as Packed
 from .window import Turned as Turned
 from .window import Whole as Whole
@@ -159,6 +160,8 @@ class TakeRows:
     name    unique in the kernel
     far     rows are copied from where the array lies
     tile    rows of a register tile, where a row of the array cannot be read alone; else 1
+    held    the dtype in which rows are put together: single rows of narrow ones cannot be stored
+    part    what is copied of the last dimension of rows that lie far away, and `kept` of that
     """
 
     ref: str
@@ -170,6 +173,9 @@ class TakeRows:
     tile: int
     size: int
     type: Type
+    held: str
+    part: Part | None = None
+    kept: Part | None = None
 
     @property
     def rows(self) -> str:
@@ -209,12 +215,15 @@ class Keep:
 
 @dataclass(frozen=True)
 class PutRows:
-    """Rows of a value go to the rows of a block that integers in scalar memory pick, in order.
+    """Rows of a value go to the rows of an array that integers in scalar memory pick, in order.
 
     place, live  the row of a lane, and whether it is stored: over "lane_position"
     combine      the op with what the row holds, where it is not just replaced
     name         the scratch memory from which single rows of the value are read
     tile, type   as in TakeRows
+    far          rows are copied to where the array lies; else they are stored to a block of it
+    together     how many copies are on their way at once, at most
+    part         what is copied of the last dimension, where that is not all of it
     """
 
     place: Expr
@@ -223,6 +232,19 @@ class PutRows:
     name: str
     tile: int
     type: Type
+    far: bool = False
+    together: int = 1
+    part: Part | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether a store needs what is there: the row itself, or the rows beside it."""
+        return self.combine is not None or self.tile > 1
+
+    @property
+    def places(self) -> str:
+        """The scratch memory in which rows that lie far away are changed."""
+        return self.name.replace("stored", "changed", 1)
 
 
 @dataclass(frozen=True)
@@ -421,20 +443,6 @@ class Launch:
     @property
     def inputs(self) -> tuple[Window, ...]:
         return tuple(w for w in self.windows if not w.output)
-
-
-@dataclass(frozen=True)
-class HostArray:
-    """An array that the host function prepares before a launch.
-
-    `shape` is what the kernel sees; `permute` reorders the source's dimensions first.
-    """
-
-    name: str
-    source: str
-    permute: tuple[int, ...] | None
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from ..errors import PlanError
 from ..ir import Along, Apply, At, Dim, Expr, GridIndex, Index, Store, Type
-from .gathers import put_rows
 from .physical import Scope, Value, apply, lower, row_mask
 from .picked import compare, picks_rows
 from .plan import All, Packed, PExpr, Read, Row, Select, Window, Write
+from .scatters import put_rows
 from .windows import Arrays, as_array, reads_memory, selects
 
 
@@ -126,8 +126,8 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[P
     guarded: list[tuple[int, str]] = []
     for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
         match entry:
-            case At() if isinstance(dim, Packed):
-                packed.append((len(shape), dim))
+            case At(expr) if isinstance(dim, Packed):
+                packed.append((len(shape), replace(dim, expr=expr)))
                 shape.append(dim.rows)
             case At():
                 continue

@@ -166,3 +166,19 @@ def extent_of(dim: WindowDim) -> int | None:
             return rows
         case ByIndex():
             return None
+
+
+@dataclass(frozen=True)
+class HostArray:
+    """An array that the host function prepares before a launch.
+
+    `shape` is what the kernel sees; `permute` reorders the source's dimensions first; `wide` arrays
+    are cast to `dtype`.
+    """
+
+    name: str
+    source: str
+    permute: tuple[int, ...] | None
+    shape: tuple[int, ...]
+    dtype: str
+    wide: bool = False

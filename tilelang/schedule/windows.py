@@ -9,6 +9,7 @@ from ..errors import Loc, PlanError
 from ..ir import (
     Along,
     At,
+    Const,
     Expr,
     Gather,
     GridIndex,
@@ -20,7 +21,7 @@ from ..ir import (
     TileScalar,
     walk,
 )
-from ..language.dtypes import itemsize
+from ..language.dtypes import itemsize, wide_of
 from . import scalars
 from .blocks import loads, references
 from .nest import Level
@@ -82,11 +83,13 @@ def survey(
     lifted: Collection[str] = (),
     resident: Collection[str] = (),
     phases: tuple[str, ...] = (),
+    widened: Collection[str] = (),
 ) -> Arrays:
     """Chooses scalar memory or windows for every tensor that the statements touch.
 
     Arrays in `lifted` get a dimension of length 1 before the last, so that a single row of them is
-    a block of its own.  For `resident` see Arrays; the loops over `phases` stand in a row.
+    a block of its own.  Those in `widened` are cast to 32 bits.  For `resident` see Arrays; the
+    loops over `phases` stand in a row.
     """
     seen = list(references(body))
     written = {tensor for tensor, _, writes in seen if writes}
@@ -98,6 +101,7 @@ def survey(
         for tensor in dict.fromkeys(t for t, _, _ in seen)
         if tensor not in scalars
     }
+    hosts |= {t: _widened(ir, hosts[t]) for t in widened}
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
     picked = {t for t, index, writes in seen if writes and picks_rows(index)}
     arrays = Arrays(ir, target, axes, used, hosts, frozenset(resident) | picked, {})
@@ -193,6 +197,10 @@ def _host_array(
     return HostArray(name, name, None, shape, dtype)
 
 
+def _widened(ir: KernelIR, host: HostArray) -> HostArray:
+    return replace(host, name=unique(ir, host.source, "wide"), dtype=wide_of(host.dtype), wide=True)
+
+
 def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
     """The index of a tensor as an index of the array that the kernel sees."""
     if host.permute is not None:
@@ -211,15 +219,18 @@ def _dims(
     turned = turned_dim(arrays.axes, entries)
     known = _stream_of(arrays, index) is not None
 
+    picked = picks_rows(entries)
+
     def cut(inside: bool) -> tuple[WindowDim, ...]:
+        whole = kept and not (inside and picked)  # rows in HBM are stored at once
         return tuple(
             Whole(size)
             if d == turned
-            else _dim(arrays, entry, size, len(entries) - d, host.dtype, kept, inside)
+            else _dim(arrays, entry, size, len(entries) - d, host.dtype, whole, inside)
             for d, (entry, size) in enumerate(zip(entries, host.shape, strict=True))
         )
 
-    if picks_rows(entries):
+    if picked:
         return picked_dims(
             cut(known), cut(True), entries, host.shape, host.dtype, arrays.target, kept
         )
@@ -263,6 +274,8 @@ def _dim(
                 return Whole(size) if inside else ByIndex(expr)
             rows = arrays.target.rows(itemsize(dtype)) if place == 2 else arrays.target.lanes
             whole = size <= rows or inside
+            if whole and isinstance(expr, Const):  # one window, whichever position is meant
+                expr = Const(0, expr.type)
             return Packed(expr, size if whole else rows, whole)
         case _:
             return Whole(size)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...ir import Const, GridIndex
-from ...schedule.gathers import COPIES, wide
+from ...schedule.gathers import COPIES
 from ...schedule.picked import clamped
-from ...schedule.plan import ByIndex, ByTile, Fetched, PutRows, TakeRows, Window, Write
-from ..writer import Atom, Call, Node, flat, statement
+from ...schedule.plan import ByIndex, ByTile, Fetched, Part, TakeRows, Window
+from ..writer import Atom, Node, flat, statement
 from . import ops
 from .expressions import Printer
 
@@ -15,7 +15,7 @@ def take_rows(printer: Printer, take: TakeRows, indent: int) -> tuple[list[str],
     """The lines that fetch the rows, and the value that they are then."""
     rows = printer.names.scratch[take.rows]
     inner = printer.scope()
-    lane, row = _free(printer, "lane"), _free(printer, "row")
+    lane, row = free(printer, "lane"), free(printer, "row")
     inner.lane = lane
     place = statement(row, inner.node(take.place), 4)
     count = printer.shape(take.type.shape)[0]
@@ -25,16 +25,18 @@ def take_rows(printer: Printer, take: TakeRows, indent: int) -> tuple[list[str],
         lines = _copied(printer, take, rows, count, lane, row, place)
     else:
         body = _near(printer, take, rows, lane, row)
-        lines = _loop(_free(printer, "fetch_row"), lane, [*place, *body], str(count))
+        lines = loop(printer.names.fresh("fetch_row"), lane, [*place, *body], str(count))
     read = Atom(f"{rows}[...]")
+    if take.kept is not None:
+        read = Atom(f"{rows}[..., {take.kept.start}:{take.kept.stop}]")
     dtype = take.type.dtype
     value: Node = read
-    if wide(take) != dtype:
+    if take.held != dtype:
         value = ops.cast(read, dtype, len(take.type.shape))
     return [" " * indent + line if line else "" for line in lines], value
 
 
-def _free(printer: Printer, wish: str) -> str:
+def free(printer: Printer, wish: str) -> str:
     """The wished name, or the first one with a number that nothing in scope has."""
     busy = printer.names.taken | set(printer.locals.values()) | set(printer.made.values())
     name, number = wish, 0
@@ -44,10 +46,10 @@ def _free(printer: Printer, wish: str) -> str:
     return name
 
 
-def _loop(name: str, lane: str, body: list[str], count: str) -> list[str]:
+def loop(name: str, lane: str, body: list[str], count: str, state: str = "_") -> list[str]:
     """`body` for every lane."""
     return [
-        f"def {name}({lane}, _):",
+        f"def {name}({lane}, {state}):",
         *body,
         "    return 0",
         "",
@@ -68,32 +70,32 @@ def _near(printer: Printer, take: TakeRows, rows: str, lane: str, row: str) -> l
     """One row of a block in vector memory, or one number from scalar memory."""
     target = f"{rows}[{_lane(take, lane)}]"
     if not take.ref:
-        return _put(target, f"jnp.full((1, 1), {row})")
+        return put(target, f"jnp.full((1, 1), {row})")
     rest = printer.select(take.select[1:])
     rest = ":" if rest == "..." and len(take.select) == 2 else rest
     if take.tile == 1:
         place = row if _leads(take) else f"pl.ds({row}, 1)"
-        return _put(target, f"{take.ref}[{place}, {rest}]")
-    start = _free(printer, "start")
+        return put(target, f"{take.ref}[{place}, {rest}]")
+    start = free(printer, "start")
     read = f"{take.ref}[pl.ds({start}, {take.tile}), {rest}]"
     return [
-        *_put(start, f"jax.lax.div({row}, {take.tile}) * {take.tile}"),
+        *put(start, f"jax.lax.div({row}, {take.tile}) * {take.tile}"),
         *_one_of(printer, take, target, read, f"{row} - {start}"),
     ]
 
 
 def _one_of(printer: Printer, take: TakeRows, target: str, tile: str, number: str) -> list[str]:
     """One row of a register tile: a masked sum, exact and blind to NaN."""
-    chosen, kept = _free(printer, "chosen"), _free(printer, "kept")
-    rows = flat(ops.cast(Atom(tile), wide(take), 2))
+    chosen, kept = free(printer, "chosen"), free(printer, "kept")
+    rows = flat(ops.cast(Atom(tile), take.held, 2))
     return [
-        *_put(chosen, f"{flat(ops.iota((take.tile, 1), 0))} == {number}"),
-        *_put(kept, f"jnp.where({chosen}, {rows}, 0)"),
-        *_put(target, f"jnp.sum({kept}, axis=0, keepdims=True)"),
+        *put(chosen, f"{flat(ops.iota((take.tile, 1), 0))} == {number}"),
+        *put(kept, f"jnp.where({chosen}, {rows}, 0)"),
+        *put(target, f"jnp.sum({kept}, axis=0, keepdims=True)"),
     ]
 
 
-def _put(target: str, value: str) -> list[str]:
+def put(target: str, value: str) -> list[str]:
     """An assignment inside of a function."""
     return [f"    {target} = {value}"]
 
@@ -111,12 +113,13 @@ def _copied(
     place: list[str],
 ) -> list[str]:
     """All copies are started before the first is waited for."""
-    copy = _free(printer, "row_copy")
+    copy = printer.names.fresh("row_copy")
     one = row if _leads(take) else f"pl.ds({row}, 1)"
+    target = f"{rows}.at[{_lane(take, lane)}]"
     return [
         f"def {copy}({lane}):",
         *place,
-        *_copy(printer, take, one, f"{rows}.at[{_lane(take, lane)}]"),
+        *_copy(printer, take, one, target),
         "",
         *_all_copies(printer, lane, f"{copy}({lane})", count),
     ]
@@ -124,26 +127,26 @@ def _copied(
 
 def _copy(printer: Printer, take: TakeRows, rows: str, target: str) -> list[str]:
     """Returns the copy of some rows of the array."""
-    source, to = _free(printer, "source"), _free(printer, "target")
-    place = _place(printer, printer.launch.window(take.ref), rows)
+    source, to = free(printer, "source"), free(printer, "target")
+    place = place_in(printer, printer.launch.window(take.ref), rows, take.part)
     made = f"pltpu.make_async_copy({source}, {to}, {printer.names.scratch[COPIES]})"
-    return [*_put(source, place), *_put(to, target), f"    return {made}"]
+    return [*put(source, place), *put(to, target), f"    return {made}"]
 
 
 def _all_copies(printer: Printer, index: str, copy: str, count: int) -> list[str]:
     """Starts all, and waits for all: copies may arrive in any order."""
-    start, wait = _free(printer, "start_copy"), _free(printer, "wait_for_copy")
+    start, wait = printer.names.fresh("start_copy"), printer.names.fresh("wait_for_copy")
     return [
-        *_loop(start, index, [f"    {copy}.start()"], str(count)),
+        *loop(start, index, [f"    {copy}.start()"], str(count)),
         "",
-        *_loop(wait, index, [f"    {copy}.wait()"], str(count)),
+        *loop(wait, index, [f"    {copy}.wait()"], str(count)),
     ]
 
 
-def _place(printer: Printer, window: Window, rows: str) -> str:
+def place_in(printer: Printer, window: Window, rows: str, part: Part | None) -> str:
     """The part of an array that a copy takes."""
     parts = []
-    for dim, size in zip(window.dims, window.shape, strict=True):
+    for d, (dim, size) in enumerate(zip(window.dims, window.shape, strict=True)):
         match dim:
             case Fetched():
                 parts.append(rows)
@@ -153,6 +156,8 @@ def _place(printer: Printer, window: Window, rows: str) -> str:
             case ByTile(axis, block):
                 start = flat(printer.origin(printer.launch.axis(axis)))
                 parts.append(f"pl.ds({start}, {block})")
+            case _ if part is not None and d == len(window.dims) - 1:
+                parts.append(f"{part.start}:{part.stop}")
             case _:
                 parts.append(":")
     return f"{window.argument}.at[{', '.join(parts)}]"
@@ -162,9 +167,10 @@ def _copied_tiles(printer: Printer, take: TakeRows, rows: str, count: int) -> li
     """Register tiles that hold a row each, some at a time, and then the row of each."""
     tiles = printer.names.scratch[take.tiles]
     held = next(s.shape[0] for s in printer.launch.scratch if s.name == take.tiles)
-    lane, row, start = (_free(printer, w) for w in ("lane", "row", "start"))
-    slot, first, place_of = (_free(printer, w) for w in ("slot", "first", "place_of"))
-    some, pick, copy = (_free(printer, w) for w in ("fetch_some", "take_row", "tile_copy"))
+    lane, row, start = (free(printer, w) for w in ("lane", "row", "start"))
+    slot, first = free(printer, "slot"), free(printer, "first")
+    place_of = printer.names.fresh("place_of")
+    some, pick, copy = (printer.names.fresh(w) for w in ("fetch_some", "take_row", "tile_copy"))
     found = f"{lane}, {row}, {start} = {place_of}({first}, {slot})"
     picked = _one_of(
         printer, take, f"{rows}[pl.ds({lane}, 1), :]", f"{tiles}[{slot}]", f"{row} - {start}"
@@ -177,89 +183,25 @@ def _copied_tiles(printer: Printer, take: TakeRows, rows: str, count: int) -> li
         "",
         *_all_copies(printer, slot, f"{copy}({slot})", held),
         "",
-        *_loop(pick, slot, [f"    {found}", *picked], str(held)),
+        *loop(pick, slot, [f"    {found}", *picked], str(held)),
     ]
     body = ["    " + line if line else "" for line in loops]
     return [
         *_tile_of(printer, take, f"def {place_of}({first}, {slot}):", held, count),
-        *_loop(some, first, body, str(-(-count // held))),
+        *loop(some, first, body, str(-(-count // held))),
     ]
 
 
 def _tile_of(printer: Printer, take: TakeRows, head: str, held: int, count: int) -> list[str]:
     """Which lane a slot is for, the row of it, and where that row's register tile starts."""
-    window = printer.launch.window(take.ref)
-    unit = next(d.rows for d in window.dims if isinstance(d, Fetched))
-    last = -(-take.size // unit) * unit - take.tile
-    scope, lane, row = printer.scope(), _free(printer, "lane"), _free(printer, "row")
+    scope, lane, row = printer.scope(), free(printer, "lane"), free(printer, "row")
     scope.lane = lane
-    first, slot = _free(printer, "first"), _free(printer, "slot")
-    start = f"jnp.minimum(jax.lax.div({row}, {take.tile}) * {take.tile}, {last})"
+    first, slot = free(printer, "first"), free(printer, "slot")
+    start = f"jax.lax.div({row}, {take.tile}) * {take.tile}"
     return [
         head,
-        *_put(lane, f"jnp.minimum({first} * {held} + {slot}, {count - 1})"),
+        *put(lane, f"jnp.minimum({first} * {held} + {slot}, {count - 1})"),
         *statement(row, scope.node(take.place), 4),
         f"    return {lane}, {row}, {start}",
         "",
     ]
-
-
-# ---------------------------------------------------------------- stores
-
-
-def put_rows(printer: Printer, write: Write, value: Node, indent: int) -> list[str]:
-    """The lines that store rows one by one, in order: the last one of several stays."""
-    rows = write.rows
-    assert rows is not None
-    held = printer.names.scratch[rows.name]
-    lane, row = _free(printer, "lane"), _free(printer, "row")
-    scope = printer.scope()
-    scope.lane = lane
-    stored = ops.cast(value, wide(rows), 2) if wide(rows) != write.value.type.dtype else value
-    body = [
-        *statement("", Call("@pl.when", (scope.node(rows.live),)), 4),
-        f"    def {_free(printer, 'store')}():",
-        *statement(row, scope.node(rows.place), 8),
-        *("    " + line for line in _store(printer, write, rows, held, lane, row)),
-        "",
-    ]
-    count = str(printer.shape(rows.type.shape)[0])
-    lines = [
-        *statement(f"{held}[...]", stored, 0),
-        *_loop(_free(printer, "store_row"), lane, body, count),
-    ]
-    return [" " * indent + line if line else "" for line in lines]
-
-
-def _store(
-    printer: Printer, write: Write, rows: PutRows, held: str, lane: str, row: str
-) -> list[str]:
-    """One row goes to its place; of narrow types, with the register tile around it."""
-    rest = printer.select(write.select[1:])
-    rest = ":" if rest == "..." and len(write.select) == 2 else rest
-    if rows.tile == 1:
-        leads = len(rows.type.shape) > 2
-        place = f"{write.ref}[{row if leads else f'pl.ds({row}, 1)'}, {rest}]"
-        new = f"{held}[{lane if leads else f'pl.ds({lane}, 1), :'}]"
-        return _put(place, _combined(rows, place, new))
-    start, chosen, old = (_free(printer, w) for w in ("start", "chosen", "old"))
-    place = f"{write.ref}[pl.ds({start}, {rows.tile}), {rest}]"
-    new = _combined(rows, old, f"{held}[pl.ds({lane}, 1), :]")
-    merged = ops.cast(Atom(f"jnp.where({chosen}, {new}, {old})"), rows.type.dtype, 2)
-    return [
-        *_put(start, f"jax.lax.div({row}, {rows.tile}) * {rows.tile}"),
-        *_put(chosen, f"{flat(ops.iota((rows.tile, 1), 0))} == {row} - {start}"),
-        *_put(old, flat(ops.cast(Atom(place), wide(rows), 2))),
-        *_put(place, flat(merged)),
-    ]
-
-
-def _combined(rows: PutRows, old: str, new: str) -> str:
-    """What a row holds afterwards."""
-    match rows.combine:
-        case None:
-            return new
-        case "add":
-            return f"{old} + {new}"
-        case op:
-            return f"jnp.{op}({old}, {new})"

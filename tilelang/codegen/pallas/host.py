@@ -119,6 +119,9 @@ def _print_array(block: Block, host: HostArray) -> None:
         moved = Call("jnp.transpose", (Atom(host.source), ops.shape(host.permute)))
         block.put(host.name, moved)
         return
+    if host.wide:
+        block.put(host.name, ops.cast(Atom(host.source), host.dtype, len(host.shape)))
+        return
     block.put(host.name, Call("reshape", (ops.shape(host.shape),), of=Atom(host.source)))
 
 

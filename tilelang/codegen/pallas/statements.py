@@ -13,7 +13,8 @@ from ...schedule.traverse import walk_physical
 from ..writer import Atom, Call, Group, Infix, Keyword, Node, Tuple, flat, infix, statement
 from . import specs
 from .expressions import Printer, plus
-from .gathers import put_rows, take_rows
+from .gathers import take_rows
+from .scatters import put_rows
 
 
 @dataclass
