@@ -96,7 +96,7 @@ def attention_with_lse_kernel(
         # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
-        p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+        p = jnp.exp(scores - m_new)
         # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alp...

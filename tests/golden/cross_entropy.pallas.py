@@ -29,8 +29,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
     m_new = jnp.maximum(m, jnp.max(row, axis=1, keepdims=True))
     # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).sum(-1)
     total_ref[...] = (
-        total_ref[...] * jnp.exp(m - m_new)
-        + jnp.sum(jnp.where(tv_mask, jnp.exp(row - m_new), 0.0), axis=1, keepdims=True)
+        total_ref[...] * jnp.exp(m - m_new) + jnp.sum(jnp.exp(row - m_new), axis=1, keepdims=True)
     )
     # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
     here = tv_index == labels_ref[...].T

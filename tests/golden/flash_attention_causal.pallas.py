@@ -64,7 +64,7 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+        p = jnp.exp(scores - m_new)
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...

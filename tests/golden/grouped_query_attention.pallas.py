@@ -93,7 +93,7 @@ def grouped_query_attention_kernel(
         # grouped_query_attention.py:52: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # grouped_query_attention.py:53: p = hl.exp(scores - m_new[:, None])
-        p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+        p = jnp.exp(scores - m_new)
         # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], acc=ac...

@@ -93,7 +93,7 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         # jagged_attention.py:86: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-        p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+        p = jnp.exp(scores - m_new)
         # jagged_attention.py:88: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:, None])

@@ -116,7 +116,7 @@ def varlen_attention_kernel(
             # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-            p = jnp.where(tk_mask_1, jnp.exp(scores - m_new), 0.0)
+            p = jnp.exp(scores - m_new)
             # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
             total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...

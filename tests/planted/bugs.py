@@ -25,7 +25,6 @@ _SUMMED = "jnp.where(tm_mask, x_ref[...], 0.0)"
 _VALUES = "jnp.where(tk_mask_1, v_ref[...], 0.0)"
 _BEFORE = "(n == 0) | (b_of[before] != b) | (tq_of[before] != tq)"
 _AFTER = "(n == steps - 1) | (b_of[after] != b) | (tq_of[after] != tq)"
-_WEIGHT = "jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)"
 _ORDER = "(pltpu.PARALLEL, pltpu.ARBITRARY, pltpu.ARBITRARY)"
 _SPLIT = "(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.ARBITRARY)"
 
@@ -44,8 +43,8 @@ MASKS: tuple[Bug, ...] = (
     _SUM("written to the rows of all groups", "jnp.where(g_row, acc_ref[...], y_ref[...])",
          "jnp.broadcast_to(acc_ref[...], y_ref.shape)"),
     _ATTENTION("values without a neutral fill: 0 * NaN", _VALUES, "v_ref[...]"),
-    _ATTENTION("score of a neighbour is 0, not -inf", _WEIGHT, "jnp.exp(scores - m_new)",
-               ("            -jnp.inf,\n", "            0.0,\n")),
+    _ATTENTION("score of a neighbour is 0, not -inf", "            -jnp.inf,\n",
+               "            0.0,\n"),
     _CAUSAL("a row does not see itself", "tk_index <= tq_index", "tk_index < tq_index"),
     _CAUSAL("a row sees the next one", "tk_index <= tq_index", "tk_index <= tq_index + 1"),
     _WINDOW("window one too long", "distance < 20", "distance <= 20"),
@@ -127,7 +126,8 @@ STEPS: tuple[Bug, ...] = (
     _SUM("empty group has no step", "tm_first + 1\n", "tm_first\n"),
     _SUM_DEAD("dead steps run", "live = tm_live", "live = tm_live | True"),
     _SUM_DEAD("epilogue one step early", "tm == tm_stop - 1", "tm == tm_stop - 2"),
-    _CAUSAL("tile of the diagonal has no step", "tq * 16 + 16), 96)", "tq * 16), 96)"),
+    _CAUSAL("tile of the diagonal has no step", "minimum(offsets[b + 1], tq * 16 + 16)\n",
+            "minimum(offsets[b + 1], tq * 16)\n"),
     bug("flash_attention_causal", "default", "number of tiles rounded down", "tk_end + 31, 32",
         "tk_end, 32"),
 )  # fmt: skip

@@ -104,3 +104,12 @@ def test_defaults_are_legal_everywhere(target: str, dtype: str, sizes: tuple[int
     config = default_config(ir, analyze(ir), Target.of(target))
     again = planned(ir, config, target)
     assert again.blocks == planned(ir, Config(), target).blocks
+
+
+def test_vectors_have_long_blocks_by_default() -> None:
+    k = Writing("doubled")
+    k.input("x", 1 << 20)
+    k.output("y", 1 << 20, fill=None)
+    with k.tile("t", 0, 1 << 20):
+        k.store("y", "t", value=mul(k.load("x", "t"), 2.0))
+    assert dict(planned(k.ir(), None, "tpu:v5e").blocks) == {"t": 32768}

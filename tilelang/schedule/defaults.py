@@ -22,6 +22,8 @@ ROWS_PARALLEL, ROWS_SPARSE, ROWS_ORDERED = 256, 128, 512
 ROWS_LEAST = 128
 LANES_PARALLEL, LANES_ORDERED = 512, 2048
 LANES_LEAST, LONGEST_PRODUCT = 256, 8192
+# Vectors have one row to a block: a step that takes 512 elements is all overhead.
+LANES_VECTOR = 32768
 
 
 def start_sizes(ir: KernelIR, facts: Facts, target: Target) -> dict[str, int]:
@@ -70,8 +72,12 @@ def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis, outer: Mappin
     moving = span(ir, axis, outer)
     ragged = fact.ragged and moving is None
     inner_ragged = any(axis.name in f.depends or _nested(facts, f.name) for f in facts.axes)
-    lanes = any(u.place == 1 for u in uses(ir, axis.name))
-    if lanes and not ragged and fact.kind == "ordered":
+    found = uses(ir, axis.name)
+    lanes = any(u.place == 1 for u in found)
+    vectors = all(len(ir.tensor(u.tensor).shape) == 1 for u in found)
+    if lanes and vectors and not ragged:
+        want = LANES_VECTOR
+    elif lanes and not ragged and fact.kind == "ordered":
         want = LANES_ORDERED
     elif lanes:
         want = LANES_PARALLEL

@@ -14,6 +14,7 @@ from . import table as tables
 from .blocks import references
 from .body import Groups, Phase
 from .config import Config
+from .decided import without_decided
 from .exact import check_cuts
 from .fill import deep, fill_lanes
 from .gathers import buffers
@@ -152,7 +153,7 @@ def _masked(placed: Placed) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
             for part in walk(expr):
                 _check_position(placed, part, stmt.loc)
     partial = frozenset(n for n, a in placed.axes.items() if a.partial and a.block is not None)
-    return fill_lanes(placed.levels, placed.leaf, partial)
+    return without_decided(*fill_lanes(placed.levels, placed.leaf, partial))
 
 
 def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:
