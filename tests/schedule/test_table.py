@@ -242,7 +242,7 @@ def test_blocks_of_the_results_are_visited_once_and_in_order(name: str, offsets:
     for (g, phase, *_, t), following in itertools.pairwise(rows):
         if phase == 0 and following[0] == g:
             assert following[-1] == t
-    for g, phase, tile, result in rows:
+    for _, phase, tile, result in rows:
         assert phase == 0 or tile == result
 
 
