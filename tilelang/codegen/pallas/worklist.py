@@ -6,8 +6,8 @@ begin at `first`.  An entry's rows are found by searching the running sums of th
 
 from __future__ import annotations
 
+from ...schedule import scalars
 from ...schedule.plan import AxisPlan, Column, Launch, Table, Track
-from ...schedule.visits import expr_axes
 from ..writer import Atom, Call, Group, Keyword, Node, flat, infix
 from .expressions import Printer
 from .ranges import ceil_div, div, edges, named, outer_indices, standing
@@ -243,7 +243,7 @@ def _per_row(
     if not outer:
         return _one(first), _one(count)
     arrays = column.visit == "sweep" or axis.tiles is not None
-    if arrays or expr_axes(axis.begin) | expr_axes(axis.end):
+    if arrays or scalars.axes(axis.begin) | scalars.axes(axis.end):
         return first, count
     shape = Atom(f"{outer[0]}.shape")
     return Call("jnp.broadcast_to", (first, shape)), Call("jnp.broadcast_to", (count, shape))
