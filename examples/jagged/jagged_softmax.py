@@ -9,8 +9,8 @@ value m of every feature and the sum of exp(x - m); a larger value in a later ti
 so far by exp(m - new).  The second pass writes the quotients.  The loops over groups and features
 are parallel; the first loop over `tm` is ordered, because it carries m and total.
 
-Both passes read x.  The compiler keeps it in vector memory between them if it fits, and streams it
-through twice if it does not.
+Both passes read x, and are phases of one pipeline over all groups: a group that lies in a single
+tile is copied to vector memory once, a longer one twice.
 """
 
 from __future__ import annotations

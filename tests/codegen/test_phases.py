@@ -264,6 +264,31 @@ def sums_exact(x, other, rows, keys):
     return y
 
 
+@tile.kernel
+def same_ranges(x, other, rows, keys):
+    """Ranges that are the same for every iteration around, and may be empty."""
+    last = hl.zeros([1, x.shape[1]], dtype=hl.float32)
+    for _ in hl.grid(1):
+        total = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for i in hl.grid(3):
+            acc = hl.full([x.shape[1]], 1.0, dtype=hl.float32)
+            for t in hl.tile(rows[0], rows[1]):
+                acc = acc + x[t, :].sum(0) * (i + 1)
+            for k in hl.tile(keys[1], keys[2]):
+                acc = acc - other[k, :].sum(0)
+            total = total * 0.5 + acc
+        last[0, :] = total
+    return last
+
+
+def same_ranges_exact(x, other, rows, keys):
+    total = np.zeros(FEATURES, np.float32)
+    for i in range(3):
+        acc = 1 + x[rows[0] : rows[1]].sum(0) * (i + 1) - other[keys[1] : keys[2]].sum(0)
+        total = total * 0.5 + acc
+    return total[None]
+
+
 @dataclass(frozen=True)
 class Nest:
     kernel: Any
@@ -284,6 +309,7 @@ NESTS = [
     Nest(single_rows, sums_exact),
     Nest(attention, attention_exact),
     Nest(in_columns, sums_exact),
+    Nest(same_ranges, same_ranges_exact),
 ]
 every_nest = pytest.mark.parametrize("nest", NESTS, ids=str)
 hard_nests = pytest.mark.parametrize(

@@ -6,6 +6,7 @@ begin at `first`.  An entry's rows are found by searching the running sums of th
 
 from __future__ import annotations
 
+from ...schedule import scalars
 from ...schedule.plan import AxisPlan, Column, Launch, Table, Track
 from ..writer import Atom, Call, Group, Keyword, Node, flat, infix
 from .expressions import Printer
@@ -50,10 +51,11 @@ def print_worklist(printer: Printer, launch: Launch) -> list[str]:
     if table.phases:
         _print_phases(printer, block, table)
     if not table.sure:  # the grid has a step all the same, and it must show some block
-        moved = [(t.name, t.axes) for t in table.tracks] or [(table.columns[-1].axis,) * 2]
+        last = table.columns[-1].axis
+        moved = [(t.name, t.axes) for t in table.tracks] or [(last, (last,))]
         for name, axes in moved:
-            last = min(printer.launch.axis(a).limit for a in axes) - 1
-            block.raw(f"{names.axes[name]} = jnp.clip({names.axes[name]}, 0, {last})")
+            most = min(printer.launch.axis(a).limit for a in axes) - 1
+            block.raw(f"{names.axes[name]} = jnp.clip({names.axes[name]}, 0, {most})")
     block.raw(f"return {', '.join(columns)}, {names.steps}.reshape((1,))")
     return [f"def {list_name(launch)}({params}) -> tuple[jax.Array, ...]:", *block.lines]
 
@@ -70,9 +72,8 @@ def _print_column(printer: Printer, block: Block, table: Table, position: int) -
     block.raw(f"# every range of {index}, and the rows that its tiles are")
     outer = [names.axes[c.axis] for c in table.columns[:position]]
     first, count = _range(printer, block, table, column, axis, position)
-    if position == 0:
-        first, count = (Call("jnp.reshape", (node, Atom("(1,)"))) for node in (first, count))
-    elif position > 1 and column.visit == "at_least_one":
+    first, count = _per_row(axis, column, outer, first, count)
+    if position > 1 and column.visit == "at_least_one":
         count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
     if column.visit == "cover":
         count = named(block, f"{index}_count", count)
@@ -118,9 +119,8 @@ def _phase_range(printer: Printer, block: Block, table: Table, column: Column) -
     block.raw(f"# every range of {index}, and the rows that its tiles are")
     axis = printer.launch.axis(column.axis)
     first, count = _range(printer, block, table, column, axis, position)
-    if position == 0:
-        first, count = (Call("jnp.reshape", (node, Atom("(1,)"))) for node in (first, count))
-    elif position > 1 and column.visit == "at_least_one":
+    first, count = _per_row(axis, column, outer_indices(printer, table), first, count)
+    if position > 1 and column.visit == "at_least_one":
         count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
     return named(block, f"{index}_first", first), named(block, f"{index}_count", count)
 
@@ -150,7 +150,7 @@ def _print_track(
     track: Track,
     ranges: list[tuple[Node, Node]],
 ) -> None:
-    """The tile of a track: its loop's, else the one that comes next, else that before it."""
+    """The tile of a track: its loop's, else the next one, else that of the row before."""
     phase = printer.names.word("phase")
     own = [i for i, c in enumerate(table.phases) if c.axis in track.axes]
     tile, target = Atom(f"{phase}_tile"), printer.names.axes[track.name]
@@ -234,6 +234,23 @@ def _range(
         first = named(block, f"{index}_first", first)
         count = Call("jnp.maximum", (count, Atom("1")))
     return first, count
+
+
+def _per_row(
+    axis: AxisPlan, column: Column, outer: list[str], first: Node, count: Node
+) -> tuple[Node, Node]:
+    """One range for every row of the columns before, where it does not depend on them."""
+    if not outer:
+        return _one(first), _one(count)
+    arrays = column.visit == "sweep" or axis.tiles is not None
+    if arrays or scalars.axes(axis.begin) | scalars.axes(axis.end):
+        return first, count
+    shape = Atom(f"{outer[0]}.shape")
+    return Call("jnp.broadcast_to", (first, shape)), Call("jnp.broadcast_to", (count, shape))
+
+
+def _one(node: Node) -> Node:
+    return Call("jnp.reshape", (node, Atom("(1,)")))
 
 
 def _full(shape: str, value: int) -> Node:
