@@ -60,6 +60,11 @@ class _Places:
     def of(self, arrays: Arrays) -> Points:
         return {} if self.domain.static is not None else self.domain.points(arrays)[0]
 
+    def any(self, arrays: Arrays) -> bool:
+        """Whether there is a place at all: a loop around the index may have no iterations."""
+        points, _ = self.domain.points(arrays)
+        return all(len(values) > 0 for values in points.values())
+
     def point(self, arrays: Arrays, number: int) -> Points:
         """One place, as axis -> int."""
         points, _ = self.domain.points(arrays)
@@ -233,7 +238,8 @@ def _index_check(rule: IndexRule, known: Scope) -> Run | None:
 
     def run(arrays: Arrays) -> None:
         found = np.asarray(value.run(arrays, places.of(arrays)))
-        if found.size and (found.min() < 0 or found.max() >= size):
+        wrong = found.size and (found.min() < 0 or found.max() >= size)
+        if wrong and places.any(arrays):
             raise _index_error(rule, places, arrays, np.atleast_1d(found))
 
     return run

@@ -17,12 +17,14 @@ from ..ir import (
     Assign,
     Carry,
     Const,
+    Expr,
     Load,
     Loop,
     Stmt,
     Store,
     Type,
     Var,
+    map_children,
 )
 from .gathers import fetches, take_rows
 from .nest import Level
@@ -253,9 +255,29 @@ def lower_statements(
     return out
 
 
+def _taken(scope: Scope, stmt: Assign) -> tuple[tuple[PStmt, ...], Expr]:
+    """The fetches of rows of which lanes are filled, and the value that is made of those rows."""
+    found: list[PStmt] = []
+
+    def read(expr: Expr) -> Expr:
+        if not isinstance(expr, Load):
+            return map_children(expr, read)
+        if not fetches(scope.arrays, expr):
+            return expr
+        name = f"{stmt.name}_{len(found)}" if found else f"{stmt.name}_taken"
+        found.extend(take_rows(scope, replace(stmt, name=name, value=expr, user=""), expr))
+        return Var(name, expr.type)
+
+    rest = read(stmt.value)
+    return tuple(found), rest
+
+
 def _assign(scope: Scope, stmt: Assign) -> tuple[PStmt, ...]:
     if isinstance(stmt.value, Load) and fetches(scope.arrays, stmt.value):
         return take_rows(scope, stmt, stmt.value)
+    taken, rest = _taken(scope, stmt)
+    if taken:
+        return (*taken, *_assign(scope, replace(stmt, value=rest)))
     value = lower(scope, stmt.value)
     scope.locs[stmt.name] = stmt.loc
     if value.layout == "free":

@@ -127,7 +127,8 @@ def _separated(stmt: Stmt, indices: Collection[str], names: Iterator[str]) -> tu
             changed = replace(stmt, value=hoist(stmt.value), mask=mask)
         case Loop():
             body = tuple(p for s in stmt.body for p in _separated(s, indices, names))
-            changed = replace(stmt, body=body)
+            carries = tuple(replace(c, next=hoist(c.next)) for c in stmt.carries)
+            return (replace(stmt, body=(*body, *found), carries=carries),)
     return (*found, changed)
 
 
