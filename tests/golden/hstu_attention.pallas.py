@@ -34,7 +34,7 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
                 jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 511, 512), tk_first),
                 tk_first + 1,
             ),
-            tk_first + (1022 - n),
+            tk_first + (4599 - n),
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
 
@@ -75,7 +75,7 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
             preferred_element_type=jnp.float32,
         )
         # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
-        weights = jax.nn.silu(scores * 0.08838834764831845) / 100.0
+        weights = jax.nn.silu(scores * 0.08838834764831845) / 4096.0
         # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None], weigh...
         tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
@@ -134,9 +134,9 @@ def hstu_attention(
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
             pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.SMEM((1022,), jnp.int32),
-            pltpu.SMEM((1022,), jnp.int32),
-            pltpu.SMEM((1022,), jnp.int32),
+            pltpu.SMEM((4599,), jnp.int32),
+            pltpu.SMEM((4599,), jnp.int32),
+            pltpu.SMEM((4599,), jnp.int32),
         ],
         interpret=interpret,
     )(offsets, q, k, v)
