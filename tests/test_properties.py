@@ -128,7 +128,11 @@ def test_a_config_that_an_example_cannot_have_is_left_out(monkeypatch, capsys):
 def test_every_kernel_is_fuzzed_in_every_dtype_and_config():
     ran = fuzz.programs()
     assert {(p.subject.name, p.dtype, p.form) for p in ran} == {
-        (s.name, dtype, form) for s in JAGGED for dtype in s.dtypes for form in fuzz.CONFIGS
+        (s.name, dtype, form)
+        for s in JAGGED
+        for dtype in s.dtypes
+        for form in fuzz.CONFIGS
+        if form != "within" or s.within
     }
     assert len(ran) >= 300
 

@@ -45,6 +45,7 @@ def moe_1_kernel(token, offsets, x_wide, w, z, fetched_x_rows_ref, copies_ref, e
 
         # moe.py:53: acc = torch.zeros([ts, tn], dtype=torch.float32)
         acc = jnp.zeros((512, 512), jnp.float32)
+
         # moe.py:55: acc = torch.addmm(acc, x[token[ts], td], w[e, td, tn])
         def row_copy(lane):
             row = jnp.clip(token[ts * 512 + lane], 0, 4095)
@@ -89,6 +90,7 @@ def moe_2_kernel(
     tn_1 = pl.program_id(1)
     # moe.py:59: acc = torch.zeros([tt, tn], dtype=torch.float32)
     acc = jnp.zeros((256, 512), jnp.float32)
+
     # moe.py:61: acc = acc + gate[tt, k].to(torch.float32)[:, None] * z[slot[tt, k], tn]
     def row_copy(lane):
         row = jnp.clip(slot_flat[(tt * 256 + lane) * 4], 0, 16383)
@@ -111,6 +113,7 @@ def moe_2_kernel(
     picked_row = jax.lax.broadcasted_iota(jnp.int32, (1, 4), 1) == 0
     gate_picked = jnp.sum(jnp.where(picked_row, gate_ref[...], 0.0), axis=1, keepdims=True)
     acc = acc + gate_picked.astype(jnp.float32) * z_rows
+
     def row_copy_1(lane):
         row = jnp.clip(slot_flat[(tt * 256 + lane) * 4 + 1], 0, 16383)
         source = z.at[pl.ds(row, 1), pl.ds(tn_1 * 512, 512)]
@@ -132,6 +135,7 @@ def moe_2_kernel(
     picked_row_1 = jax.lax.broadcasted_iota(jnp.int32, (1, 4), 1) == 1
     gate_picked_1 = jnp.sum(jnp.where(picked_row_1, gate_ref[...], 0.0), axis=1, keepdims=True)
     acc = acc + gate_picked_1.astype(jnp.float32) * z_rows
+
     def row_copy_2(lane):
         row = jnp.clip(slot_flat[(tt * 256 + lane) * 4 + 2], 0, 16383)
         source = z.at[pl.ds(row, 1), pl.ds(tn_1 * 512, 512)]
@@ -153,6 +157,7 @@ def moe_2_kernel(
     picked_row_2 = jax.lax.broadcasted_iota(jnp.int32, (1, 4), 1) == 2
     gate_picked_2 = jnp.sum(jnp.where(picked_row_2, gate_ref[...], 0.0), axis=1, keepdims=True)
     acc = acc + gate_picked_2.astype(jnp.float32) * z_rows
+
     def row_copy_3(lane):
         row = jnp.clip(slot_flat[(tt * 256 + lane) * 4 + 3], 0, 16383)
         source = z.at[pl.ds(row, 1), pl.ds(tn_1 * 512, 512)]

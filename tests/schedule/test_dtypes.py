@@ -44,8 +44,11 @@ def weighted(x, gate):
     return y
 
 
-def test_matrices_of_single_numbers_must_fit_scalar_memory() -> None:
-    arguments = tile.spec((4096, 256), "float32"), tile.spec((4096, 4), "float32")
-    assert weighted.source(*arguments, target="cpu")
-    with pytest.raises(tile.TileError, match=r"(?s)2,097,152 bytes of scalar .*make matrices flat"):
-        weighted.source(*arguments, target="tpu:v6e")
+def test_matrices_of_single_numbers_are_made_flat_and_must_fit_scalar_memory() -> None:
+    def arguments(rows: int) -> tuple[tile.Spec, tile.Spec]:
+        return tile.spec((rows, 256), "float32"), tile.spec((rows, 4), "float32")
+
+    assert "gate_flat[t * 4 + 1]" in str(weighted.source(*arguments(4096), target="tpu:v6e"))
+    assert weighted.source(*arguments(300_000), target="cpu")
+    with pytest.raises(tile.TileError, match=r"(?s)4,800,\d\d\d bytes of scalar"):
+        weighted.source(*arguments(300_000), target="tpu:v6e")

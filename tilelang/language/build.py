@@ -111,6 +111,8 @@ def binary(op: str, a: Value, b: Value, loc: Loc | None) -> Expr:
         dtype = "float32"
     if op == "pow":
         return _power(x, y, dtype, loc)
+    if op == "floordiv" and isinstance(y, Const) and y.value == 1 and is_integer(dtype):
+        return cast(x, dtype, loc)
     return _apply(op, (cast(x, dtype, loc), cast(y, dtype, loc)), _result(op, dtype), loc)
 
 

@@ -31,6 +31,16 @@ class Block:
     def raw(self, text: str) -> None:
         self.lines.append(" " * self.indent + text if text else "")
 
+    def part(self, lines: list[str]) -> None:
+        """Lines that may begin with a function: then a blank one comes before its comment."""
+        if lines and lines[0].lstrip().startswith("def "):
+            place = len(self.lines)
+            while place and self.lines[place - 1].lstrip().startswith("#"):
+                place -= 1
+            if place and self.lines[place - 1] and not self.lines[place - 1].endswith(":"):
+                self.lines.insert(place, "")
+        self.lines += lines
+
     def quote(self, loc: Loc | None) -> None:
         """`# file.py:12: <source>`, once for consecutive statements of one line."""
         if loc is None or (self.quoted is not None and _same_line(loc, self.quoted)):
@@ -62,7 +72,7 @@ def print_body(
             case Write(rows=PutRows()):
                 block.quote(stmt.loc)
                 node = _value(printer, block, stmt.value, as_int=False)
-                block.lines += put_rows(printer, stmt, node, block.indent)
+                block.part(put_rows(printer, stmt, node, block.indent))
             case Write(ref, select, value):
                 block.quote(stmt.loc)
                 name = printer.block(ref, stmt.turned)
@@ -78,7 +88,7 @@ def _value(printer: Printer, block: Block, value: PExpr, as_int: bool) -> Node:
     """The node of a value, after the index and mask lines that it needs."""
     if isinstance(value, TakeRows):
         lines, node = take_rows(printer, value, block.indent)
-        block.lines += lines
+        block.part(lines)
     else:
         node = printer.node(value)
     flush(printer, block)
