@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tilelang as tile
+import tilelang.language as hl
 from tests.codegen.kernels import CASES
 from tilelang.codegen.source import Source
 from tilelang.schedule import Config
@@ -144,3 +146,18 @@ def test_two_sources_share_no_kernel_function() -> None:
     other = Source(source("matmul", CASES["matmul"].configs[1]), "matmul").load()
     name = "matmul_kernel"
     assert one.__globals__[name] is not other.__globals__[name]
+
+
+@tile.kernel
+def constant():
+    """No inputs, and blocks that are larger than the array."""
+    y = hl.full([40, 50], 3.0, dtype=hl.float32)
+    for tn in hl.tile(50):
+        y[:, tn] = 1.0 + hl.zeros([40, tn], dtype=hl.float32)
+    return y
+
+
+@pytest.mark.parametrize("loop_type", ["grid", "fori_loop", "unroll"])
+def test_a_kernel_without_inputs_has_the_imports_it_needs(loop_type: str) -> None:
+    result = constant(config=tile.Config({"tn": 32}, loop_type=loop_type))
+    assert np.array_equal(np.asarray(result), np.ones((40, 50)))

@@ -289,6 +289,30 @@ def same_ranges_exact(x, other, rows, keys):
     return total[None]
 
 
+@tile.kernel
+def lengths(x, other, rows, keys):
+    """Ranges that begin at 0, or are moved there: only their ends differ."""
+    y = hl.full([rows.shape[0] - 1, *x.shape], 3.0, dtype=hl.float32)
+    for g in hl.grid(rows.shape[0] - 1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for k in hl.tile(keys[g + 1] - keys[g], max_extent=50):
+            acc = acc + other[k, :].sum(0)
+        for k in hl.tile(keys[g + 1] - keys[g], max_extent=50):
+            acc = acc - other[keys[g] + k.index, :].sum(0)
+        for r in hl.tile(rows[g + 1] - rows[g], max_extent=72):
+            y[g, r, :] = acc + hl.zeros([r, x.shape[1]], dtype=hl.float32)
+    return y
+
+
+def lengths_exact(x, other, rows, keys):
+    y = np.full((GROUPS, *x.shape), 3.0, np.float32)
+    for g in range(GROUPS):
+        count = keys[g + 1] - keys[g]
+        acc = other[:count].sum(0) - other[keys[g] : keys[g + 1]].sum(0)
+        y[g, : rows[g + 1] - rows[g]] = acc
+    return y
+
+
 @dataclass(frozen=True)
 class Nest:
     kernel: Any
@@ -310,7 +334,9 @@ NESTS = [
     Nest(attention, attention_exact),
     Nest(in_columns, sums_exact),
     Nest(same_ranges, same_ranges_exact),
+    Nest(lengths, lengths_exact),
 ]
+SHOWN = (static_loop, lengths)  # they read rows of no group
 every_nest = pytest.mark.parametrize("nest", NESTS, ids=str)
 hard_nests = pytest.mark.parametrize(
     "nest", [n for n in NESTS if n.kernel in (two_ranges, stored_between, attention)], ids=str
@@ -334,7 +360,7 @@ def compare(nest: Nest, kernel: Any, layouts: list, form: dict[str, str]) -> Non
     chosen = config(kernel, **form)
     for rows, keys in layouts:
         hidden = poison(x, covered(rows, ROWS))
-        others = other if nest.kernel is static_loop else poison(other, covered(keys, OTHER))
+        others = other if nest.kernel in SHOWN else poison(other, covered(keys, OTHER))
         cuts = rows.astype(np.int32), keys.astype(np.int32)
         results = from_jax(kernel, (hidden, others, *cuts), config=chosen)
         results = results if isinstance(results, tuple) else (results,)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from ..analysis.facts import Facts
 from ..errors import Loc, PlanError
 from ..ir import At, Axis, GridIndex, Index, KernelIR, walk
+from . import scalars
 from .blocks import references
 from .config import Config
 from .plan import AxisPlan, Select, Window
@@ -45,7 +46,7 @@ def all_at_once(
             )
     asked = [a for a in ir.axes if a.kind == "grid" and a.user in wanted and a.name in names]
     for axis in asked:
-        _check(facts, axis, outward)
+        _check(ir, facts, axis, outward)
     if asked and streams:
         raise PlanError(
             f"iterations of {asked[0].user} cannot run within a step whose inner loops are "
@@ -56,8 +57,16 @@ def all_at_once(
     return tuple(a.name for a in asked)
 
 
-def _check(facts: Facts, axis: Axis, outward: tuple[str, ...]) -> None:
+def _check(ir: KernelIR, facts: Facts, axis: Axis, outward: tuple[str, ...]) -> None:
     """PlanError for a loop whose iterations cannot all run in one step."""
+    for other in ir.axes:
+        if axis.name in scalars.axes(other.begin) | scalars.axes(other.end):
+            raise PlanError(
+                f"not all iterations of {axis.user} can run within one step: the range of "
+                f"{other.user} depends on it",
+                axis.loc,
+                "only a parallel loop with constant bounds can, if no other range depends on it",
+            )
     if axis.name not in outward:
         fact = facts.axis(axis.name)
         raise PlanError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...schedule.plan import Launch, Plan
 from ..source import Source
 from .expressions import Printer
-from .host import print_host
+from .host import prefetches, print_host
 from .kernel import print_kernel
 from .names import names_of
 from .worklist import EXPAND, HELD, print_worklist
@@ -55,7 +55,7 @@ def _needs_tpu(launch: Launch) -> bool:
     """Whether the launch names memory spaces, scratch or compiler parameters of the TPU."""
     asked = launch.dims or launch.scalars or launch.scratch or launch.memory.limit
     streams = any(w.stream is not None for w in launch.windows)
-    return launch.form == "pipeline" or streams or bool(asked)
+    return launch.form == "pipeline" or streams or prefetches(launch) or bool(asked)
 
 
 def _tidy(lines: list[str]) -> str:

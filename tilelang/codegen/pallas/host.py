@@ -195,7 +195,7 @@ def _print_call(
 ) -> None:
     pipeline = launch.form == "pipeline"
     printer = Printer(launch, names)
-    prefetch = not pipeline and (launch.worklist or _maps_read_memory(launch) or _pads(launch))
+    prefetch = prefetches(launch)
     listed = specs.prefetched_list(printer, launch)
     if listed:
         made = Call(worklist.list_name(launch), tuple(Atom(s) for s in launch.scalars))
@@ -247,6 +247,13 @@ def _print_call(
     arguments = [*launch.scalars, *listed, *(passed.get(o.argument, o.argument) for o in inputs)]
     lines[-1] += f"({', '.join(arguments)})"
     block.lines += lines
+
+
+def prefetches(launch: Launch) -> bool:
+    """Whether the call is given as a grid spec, whose scalars are there before the first step."""
+    if launch.form == "pipeline":
+        return False
+    return launch.worklist or _maps_read_memory(launch) or _pads(launch)
 
 
 def _maps_read_memory(launch: Launch) -> bool:

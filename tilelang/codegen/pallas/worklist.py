@@ -119,7 +119,11 @@ def _phase_range(printer: Printer, block: Block, table: Table, column: Column) -
     block.raw(f"# every range of {index}, and the rows that its tiles are")
     axis = printer.launch.axis(column.axis)
     first, count = _range(printer, block, table, column, axis, position)
-    first, count = _per_row(axis, column, outer_indices(printer, table), first, count)
+    outer = outer_indices(printer, table)
+    first, count = _per_row(axis, column, outer, first, count)
+    ends_differ = axis.tiles is None and scalars.axes(axis.end)
+    if outer and ends_differ and not (scalars.axes(axis.begin) or _follows(column)):
+        first = _everywhere(first, outer)  # only the end differs from row to row
     if position > 1 and column.visit == "at_least_one":
         count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
     return named(block, f"{index}_first", first), named(block, f"{index}_count", count)
@@ -222,7 +226,7 @@ def _range(
     if position > 1:
         live = infix("&", live, _real(printer, table))
     live = named(block, f"{index}_live", live)
-    if column.visit == "cover" or column.cursor:
+    if _follows(column):
         stop = named(block, f"{index}_stop", Call("jnp.where", (live, stop, Atom("0"))))
         first = _behind(block, column, index, first, stop, live)
         if column.visit == "cover":
@@ -245,8 +249,16 @@ def _per_row(
     arrays = column.visit == "sweep" or axis.tiles is not None
     if arrays or scalars.axes(axis.begin) | scalars.axes(axis.end):
         return first, count
-    shape = Atom(f"{outer[0]}.shape")
-    return Call("jnp.broadcast_to", (first, shape)), Call("jnp.broadcast_to", (count, shape))
+    return _everywhere(first, outer), _everywhere(count, outer)
+
+
+def _everywhere(node: Node, outer: list[str]) -> Node:
+    return Call("jnp.broadcast_to", (node, Atom(f"{outer[0]}.shape")))
+
+
+def _follows(column: Column) -> bool:
+    """Whether a range's first tile depends on the ranges before it."""
+    return column.visit == "cover" or column.cursor
 
 
 def _one(node: Node) -> Node:
