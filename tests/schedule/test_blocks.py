@@ -10,6 +10,7 @@ from tilelang.errors import PlanError
 from tilelang.ir import KernelIR
 from tilelang.schedule import Config, Target, default_config
 from tilelang.schedule.blocks import multiple
+from tilelang.schedule.defaults import shrink
 
 WHOLE = slice(None)
 
@@ -113,3 +114,18 @@ def test_vectors_have_long_blocks_by_default() -> None:
     with k.tile("t", 0, 1 << 20):
         k.store("y", "t", value=mul(k.load("x", "t"), 2.0))
     assert dict(planned(k.ir(), None, "tpu:v5e").blocks) == {"t": 32768}
+
+
+@pytest.mark.parametrize("legal", [(8, 8), (8, 128), (128, 8), (65, 128)])
+def test_blocks_shrink_until_none_can(legal: tuple[int, int]) -> None:
+    """Loops that are alike have dimensions of their own, and so other smallest blocks."""
+    sizes: dict[str, int] | None = {"a": 65, "b": 65}
+    least = dict(zip(sizes, legal, strict=True))
+    for _ in range(10):
+        before = sizes
+        sizes = shrink(before, least, before, (("a", "b"),))
+        if sizes is None:
+            assert all(b <= max(legal[i], 16) for i, b in enumerate(before.values()))
+            return
+        assert sum(sizes.values()) < sum(before.values())
+    raise AssertionError(sizes)

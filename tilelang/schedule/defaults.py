@@ -159,7 +159,7 @@ def shrink(
 ) -> dict[str, int] | None:
     """The blocks with the heaviest one halved; None if every block is at its smallest.
 
-    Axes that are alike shrink together.
+    Axes that are alike shrink together, as long as all of them can.
     """
     able = [n for n, b in sizes.items() if b > legal[n] and b // 2 >= 1]
     if not able:
@@ -168,5 +168,7 @@ def shrink(
     half = -(-sizes[name] // 2)
     together = next((names for names in alike if name in names), (name,))
     need = max(legal[n] for n in together)
+    if sizes[name] <= need:
+        together, need = (name,), legal[name]
     smaller = max(-(-half // need) * need, need)
     return {**sizes, **{n: min(smaller, sizes[n]) for n in together}}

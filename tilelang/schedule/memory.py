@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import PlanError
 from ..ir import KernelIR, Type
-from .plan import AxisPlan, Bind, Memory, Scratch, Section, Table, Window
+from .plan import AxisPlan, Bind, Inner, Memory, PStmt, Scratch, Section, Table, Window
 from .sections import exprs_of
 from .target import MIB, Target, padded_bytes
 from .traverse import walk_physical
@@ -25,8 +25,9 @@ def estimate(
     """The memory model: windows times buffers, scratch, the largest temporaries, tables.
 
     Temporaries are modelled as the named values of a section, and twice the largest value that it
-    computes: the compiler keeps a few values of that size alive and spills the rest.  Checked
-    against the compiler's own sums in tests of the compile matrix.
+    computes: the compiler keeps a few values of that size alive and spills the rest.  It may run
+    all iterations of a loop within the step side by side: each further one has a value more.
+    Checked against the compiler's own sums in tests of the compile matrix.
     """
     parts = []
     for window in windows:
@@ -65,13 +66,24 @@ def _temporaries(axes: Mapping[str, AxisPlan], sections: Iterable[Section], targ
     def size(value: Type) -> int:
         return _value_bytes(value, axes, target)
 
+    def largest(body: Iterable[PStmt]) -> int:
+        exprs = [e for stmt in body for e in exprs_of(stmt)]
+        return max((size(part.type) for e in exprs for part in walk_physical(e)), default=0)
+
     found = [0]
     for section in sections:
-        exprs = [e for stmt in section.body for e in exprs_of(stmt)]
-        computed = [size(part.type) for expr in exprs for part in walk_physical(expr)]
         named = sum(size(stmt.value.type) for stmt in section.body if isinstance(stmt, Bind))
-        found.append(named + 2 * max(computed, default=0))
+        repeated = sum((_iterations(axes, s) - 1) * largest((s,)) for s in section.body)
+        found.append(named + 2 * largest(section.body) + repeated)
     return max(found)
+
+
+def _iterations(axes: Mapping[str, AxisPlan], stmt: PStmt) -> int:
+    """How many iterations of loops within the step a statement stands for."""
+    if not isinstance(stmt, Inner) or axes[stmt.axis].place != "within":
+        return 1
+    inside = max((_iterations(axes, s) for s in stmt.body), default=1)
+    return inside * (axes[stmt.axis].tiles or 1)
 
 
 def _value_bytes(value: Type, axes: Mapping[str, AxisPlan], target: Target) -> int:
