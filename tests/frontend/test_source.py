@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 
 import pytest
@@ -115,3 +116,18 @@ def test_a_file_that_changed(tmp_path):
         parse(space["one"], {"x": TensorSpec((4,), "float32")})
     assert caught.value.what == "the source of one is not found where it was"
     assert "may have changed since it was imported" in caught.value.hint
+
+
+def test_a_spurious_failure_of_the_parser_is_no_failure(monkeypatch):
+    """CPython's fault 106905: the same text parses when it is asked again."""
+    real, calls = ast.parse, []
+
+    def flaky(text):
+        calls.append(text)
+        if len(calls) == 1:
+            raise SystemError("AST constructor recursion depth mismatch (before=90, after=65)")
+        return real(text)
+
+    monkeypatch.setattr(ast, "parse", flaky)
+    _, found = read(kernel)
+    assert found.name == "kernel" and calls[0] == calls[1]

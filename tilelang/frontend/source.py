@@ -65,7 +65,7 @@ def read(fn: FunctionType) -> tuple[Source, Function]:
     source = Source(_filename(fn), first, tuple(lines))
     nested = lines[0][:1].isspace()  # under a header of its own it parses as it stands
     try:
-        tree = ast.parse(("if True:\n" if nested else "") + "".join(lines))
+        tree = _parsed(("if True:\n" if nested else "") + "".join(lines))
     except SyntaxError:
         raise _changed(fn) from None
     ast.increment_lineno(tree, first - 1 - nested)
@@ -76,6 +76,18 @@ def read(fn: FunctionType) -> tuple[Source, Function]:
         hint = "write def instead of async def"
         raise ParseError("an async function is not in the language", source.loc(found), hint)
     return source, found
+
+
+def _parsed(text: str) -> ast.Module:
+    """The tree of a text.
+
+    Before 3.11.8 and 3.12.2, ast.parse now and then fails for no reason in the text: "AST
+    constructor recursion depth mismatch" (https://github.com/python/cpython/issues/106905).
+    """
+    try:
+        return ast.parse(text)
+    except SystemError:
+        return ast.parse(text)
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -106,7 +118,7 @@ def _read_lambda(fn: FunctionType) -> tuple[Source, Function]:
     filename = _filename(fn)
     lines = linecache.getlines(filename, fn.__globals__)
     try:
-        tree = ast.parse("".join(lines))
+        tree = _parsed("".join(lines))
     except SyntaxError:
         raise _changed(fn) from None
     found = next(_lambdas(tree, fn.__code__), None)
