@@ -378,6 +378,11 @@ def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
             return expr
 
 
+def map_carries(carries: tuple[Carry, ...], fn: Callable[[Expr], Expr]) -> tuple[Carry, ...]:
+    """The carries of a loop with `fn` applied to what they begin with and become."""
+    return tuple(replace(c, init=fn(c.init), next=fn(c.next)) for c in carries)
+
+
 def statement_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions that a statement evaluates itself (not those in a loop's body)."""
     match stmt:

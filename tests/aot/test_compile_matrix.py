@@ -6,6 +6,7 @@ Evidence: libtpu, ahead of time; no TPU is used, and nothing is run.
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,11 @@ def test_the_totals_of_the_page():
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", SHARE, ids=str)
 def test_a_share_of_the_page(subject):
-    """The first and the last case compile, and the plan's sum of memory is no less than needed."""
+    """The first and the last case compile, and the plan's sum of memory is no less than needed.
+
+    Sums are fitted to the compiler of the page; others may need what is asked for on top.
+    """
+    fitted = f"libtpu {version('libtpu')}" in PAGE.read_text(encoding="utf-8")
     with CachedWorker() as worker:
         for case in (subject.cases[0], subject.cases[-1]):
             for generation in GENERATIONS:
@@ -59,7 +64,7 @@ def test_a_share_of_the_page(subject):
                 assert made.problem == ""
             lowered = subject.kernel.lower(*case, target="tpu:v6e")
             predicted = max(launch.memory.vmem for launch in lowered.plan.launches)
-            assert needed(lowered, worker) <= max(predicted, LEAST)
+            assert needed(lowered, worker) <= max(predicted if fitted else predicted * 1.25, LEAST)
 
 
 def test_a_page():

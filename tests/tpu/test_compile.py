@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.aot.written import needs_libtpu
+from tests.subjects import HAS_TORCH
 from tilelang.aot import GENERATIONS
 from tilelang.commands.cases import Case, cases_of
 from tilelang.commands.check import check
@@ -20,7 +21,7 @@ FILES = sorted(
     path
     for folder in ("dense", "jagged")
     for path in (ROOT / "examples" / folder).glob("*.py")
-    if path.stem != "__init__"
+    if path.stem != "__init__" and (HAS_TORCH or "import torch" not in path.read_text("utf-8"))
 )
 
 

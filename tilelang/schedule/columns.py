@@ -22,6 +22,7 @@ from ..ir import (
     Stmt,
     Store,
     Type,
+    map_carries,
     map_children,
 )
 from ..language.dtypes import wide_of
@@ -51,11 +52,8 @@ def whole_rows(ir: KernelIR, target: Target) -> KernelIR:
                 mask = None if stmt.mask is None else read(stmt.mask)
                 return replace(stmt, value=read(stmt.value), mask=mask)
             case Loop():
-                carries = tuple(
-                    replace(c, init=read(c.init), next=read(c.next)) for c in stmt.carries
-                )
                 body = tuple(statement(s) for s in stmt.body)
-                return replace(stmt, body=body, carries=carries)
+                return replace(stmt, body=body, carries=map_carries(stmt.carries, read))
 
     return replace(ir, body=tuple(statement(s) for s in ir.body))
 

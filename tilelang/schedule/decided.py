@@ -12,12 +12,12 @@ have none are guarded where they could change anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ..ir import Apply, Assign, Carry, Const, Expr, Stmt, Var, children, statement_exprs
-from .fill import Chain, deep
-from .nest import Level, rewrite, rewrite_stmt
+from ..ir import Apply, Assign, Const, Expr, Stmt, Var, children, statement_exprs
+from .fill import deep
+from .nest import Chain, Level, map_chain, rewrite, rewrite_stmt
 from .windows import level_statements
 
 Made = Mapping[str, Expr]
@@ -45,7 +45,7 @@ def without_decided(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chain:
             stmt = replace(stmt, value=_inner(stmt.value))
         return rewrite_stmt(stmt, change)
 
-    return _mapped(levels, leaf, visit, lambda e: rewrite(e, change))
+    return map_chain(levels, leaf, visit, lambda e: rewrite(e, change))
 
 
 def _exprs(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Iterator[Expr]:
@@ -53,27 +53,6 @@ def _exprs(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Iterator[Expr]:
         yield from statement_exprs(stmt)
     for level in levels:
         yield from (e for c in level.carries for e in (c.init, c.next))
-
-
-def _mapped(
-    levels: tuple[Level, ...],
-    leaf: tuple[Stmt, ...],
-    visit: Callable[[Stmt], Stmt],
-    change: Callable[[Expr], Expr],
-) -> Chain:
-    def carried(carry: Carry) -> Carry:
-        return replace(carry, init=change(carry.init), next=change(carry.next))
-
-    moved = tuple(
-        replace(
-            level,
-            carries=tuple(map(carried, level.carries)),
-            before=tuple(map(visit, level.before)),
-            after=tuple(map(visit, level.after)),
-        )
-        for level in levels
-    )
-    return moved, tuple(map(visit, leaf))
 
 
 # ---------------------------------------------------------------- what is summed

@@ -10,10 +10,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ..analysis.masks import fills
-from ..ir import Apply, Assign, Carry, Const, Expr, Loop, Stmt, Store, Type, Var, walk
-from .nest import Level, rewrite, rewrite_stmt
-
-Chain = tuple[tuple[Level, ...], tuple[Stmt, ...]]
+from ..ir import Apply, Assign, Const, Expr, Loop, Stmt, Store, Type, Var, map_carries, walk
+from .nest import Chain, Level, map_chain, rewrite, rewrite_stmt
 
 
 def fill_lanes(
@@ -35,21 +33,9 @@ def fill_lanes(
                 return replace(stmt, value=fill(stmt.value), mask=mask)
             case Loop():
                 body = tuple(fill_stmt(s) for s in stmt.body)
-                return replace(stmt, carries=fill_carries(stmt.carries), body=body)
+                return replace(stmt, carries=map_carries(stmt.carries, fill), body=body)
 
-    def fill_carries(carries: tuple[Carry, ...]) -> tuple[Carry, ...]:
-        return tuple(replace(c, init=fill(c.init), next=fill(c.next)) for c in carries)
-
-    filled = tuple(
-        replace(
-            level,
-            carries=fill_carries(level.carries),
-            before=tuple(fill_stmt(s) for s in level.before),
-            after=tuple(fill_stmt(s) for s in level.after),
-        )
-        for level in levels
-    )
-    return _mask_definitions(filled, tuple(fill_stmt(s) for s in leaf))
+    return _mask_definitions(*map_chain(levels, leaf, fill_stmt, fill))
 
 
 def deep(stmts: tuple[Stmt, ...]) -> list[Stmt]:
@@ -101,19 +87,7 @@ def _mask_definitions(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chai
             case _:
                 return stmt
 
-    def place_carry(carry: Carry) -> Carry:
-        return replace(carry, init=rewrite(carry.init, drop), next=rewrite(carry.next, drop))
-
-    moved = tuple(
-        replace(
-            lv,
-            carries=tuple(map(place_carry, lv.carries)),
-            before=tuple(map(place, lv.before)),
-            after=tuple(map(place, lv.after)),
-        )
-        for lv in levels
-    )
-    return moved, tuple(map(place, leaf))
+    return map_chain(levels, leaf, place, lambda e: rewrite(e, drop))
 
 
 def _masked_name(expr: Expr) -> tuple[str, Expr, Const] | None:

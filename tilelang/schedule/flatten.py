@@ -15,7 +15,6 @@ from ..ir import (
     Assign,
     At,
     Axis,
-    Carry,
     Const,
     Expr,
     Gather,
@@ -31,6 +30,7 @@ from ..ir import (
     Type,
     View,
     index_exprs,
+    map_carries,
     map_children,
     map_index,
     statement_exprs,
@@ -146,13 +146,9 @@ def _statement(nest: Nest, stmt: Stmt) -> Stmt:
             mask = None if stmt.mask is None else _read(nest, stmt.mask)
             return replace(stmt, index=index, value=_read(nest, stmt.value), mask=mask)
         case Loop():
-            carries = tuple(_carry(nest, c) for c in stmt.carries)
+            carries = map_carries(stmt.carries, lambda e: _read(nest, e))
             body = tuple(_statement(nest, s) for s in stmt.body)
             return replace(stmt, carries=carries, body=body)
-
-
-def _carry(nest: Nest, carry: Carry) -> Carry:
-    return replace(carry, init=_read(nest, carry.init), next=_read(nest, carry.next))
 
 
 def _entry(nest: Nest, entry: Index, picks: bool) -> Index:

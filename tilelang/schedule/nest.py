@@ -19,6 +19,7 @@ from ..ir import (
     Stmt,
     Store,
     Var,
+    map_carries,
     map_children,
     map_index,
     statement_exprs,
@@ -35,6 +36,9 @@ class Level:
     carries: tuple[Carry, ...]
     before: tuple[Stmt, ...]
     after: tuple[Stmt, ...]
+
+
+Chain = tuple[tuple[Level, ...], tuple[Stmt, ...]]  # levels, and what the innermost one contains
 
 
 def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
@@ -62,11 +66,27 @@ def rewrite_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
                 mask=None if stmt.mask is None else visit(stmt.mask),
             )
         case Loop():
-            carries = tuple(
-                replace(c, init=visit(c.init), next=visit(c.next)) for c in stmt.carries
-            )
             body = tuple(rewrite_stmt(s, change) for s in stmt.body)
-            return replace(stmt, carries=carries, body=body)
+            return replace(stmt, carries=map_carries(stmt.carries, visit), body=body)
+
+
+def map_chain(
+    levels: tuple[Level, ...],
+    leaf: tuple[Stmt, ...],
+    statement: Callable[[Stmt], Stmt],
+    carried: Callable[[Expr], Expr],
+) -> Chain:
+    """A chain with `statement` applied to its statements, and `carried` to what loops carry."""
+    changed = tuple(
+        replace(
+            level,
+            carries=map_carries(level.carries, carried),
+            before=tuple(map(statement, level.before)),
+            after=tuple(map(statement, level.after)),
+        )
+        for level in levels
+    )
+    return changed, tuple(map(statement, leaf))
 
 
 def substitute(body: tuple[Stmt, ...], values: dict[str, Expr]) -> tuple[Stmt, ...]:

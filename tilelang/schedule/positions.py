@@ -16,7 +16,6 @@ from ..ir import (
     Apply,
     Assign,
     At,
-    Carry,
     Expr,
     Gather,
     Index,
@@ -28,6 +27,7 @@ from ..ir import (
     Store,
     Type,
     Var,
+    map_carries,
     map_children,
     statements,
     walk,
@@ -120,9 +120,6 @@ def _statement(stmt: Stmt, far: Places, defined: Mapping[str, Expr]) -> Stmt:
         row = replace(expr, index=_scattered(expr.index), type=lanes)
         return Apply("squeeze", (row,), expr.type, (("axis", 0),), expr.loc)
 
-    def carry(carried: Carry) -> Carry:
-        return replace(carried, init=read(carried.init), next=read(carried.next))
-
     match stmt:
         case Assign():
             return replace(stmt, value=read(stmt.value))
@@ -134,5 +131,5 @@ def _statement(stmt: Stmt, far: Places, defined: Mapping[str, Expr]) -> Stmt:
             mask = None if stmt.mask is None else resolve(stmt.mask, defined, stmt.loc)
             return replace(stmt, index=_scattered(stmt.index), value=value, mask=mask)
         case Loop():
-            carries = tuple(carry(c) for c in stmt.carries)
-            return replace(stmt, body=_body(stmt.body, far, defined), carries=carries)
+            body = _body(stmt.body, far, defined)
+            return replace(stmt, body=body, carries=map_carries(stmt.carries, read))

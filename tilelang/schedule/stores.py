@@ -67,7 +67,7 @@ def _store_turned(
     shown = [(e, d) for e, d in zip(entries, window.block, strict=True) if d is not None]
     axes = [e.axis if isinstance(e, Along) else None for e, _ in shown]
     masks = [
-        lane_mask(axis, position, len(shown))
+        _lane_mask(axis, position, len(shown))
         for position, axis in enumerate(axes)
         if axis is not None and not arrays.axes[axis].owned
     ]
@@ -139,7 +139,7 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[P
                 shape.append(getattr(entry, "stop", size) - getattr(entry, "start", 0))
     rows = [(p, dim) for p, dim in packed if dim.rows > 1]
     masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in rows]
-    masks += [lane_mask(axis, position, len(shape)) for position, axis in guarded]
+    masks += [_lane_mask(axis, position, len(shape)) for position, axis in guarded]
     positions = _loaded_positions(arrays, stmt)
     masks += [_inside(scope, e.expr, size, len(shape)) for e, size in positions]
     if stmt.mask is not None:
@@ -160,7 +160,7 @@ def _inside(scope: Scope, expr: Expr, size: int, rank: int) -> PExpr:
     return filled(lower(scope, both).expr, Type((1,) * rank, "bool"))
 
 
-def lane_mask(axis: str, position: int, rank: int) -> Apply:
+def _lane_mask(axis: str, position: int, rank: int) -> Apply:
     """Which positions of dimension `position` lie in the range of the axis."""
     shape = tuple(axis if i == position else 1 for i in range(rank))
     return Apply("in_range", (), Type(shape, "bool"), (("axis", axis),))

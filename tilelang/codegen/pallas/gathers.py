@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir import Const, GridIndex
 from ...schedule.gathers import COPIES
 from ...schedule.picked import clamped
-from ...schedule.plan import ByIndex, ByTile, Fetched, Part, TakeRows, Window
+from ...schedule.plan import ByIndex, ByTile, Fetched, Part, PutRows, TakeRows, Window
 from ..writer import Atom, Node, flat, statement
 from . import ops
 from .expressions import Printer
@@ -57,24 +57,25 @@ def loop(name: str, lane: str, body: list[str], count: str, state: str = "_") ->
     ]
 
 
-def _leads(take: TakeRows) -> bool:
+def leads(rows: TakeRows | PutRows) -> bool:
     """Whether a row is a block of its own: then any one can be named, whatever its dtype."""
-    return len(take.type.shape) > 2
+    return len(rows.type.shape) > 2
 
 
-def _lane(take: TakeRows, lane: str) -> str:
-    return f"{lane}" if _leads(take) else f"pl.ds({lane}, 1), :"
+def one_row(rows: TakeRows | PutRows, lane: str) -> str:
+    """The index of the row of a lane, in the rows that are put together."""
+    return lane if leads(rows) else f"pl.ds({lane}, 1), :"
 
 
 def _near(printer: Printer, take: TakeRows, rows: str, lane: str, row: str) -> list[str]:
     """One row of a block in vector memory, or one number from scalar memory."""
-    target = f"{rows}[{_lane(take, lane)}]"
+    target = f"{rows}[{one_row(take, lane)}]"
     if not take.ref:
         return put(target, f"jnp.full((1, 1), {row})")
     rest = printer.select(take.select[1:])
     rest = ":" if rest == "..." and len(take.select) == 2 else rest
     if take.tile == 1:
-        place = row if _leads(take) else f"pl.ds({row}, 1)"
+        place = row if leads(take) else f"pl.ds({row}, 1)"
         return put(target, f"{take.ref}[{place}, {rest}]")
     start = free(printer, "start")
     read = f"{take.ref}[pl.ds({start}, {take.tile}), {rest}]"
@@ -114,8 +115,8 @@ def _copied(
 ) -> list[str]:
     """All copies are started before the first is waited for."""
     copy = printer.names.fresh("row_copy")
-    one = row if _leads(take) else f"pl.ds({row}, 1)"
-    target = f"{rows}.at[{_lane(take, lane)}]"
+    one = row if leads(take) else f"pl.ds({row}, 1)"
+    target = f"{rows}.at[{one_row(take, lane)}]"
     return [
         f"def {copy}({lane}):",
         *place,

@@ -10,7 +10,7 @@ from ...schedule.plan import PutRows, Write
 from ..writer import Atom, Call, Node, flat, statement
 from . import ops
 from .expressions import Printer
-from .gathers import free, loop, place_in, put
+from .gathers import free, leads, loop, one_row, place_in, put
 
 
 def put_rows(printer: Printer, write: Write, value: Node, indent: int) -> list[str]:
@@ -49,7 +49,7 @@ def _store(
     rest = printer.select(write.select[1:])
     rest = ":" if rest == "..." and len(write.select) == 2 else rest
     if rows.tile == 1:
-        place = f"{write.ref}[{row if _leads(rows) else f'pl.ds({row}, 1)'}, {rest}]"
+        place = f"{write.ref}[{row if leads(rows) else f'pl.ds({row}, 1)'}, {rest}]"
         return put(place, _whole(rows, place, _new(rows, held, lane)))
     start = free(printer, "start")
     place = f"{write.ref}[pl.ds({start}, {rows.tile}), {rest}]"
@@ -59,14 +59,9 @@ def _store(
     ]
 
 
-def _leads(rows: PutRows) -> bool:
-    """Whether a row is a block of its own: then any one can be named, whatever its dtype."""
-    return len(rows.type.shape) > 2
-
-
 def _new(rows: PutRows, held: str, lane: str) -> str:
     """The row of the value that a lane stores."""
-    return f"{held}[{lane if _leads(rows) else f'pl.ds({lane}, 1), :'}]"
+    return f"{held}[{one_row(rows, lane)}]"
 
 
 def _merged(printer: Printer, rows: PutRows, place: str, new: str, number: str) -> list[str]:
@@ -215,7 +210,7 @@ def _copies(printer: Printer, write: Write, rows: PutRows, held: str, w: Words) 
     one = w.row
     if rows.tile > 1:
         one = f"pl.ds(jax.lax.div({w.row}, {rows.tile}) * {rows.tile}, {rows.tile})"
-    elif not _leads(rows):
+    elif not leads(rows):
         one = f"pl.ds({w.row}, 1)"
     place = place_in(printer, printer.launch.window(write.ref), one, rows.part)
     there = f"{w.there}({w.row})"
@@ -228,8 +223,7 @@ def _copies(printer: Printer, write: Write, rows: PutRows, held: str, w: Words) 
 
     lines = [f"def {there}:", f"    return {place}", ""]
     if not rows.changes:
-        lane = w.lane if _leads(rows) else f"pl.ds({w.lane}, 1), :"
-        return lines + copy(w.row_copy, w.lane, f"{held}.at[{lane}]", there)
+        return lines + copy(w.row_copy, w.lane, f"{held}.at[{one_row(rows, w.lane)}]", there)
     here = f"{printer.names.scratch[rows.places]}.at[{w.slot}]"
     lines += copy(w.fetch, w.slot, there, here)
     return lines + copy(w.bring_back, w.slot, here, there)

@@ -69,12 +69,8 @@ def _print_column(printer: Printer, block: Block, table: Table, position: int) -
         block.raw(f"{index} = jnp.arange({axis.tiles}, dtype=jnp.int32){start}")
         block.raw(f"{names.steps} = jnp.int32({axis.tiles})")
         return
-    block.raw(f"# every range of {index}, and the rows that its tiles are")
     outer = [names.axes[c.axis] for c in table.columns[:position]]
-    first, count = _range(printer, block, table, column, axis, position)
-    first, count = _per_row(axis, column, outer, first, count)
-    if position > 1 and column.visit == "at_least_one":
-        count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
+    first, count = _row_ranges(printer, block, table, column, outer)
     if column.visit == "cover":
         count = named(block, f"{index}_count", count)
         first, count = _with_tail(block, axis, index, outer, first, count)
@@ -115,17 +111,12 @@ def _print_phases(printer: Printer, block: Block, table: Table) -> None:
 
 def _phase_range(printer: Printer, block: Block, table: Table, column: Column) -> tuple[Node, Node]:
     """The first tile of one loop in a row, and how many it has, for every row so far."""
-    position, index = len(table.outer), printer.names.axes[column.axis]
-    block.raw(f"# every range of {index}, and the rows that its tiles are")
-    axis = printer.launch.axis(column.axis)
-    first, count = _range(printer, block, table, column, axis, position)
+    axis, index = printer.launch.axis(column.axis), printer.names.axes[column.axis]
     outer = outer_indices(printer, table)
-    first, count = _per_row(axis, column, outer, first, count)
+    first, count = _row_ranges(printer, block, table, column, outer)
     ends_differ = axis.tiles is None and scalars.axes(axis.end)
     if outer and ends_differ and not (scalars.axes(axis.begin) or _follows(column)):
         first = _everywhere(first, outer)  # only the end differs from row to row
-    if position > 1 and column.visit == "at_least_one":
-        count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
     return named(block, f"{index}_first", first), named(block, f"{index}_count", count)
 
 
@@ -174,6 +165,19 @@ def _print_track(
         mine = infix("|", mine, infix("==", Atom(phase), Atom(str(other))))
     known = Call("jnp.where", (mine, tile, Atom(f"{target}_at[{phase}_entry]")))
     block.put(target, Call("held", (known,)))
+
+
+def _row_ranges(
+    printer: Printer, block: Block, table: Table, column: Column, outer: list[str]
+) -> tuple[Node, Node]:
+    """The first tile of a column's range, and how many it has, for every row of `outer`."""
+    axis, index = printer.launch.axis(column.axis), printer.names.axes[column.axis]
+    block.raw(f"# every range of {index}, and the rows that its tiles are")
+    first, count = _range(printer, block, table, column, axis, len(outer))
+    first, count = _per_row(axis, column, outer, first, count)
+    if len(outer) > 1 and column.visit == "at_least_one":
+        count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
+    return first, count
 
 
 def _real(printer: Printer, table: Table) -> Node:
