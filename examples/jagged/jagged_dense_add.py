@@ -5,14 +5,15 @@
              + d[0]    ^    + d[2]        + d[3]     in no group: y is 0
                        group 1 is empty
     dense  |dddddddddddddddd|    every group has a box of L rows; where a group is longer,
-                                 its last rows all get the last row of the box
+                                 its last rows get nothing
 
 `dense` is what padded code has: positions, say, which begin at zero in every sequence, and are
 added here to sequences that are laid end to end.  x is not padded for that, and rows of a box that
 its group does not reach never reach the result.
 
 How to read the kernel: `tm` is a tile of rows of x, and `place` says for each of them which row of
-the box it gets.  So `dense[g, place, :]` is a gather.  All loops are parallel.
+the box it gets.  Those rows begin anywhere in the box, so each step sees the two blocks that they
+lie in.  All loops are parallel.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from examples.compare import compare
 
 @tile.kernel
 def jagged_dense_add(x, dense, offsets):
-    """y[r] = x[r] + dense[g, min(r - offsets[g], L - 1)] for offsets[g] <= r < offsets[g + 1].
+    """y[r] = x[r] + dense[g, r - offsets[g]] for offsets[g] <= r < offsets[g + 1].
 
     x        [T, F] in float32 or bfloat16
     dense    [G, L, F] in the same
     offsets  [G + 1] integers, not decreasing
+
+    Row L of a group and those behind it get nothing added.
 
     Returns [T, F] in x's dtype; rows in no group are zero.
     """
@@ -41,8 +44,8 @@ def jagged_dense_add(x, dense, offsets):
     for g in hl.grid(G):
         begin, end = offsets[g], offsets[g + 1]
         for tm in hl.tile(begin, end):
-            place = hl.minimum(tm.index - begin, L - 1)
-            y[tm, :] = x[tm, :] + dense[g, place, :]
+            place = tm.index - begin
+            y[tm, :] = x[tm, :] + hl.load(dense, [g, place, slice(None)], mask=(place < L)[:, None])
     return y
 
 
@@ -50,8 +53,9 @@ def oracle(x: np.ndarray, dense: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """The same in float64, one group after the other."""
     y = np.zeros(x.shape)
     for g, (begin, end) in enumerate(itertools.pairwise(offsets)):
-        place = np.minimum(np.arange(end - begin), dense.shape[1] - 1)
-        y[begin:end] = x[begin:end].astype(np.float64) + dense[g, place]
+        y[begin:end] = x[begin:end]
+        both = min(end - begin, dense.shape[1])
+        y[begin : begin + both] += dense[g, :both]
     return y
 
 

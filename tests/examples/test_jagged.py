@@ -121,7 +121,8 @@ def test_one_group(subject):
 @each
 def test_wrong_offsets_raise(subject):
     arrays = _arrays(subject, "float32")
-    for layout in wrong_layouts(SPACE, checks.ragged_of(subject).offsets):
+    ragged = checks.ragged_of(subject)
+    for layout in wrong_layouts(ragged.space(SPACE), ragged.offsets):
         arguments = subject.arguments(arrays, layout)
         with pytest.raises(ValueError, match="offsets"):
             from_jax(subject.kernel, arguments, config=subject.small)

@@ -46,7 +46,8 @@ def test_jagged_in_other_dtypes(subject):
 @pytest.mark.parametrize("subject", JAGGED, ids=str)
 def test_wrong_offsets_raise(subject):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
-    for layout in wrong_layouts(SPACE, checks.ragged_of(subject).offsets):
+    ragged = checks.ragged_of(subject)
+    for layout in wrong_layouts(ragged.space(SPACE), ragged.offsets):
         with pytest.raises(ValueError, match="offsets"):
             subject.kernel.reference(*subject.arguments(arrays, layout))
 

@@ -79,7 +79,7 @@ class Drawing:
         self.nest = 0  # of the outputs that may be read: those of earlier nests
         self.made: dict[str, int] = {}  # output -> the last nest that stores to it
         self.seen: set[str] = set()  # outputs that this nest reads
-        self.usual: dict[str, Pick] = {}  # tile -> how it indexes most arrays
+        self.usual: dict[str, Pick] = {}  # tile -> how it indexes outputs and most inputs
         self.count = 0
         self.axes = self._axes()
         self.full = tuple(a for a in self.axes if a.kind == "full")
@@ -309,7 +309,7 @@ class Drawing:
             return
         if self.chance(0.4):
             self.rng.shuffle(axes)
-        index = tuple(self._pick(a, 0.08) for a in axes)
+        index = tuple(self._pick(a, 0.08, stored=True) for a in axes)
         found.append(Store(self._output(index), index, value))
 
     def _without_parents(self, axes: list[Axis]) -> list[Axis]:
@@ -387,20 +387,31 @@ class Drawing:
         index = tuple(self._pick(a, 0.12) for a in axes)
         return Load(self._input(index), index)
 
-    def _pick(self, axis: Axis, unusual: float) -> Pick:
-        """Plain, moved, or through an index tensor; a local tile often from its begin on."""
+    def _pick(self, axis: Axis, unusual: float, stored: bool = False) -> Pick:
+        """Plain, moved, or through an index tensor; a local tile often from its begin on.
+
+        Most outputs are stored at one position of a tile: others in the same loop are refused.
+        """
         if axis.kind == "full":
             return Pick(axis.name)
         if axis.kind == "tile" and not self.chance(unusual / 4):
-            return self.usual.setdefault(axis.name, self._moved(axis))
+            usual = self.usual.setdefault(axis.name, self._moved(axis))
+            return usual if stored or self.chance(0.75) else self._elsewhere(axis)
         if not self.chance(unusual):
             return Pick(axis.name)
         if self.chance(0.5):
             return Pick(axis.name, shift=self.rng.randint(1, 3))
         return Pick(axis.name, through=self._table(axis))
 
+    def _elsewhere(self, axis: Axis) -> Pick:
+        """Another position than that of outputs."""
+        shift = self.rng.choice((0, 0, 1, 2, 3, 17))
+        if axis.local:
+            return Pick(axis.name, shift, start=self.chance(0.5))
+        return Pick(axis.name, shift, back=bool(axis.offsets) and self.chance(0.6))
+
     def _moved(self, axis: Axis) -> Pick:
-        """How a tile moves in most arrays of a program: two ways in one loop are mostly refused."""
+        """How a tile moves in most arrays of a program."""
         if axis.local:
             return Pick(axis.name, start=self.chance(0.7))
         return Pick(axis.name, shift=self.rng.randint(1, 3) if self.chance(0.15) else 0)

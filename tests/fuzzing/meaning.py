@@ -226,7 +226,8 @@ def _positions(run: Run, index: tuple[Pick, ...]) -> tuple[Array, ...]:
         if pick.through:
             run.read[pick.through][at] = True
             at = run.memory[pick.through][at].astype(np.int64)
-        at = at + pick.shift + (run.begin[pick.axis] if pick.start else 0)
+        begin = run.begin[pick.axis] if pick.start or pick.back else 0
+        at = at + pick.shift + (begin if pick.start else -begin)
         if at.ndim:
             place += 1
             at = at.reshape(-1, *(1,) * (rank - place))

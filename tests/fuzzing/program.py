@@ -60,12 +60,14 @@ class Pick:
     shift    axis + shift
     through  the name of an index tensor: through[axis]
     start    of a local axis: counts from the begin of its range in the whole array
+    back     of another ragged axis: counts from the begin of its range on
     """
 
     axis: str
     shift: int = 0
     through: str = ""
     start: bool = False
+    back: bool = False
 
 
 # ---------------------------------------------------------------- values
@@ -237,8 +239,8 @@ def names(program: Program) -> frozenset[str]:
         match part:
             case Load(tensor) | Store(tensor):
                 used.add(tensor)
-            case Pick(axis, _, through, start):
-                used |= {through} | ({program.axis(axis).offsets} if start else set())
+            case Pick(axis, _, through, start, back):
+                used |= {through} | ({program.axis(axis).offsets} if start or back else set())
             case Loop(axis):
                 used.add(program.axis(axis).offsets)
     return frozenset(used - {""})

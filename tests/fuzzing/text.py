@@ -277,7 +277,10 @@ def _pick(axis: Axis, pick: Pick) -> str:
     if pick.start:
         moved = f"{axis.offsets}[{axis.of}] + {axis.name}.index"
         return moved + (f" + {pick.shift}" if pick.shift else "")
-    return f"{axis.name} + {pick.shift}" if pick.shift else axis.name
+    moved = axis.name
+    if pick.back:
+        moved = f"{axis.name}.index - {axis.offsets}[{axis.of}]"
+    return moved + (f" + {pick.shift}" if pick.shift else "")
 
 
 def _permuted(value: Text, dims: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def jagged_dense_add_kernel(offsets, dense, x, y, fetched_dense_rows_ref, g_of, tm_of):
+def jagged_dense_add_kernel(offsets, x, dense, y, g_of, tm_of):
     # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
     #     sorted
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
@@ -31,7 +31,7 @@ def jagged_dense_add_kernel(offsets, dense, x, y, fetched_dense_rows_ref, g_of, 
     steps, seen = jax.lax.fori_loop(0, 512, add_g, (jnp.int32(0), jnp.int32(0)))
     steps = jax.lax.fori_loop(seen, 1024, lambda tm, n: add_tm(511, tm, n), steps)
 
-    def step(dense_ref, x_ref, y_ref):
+    def step(x_ref, dense_ref, dense_1_ref, y_ref):
         n = pl.program_id(0)
         g, tm = g_of[n], tm_of[n]
         before = jnp.maximum(n - 1, 0)
@@ -41,31 +41,38 @@ def jagged_dense_add_kernel(offsets, dense, x, y, fetched_dense_rows_ref, g_of, 
             # first step at this block of y: rows of no range keep 0.0
             y_ref[...] = jnp.zeros((128, 512), jnp.bfloat16)
 
-        # jagged_dense_add.py:45: y[tm, :] = x[tm, :] + dense[g, place, :]
-        def fetch_row(lane, _):
-            row = jnp.clip(jnp.minimum(tm * 128 + lane - offsets[g], 1023), 0, 1023)
-            start = jax.lax.div(row, 16) * 16
-            chosen = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == row - start
-            kept = jnp.where(chosen, dense_ref[pl.ds(start, 16), :].astype(jnp.float32), 0)
-            fetched_dense_rows_ref[pl.ds(lane, 1), :] = jnp.sum(kept, axis=0, keepdims=True)
-            return 0
-
-        jax.lax.fori_loop(0, 128, fetch_row, 0)
-        dense_rows = fetched_dense_rows_ref[...].astype(jnp.bfloat16)
+        # jagged_dense_add.py:45: begin, end = offsets[g], offsets[g + 1]
+        begin = offsets[g]
+        # jagged_dense_add.py:48: y[tm, :] = x[tm, :] + hl.load(dense, [g, place, slice(None)], m...
         tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
         tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
-        y_ref[...] = jnp.where(tm_mask, x_ref[...] + dense_rows, y_ref[...])
+        dense_blocks = jnp.where(
+            jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) >= -offsets[g] % 128,
+            dense_ref[...].astype(jnp.float32),
+            dense_1_ref[...].astype(jnp.float32),
+        )
+        dense_moved = pltpu.roll(dense_blocks, offsets[g] % 128, 0).astype(jnp.bfloat16)
+        y_ref[...] = jnp.where(
+            tm_mask, x_ref[...] + jnp.where(tm_index - begin < 1024, dense_moved, 0.0), y_ref[...]
+        )
 
     pltpu.emit_pipeline(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((None, 1024, 512), lambda n: (g_of[n], 0, 0)),
             pl.BlockSpec((128, 512), lambda n: (tm_of[n], 0)),
+            pl.BlockSpec(
+                (None, 128, 512),
+                lambda n: (g_of[n], jnp.clip(tm_of[n] + -offsets[g_of[n]] // 128, 0, 7), 0),
+            ),
+            pl.BlockSpec(
+                (None, 128, 512),
+                lambda n: (g_of[n], jnp.clip(tm_of[n] + -offsets[g_of[n]] // 128 + 1, 0, 7), 0),
+            ),
         ],
         out_specs=[pl.BlockSpec((128, 512), lambda n: (tm_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
-    )(dense, x, y)
+    )(x, dense, dense, y)
 
 
 def jagged_dense_add(
@@ -75,7 +82,7 @@ def jagged_dense_add(
     *,
     interpret: bool = False,
 ) -> jax.Array:
-    """y[r] = x[r] + dense[g, min(r - offsets[g], L - 1)] for offsets[g] <= r < offsets[g + 1]."""
+    """y[r] = x[r] + dense[g, r - offsets[g]] for offsets[g] <= r < offsets[g + 1]."""
     y = pl.pallas_call(
         jagged_dense_add_kernel,
         out_shape=jax.ShapeDtypeStruct((131072, 512), jnp.bfloat16),
@@ -85,11 +92,7 @@ def jagged_dense_add(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[
-            pltpu.VMEM((128, 512), jnp.float32),
-            pltpu.SMEM((1535,), jnp.int32),
-            pltpu.SMEM((1535,), jnp.int32),
-        ],
+        scratch_shapes=[pltpu.SMEM((1535,), jnp.int32), pltpu.SMEM((1535,), jnp.int32)],
         interpret=interpret,
-    )(offsets, dense, x)
+    )(offsets, x, dense)
     return y

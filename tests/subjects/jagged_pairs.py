@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from examples.jagged import gdpa_jagged_kv, jagged_dense_add, segment_reduction, segment_sum
+from examples.jagged import (
+    gdpa_jagged_kv,
+    jagged_dense_add,
+    jagged_to_padded,
+    padded_to_jagged,
+    segment_reduction,
+    segment_sum,
+)
 from tests.baselines import groups_of, product
 from tests.ragged import second_rows
 from tests.subjects.subject import Arrays, Ragged, Subject, jagged
@@ -30,8 +37,22 @@ def gdpa(q: Array, k: Array, v: Array, q_offsets: Array, kv_offsets: Array) -> A
 
 def dense_add(x: Array, dense: Array, offsets: Array) -> Array:
     group, inside = groups_of(offsets, len(x))
-    place = jnp.clip(jnp.arange(len(x)) - offsets[group], 0, dense.shape[1] - 1)
-    return jnp.where(inside[:, None], x + dense[group, place], 0)
+    place, length = jnp.arange(len(x)) - offsets[group], dense.shape[1]
+    rows = jnp.where((place < length)[:, None], dense[group, place.clip(0, length - 1)], 0)
+    return jnp.where(inside[:, None], x + rows, 0)
+
+
+def to_padded(x: Array, offsets: Array, longest: int) -> Array:
+    place = offsets[:-1, None] + jnp.arange(longest)
+    inside = place < offsets[1:, None]
+    return jnp.where(inside[..., None], x[place.clip(0, len(x) - 1)], 0)
+
+
+def to_jagged(d: Array, offsets: Array, rows: int) -> Array:
+    group, inside = groups_of(offsets, rows)
+    place = jnp.arange(rows) - offsets[group]
+    inside &= place < d.shape[1]
+    return jnp.where(inside[:, None], d[group, place.clip(0, d.shape[1] - 1)], 0)
 
 
 def reduction(x: Array, offsets: Array) -> tuple[Array, Array]:
@@ -54,6 +75,13 @@ def _queries_and_keys(seed: int, rows: int, groups: int) -> Arrays:
     empty: Any = (0,) * (groups + 1)
     keys = second_rows(rows)
     return gdpa_jagged_kv.make_inputs(seed, empty, empty, queries=rows, keys=keys)[:3]
+
+
+def _boxes(**sizes: int) -> Any:
+    def arrays(seed: int, rows: int, groups: int) -> Arrays:
+        return padded_to_jagged.make_inputs(seed, (0,) * (groups + 1), **sizes)[:1]
+
+    return arrays
 
 
 def _segments(count: int, **sizes: int) -> Any:
@@ -86,6 +114,28 @@ SUBJECTS: tuple[Subject, ...] = (
         cases=jagged_dense_add.CASES,
         blocks={"tm": 16},
         ragged=Ragged({0: 0}, (1,), 0),
+    ),
+    Subject(
+        name="jagged_to_padded",
+        kernel=jagged_to_padded.jagged_to_padded,
+        oracle=jagged_to_padded.oracle,
+        baseline=to_padded,
+        make=jagged(jagged_to_padded.make_inputs, features=200),
+        cases=jagged_to_padded.CASES,
+        blocks={"t": 16},
+        ragged=Ragged({0: 0}, (), None),
+        static=(45,),
+    ),
+    Subject(
+        name="padded_to_jagged",
+        kernel=padded_to_jagged.padded_to_jagged,
+        oracle=padded_to_jagged.oracle,
+        baseline=to_jagged,
+        make=_boxes(longest=45, features=200),
+        cases=padded_to_jagged.CASES,
+        blocks={"t": 16},
+        ragged=Ragged({}, (0,), 0, total=150),
+        static=(150,),
     ),
     Subject(
         name="segment_reduction",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 
 import tilelang as tile
 from tests.numerics import as_dtype
-from tests.ragged import Layout
+from tests.ragged import Layout, Space
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -27,6 +27,8 @@ class Ragged:
 
     With two tensors of offsets, `second` are the arguments and `second_outs` the results that are
     cut by the second one; all others are cut by the first.
+
+    `total` is the rows that are cut where no argument has them, but only a result.
     """
 
     rows: Mapping[int, int]
@@ -34,11 +36,16 @@ class Ragged:
     out: int | tuple[int | None, ...] | None
     second: tuple[int, ...] = ()
     second_outs: tuple[int, ...] = ()
+    total: int = 0
 
     @property
     def offsets(self) -> int:
         """How many tensors of offsets there are."""
         return 2 if self.second else 1
+
+    def space(self, space: Space) -> Space:
+        """What offsets are wrong for the results: those for `total` rows, if there are such."""
+        return replace(space, rows=self.total or space.rows)
 
     def of_array(self, place: int) -> int:
         """Which tensor of offsets cuts an argument."""
@@ -50,6 +57,8 @@ class Ragged:
 
     def lengths(self, arrays: Arrays) -> tuple[int, ...]:
         """How many rows each tensor of offsets cuts."""
+        if not self.rows:
+            return (self.total,)
         found = {self.of_array(place): arrays[place].shape[d] for place, d in self.rows.items()}
         return tuple(found[number] for number in range(self.offsets))
 

@@ -77,7 +77,18 @@ def _inside(index: tuple[Index, ...]) -> tuple[Expr, ...]:
 
 
 def uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
-    """The dimensions that an axis indexes, in program order, without repeats."""
+    """The dimensions that an axis cuts into tiles, in program order, without repeats.
+
+    Those are the ones that it indexes at one offset: where it is stored to, else where it begins.
+    """
+    found = all_uses(ir, axis)
+    stored = [u.offset for u in found if u.written]
+    plain = [None] if any(u.offset is None for u in found) else [u.offset for u in found]
+    return tuple(u for u in found if u.offset == (stored or plain)[0])
+
+
+def all_uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
+    """The dimensions that an axis indexes, at whatever offset."""
     found: dict[Use, None] = {}
     for name, index, written in references(ir.body):
         tensor = ir.tensor(name)
@@ -114,7 +125,7 @@ def extent(ir: KernelIR, axis: Axis) -> int:
 def multiple(ir: KernelIR, axis: str, target: Target) -> int:
     """What a block of this axis must be a multiple of, unless it is the whole dimension."""
     need = 1
-    for use in uses(ir, axis):
+    for use in all_uses(ir, axis):
         rank = len(ir.tensor(use.tensor).shape)
         if use.place == 1:
             need = max(need, target.lanes)

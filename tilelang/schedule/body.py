@@ -27,16 +27,9 @@ from ..ir import (
     map_children,
 )
 from .gathers import fetches, take_rows
+from .layouts import Layout, Value, physical_shape
 from .nest import Level
-from .physical import (
-    KeptValue,
-    Layout,
-    Scope,
-    Value,
-    lower,
-    natural,
-    physical_shape,
-)
+from .physical import KeptValue, Scope, lower, natural
 from .plan import (
     Bind,
     Inner,

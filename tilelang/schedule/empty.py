@@ -1,29 +1,46 @@
-"""Empty: sums and products over a dimension of no elements are their neutral value, no loads."""
+"""Empty: what is made of nothing is made without loads.
+
+Sums and products over a dimension of no elements are their neutral value; a tile that lies at
+another position of an array without elements than the tile that a step is at has none of them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Apply, Expr, KernelIR
+from ..ir import Along, Apply, Expr, KernelIR, Load
+from .blocks import uses
 from .nest import rewrite_stmt
 
 NEUTRAL = {"sum": 0, "any": False, "all": True}
 
 
 def fold_empty(ir: KernelIR) -> KernelIR:
-    """The kernel in which nothing is reduced over a dimension of length zero."""
+    """The kernel in which nothing is read or reduced along a dimension of length zero."""
     if all(0 not in tensor.shape for tensor in ir.tensors):
         return ir
-    return replace(ir, body=tuple(rewrite_stmt(s, _folded) for s in ir.body))
+
+    def change(expr: Expr) -> Expr | None:
+        neutral = _neutral(expr) if isinstance(expr, Apply) else None
+        if isinstance(expr, Load) and _nowhere(ir, expr):
+            neutral = 0
+        if neutral is None:
+            return None
+        return Apply("full", (), expr.type, (("value", neutral),))
+
+    return replace(ir, body=tuple(rewrite_stmt(s, change) for s in ir.body))
 
 
-def _folded(expr: Expr) -> Expr | None:
-    if not isinstance(expr, Apply):
-        return None
-    neutral = _neutral(expr)
-    if neutral is None:
-        return None
-    return Apply("full", (), expr.type, (("value", neutral),), expr.loc)
+def _nowhere(ir: KernelIR, load: Load) -> bool:
+    """Whether a tile has no position in the array, and another array says where tiles are."""
+    return any(
+        size == 0 and isinstance(entry, Along) and entry.offset not in _offsets(ir, entry.axis)
+        for entry, size in zip(load.index, ir.tensor(load.tensor).shape, strict=True)
+    )
+
+
+def _offsets(ir: KernelIR, axis: str) -> set[Expr | None]:
+    return {use.offset for use in uses(ir, axis)}
 
 
 def _neutral(expr: Apply) -> int | bool | None:

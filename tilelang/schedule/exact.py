@@ -13,7 +13,7 @@ from dataclasses import replace
 from ..analysis.facts import Facts
 from ..errors import PlanError
 from ..ir import Axis, KernelIR
-from .blocks import uses
+from .blocks import all_uses, uses
 from .config import Config
 from .plan import AxisPlan, ByRow, Window, WindowDim
 
@@ -50,6 +50,12 @@ def begin_with_range(
 def _exact(ir: KernelIR, axis: Axis, plan: AxisPlan) -> AxisPlan:
     """The axis with such tiles; PlanError if an array could not be cut there."""
     found = uses(ir, axis.name)
+    if len(found) < len(all_uses(ir, axis.name)):
+        raise PlanError(
+            f"windows='exact', but {axis.user} indexes arrays at different offsets",
+            axis.loc,
+            "leave windows out",
+        )
     sizes = {use.size for use in found}
     if len(sizes) != 1:
         raise PlanError(

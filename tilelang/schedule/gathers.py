@@ -31,7 +31,8 @@ from ..ir import (
     statements,
 )
 from ..language.dtypes import itemsize, wide_of
-from .physical import Layout, Scope, Value, physical_shape
+from .layouts import Layout, Value, physical_shape
+from .physical import Scope
 from .picked import clamped, lane_of, picks_rows, whole_lanes
 from .plan import (
     AxisPlan,

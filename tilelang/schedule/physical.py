@@ -1,23 +1,13 @@
 """Physical: values of any rank -> arrays of rank 2 or more, the shapes that vector registers like.
 
-A value of rank 1 is printed as a row (1, n) or a column (n, 1), never as a vector: reductions over
-the last dimension give columns, and reductions over rows give rows, with keepdims, as an expert
-would write them.  `x[:, None]` of a column is then the column itself, and costs nothing.
-
-layout   logical shape -> physical shape
-scalar   ()      -> ()           a number in scalar memory or a register
-unit     ()      -> (1, 1)       a number computed from vectors
-row      (n,)    -> (1, n)
-column   (.., n) -> (.., n, 1)
-plain    rank 2+ -> unchanged
-free     rank 1  -> either: indices, masks and constants are made in the layout that is wanted
+What the shapes of values are here: see layouts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from types import MappingProxyType
 
 from ..errors import Loc, PlanError
 from ..ir import (
@@ -37,21 +27,14 @@ from ..ir import (
     walk,
 )
 from ..language.op import OPS
+from .layouts import Layout, Value, apply, laid_out, physical_shape, relayout
+from .moved import PARTS, head, joined, moved_along, shift, start
 from .picked import within
-from .plan import Packed, PExpr, Read, Row, ScalarRead, Select, TakeRows
-from .windows import Arrays, as_array, selects
+from .plan import Packed, PExpr, Read, Row, ScalarRead, Select, Step, TakeRows
+from .windows import Arrays, as_array, moved_block, selects
 from .within import turned
 
-Layout = Literal["scalar", "unit", "row", "column", "plain", "free"]
-
-
-@dataclass(frozen=True)
-class Value:
-    """A physical expression and how it lays out the logical value."""
-
-    expr: PExpr
-    layout: Layout
-    logical: tuple[Dim, ...]
+NONE: Mapping[str, Dim] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -77,32 +60,6 @@ class Scope:
     kept: list[KeptValue] = field(default_factory=list)
 
 
-def apply(
-    op: str,
-    args: tuple[PExpr, ...],
-    shape: tuple[Dim, ...],
-    dtype: str,
-    attrs: tuple[tuple[str, object], ...] = (),
-    loc: Loc | None = None,
-) -> Apply:
-    """An op on physical values; Apply is shared with the IR, whose operands are logical ones."""
-    operands: Any = args
-    return Apply(op, operands, Type(shape, dtype), attrs, loc)
-
-
-def physical_shape(shape: tuple[Dim, ...], layout: Layout) -> tuple[Dim, ...]:
-    """The shape of the array that holds a value of that logical shape."""
-    match layout:
-        case "unit":
-            return (1, 1)
-        case "row":
-            return (1, *shape)
-        case "column":
-            return (*shape, 1)
-        case _:
-            return shape
-
-
 def lower(scope: Scope, expr: Expr, want: Layout | None = None) -> Value:
     """The physical form of an expression, in layout `want` if that is given."""
     value = _lower(scope, expr, want)
@@ -112,23 +69,6 @@ def lower(scope: Scope, expr: Expr, want: Layout | None = None) -> Value:
 def natural(scope: Scope, expr: Expr) -> Layout:
     """The layout that an expression has by itself."""
     return _lower(scope, expr, None).layout
-
-
-def relayout(value: Value, want: Layout) -> Value:
-    """The value in another layout; a transpose between row and column."""
-    have = value.layout
-    if have == want or (have in ("scalar", "unit") and want in ("scalar", "unit", "row", "column")):
-        return value
-    if {have, want} <= {"row", "column"} and len(value.logical) == 1:
-        shape = physical_shape(value.logical, want)
-        moved = apply("transpose", (value.expr,), shape, _dtype(value), (("perm", (1, 0)),))
-        return Value(moved, want, value.logical)
-    shape = physical_shape(value.logical, want)
-    return Value(apply("reshape", (value.expr,), shape, _dtype(value)), want, value.logical)
-
-
-def _dtype(value: Value) -> str:
-    return value.expr.type.dtype
 
 
 def _typed(expr: Apply, args: tuple[PExpr, ...], shape: tuple[Dim, ...], **attrs: object) -> Apply:
@@ -196,21 +136,50 @@ def _load(scope: Scope, load: Load) -> Value:
             load.loc,
             "load them in a statement of their own: rows = table[index, :]",
         )
-    window = arrays.find(load.tensor, load.index, load.loc)
-    chosen = _lower_rows(scope, selects(arrays, window, load.index, load.tensor))
+    entry = moved_along(arrays.axes, load.index, load.loc)
+    value = _block(scope, load) if entry is None else _moved(scope, load, entry)
+    return value if load.mask is None else _masked(scope, load, value)
+
+
+def _block(scope: Scope, load: Load, part: int = 0, held: Mapping[str, Dim] = NONE) -> Value:
+    """One block of an array; `held` gives the lengths of those that are longer than a tile."""
+    arrays = scope.arrays
+    window = arrays.find(load.tensor, load.index, load.loc, part)
+    chosen = _lower_rows(scope, selects(arrays, window, load.index, load.tensor, part))
     if window.turned is not None:
         chosen = turned(window, chosen, load.loc)
-    value = _picked(scope, load, Read(window.ref, chosen, load.type, window.turned is not None))
-    if load.mask is None:
-        return value
-    return _masked(scope, load, value)
+    read = Read(window.ref, chosen, load.type, window.turned is not None)
+    return _picked(scope, load, read, held)
+
+
+def _moved(scope: Scope, load: Load, entry: Along) -> Value:
+    """A tile that lies in two blocks, which may be longer than the tile is."""
+    arrays, axis = scope.arrays, scope.arrays.axes[entry.axis]
+    far, block = shift(axis, entry.offset), moved_block(arrays, load.tensor, load.index, entry)
+    assert far is not None
+    longer = {axis.name: block} if block != axis.block else NONE
+    kind = tuple(longer.get(d, d) for d in load.type.shape)  # type: ignore[call-overload]
+    whole = replace(load, type=Type(kind, load.type.dtype))
+    first, second = (_block(scope, whole, part, longer) for part in PARTS)
+    dim = 1 if first.layout == "row" else load.type.shape.index(axis.name)
+    _, rest = start(axis, far, block)
+    by = lower(scope, rest).expr
+    value = joined(first.expr, second.expr, by, dim, block, load.tensor)
+    value = head(value, dim, axis.name) if longer else value
+    return Value(value, first.layout, load.type.shape)
 
 
 def _lower_rows(scope: Scope, chosen: tuple[Select, ...]) -> tuple[Select, ...]:
-    return tuple(
-        Row(lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]
-        for s in chosen
-    )
+    def lowered(select: Select) -> Select:
+        match select:
+            case Row(expr):
+                return Row(lower(scope, expr).expr)  # type: ignore[arg-type]
+            case Step(_, _, number) if number is not None:
+                return replace(select, number=lower(scope, number).expr)  # type: ignore[arg-type]
+            case _:
+                return select
+
+    return tuple(map(lowered, chosen))
 
 
 def _position(scope: Scope, entry: object) -> PExpr:
@@ -221,7 +190,7 @@ def _position(scope: Scope, entry: object) -> PExpr:
     raise AssertionError(entry)
 
 
-def _picked(scope: Scope, load: Load, read: Read) -> Value:
+def _picked(scope: Scope, load: Load, read: Read, held: Mapping[str, Dim]) -> Value:
     """Reads the block and picks the single positions of packed dimensions from it."""
     window = scope.arrays.find(load.tensor, load.index, load.loc)
     entries = as_array(scope.arrays.hosts[load.tensor], load.index)
@@ -235,7 +204,7 @@ def _picked(scope: Scope, load: Load, read: Read) -> Value:
             case At(), _:
                 continue
             case Along(axis), _:
-                shape.append(axis)
+                shape.append(held.get(axis, axis))
             case _, _:
                 stop = getattr(entry, "stop", size)
                 shape.append(stop - getattr(entry, "start", 0))
@@ -243,7 +212,7 @@ def _picked(scope: Scope, load: Load, read: Read) -> Value:
     for position, packed in picks:
         value = pick(scope, value, position, packed, f"{load.tensor}_{_row_name(packed)}")
     shape = [1 if i in [p for p, _ in picks] else d for i, d in enumerate(shape)]
-    return _with_layout(value, load.type, tuple(shape))
+    return laid_out(value, load.type, tuple(shape))
 
 
 def pick(scope: Scope, value: PExpr, position: int, packed: Packed, label: str) -> PExpr:
@@ -273,22 +242,6 @@ def _row_name(packed: Packed) -> str:
     """The axis that picks the row, for the name of the mask."""
     axes = [e.axis for e in walk(packed.expr) if isinstance(e, GridIndex)]
     return axes[0] if axes else "picked"
-
-
-def _with_layout(value: PExpr, logical: Type, shape: tuple[Dim, ...]) -> Value:
-    rank, have = logical.rank, len(shape)
-    if rank == 0:
-        return Value(value, "unit", ())
-    if shape == logical.shape and rank >= 2:
-        return Value(value, "plain", logical.shape)
-    if have == rank + 1 and shape[-1] == 1 and shape[:-1] == logical.shape:
-        return Value(value, "column", logical.shape)
-    if rank == 1 and have == 2 and shape[0] == 1:
-        return Value(value, "row", logical.shape)
-    layout: Layout = "row" if rank == 1 else "plain"
-    want = physical_shape(logical.shape, layout)
-    moved = apply("reshape", (value,), want, logical.dtype)
-    return Value(moved, layout, logical.shape)
 
 
 def _masked(scope: Scope, load: Load, value: Value) -> Value:

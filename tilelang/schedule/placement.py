@@ -23,7 +23,7 @@ from ..ir import (
     walk,
 )
 from . import scalars
-from .blocks import extent, loads, references, uses
+from .blocks import all_uses, extent, loads, references, uses
 from .config import Config
 from .exact import begin_with_range
 from .nest import Level, chain, drop_unused, interchange, rewrite, rewrite_stmt, write_out
@@ -348,15 +348,15 @@ def _positions(ir: KernelIR, axis: Axis) -> int:
 
 
 def _shift(ir: KernelIR, axis: Axis) -> Expr | None:
-    """The one offset at which every array is indexed along the axis, None if there is none."""
-    found = {u.offset for u in uses(ir, axis.name)}
-    if len(found) > 1:
+    """The offset at which arrays are cut into tiles of the axis, None if there is none."""
+    stored = {u.offset for u in all_uses(ir, axis.name) if u.written}
+    if len(stored) > 1:
         raise PlanError(
-            f"{axis.user} indexes arrays at {len(found)} different offsets in one loop",
+            f"{axis.user} says where outputs are stored, at {len(stored)} different offsets",
             axis.loc,
-            "a tile is cut at one place: use the same offset for every array, or a second loop",
+            "tiles of outputs are cut at one place: use a second loop for the others",
         )
-    return next(iter(found), None)
+    return next((u.offset for u in uses(ir, axis.name)), None)
 
 
 def _at_edge(ir: KernelIR, expr: Expr, block: int, blocks: Mapping[str, int]) -> bool:

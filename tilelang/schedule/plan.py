@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..analysis.facts import AxisKind, Facts
+from ..analysis.facts import Facts
 from ..errors import Loc
 from ..ir import Expr, KernelIR, Type
+from .axis import AxisPlan as AxisPlan
+from .axis import Place as Place
 from .conditions import AtDim as AtDim
 from .conditions import Condition as Condition
 from .conditions import Ends as Ends
@@ -24,6 +26,7 @@ from .conditions import Runs as Runs
 from .conditions import Turns as Turns
 from .config import Config
 from .target import Target
+from .window import ByBlock as ByBlock
 from .window import ByIndex as ByIndex
 from .window import ByRow as ByRow
 from .window import ByTile as ByTile
@@ -35,53 +38,7 @@ from .window import Whole as Whole
 from .window import Window as Window
 from .window import WindowDim as WindowDim
 
-Place = Literal["single", "dim", "table", "inner", "stream", "within"]
 Form = Literal["grid", "pipeline"]
-
-
-@dataclass(frozen=True)
-class AxisPlan:
-    """Where a loop axis runs and which positions its tiles cover.
-
-    place   single: one tile, no loop; dim: a grid dimension; table: a column of the step table;
-            inner: a loop inside the step over blocks that are there; stream: a loop inside the
-            step that is a pipeline of its own over blocks of arrays; within: every step runs all
-            iterations of the loop, on blocks that hold all of its positions
-    block   positions in a tile; None for `hl.grid`
-    begin, end  the range in positions of the arrays it indexes (shift included)
-    shift   array position - tile.index, when accesses are `start + tile.index`
-    first   number of the first tile (or index) when the range is static
-    base    number of the first tile where the range moves with outer indices; `first` is 0 then
-    tiles   how many tiles or indices, when static
-    limit   tiles that the indexed dimension has: every tile number is below it
-    partial whether a tile may hold positions outside [begin, end)
-    owned   whether every position of a tile that a step may write lies in [begin, end), so that a
-            store needs no mask
-    length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
-            first row; None where tiles are blocks of the array
-    """
-
-    name: str
-    user: str
-    kind: AxisKind
-    why: str
-    place: Place
-    block: int | None
-    begin: Expr
-    end: Expr
-    shift: Expr | None
-    first: int
-    tiles: int | None
-    limit: int
-    partial: bool
-    owned: bool
-    nonempty: bool
-    loc: Loc
-    length: int | None = None
-    base: Expr | None = None
-
-
-# ---------------------------------------------------------------- physical expressions
 
 
 @dataclass(frozen=True)
@@ -99,10 +56,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Step:
-    """The part of a block dimension that tile number `axis` of an inner loop covers."""
+    """The part of a block dimension that tile number `axis` of an inner loop covers.
+
+    number: the same for a tile that is moved: which of the parts of that length it is
+    """
 
     axis: str
     block: int
+    number: PExpr | None = None
 
 
 @dataclass(frozen=True)

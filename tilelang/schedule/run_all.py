@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..errors import PlanError
 from ..ir import Apply, Const, GridIndex, Type, Var
-from .physical import apply
+from .layouts import apply
 from .placement import Placed
 from .plan import (
     All,

@@ -30,6 +30,9 @@ def add(a: Expr, b: Expr) -> Expr:
         return b
     if right == 0:
         return a
+    for kept, other in ((a, b), (b, a)):
+        if isinstance(other, Apply) and other.op == "neg":
+            return sub(kept, other.args[0])
     return Apply("add", (a, b), INT)
 
 

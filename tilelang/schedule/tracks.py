@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ..ir import GridIndex, TileIndex, TileScalar, walk
-from .plan import ByIndex, ByTile, Packed, Track, Window, WindowDim
+from .plan import ByBlock, ByIndex, ByTile, Packed, Track, Window, WindowDim
 
 Found = dict[tuple[str, tuple[WindowDim, ...]], Window]
 
@@ -46,7 +46,7 @@ def _moved_by(window: Window, phases: tuple[str, ...]) -> set[str]:
         match dim:
             case ByTile(axis):
                 found.add(axis)
-            case ByIndex(expr) | Packed(expr):
+            case ByBlock(expr) | ByIndex(expr) | Packed(expr):
                 parts = (e for e in walk(expr) if isinstance(e, GridIndex | TileIndex | TileScalar))
                 found |= {e.axis for e in parts}
             case _:
@@ -56,7 +56,7 @@ def _moved_by(window: Window, phases: tuple[str, ...]) -> set[str]:
 
 def _blocks(tensor: str, window: Window, phases: tuple[str, ...]) -> object:
     """Equal for inputs that see the same blocks but in different loops."""
-    simple = all(not isinstance(d, ByIndex | Packed) for d in window.dims)
+    simple = all(not isinstance(d, ByBlock | ByIndex | Packed) for d in window.dims)
     if window.output or not (simple or not _moved_by(window, phases)):
         return window.ref
     dims = tuple(

@@ -21,6 +21,7 @@ from .placement import Placed
 from .plan import (
     AtDim,
     AxisPlan,
+    ByBlock,
     ByIndex,
     ByRow,
     ByTile,
@@ -74,7 +75,7 @@ def window_axes(window: Window) -> set[str]:
                 found |= {axis, *over}
             case ByRow(axis):
                 found.add(axis)
-            case ByIndex(expr):
+            case ByIndex(expr) | ByBlock(expr):
                 found |= scalars.axes(expr)
             case Packed(expr, rows) if rows < window.shape[window.dims.index(dim)]:
                 found |= scalars.axes(expr)

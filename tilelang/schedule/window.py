@@ -29,6 +29,14 @@ class ByRow:
 
 
 @dataclass(frozen=True)
+class ByBlock:
+    """The dimension is cut into blocks; the step sees block number `expr`."""
+
+    expr: Expr
+    block: int
+
+
+@dataclass(frozen=True)
 class ByIndex:
     """One position; the dimension is squeezed out of the block."""
 
@@ -66,7 +74,7 @@ class Fetched:
 
 UNCUT = "\0uncut"  # the stream of arrays that no pipeline cuts into blocks
 
-WindowDim = ByTile | ByRow | ByIndex | Packed | Whole | Fetched
+WindowDim = ByTile | ByBlock | ByRow | ByIndex | Packed | Whole | Fetched
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,7 @@ class Window:
 def extent_of(dim: WindowDim) -> int | None:
     """How many positions a block holds; None where the dimension is squeezed out."""
     match dim:
-        case ByTile(_, block) | ByRow(_, block) | Whole(block):
+        case ByTile(_, block) | ByBlock(_, block) | ByRow(_, block) | Whole(block):
             return block
         case Packed(_, rows) | Fetched(rows):
             return rows

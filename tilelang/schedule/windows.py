@@ -24,11 +24,13 @@ from ..ir import (
 from ..language.dtypes import itemsize, wide_of
 from . import scalars
 from .blocks import loads, references
+from .moved import block_number, moved_along, parts, rounded, shift
 from .nest import Level
 from .picked import picked_dims, picks_rows, within
 from .plan import (
     All,
     AxisPlan,
+    ByBlock,
     ByIndex,
     ByRow,
     ByTile,
@@ -71,8 +73,9 @@ class Arrays:
     windows: Mapping[tuple[str, tuple[WindowDim, ...]], Window]
     tracks: tuple[Track, ...] = ()
 
-    def find(self, tensor: str, index: tuple[Index, ...], loc: Loc | None) -> Window:
-        return self.windows[tensor, _dims(self, tensor, index, loc)]
+    def find(self, tensor: str, index: tuple[Index, ...], loc: Loc | None, part: int = 0) -> Window:
+        """The window that a reference is to; `part` of those that a moved tile lies in."""
+        return self.windows[tensor, _dims(self, tensor, index, loc, part)]
 
 
 def survey(
@@ -106,11 +109,11 @@ def survey(
     picked = {t for t, index, writes in seen if writes and picks_rows(index)}
     arrays = Arrays(ir, target, axes, used, hosts, frozenset(resident) | picked, {})
     found: dict[tuple[str, tuple[WindowDim, ...]], Window] = {}
-    for tensor, index, _ in seen:
-        if tensor in scalars:
-            continue
-        loc = _where(body, tensor, index)
-        dims = _dims(arrays, tensor, index, loc)
+    places = [(t, i, _where(body, t, i)) for t, i, _ in seen if t not in scalars]
+    for tensor, index, loc, part in (
+        (*place, part) for place in places for part in parts(axes, *place[1:])
+    ):
+        dims = _dims(arrays, tensor, index, loc, part)
         known = [w for (t, _), w in found.items() if t == tensor]
         if known and tensor in written and (tensor, dims) not in found:
             raise PlanError(
@@ -211,7 +214,7 @@ def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
 
 
 def _dims(
-    arrays: Arrays, tensor: str, index: tuple[Index, ...], loc: Loc | None
+    arrays: Arrays, tensor: str, index: tuple[Index, ...], loc: Loc | None, part: int = 0
 ) -> tuple[WindowDim, ...]:
     host = arrays.hosts[tensor]
     entries = as_array(host, index)
@@ -220,13 +223,20 @@ def _dims(
     known = _stream_of(arrays, index) is not None
 
     picked = picks_rows(entries)
+    if picked and moved_along(arrays.axes, index) is not None:
+        raise PlanError(
+            f"rows of {tensor} are picked by an index array, at other columns than those of the "
+            "tile",
+            loc,
+            "load the whole rows, or use the same columns for every array",
+        )
 
     def cut(inside: bool) -> tuple[WindowDim, ...]:
         whole = kept and not (inside and picked)  # rows in HBM are stored at once
         return tuple(
             Whole(size)
             if d == turned
-            else _dim(arrays, entry, size, len(entries) - d, host.dtype, whole, inside)
+            else _dim(arrays, entry, size, len(entries) - d, host.dtype, whole, inside, part)
             for d, (entry, size) in enumerate(zip(entries, host.shape, strict=True))
         )
 
@@ -262,11 +272,19 @@ def _dim(
     dtype: str,
     resident: bool,
     known: bool,
+    part: int,
 ) -> WindowDim:
     """How one dimension is cut; `known`: loops inside the step are under way when it is cut."""
     match entry:
-        case Along(axis):
-            return _tile_dim(arrays.axes[axis], size, known)
+        case Along(name, offset):
+            axis = arrays.axes[name]
+            far = shift(axis, offset)
+            if far is None:
+                return _tile_dim(axis, size, known)
+            block = rounded(axis, place, dtype, arrays.target)
+            if axis.place == "inner" and not known:
+                return Whole(-(-size // block) * block)
+            return ByBlock(block_number(axis, far, part, block, size), block)
         case At(expr):
             inside = not known and _inside_step(arrays, expr)
             inside = inside or (resident and reads_memory(expr))
@@ -302,7 +320,7 @@ def _tile_dim(axis: AxisPlan, size: int, known: bool) -> WindowDim:
     block = axis.block or 1
     if axis.place == "inner" and not known:
         return Whole(-(-size // block) * block)
-    if axis.place == "single" and block >= size:
+    if axis.place == "single" and block == size:
         return Whole(size)
     if axis.length is not None:
         return ByRow(axis.name, block)
@@ -323,9 +341,12 @@ def _inside_step(arrays: Arrays, expr: Expr) -> bool:
 
 
 def selects(
-    arrays: Arrays, window: Window, index: tuple[Index, ...], tensor: str
+    arrays: Arrays, window: Window, index: tuple[Index, ...], tensor: str, part: int = 0
 ) -> tuple[Select, ...]:
-    """Which part of the window's block a reference means; one entry per unsqueezed dimension."""
+    """Which part of the window's block a reference means; one entry per unsqueezed dimension.
+
+    `part` as in Arrays.find.
+    """
     entries = as_array(arrays.hosts[tensor], index)
     out: list[Select] = []
     for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
@@ -334,6 +355,8 @@ def selects(
                 continue
             case At(expr), Whole():
                 out.append(Row(within(expr, size)))
+            case Along(axis, offset), Whole() if shift(arrays.axes[axis], offset) is not None:
+                out.append(_moved_step(arrays, window, tensor, index, part))
             case Along(axis), Whole() if _inner_tiles(arrays.axes[axis]) > 1:
                 out.append(Step(axis, arrays.axes[axis].block or 1))
             case Span(start, stop), _ if (start, stop) != (0, size):
@@ -341,6 +364,29 @@ def selects(
             case _:
                 out.append(All())
     return tuple(out)
+
+
+def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Along) -> int:
+    """How long the blocks are that a moved tile lies in."""
+    host = arrays.hosts[tensor]
+    entries = as_array(host, index)
+    place = len(entries) - entries.index(moved)
+    return rounded(arrays.axes[moved.axis], place, host.dtype, arrays.target)
+
+
+def _moved_step(
+    arrays: Arrays, window: Window, tensor: str, index: tuple[Index, ...], part: int
+) -> Step:
+    """The part of a whole dimension that a moved tile of an inner loop lies in."""
+    moved = moved_along(arrays.axes, index)
+    assert moved is not None
+    axis, block = arrays.axes[moved.axis], moved_block(arrays, tensor, index, moved)
+    far, size = (
+        shift(axis, moved.offset),
+        window.shape[as_array(arrays.hosts[tensor], index).index(moved)],
+    )
+    assert far is not None
+    return Step(axis.name, block, block_number(axis, far, part, block, size))
 
 
 def _inner_tiles(axis: AxisPlan) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import Launch, Plan
+from ...schedule.plan import Plan
 from ..source import Source
 from .expressions import Printer
-from .host import prefetches, print_host
+from .host import print_host
 from .kernel import print_kernel
 from .names import names_of
 from .worklist import EXPAND, HELD, print_worklist
@@ -19,7 +19,7 @@ def emit(plan: Plan) -> Source:
     The text is deterministic: the same plan gives the same bytes in every process.
     """
     names = [names_of(plan, launch) for launch in plan.launches]
-    lines = [*_head(plan), *_imports(plan)]
+    lines: list[str] = []
     if any(launch.worklist for launch in plan.launches):
         lines += ["", "", *EXPAND]
     if any(launch.worklist and launch.table and launch.table.tracks for launch in plan.launches):
@@ -29,7 +29,7 @@ def emit(plan: Plan) -> Source:
             lines += ["", "", *print_worklist(Printer(launch, own), launch)]
         lines += ["", "", *print_kernel(plan, launch, own)]
     lines += ["", "", *print_host(plan, names)]
-    return Source(_tidy(lines), plan.ir.name)
+    return Source(_tidy([*_head(plan), *_imports(plan, lines), *lines]), plan.ir.name)
 
 
 def _head(plan: Plan) -> list[str]:
@@ -38,24 +38,13 @@ def _head(plan: Plan) -> list[str]:
     return [f'{text}, blocks {blocks}."""' if blocks else f'{text}."""', ""]
 
 
-def _imports(plan: Plan) -> list[str]:
-    if not plan.launches:
-        return ["import jax", "import jax.numpy as jnp"]
-    lines = [
-        "import jax",
-        "import jax.numpy as jnp",
-        "from jax.experimental import pallas as pl",
-    ]
-    if any(_needs_tpu(launch) for launch in plan.launches):
+def _imports(plan: Plan, body: list[str]) -> list[str]:
+    lines = ["import jax", "import jax.numpy as jnp"]
+    if plan.launches:
+        lines.append("from jax.experimental import pallas as pl")
+    if any("pltpu." in line and not line.lstrip().startswith("#") for line in body):
         lines.append("from jax.experimental.pallas import tpu as pltpu")
     return lines
-
-
-def _needs_tpu(launch: Launch) -> bool:
-    """Whether the launch names memory spaces, scratch or compiler parameters of the TPU."""
-    asked = launch.dims or launch.scalars or launch.scratch or launch.memory.limit
-    streams = any(w.stream is not None for w in launch.windows)
-    return launch.form == "pipeline" or streams or prefetches(launch) or bool(asked)
 
 
 def _tidy(lines: list[str]) -> str:

@@ -248,6 +248,9 @@ class Printer:
                 return f"{start}:{stop}"
             case Row(expr):
                 return self.text(expr)
+            case Step(_, block, number) if number is not None:
+                start = scalars.mul(number, block)  # type: ignore[arg-type]
+                return f"pl.ds({flat(self.node(start))}, {block})"
             case Step(axis, block):
                 return f"pl.ds({self.names.axes[axis]} * {block}, {block})"
 
@@ -285,6 +288,11 @@ class Printer:
             case "concat":
                 axis = Keyword("axis", Atom(str(expr.attr("axis"))))
                 return Call("jnp.concatenate", (Group(args, "[]"), axis))
+            case "head":
+                dim = int(expr.attr("axis"))  # type: ignore[call-overload]
+                return Atom(f"{_method(args[0])}[{':, ' * dim}:{shape[dim]}]")
+            case "roll":
+                return Call("pltpu.roll", (*args, Atom(str(expr.attr("axis")))))
             case "dot":
                 return self._dot(expr, args)
             case _ if op in ops.REDUCE:

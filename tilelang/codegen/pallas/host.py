@@ -195,7 +195,7 @@ def _print_call(
 ) -> None:
     pipeline = launch.form == "pipeline"
     printer = Printer(launch, names)
-    prefetch = prefetches(launch)
+    prefetch = _prefetches(launch)
     listed = specs.prefetched_list(printer, launch)
     if listed:
         made = Call(worklist.list_name(launch), tuple(Atom(s) for s in launch.scalars))
@@ -249,7 +249,7 @@ def _print_call(
     block.lines += lines
 
 
-def prefetches(launch: Launch) -> bool:
+def _prefetches(launch: Launch) -> bool:
     """Whether the call is given as a grid spec, whose scalars are there before the first step."""
     if launch.form == "pipeline":
         return False

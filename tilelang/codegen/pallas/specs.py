@@ -8,6 +8,7 @@ from ...ir import Apply, Const, Type
 from ...schedule import scalars
 from ...schedule.picked import within
 from ...schedule.plan import (
+    ByBlock,
     ByIndex,
     ByRow,
     ByTile,
@@ -165,6 +166,8 @@ def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
             return Atom(_bare(mapped.names.axes[axis]))
         case ByIndex(expr):
             return Atom(_bare(flat(mapped.node(within(expr, size)))))
+        case ByBlock(expr):
+            return mapped.node(expr)
         case Packed(expr, rows) if rows < size:
             node = mapped.node(within(expr, size))
             return Call("jax.lax.div", (node, Atom(str(rows)))) if rows > 1 else node
