@@ -13,7 +13,7 @@ What code that knows only padded batches wants to have; padded_to_jagged.py is t
 
 How to read the kernel: a tile `t` is rows of a box, and a block of `out`.  The rows of x that go
 there begin anywhere, so that they lie in two blocks of x; each step sees both and turns the rows
-into place.  A step reads no rows that are padding.
+into place.
 """
 
 from __future__ import annotations
