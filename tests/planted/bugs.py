@@ -172,4 +172,17 @@ HEADS: tuple[Bug, ...] = (
     _EXACT("initial rows are lost", "input_output_aliases={4: 0},", ""),
 )  # fmt: skip
 
-BUGS = (*HEADS, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES)
+_BOXES = partial(bug, "jagged_to_padded", "default")
+_ROWS = partial(bug, "padded_to_jagged", "default")
+
+MOVED: tuple[Bug, ...] = (
+    _BOXES("the second block is the first one", "// 16 + 1, 0,", "// 16, 0,"),
+    _BOXES("rows of the first block one row late", ">= offsets[b] % 16", "> offsets[b] % 16"),
+    _BOXES("turned the wrong way", "-offsets[b] % 16", "offsets[b] % 16"),
+    _BOXES("not turned", "pltpu.roll(x_blocks, -offsets[b] % 16, 0)", "x_blocks"),
+    _BOXES("rows behind the sequence", "t_mask, x_moved", "True, x_moved"),
+    _ROWS("blocks counted towards zero", "-offsets[b_of[n]] // 16", "-(offsets[b_of[n]] // 16)"),
+    _ROWS("rows of the next box", "t_mask, d_moved", "t_index >= offsets[b], d_moved"),
+)  # fmt: skip
+
+BUGS = (*HEADS, *MOVED, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES)

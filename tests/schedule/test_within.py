@@ -122,6 +122,36 @@ def test_loops_that_ranges_depend_on_stay_out(more):
         np.testing.assert_array_equal(result, np.where(own[:, :, None], x + 1, 0))
 
 
+@tile.kernel
+def spread(x, offsets):
+    """Sums over all rows, stored by loops inside the step for every index of the outer one."""
+    heads, rows, width = x.shape
+    y = hl.zeros([2, rows, heads, width], dtype=x.dtype)
+    for i in hl.grid(heads):
+        total = hl.zeros([width], dtype=hl.float32)
+        for g in hl.grid(offsets.shape[0] - 1):
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                total = total + x[i, tm, :].sum(0)
+        for h in hl.grid(2):
+            for g in hl.grid(offsets.shape[0] - 1):
+                for tm in hl.tile(offsets[g], offsets[g + 1]):
+                    y[h, tm, i, :] = total[None, :] + hl.zeros([tm, width], dtype=hl.float32)
+    return y
+
+
+def test_stores_of_loops_inside_of_the_step():
+    (x,) = arrays((3, T, D))
+    for layout in every_stratum(SPACE):
+        rows = np.arange(T)
+        live = (rows >= layout.offsets[0]) & (rows < layout.offsets[-1])
+        total = np.where(live[:, None], x.astype(np.float64), 0).sum(1)
+        exact = np.broadcast_to(live[:, None, None] * total, (2, T, 3, D))
+        result = np.asarray(spread(x, layout.offsets, config=tile.Config({"tm": 16})))
+        np.testing.assert_allclose(result, exact, atol=2e-5)
+    with pytest.raises(PlanError, match="at another position by every iteration of a loop inside"):
+        spread.lower(x, layout.offsets, config=tile.Config(loop_type="fori_loop", within=["i"]))
+
+
 @pytest.mark.parametrize("names", [["a"], ["b"], ["a", "b"], []], ids=str)
 def test_loops_over_leading_dimensions(names):
     (x,) = arrays((3, 5, 40))
