@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from examples.jagged.jagged_to_padded import jagged_to_padded
+from tests.aot.written import needs_libtpu
 from tests.ragged import Space, every_stratum
 from tests.subjects import HAS_TORCH
 from tilelang.errors import PlanError
@@ -128,13 +131,29 @@ def test_masks_of_the_author(form, longest):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int32", "float16"])
 def test_narrow_types(dtype):
-    x = drawn(T, F, dtype=tile.spec((1,), dtype).dtype if dtype != "bfloat16" else np.float32)
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        x = x.astype(ml_dtypes.bfloat16)
+    x = drawn(T, F).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     for layout in every_stratum(SPACE):
         same(masked, (x, layout.offsets, 45), boxes(x, layout.offsets, 45), {}, {"t": 16})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float32"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+def test_arrays_of_few_rows(rows, dtype):
+    """Of narrow types they are padded for the compiler: with NaN, which must not be seen."""
+    x = drawn(rows, F).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    for layout in every_stratum(Space(rows=rows, groups=G, block=16)):
+        arguments = (x, layout.offsets, 45)
+        same(jagged_to_padded, arguments, boxes(x, layout.offsets, 45), {}, {"t": 16})
+    text = jagged_to_padded.lower(*arguments, target="tpu:v6e").source.text
+    assert (f"x = jnp.pad(x, ((0, {8 - rows})" in text) == (dtype != "float32")
+
+
+@needs_libtpu
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float32"])
+@pytest.mark.parametrize("rows", [1, 3, 200])
+def test_few_rows_compile(rows, dtype):
+    x, offsets = tile.spec((rows, 128), dtype), tile.spec((G + 1,), "int32")
+    jagged_to_padded.compile(x, offsets, 45, target="tpu:v5e")
 
 
 # ---------------------------------------------------------------- and summed

@@ -98,7 +98,9 @@ def _divided(rest: Expr, block: int) -> Expr:
     return Apply("floordiv", (rest, scalars.const(block)), scalars.INT)
 
 
-def joined(first: PExpr, second: PExpr, rest: PExpr, dim: int, block: int, name: str) -> PExpr:
+def joined(
+    first: PExpr, second: PExpr, rest: PExpr, dim: int, axis: AxisPlan, block: int, name: str
+) -> PExpr:
     """A moved tile of the two blocks that it lies in, along dimension `dim` of both.
 
     rest  as in start
@@ -117,15 +119,12 @@ def joined(first: PExpr, second: PExpr, rest: PExpr, dim: int, block: int, name:
     if first != second:
         value = apply("where", (here, *blocks), kind.shape, wide, (("label", f"{name}_blocks"),))
     value = apply("roll", (value, back), kind.shape, wide, (("axis", dim),))
+    tile = tuple(axis.name if i == dim else d for i, d in enumerate(kind.shape))
+    if block != axis.block:
+        value = apply("head", (value,), tile, wide, (("axis", dim),))
     if kind.dtype != wide:
-        value = apply("cast", (value,), kind.shape, kind.dtype)
+        value = apply("cast", (value,), tile, kind.dtype)
     return replace(value, attrs=(*value.attrs, ("label", f"{name}_moved")))
-
-
-def head(value: PExpr, dim: int, axis: str) -> PExpr:
-    """The first positions along a dimension: as many as a tile of the axis has."""
-    shape = tuple(axis if i == dim else d for i, d in enumerate(value.type.shape))
-    return apply("head", (value,), shape, value.type.dtype, (("axis", dim),))
 
 
 def _turns(rest: PExpr, block: int) -> PExpr:

@@ -28,7 +28,7 @@ from ..ir import (
 )
 from ..language.op import OPS
 from .layouts import Layout, Value, apply, laid_out, physical_shape, relayout
-from .moved import PARTS, head, joined, moved_along, shift, start
+from .moved import PARTS, joined, moved_along, shift, start
 from .picked import within
 from .plan import Packed, PExpr, Read, Row, ScalarRead, Select, Step, TakeRows
 from .windows import Arrays, as_array, moved_block, selects
@@ -164,8 +164,7 @@ def _moved(scope: Scope, load: Load, entry: Along) -> Value:
     dim = 1 if first.layout == "row" else load.type.shape.index(axis.name)
     _, rest = start(axis, far, block)
     by = lower(scope, rest).expr
-    value = joined(first.expr, second.expr, by, dim, block, load.tensor)
-    value = head(value, dim, axis.name) if longer else value
+    value = joined(first.expr, second.expr, by, dim, axis, block, load.tensor)
     return Value(value, first.layout, load.type.shape)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..ir import Expr, Scalar
+from ..language.dtypes import itemsize
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Fetched:
     rows: int
 
 
+SHORT = 8  # rows of a register tile of 32-bit values
 UNCUT = "\0uncut"  # the stream of arrays that no pipeline cuts into blocks
 
 WindowDim = ByTile | ByBlock | ByRow | ByIndex | Packed | Whole | Fetched
@@ -157,6 +159,15 @@ class Window:
     def exact(self) -> bool:
         """Whether the block is cut where a range begins, not where a tile of the array does."""
         return any(isinstance(d, ByRow) for d in self.dims)
+
+    @property
+    def short(self) -> bool:
+        """Whether the array has too few rows to be laid out in whole register tiles.
+
+        Narrow types with fewer than SHORT lie in smaller ones, of which no copy takes a part.
+        """
+        few = isinstance(self.dims[-2], ByBlock) and self.shape[-2] < SHORT
+        return few and itemsize(self.dtype) < 4
 
     @property
     def padded(self) -> tuple[int, ...]:

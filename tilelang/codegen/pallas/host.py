@@ -7,6 +7,7 @@ import math
 from ...ir import Tensor
 from ...schedule.blocks import loads
 from ...schedule.plan import HostArray, Launch, Plan, Window
+from ...schedule.window import SHORT
 from ..writer import Atom, Call, Group, Keyword, Node, statement
 from . import ops, specs, worklist
 from .expressions import Printer
@@ -157,30 +158,40 @@ def whole(launch: Launch, array: str) -> tuple[int, ...]:
 def _print_padding(plan: Plan, block: Block, launch: Launch) -> dict[str, str]:
     """The interpreter needs whole blocks; NaN makes sure that no padding is ever used.
 
+    The compiler needs whole register tiles of short arrays.
+
     Returns what to pass for each array: with several launches, every one pads for itself.
     """
     lines = Block(block.indent + 4)
     alone = len(plan.launches) == 1
     passed: dict[str, str] = {}
     for array in dict.fromkeys(o.argument for o in specs.operands(launch)[0] if o.window is None):
-        window = next(w for w in launch.inputs if w.argument == array)
-        pads = [b - a for a, b in zip(window.shape, whole(launch, array), strict=True)]
-        if not any(pads):
+        windows = [w for w in launch.inputs if w.argument == array]
+        shape, full = windows[0].shape, whole(launch, array)
+        if shape == full:
             continue
-        widths = Group(tuple(Atom(f"(0, {p})") for p in pads))
-        floating = window.dtype.startswith(("float", "bfloat"))
-        value = Keyword("constant_values", Atom("jnp.nan" if floating else "1"))
-        padded = Call("jnp.pad", (Atom(array), widths, value))
-        if alone:
-            lines.put(array, padded)
-            continue
-        passed[array] = _free_name(plan, f"{array}_whole")
-        block.put(passed[array], Atom(array))
-        lines.put(passed[array], padded)
+        name = array if alone else _free_name(plan, f"{array}_whole")
+        if not alone:
+            passed[array] = name
+        if any(w.short for w in windows):
+            longer = (*shape[:-2], SHORT, shape[-1])
+            block.put(name, _padded(array, windows[0].dtype, shape, longer))
+            array, shape = name, longer
+        elif not alone:
+            block.put(name, Atom(array))
+        if shape != full:
+            lines.put(name, _padded(array, windows[0].dtype, shape, full))
     if lines.lines:
         block.raw("if interpret:  # whole blocks for the interpreter; what is added is never used")
         block.lines += lines.lines
     return passed
+
+
+def _padded(array: str, dtype: str, shape: tuple[int, ...], full: tuple[int, ...]) -> Node:
+    widths = Group(tuple(Atom(f"(0, {b - a})") for a, b in zip(shape, full, strict=True)))
+    floating = dtype.startswith(("float", "bfloat"))
+    value = Keyword("constant_values", Atom("jnp.nan" if floating else "1"))
+    return Call("jnp.pad", (Atom(array), widths, value))
 
 
 def _free_name(plan: Plan, wish: str) -> str:
