@@ -45,7 +45,8 @@ def dense_add(x: Array, dense: Array, offsets: Array) -> Array:
 def to_padded(x: Array, offsets: Array, longest: int) -> Array:
     place = offsets[:-1, None] + jnp.arange(longest)
     inside = place < offsets[1:, None]
-    return jnp.where(inside[..., None], x[place.clip(0, len(x) - 1)], 0)
+    rows = jnp.pad(x, ((0, 1), (0, 0)))  # there may be none
+    return jnp.where(inside[..., None], rows[place.clip(0, len(x))], 0)
 
 
 def to_jagged(d: Array, offsets: Array, rows: int) -> Array:
