@@ -36,10 +36,8 @@ def gdpa(q: Array, k: Array, v: Array, q_offsets: Array, kv_offsets: Array) -> A
 
 
 def dense_add(x: Array, dense: Array, offsets: Array) -> Array:
-    group, inside = groups_of(offsets, len(x))
-    place, length = jnp.arange(len(x)) - offsets[group], dense.shape[1]
-    rows = jnp.where((place < length)[:, None], dense[group, place.clip(0, length - 1)], 0)
-    return jnp.where(inside[:, None], x + rows, 0)
+    _, inside = groups_of(offsets, len(x))
+    return jnp.where(inside[:, None], x + to_jagged(dense, offsets, len(x)), 0)
 
 
 def to_padded(x: Array, offsets: Array, longest: int) -> Array:

@@ -52,6 +52,3 @@ class AxisPlan:
     loc: Loc
     length: int | None = None
     base: Expr | None = None
-
-
-# ---------------------------------------------------------------- physical expressions

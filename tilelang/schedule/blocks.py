@@ -124,14 +124,8 @@ def extent(ir: KernelIR, axis: Axis) -> int:
 
 def multiple(ir: KernelIR, axis: str, target: Target) -> int:
     """What a block of this axis must be a multiple of, unless it is the whole dimension."""
-    need = 1
-    for use in all_uses(ir, axis):
-        rank = len(ir.tensor(use.tensor).shape)
-        if use.place == 1:
-            need = max(need, target.lanes)
-        elif use.place == 2 and rank >= 2:
-            need = max(need, target.rows(use.itemsize))
-    return need
+    needs = (target.tile(use.place, use.itemsize) for use in all_uses(ir, axis))
+    return max(needs, default=1)
 
 
 def sizes(

@@ -21,12 +21,16 @@ def fold_empty(ir: KernelIR) -> KernelIR:
         return ir
 
     def change(expr: Expr) -> Expr | None:
-        neutral = _neutral(expr) if isinstance(expr, Apply) else None
-        if isinstance(expr, Load) and _nowhere(ir, expr):
-            neutral = 0
-        if neutral is None:
+        match expr:
+            case Apply():
+                value = _neutral(expr)
+            case Load() if _nowhere(ir, expr):
+                value = 0
+            case _:
+                return None
+        if value is None:
             return None
-        return Apply("full", (), expr.type, (("value", neutral),))
+        return Apply("full", (), expr.type, (("value", value),), expr.loc)
 
     return replace(ir, body=tuple(rewrite_stmt(s, change) for s in ir.body))
 

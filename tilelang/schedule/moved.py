@@ -65,7 +65,7 @@ def rounded(axis: AxisPlan, place: int, dtype: str, target: Target) -> int:
     A tile that is the whole dimension of another array need not.  `place` counts dimensions from
     the last.
     """
-    need = {1: target.lanes, 2: target.rows(itemsize(dtype))}.get(place, 1)
+    need = target.tile(place, itemsize(dtype))
     return -(-(axis.block or 1) // need) * need
 
 

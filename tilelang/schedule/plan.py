@@ -40,6 +40,8 @@ from .window import WindowDim as WindowDim
 
 Form = Literal["grid", "pipeline"]
 
+# ---------------------------------------------------------------- physical expressions
+
 
 @dataclass(frozen=True)
 class All:

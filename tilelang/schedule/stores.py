@@ -9,7 +9,7 @@ from ..ir import Along, Apply, At, Dim, Expr, GridIndex, Index, Store, Type
 from .layouts import Value, apply
 from .physical import Scope, lower, row_mask
 from .picked import compare, picks_rows
-from .plan import All, Packed, PExpr, Read, Row, Select, Whole, Window, WindowDim, Write
+from .plan import All, Packed, PExpr, Read, Row, Select, Whole, Window, Write
 from .scatters import put_rows
 from .windows import Arrays, as_array, reads_memory, selects
 
@@ -95,7 +95,9 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Index, ...], windo
     """PlanError unless the loop within the step stores to every position of its dimension."""
     assert window.turned is not None
     dim = window.turned.dim
-    if any(isinstance(e, At) and isinstance(d, Whole) for e, d in _others(entries, window, dim)):
+    pairs = zip(entries, window.dims, strict=True)
+    others = [pair for d, pair in enumerate(pairs) if d != dim]
+    if any(isinstance(e, At) and isinstance(d, Whole) for e, d in others):
         raise PlanError(
             f"{stmt.tensor} is stored at another position by every iteration of a loop inside the "
             "step, besides those that one step runs",
@@ -115,12 +117,6 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Index, ...], windo
         stmt.loc,
         "leave within out of the config",
     )
-
-
-def _others(entries: tuple[Index, ...], window: Window, dim: int) -> list[tuple[Index, WindowDim]]:
-    """The other dimensions of an index, and how they are cut."""
-    pairs = zip(entries, window.dims, strict=True)
-    return [pair for d, pair in enumerate(pairs) if d != dim]
 
 
 def _broadcast_dim(a: Dim, b: Dim) -> Dim:

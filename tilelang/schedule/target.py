@@ -61,6 +61,10 @@ class Target:
         """Rows of one register tile: 8, 16 or 32 for 4-, 2- and 1-byte types."""
         return self.sublanes * max(4 // itemsize, 1)
 
+    def tile(self, place: int, itemsize: int) -> int:
+        """Positions of one register tile along a dimension, counted from the last one: 1."""
+        return {1: self.lanes, 2: self.rows(itemsize)}.get(place, 1)
+
     def __str__(self) -> str:
         return self.name
 

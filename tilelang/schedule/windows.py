@@ -349,14 +349,19 @@ def selects(
     """
     entries = as_array(arrays.hosts[tensor], index)
     out: list[Select] = []
+    moved = moved_along(arrays.axes, index)
     for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
         match entry, dim:
             case _, ByIndex():
                 continue
             case At(expr), Whole():
                 out.append(Row(within(expr, size)))
-            case Along(axis, offset), Whole() if shift(arrays.axes[axis], offset) is not None:
-                out.append(_moved_step(arrays, window, tensor, index, part))
+            case Along(axis, offset), Whole() if entry == moved:
+                far = shift(arrays.axes[axis], offset)
+                assert moved is not None and far is not None
+                block = moved_block(arrays, tensor, index, moved)
+                number = block_number(arrays.axes[axis], far, part, block, size)
+                out.append(Step(axis, block, number))
             case Along(axis), Whole() if _inner_tiles(arrays.axes[axis]) > 1:
                 out.append(Step(axis, arrays.axes[axis].block or 1))
             case Span(start, stop), _ if (start, stop) != (0, size):
@@ -372,21 +377,6 @@ def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Al
     entries = as_array(host, index)
     place = len(entries) - entries.index(moved)
     return rounded(arrays.axes[moved.axis], place, host.dtype, arrays.target)
-
-
-def _moved_step(
-    arrays: Arrays, window: Window, tensor: str, index: tuple[Index, ...], part: int
-) -> Step:
-    """The part of a whole dimension that a moved tile of an inner loop lies in."""
-    moved = moved_along(arrays.axes, index)
-    assert moved is not None
-    axis, block = arrays.axes[moved.axis], moved_block(arrays, tensor, index, moved)
-    far, size = (
-        shift(axis, moved.offset),
-        window.shape[as_array(arrays.hosts[tensor], index).index(moved)],
-    )
-    assert far is not None
-    return Step(axis.name, block, block_number(axis, far, part, block, size))
 
 
 def _inner_tiles(axis: AxisPlan) -> int:
