@@ -1,0 +1,160 @@
+"""backward_q for tpu:v6e, blocks tk=512, tq=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def backward_q_kernel(offsets, grad, out, q, k, lse, v, dq, acc_ref, b_of, tq_of):
+    # h: grid dimension; parallel: each h writes its own rows of dq
+    # b: column of the step table; parallel: dq slices of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 512; parallel: each tq writes its own slices of dq
+    # tk: pipeline inside the step, blocks of 512; ordered: carries acc, a sum
+    # Step table: one row for every (b, tq), in the order of the loops.
+    # A tq of no range gets one too, so that its outputs are defined;
+    # every tq below `seen` has a row already.
+    def add_tq(b, tq, n):
+        b_of[n] = b
+        tq_of[n] = tq
+        return n + 1
+
+    def add_b(b, state):
+        n, seen = state
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 16384)
+        tq_first = jax.lax.div(tq_begin, 512)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 511, 512), seen)
+        tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
+        n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
+        return n, jnp.maximum(seen, tq_stop)
+
+    steps, seen = jax.lax.fori_loop(0, 32, add_b, (jnp.int32(0), jnp.int32(0)))
+    steps = jax.lax.fori_loop(seen, 32, lambda tq, n: add_tq(31, tq, n), steps)
+
+    def step(grad_ref, out_ref, q_ref, lse_ref, dq_ref):
+        h = pl.program_id(0)
+        n = pl.program_id(1)
+        b, tq = b_of[n], tq_of[n]
+        before = jnp.maximum(n - 1, 0)
+
+        @pl.when((n == 0) | (tq_of[before] != tq))
+        def _():
+            # first step at this block of dq: rows of no range keep 0.0
+            dq_ref[...] = jnp.zeros((512, 128), jnp.bfloat16)
+
+        # jagged_attention_backward.py:66: g = grad[h, tq, :]
+        g = grad_ref[...]
+        # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
+        delta = jnp.sum(
+            g.astype(jnp.float32) * out_ref[...].astype(jnp.float32),
+            axis=1,
+            keepdims=True,
+        )
+        # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
+        acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
+        # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
+        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 512)
+        tk_stop = jnp.where(
+            offsets[b + 1] > offsets[b],
+            jnp.minimum(jax.lax.div(offsets[b + 1] + 511, 512), 32),
+            tk_first,
+        )
+
+        def each_tk(k_ref, v_ref):
+            tk = tk_first + pl.program_id(0)
+            # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            scores = (
+                jax.lax.dot_general(
+                    q_ref[...],
+                    k_ref[...],
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.08838834764831845
+            )
+            # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
+            h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
+            lse_h = jnp.sum(jnp.where(h_row, lse_ref[...], 0.0), axis=0, keepdims=True)
+            p = jnp.exp(scores - lse_h.T)
+            # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
+            dp = jax.lax.dot_general(
+                g,
+                v_ref[...],
+                (((1,), (1,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+            # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
+            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+            tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
+            ds = jnp.where(tk_mask, p * (dp - delta) * 0.08838834764831845, 0.0)
+            # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
+            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
+            acc_ref[...] += jnp.dot(
+                ds.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, k_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
+
+        pltpu.emit_pipeline(
+            each_tk,
+            grid=(tk_stop - tk_first,),
+            in_specs=[
+                pl.BlockSpec((None, 512, 128), lambda tk: (h, tk_first + tk, 0)),
+                pl.BlockSpec((None, 512, 128), lambda tk: (h, tk_first + tk, 0)),
+            ],
+        )(k, v)
+        # jagged_attention_backward.py:75: dq[h, tq, :] = acc.to(dq.dtype)
+        tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+        dq_ref[...] = jnp.where(tq_mask, acc_ref[...].astype(jnp.bfloat16), dq_ref[...])
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(16, steps),
+        in_specs=[
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
+            pl.BlockSpec((8, 512), lambda h, n: (jax.lax.div(h, 8), tq_of[n])),
+        ],
+        out_specs=[pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+    )(grad, out, q, lse, dq)
+
+
+def backward_q(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    out: jax.Array,
+    lse: jax.Array,
+    grad: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """dq [H, T, D] in q's dtype; rows in no sequence are zero."""
+    dq = pl.pallas_call(
+        backward_q_kernel,
+        out_shape=jax.ShapeDtypeStruct((16, 16384, 128), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.SMEM((63,), jnp.int32),
+            pltpu.SMEM((63,), jnp.int32),
+        ],
+        interpret=interpret,
+    )(offsets, grad, out, q, k, lse, v)
+    return dq

@@ -1,0 +1,157 @@
+"""backward_q for tpu:v6e, blocks tk=512, tq=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def backward_q_kernel(offsets, grad, out, q, k, lse, v, dq_in, dq, acc_ref, delta_ref):
+    # h: grid dimension; parallel: each h writes its own rows of dq
+    # b: column of the step table; parallel: dq slices of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 512; parallel: each tq writes its own slices of dq
+    # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
+    # Rectangle of steps (b, tq, tk), 32 x 32 x 32; dead steps move no data.
+    def at(n):
+        tk_step = jax.lax.rem(n, 32)
+        outer_step = jax.lax.div(n, 32)
+        tq_step = jax.lax.rem(outer_step, 32)
+        outer_step = jax.lax.div(outer_step, 32)
+        b_first = 0
+        b_stop = 32
+        b = outer_step
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 16384)
+        tq_first = jax.lax.div(tq_begin, 512)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 511, 512), tq_first)
+        tq_live = tq_step < tq_stop - tq_first
+        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 31)
+        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_end = jnp.minimum(offsets[b + 1], 16384)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jax.lax.div(tk_end + 511, 512)
+        tk_step = jnp.where(tq_live, tk_step, 31)
+        tk_live = tk_step < tk_stop - tk_first
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 31)
+        live = tq_live & tk_live
+        return live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop)
+
+    def step(grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, dq_in_ref, dq_ref):
+        h = pl.program_id(0)
+        n = pl.program_id(1)
+        live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop) = at(n)
+        _, before, _ = at(jnp.maximum(n - 1, 0))
+
+        @pl.when((n == 0) | (before[1] != tq))
+        def _():
+            # first step at this block of dq: start from what the array holds
+            dq_ref[...] = dq_in_ref[...]
+
+        @pl.when(live & (tk == tk_first))
+        def _():
+            # jagged_attention_backward.py:66: g = grad[h, tq, :]
+            g = grad_ref[...]
+            # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.fl...
+            delta_ref[...] = jnp.sum(
+                g.astype(jnp.float32) * out_ref[...].astype(jnp.float32),
+                axis=1,
+                keepdims=True,
+            )
+            # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
+            acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
+
+        @pl.when(live)
+        def _():
+            # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            scores = (
+                jax.lax.dot_general(
+                    q_ref[...],
+                    k_ref[...],
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.08838834764831845
+            )
+            # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
+            h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
+            lse_h = jnp.sum(jnp.where(h_row, lse_ref[...], 0.0), axis=0, keepdims=True)
+            p = jnp.exp(scores - lse_h.T)
+            # jagged_attention_backward.py:66: g = grad[h, tq, :]
+            g = grad_ref[...]
+            # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
+            dp = jax.lax.dot_general(
+                g,
+                v_ref[...],
+                (((1,), (1,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+            # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
+            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+            tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
+            ds = jnp.where(tk_mask, p * (dp - delta_ref[...]) * 0.08838834764831845, 0.0)
+            # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
+            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
+            acc_ref[...] += jnp.dot(
+                ds.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, k_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
+
+        @pl.when(live & (tk == tk_stop - 1))
+        def _():
+            # jagged_attention_backward.py:75: dq[h, tq, :] = acc.to(dq.dtype)
+            tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+            dq_ref[...] = jnp.where(tq_mask, acc_ref[...].astype(jnp.bfloat16), dq_ref[...])
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(16, 32768),
+        in_specs=[
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
+            pl.BlockSpec((8, 512), lambda h, n: (jax.lax.div(h, 8), at(n)[1][1])),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0)),
+        ],
+        out_specs=[pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+    )(grad, out, q, k, lse, v, dq_in, dq)
+
+
+def backward_q(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    out: jax.Array,
+    lse: jax.Array,
+    grad: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """dq [H, T, D] in q's dtype; rows in no sequence are zero."""
+    dq_in = jnp.zeros((16, 16384, 128), jnp.bfloat16)
+    dq = pl.pallas_call(
+        backward_q_kernel,
+        out_shape=jax.ShapeDtypeStruct((16, 16384, 128), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[pltpu.VMEM((512, 128), jnp.float32), pltpu.VMEM((512, 1), jnp.float32)],
+        input_output_aliases={7: 0},
+        interpret=interpret,
+    )(offsets, grad, out, q, k, lse, v, dq_in)
+    return dq

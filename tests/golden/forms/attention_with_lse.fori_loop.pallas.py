@@ -1,0 +1,137 @@
+"""attention_with_lse for tpu:v6e, blocks tk=16, tq=128."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
+    # h: grid dimension; parallel: each h writes its own rows of out and lse
+    # b: grid dimension; parallel: out slices of different b are disjoint because offsets is
+    #     sorted; lse columns of different b are disjoint because offsets is sorted
+    # tk: loop inside the step, blocks of 16; ordered: carries total, acc, m
+    # tq: loop inside the step, blocks of 128; parallel: each tq writes its own slices of out; each
+    #     tq writes its own columns of lse
+    h = pl.program_id(0)
+    b = pl.program_id(1)
+
+    @pl.when(b == 0)
+    def _():
+        # first step at this block of out: rows of no range keep 0.0
+        out_ref[...] = jnp.zeros((16384, 128), jnp.bfloat16)
+
+    @pl.when((jax.lax.rem(h, 8) == 0) & (b == 0))
+    def _():
+        # first step at this block of lse: rows of no range keep 0.0
+        lse_ref[...] = jnp.zeros((8, 16384), jnp.float32)
+
+    # jagged_attention_backward.py:42: for tq in hl.tile(offsets[b], offsets[b + 1]):
+    tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
+    tq_stop = jnp.where(
+        offsets[b + 1] > offsets[b],
+        jnp.minimum(jax.lax.div(offsets[b + 1] + 127, 128), 128),
+        tq_first,
+    )
+    def each_tq(tq, _):
+        # jagged_attention_backward.py:45: acc = hl.zeros([tq, D], dtype=hl.float32)
+        acc = jnp.zeros((128, 128), jnp.float32)
+        # jagged_attention_backward.py:46: for tk in hl.tile(offsets[b], offsets[b + 1]):
+        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 16)
+        tk_stop = jnp.where(
+            offsets[b + 1] > offsets[b],
+            jnp.minimum(jax.lax.div(offsets[b + 1] + 15, 16), 1024),
+            tk_first,
+        )
+        total, acc_1, m = (
+            jnp.zeros((128, 1), jnp.float32), acc, jnp.full((128, 1), -jnp.inf, jnp.float32)
+        )
+        def each_tk(tk, carried):
+            total, acc_1, m = carried
+            # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            tk_index = tk * 16 + jax.lax.broadcasted_iota(jnp.int32, (1, 16), 1)
+            tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
+            scores = jnp.where(
+                tk_mask,
+                jax.lax.dot_general(
+                    q_ref[pl.ds(tq * 128, 128)],
+                    k_ref[pl.ds(tk * 16, 16)],
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.08838834764831845,
+                -jnp.inf,
+            )
+            # jagged_attention_backward.py:48: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+            # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
+            alpha = jnp.exp(m - m_new)
+            # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
+            p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+            # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
+            total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
+            # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc *...
+            tk_index_1 = tk * 16 + jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0)
+            tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
+            acc_2 = (
+                acc_1 * alpha
+                + jnp.dot(
+                    p.astype(jnp.bfloat16),
+                    jnp.where(tk_mask_1, v_ref[pl.ds(tk * 16, 16)], 0.0),
+                    preferred_element_type=jnp.float32,
+                )
+            )
+            return total_1, acc_2, m_new
+
+        total, acc_1, m = jax.lax.fori_loop(tk_first, tk_stop, each_tk, (total, acc_1, m))
+        # jagged_attention_backward.py:54: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+        out_ref[pl.ds(tq * 128, 128)] = jnp.where(
+            tq_mask, (acc_1 / total).astype(jnp.bfloat16), out_ref[pl.ds(tq * 128, 128)]
+        )
+        # jagged_attention_backward.py:55: lse[h, tq] = m + hl.log(total)
+        h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
+        tq_index_1 = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+        tq_mask_1 = (tq_index_1 >= offsets[b]) & (tq_index_1 < offsets[b + 1])
+        lse_ref[:, pl.ds(tq * 128, 128)] = jnp.where(
+            h_row & tq_mask_1, (m + jnp.log(total)).T, lse_ref[:, pl.ds(tq * 128, 128)]
+        )
+        return 0
+
+    jax.lax.fori_loop(tq_first, tq_stop, each_tq, 0)
+
+
+def attention_with_lse(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> tuple[jax.Array, jax.Array]:
+    """Attention within sequences (see jagged_attention.py), and the log of the sum of exp(s..."""
+    out, lse = pl.pallas_call(
+        attention_with_lse_kernel,
+        out_shape=[
+            jax.ShapeDtypeStruct((16, 16384, 128), jnp.bfloat16),
+            jax.ShapeDtypeStruct((16, 16384), jnp.float32),
+        ],
+        grid=(16, 32),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
+            pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
+            pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
+        ],
+        out_specs=[
+            pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
+            pl.BlockSpec((8, 16384), lambda h, b: (jax.lax.div(h, 8), 0)),
+        ],
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("arbitrary", "arbitrary"),
+            vmem_limit_bytes=44040192,
+        ),
+        interpret=interpret,
+    )(offsets, q, k, v)
+    return out, lse

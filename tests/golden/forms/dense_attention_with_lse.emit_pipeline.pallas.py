@@ -1,0 +1,111 @@
+"""attention_with_lse for tpu:v6e, blocks tk=512, tq=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def attention_with_lse_kernel(q_ref, k, v, out_ref, lse_ref, total_ref, acc_ref, m_ref):
+    # b: grid dimension; parallel: each b writes its own rows of out and lse
+    # tq: grid dimension, blocks of 512; parallel: each tq writes its own slices of out and lse
+    # h: grid dimension; parallel: each h writes its own slices of out and lse
+    # tk: pipeline inside the step, blocks of 512; ordered: carries total, acc, m
+    b = pl.program_id(0)
+    tq = pl.program_id(1)
+    h = pl.program_id(2)
+    # attention_backward.py:40: acc = hl.zeros([tq, D], dtype=hl.float32)
+    acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
+    # attention_backward.py:38: m = hl.full([tq], -math.inf, dtype=hl.float32)
+    m_ref[...] = jnp.full((512, 1), -jnp.inf, jnp.float32)
+    # attention_backward.py:39: total = hl.zeros([tq], dtype=hl.float32)
+    total_ref[...] = jnp.zeros((512, 1), jnp.float32)
+    # attention_backward.py:41: for tk in hl.tile(0, tq.end):
+    tk_first = jax.lax.div(jnp.maximum(0, 0), 512)
+    tk_stop = jnp.where(
+        tq * 512 + 512 > 0, jnp.minimum(jax.lax.div(tq * 512 + 512 + 511, 512), 8), tk_first
+    )
+
+    def each_tk(k_ref, v_ref):
+        tk = tk_first + pl.program_id(0)
+        # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
+        scores = (
+            jax.lax.dot_general(
+                q_ref[...],
+                k_ref[...],
+                (((1,), (1,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+            * 0.08838834764831845
+        )
+        # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
+        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+        tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        scores = jnp.where(tk_index <= tq_index, scores, -jnp.inf)
+        m = m_ref[...]
+        # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
+        m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+        # attention_backward.py:45: alpha = hl.exp(m - m_new)
+        alpha = jnp.exp(m - m_new)
+        # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
+        p = jnp.exp(scores - m_new)
+        # attention_backward.py:47: total = total * alpha + p.sum(-1)
+        total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
+        # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
+        acc_ref[...] = (
+            acc_ref[...] * alpha
+            + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
+        )
+        # attention_backward.py:49: m = m_new
+        m_ref[...] = m_new
+
+    pltpu.emit_pipeline(
+        each_tk,
+        grid=(tk_stop - tk_first,),
+        in_specs=[
+            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk_first + tk, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk_first + tk, 0)),
+        ],
+    )(k, v)
+    # attention_backward.py:50: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
+    out_ref[...] = (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16)
+    # attention_backward.py:51: lse[b, h, tq] = m + hl.log(total)
+    h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
+    lse_ref[...] = jnp.where(h_row, (m_ref[...] + jnp.log(total_ref[...])).T, lse_ref[...])
+
+
+def attention_with_lse(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    *,
+    interpret: bool = False,
+) -> tuple[jax.Array, jax.Array]:
+    """Causal attention: q, k, v [B, H, T, D]; out [B, H, T, D] in v's dtype, lse [B, H, T]."""
+    out, lse = pl.pallas_call(
+        attention_with_lse_kernel,
+        out_shape=[
+            jax.ShapeDtypeStruct((4, 16, 4096, 128), jnp.bfloat16),
+            jax.ShapeDtypeStruct((4, 16, 4096), jnp.float32),
+        ],
+        grid=(4, 8, 16),
+        in_specs=[
+            pl.BlockSpec((None, None, 512, 128), lambda b, tq, h: (b, h, tq, 0)),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=[
+            pl.BlockSpec((None, None, 512, 128), lambda b, tq, h: (b, h, tq, 0)),
+            pl.BlockSpec((None, 8, 512), lambda b, tq, h: (b, jax.lax.div(h, 8), tq)),
+        ],
+        scratch_shapes=[
+            pltpu.VMEM((512, 1), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 1), jnp.float32),
+        ],
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary"),
+        ),
+        interpret=interpret,
+    )(q, k, v)
+    return out, lse

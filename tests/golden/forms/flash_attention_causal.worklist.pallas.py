@@ -1,0 +1,146 @@
+"""flash_attention for tpu:v6e, blocks tk=512, tq=256."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:
+    """For each row its entry and its tile; entry i has count[i] rows.  And how many rows."""
+    first, count = jnp.broadcast_arrays(first, count)
+    ends = jnp.cumsum(count)
+    row = jnp.arange(rows)
+    entry = jnp.searchsorted(ends, row, side="right").astype(jnp.int32)
+    entry = jnp.minimum(entry, len(count) - 1)
+    return entry, first[entry] + row - (ends - count)[entry], jnp.minimum(ends[-1], rows)
+
+
+def flash_attention_steps() -> tuple[jax.Array, ...]:
+    """The work list: rows (tq, tk), and how many there are."""
+    tq = jnp.arange(16, dtype=jnp.int32)
+    steps = jnp.int32(16)
+    # every range of tk, and the rows that its tiles are
+    tk_end = tq * 256 + 256
+    tk_live = tk_end > 0
+    tk_entry, tk, steps = expand(
+        0, jnp.where(tk_live, jnp.clip(jax.lax.div(tk_end + 511, 512) - 0, 0, 8), 0), 128
+    )
+    tq = tq[tk_entry]
+    return tq, tk, steps.reshape((1,))
+
+
+def flash_attention_kernel(
+    tq_of, tk_of, steps_of, k_ref, q_ref, v_ref, out_ref, total_ref, acc_ref, m_ref,
+):
+    # b: grid dimension; parallel: each b writes its own rows of out
+    # h: grid dimension; parallel: each h writes its own slices of out
+    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
+    # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
+    n = pl.program_id(2)
+    steps = steps_of[0]
+    tq, tk = tq_of[n], tk_of[n]
+    before = jnp.maximum(n - 1, 0)
+    after = jnp.minimum(n + 1, steps - 1)
+
+    @pl.when((n == 0) | (tq_of[before] != tq))
+    def _():
+        # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
+        acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+        # flash_attention.py:37: m = torch.full([tq], -math.inf, dtype=torch.float32)
+        m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
+        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+
+    # flash_attention.py:41: keys = k[b, h, tk, :]
+    keys = k_ref[...]
+    # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
+    scores = (
+        jax.lax.dot_general(
+            q_ref[...],
+            keys,
+            (((1,), (1,)), ((), ())),
+            preferred_element_type=jnp.float32,
+        )
+        * 0.08838834764831845
+    )
+    # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
+    tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+    tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+    seen = tq_index >= tk_index
+    # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
+    tk_mask = tk_index < tq * 256 + 256
+    scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
+    m = m_ref[...]
+    # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
+    m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+    # flash_attention.py:47: alpha = torch.exp(m - m_new)
+    alpha = jnp.exp(m - m_new)
+    # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
+    p = jnp.exp(scores - m_new)
+    # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
+    total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
+    # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, tk, :])
+    tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+    tk_mask_1 = tk_index_1 < tq * 256 + 256
+    acc_ref[...] = (
+        acc_ref[...] * alpha
+        + jnp.dot(
+            p.astype(jnp.bfloat16),
+            jnp.where(tk_mask_1, v_ref[...], 0.0),
+            preferred_element_type=jnp.float32,
+        )
+    )
+    # flash_attention.py:51: m = m_new
+    m_ref[...] = m_new
+
+    @pl.when((n == steps - 1) | (tq_of[after] != tq))
+    def _():
+        # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
+        out_ref[...] = (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16)
+
+
+def flash_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """out = softmax(q k^T / sqrt(D)) v; with `causal`, query i sees keys 0 to i."""
+    tq_of, tk_of, steps_of = flash_attention_steps()
+    out = pl.pallas_call(
+        flash_attention_kernel,
+        out_shape=jax.ShapeDtypeStruct((8, 16, 4096, 128), jnp.bfloat16),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=3,
+            grid=(8, 16, steps_of[0]),
+            in_specs=[
+                pl.BlockSpec(
+                    (None, None, 512, 128),
+                    lambda b, h, n, tq_of, tk_of, steps_of: (b, h, tk_of[n], 0),
+                ),
+                pl.BlockSpec(
+                    (None, None, 256, 128),
+                    lambda b, h, n, tq_of, tk_of, steps_of: (b, h, tq_of[n], 0),
+                ),
+                pl.BlockSpec(
+                    (None, None, 512, 128),
+                    lambda b, h, n, tq_of, tk_of, steps_of: (b, h, tk_of[n], 0),
+                ),
+            ],
+            out_specs=pl.BlockSpec(
+                (None, None, 256, 128), lambda b, h, n, tq_of, tk_of, steps_of: (b, h, tq_of[n], 0)
+            ),
+            scratch_shapes=[
+                pltpu.VMEM((256, 1), jnp.float32),
+                pltpu.VMEM((256, 128), jnp.float32),
+                pltpu.VMEM((256, 1), jnp.float32),
+            ],
+        ),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary"),
+        ),
+        interpret=interpret,
+    )(tq_of, tk_of, steps_of, k, q, v)
+    return out

@@ -1,0 +1,85 @@
+"""gdpa_dense_kv for tpu:v6e, blocks tq=128, ts=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def gdpa_dense_kv_kernel(offsets, k_ref, v_ref, q, out_in, out):
+    # h: grid dimension; parallel: each h writes its own rows of out
+    # b: grid dimension; parallel: out slices of different b are disjoint because offsets is sorted
+    # tq: pipeline inside the step, blocks of 128; parallel: each tq writes its own slices of out
+    # ts: one tile, blocks of 512; ordered: carries acc, a sum
+    h = pl.program_id(0)
+    b = pl.program_id(1)
+    # gdpa_dense_kv.py:46: for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=T):
+    tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
+    tq_stop = jnp.where(
+        offsets[b + 1] > offsets[b],
+        jnp.minimum(jax.lax.div(offsets[b + 1] + 127, 128), 128),
+        tq_first,
+    )
+
+    def each_tq(q_ref, out_in_ref, out_ref):
+        tq = tq_first + pl.program_id(0)
+        # rows of other ranges stay as out has them
+        out_ref[...] = out_in_ref[...]
+        # gdpa_dense_kv.py:47: acc = jnp.zeros([tq, D], dtype=jnp.float32)
+        acc = jnp.zeros((128, 128), jnp.float32)
+        # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
+        keys = k_ref[...]
+        # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=jnp.f...
+        scores = jax.lax.dot_general(
+            q_ref[...],
+            keys,
+            (((1,), (1,)), ((), ())),
+            preferred_element_type=jnp.float32,
+        )
+        # gdpa_dense_kv.py:51: weights = activation(scores * D**-0.5).astype(v.dtype)
+        weights = jax.nn.gelu(scores * 0.08838834764831845).astype(jnp.bfloat16)
+        # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type=jnp...
+        acc = acc + jnp.dot(weights, v_ref[...], preferred_element_type=jnp.float32)
+        # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+        out_ref[...] = jnp.where(tq_mask, acc.astype(jnp.bfloat16), out_ref[...])
+
+    pltpu.emit_pipeline(
+        each_tq,
+        grid=(tq_stop - tq_first,),
+        in_specs=[
+            pl.BlockSpec((None, 128, 128), lambda tq: (h, tq_first + tq, 0)),
+            pl.BlockSpec((None, 128, 128), lambda tq: (h, tq_first + tq, 0)),
+        ],
+        out_specs=[pl.BlockSpec((None, 128, 128), lambda tq: (h, tq_first + tq, 0))],
+    )(q, out, out)
+
+
+def gdpa_dense_kv(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """out[:, r] = activation(q[:, r] k[b]^T / sqrt(D)) v[b] for r in group b, else zero."""
+    out_in = jnp.zeros((8, 16384, 128), jnp.bfloat16)
+    out = pl.pallas_call(
+        gdpa_dense_kv_kernel,
+        out_shape=jax.ShapeDtypeStruct((8, 16384, 128), jnp.bfloat16),
+        grid=(8, 64),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec((None, None, 512, 128), lambda h, b: (b, h, 0, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda h, b: (b, h, 0, 0)),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        input_output_aliases={4: 0},
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        interpret=interpret,
+    )(offsets, k, v, q, out_in)
+    return out

@@ -1,0 +1,101 @@
+"""gdpa_dense_kv for tpu:v6e, blocks tq=128, ts=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def gdpa_dense_kv_kernel(offsets, k, q, v, out_in, out):
+    # h: grid dimension; parallel: each h writes its own rows of out
+    # b: column of the step table; parallel: out slices of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
+    # ts: one tile, blocks of 512; ordered: carries acc, a sum
+    # Rectangle of steps (b, tq), 64 x 128; dead steps move no data.
+    def at(n):
+        tq_step = jax.lax.rem(n, 128)
+        outer_step = jax.lax.div(n, 128)
+        b_first = 0
+        b_stop = 64
+        b = outer_step
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 16384)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
+        tq_live = tq_step < tq_stop - tq_first
+        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 127)
+        live = tq_live
+        return live, (b, tq), (b_first, b_stop, tq_first, tq_stop)
+
+    def step(k_ref, q_ref, v_ref, out_in_ref, out_ref):
+        n = pl.program_id(1)
+        live, (b, tq), (b_first, b_stop, tq_first, tq_stop) = at(n)
+        _, before, _ = at(jnp.maximum(n - 1, 0))
+
+        @pl.when((n == 0) | (before[1] != tq))
+        def _():
+            # first step at this block of out: start from what the array holds
+            out_ref[...] = out_in_ref[...]
+
+        @pl.when(live)
+        def _():
+            # gdpa_dense_kv.py:47: acc = jnp.zeros([tq, D], dtype=jnp.float32)
+            acc = jnp.zeros((128, 128), jnp.float32)
+            # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
+            keys = k_ref[...]
+            # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=j...
+            scores = jax.lax.dot_general(
+                q_ref[...],
+                keys,
+                (((1,), (1,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+            # gdpa_dense_kv.py:51: weights = activation(scores * D**-0.5).astype(v.dtype)
+            weights = jax.nn.silu(scores * 0.08838834764831845).astype(jnp.bfloat16)
+            # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type...
+            acc = acc + jnp.dot(weights, v_ref[...], preferred_element_type=jnp.float32)
+            # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
+            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+            out_ref[...] = jnp.where(tq_mask, acc.astype(jnp.bfloat16), out_ref[...])
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(8, 8192),
+        in_specs=[
+            pl.BlockSpec((None, None, 512, 128), lambda h, n: (at(n)[1][0], h, 0, 0)),
+            pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda h, n: (at(n)[1][0], h, 0, 0)),
+            pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0)),
+        ],
+        out_specs=[pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+    )(k, q, v, out_in, out)
+
+
+def gdpa_dense_kv(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """out[:, r] = activation(q[:, r] k[b]^T / sqrt(D)) v[b] for r in group b, else zero."""
+    out_in = jnp.zeros((8, 16384, 128), jnp.bfloat16)
+    out = pl.pallas_call(
+        gdpa_dense_kv_kernel,
+        out_shape=jax.ShapeDtypeStruct((8, 16384, 128), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        input_output_aliases={4: 0},
+        interpret=interpret,
+    )(offsets, k, q, v, out_in)
+    return out

@@ -1,0 +1,162 @@
+"""hstu_attention for tpu:v6e, blocks tk=512, tq=256."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:
+    """For each row its entry and its tile; entry i has count[i] rows.  And how many rows."""
+    first, count = jnp.broadcast_arrays(first, count)
+    ends = jnp.cumsum(count)
+    row = jnp.arange(rows)
+    entry = jnp.searchsorted(ends, row, side="right").astype(jnp.int32)
+    entry = jnp.minimum(entry, len(count) - 1)
+    return entry, first[entry] + row - (ends - count)[entry], jnp.minimum(ends[-1], rows)
+
+
+def hstu_attention_steps(offsets: jax.Array) -> tuple[jax.Array, ...]:
+    """The work list: rows (b, tq, tk), and how many there are."""
+    b = jnp.arange(256, dtype=jnp.int32)
+    steps = jnp.int32(256)
+    # every range of tq, and the rows that its tiles are
+    tq_begin = jnp.maximum(offsets[b], 0)
+    tq_end = jnp.minimum(offsets[b + 1], 65536)
+    tq_first = jax.lax.div(tq_begin, 256)
+    tq_live = tq_end > tq_begin
+    tq_stop = jnp.where(tq_live, jax.lax.div(tq_end + 255, 256), 0)
+    # tiles below tq_seen have a row already; only the last one may be shared
+    tq_seen = jnp.maximum(jax.lax.cummax(tq_stop), 0)
+    tq_seen = jnp.concatenate([jnp.zeros(1, jnp.int32), tq_seen[:-1]])
+    tq_start = jnp.where(tq_live & (tq_first < tq_seen), tq_seen - 1, tq_seen)
+    tq_count = jnp.clip(jnp.where(tq_live, tq_stop, tq_seen) - tq_start, 0, 256)
+    # one more entry: the tq behind the last range
+    tq_rest = jnp.max(tq_stop)
+    b = jnp.append(b, b[-1])
+    tq_entry, tq, steps = expand(
+        jnp.append(tq_start, tq_rest), jnp.append(tq_count, 256 - tq_rest), 4599
+    )
+    b = b[tq_entry]
+    # every range of tk, and the rows that its tiles are
+    tk_begin = jnp.maximum(offsets[b], 0)
+    tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
+    tk_first = jax.lax.div(tk_begin, 512)
+    tk_live = (
+        (tk_end > tk_begin)
+        & (jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+        & (jnp.arange(len(b)) < steps)
+    )
+    tk_first = jnp.minimum(tk_first, 127)
+    tk_entry, tk, steps = expand(
+        tk_first,
+        jnp.where(
+            jnp.arange(len(b)) < steps,
+            jnp.maximum(
+                jnp.where(tk_live, jnp.clip(jax.lax.div(tk_end + 511, 512) - tk_first, 0, 128), 0),
+                1,
+            ),
+            0,
+        ),
+        4599,
+    )
+    b, tq = b[tk_entry], tq[tk_entry]
+    return b, tq, tk, steps.reshape((1,))
+
+
+def hstu_attention_kernel(
+    offsets, b_of, tq_of, tk_of, steps_of, q_ref, k_ref, v_ref, out_ref, acc_ref,
+):
+    # h: grid dimension; parallel: each h writes its own rows of out
+    # b: column of the step table; parallel: out slices of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
+    # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
+    n = pl.program_id(1)
+    steps = steps_of[0]
+    b, tq, tk = b_of[n], tq_of[n], tk_of[n]
+    before = jnp.maximum(n - 1, 0)
+    after = jnp.minimum(n + 1, steps - 1)
+
+    @pl.when((n == 0) | (tq_of[before] != tq))
+    def _():
+        # first step at this block of out: rows of no range keep 0.0
+        out_ref[...] = jnp.zeros((256, 128), jnp.bfloat16)
+
+    @pl.when((n == 0) | (b_of[before] != b) | (tq_of[before] != tq))
+    def _():
+        # hstu_attention.py:44: acc = jnp.zeros([tq, width], dtype=jnp.float32)
+        acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+
+    # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_type=j...
+    scores = jax.lax.dot_general(
+        q_ref[...],
+        k_ref[...],
+        (((1,), (1,)), ((), ())),
+        preferred_element_type=jnp.float32,
+    )
+    # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
+    weights = jax.nn.silu(scores * 0.08838834764831845) / 4096.0
+    # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None], weights, ...
+    tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+    tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+    tk_mask = (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+    weights = jnp.where((tk_index <= tq_index) & tk_mask, weights, 0.0)
+    # hstu_attention.py:51: acc += jnp.dot(
+    tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+    tk_mask_1 = (
+        (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+    )
+    acc_ref[...] += jnp.dot(
+        weights.astype(jnp.bfloat16),
+        jnp.where(tk_mask_1, v_ref[...], 0.0),
+        preferred_element_type=jnp.float32,
+    )
+
+    @pl.when((n == steps - 1) | (b_of[after] != b) | (tq_of[after] != tq))
+    def _():
+        # hstu_attention.py:54: out[h, tq, :] = acc.astype(out.dtype)
+        tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+        out_ref[...] = jnp.where(tq_mask, acc_ref[...].astype(jnp.bfloat16), out_ref[...])
+
+
+def hstu_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """out[:, r] = sum of silu(q[:, r] k[:, s] / sqrt(D)) v[:, s] / longest over s in r's se..."""
+    b_of, tq_of, tk_of, steps_of = hstu_attention_steps(offsets)
+    out = pl.pallas_call(
+        hstu_attention_kernel,
+        out_shape=jax.ShapeDtypeStruct((16, 65536, 128), jnp.bfloat16),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=5,
+            grid=(16, steps_of[0]),
+            in_specs=[
+                pl.BlockSpec(
+                    (None, 256, 128),
+                    lambda h, n, offsets, b_of, tq_of, tk_of, steps_of: (h, tq_of[n], 0),
+                ),
+                pl.BlockSpec(
+                    (None, 512, 128),
+                    lambda h, n, offsets, b_of, tq_of, tk_of, steps_of: (h, tk_of[n], 0),
+                ),
+                pl.BlockSpec(
+                    (None, 512, 128),
+                    lambda h, n, offsets, b_of, tq_of, tk_of, steps_of: (h, tk_of[n], 0),
+                ),
+            ],
+            out_specs=pl.BlockSpec(
+                (None, 256, 128),
+                lambda h, n, offsets, b_of, tq_of, tk_of, steps_of: (h, tq_of[n], 0),
+            ),
+            scratch_shapes=[pltpu.VMEM((256, 128), jnp.float32)],
+        ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        interpret=interpret,
+    )(offsets, b_of, tq_of, tk_of, steps_of, q, k, v)
+    return out

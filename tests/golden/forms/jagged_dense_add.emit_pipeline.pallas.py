@@ -1,0 +1,85 @@
+"""jagged_dense_add for tpu:v6e, blocks tm=128."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def jagged_dense_add_kernel(offsets, x, dense, y_in, y):
+    # g: grid dimension; parallel: y rows of different g are disjoint because offsets is sorted
+    # tm: pipeline inside the step, blocks of 128; parallel: each tm writes its own rows of y
+    g = pl.program_id(0)
+    # jagged_dense_add.py:45: begin, end = offsets[g], offsets[g + 1]
+    begin = offsets[g]
+    # jagged_dense_add.py:46: for tm in hl.tile(begin, end):
+    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 128)
+    tm_stop = jnp.where(
+        offsets[g + 1] > offsets[g],
+        jnp.minimum(jax.lax.div(offsets[g + 1] + 127, 128), 1024),
+        tm_first,
+    )
+
+    def each_tm(x_ref, dense_ref, dense_1_ref, y_in_ref, y_ref):
+        tm = tm_first + pl.program_id(0)
+        # rows of other ranges stay as y has them
+        y_ref[...] = y_in_ref[...]
+        # jagged_dense_add.py:48: y[tm, :] = x[tm, :] + hl.load(dense, [g, place, slice(None)], m...
+        tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+        dense_blocks = jnp.where(
+            jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) >= -offsets[g] % 128,
+            dense_ref[...].astype(jnp.float32),
+            dense_1_ref[...].astype(jnp.float32),
+        )
+        dense_moved = pltpu.roll(dense_blocks, offsets[g] % 128, 0).astype(jnp.bfloat16)
+        y_ref[...] = jnp.where(
+            tm_mask, x_ref[...] + jnp.where(tm_index - begin < 1024, dense_moved, 0.0), y_ref[...]
+        )
+
+    pltpu.emit_pipeline(
+        each_tm,
+        grid=(tm_stop - tm_first,),
+        in_specs=[
+            pl.BlockSpec((128, 512), lambda tm: (tm_first + tm, 0)),
+            pl.BlockSpec(
+                (None, 128, 512),
+                lambda tm: (g, jnp.clip((tm_first + tm) + -offsets[g] // 128, 0, 7), 0),
+            ),
+            pl.BlockSpec(
+                (None, 128, 512),
+                lambda tm: (g, jnp.clip((tm_first + tm) + -offsets[g] // 128 + 1, 0, 7), 0),
+            ),
+            pl.BlockSpec((128, 512), lambda tm: (tm_first + tm, 0)),
+        ],
+        out_specs=[pl.BlockSpec((128, 512), lambda tm: (tm_first + tm, 0))],
+    )(x, dense, dense, y, y)
+
+
+def jagged_dense_add(
+    x: jax.Array,
+    dense: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """y[r] = x[r] + dense[g, r - offsets[g]] for offsets[g] <= r < offsets[g + 1]."""
+    y_in = jnp.zeros((131072, 512), jnp.bfloat16)
+    y = pl.pallas_call(
+        jagged_dense_add_kernel,
+        out_shape=jax.ShapeDtypeStruct((131072, 512), jnp.bfloat16),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(512,),
+            in_specs=[
+                pl.BlockSpec(memory_space=pl.ANY),
+                pl.BlockSpec(memory_space=pl.ANY),
+                pl.BlockSpec(memory_space=pl.ANY),
+            ],
+            out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        ),
+        input_output_aliases={3: 0},
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
+        interpret=interpret,
+    )(offsets, x, dense, y_in)
+    return y

@@ -1,0 +1,111 @@
+"""jagged_dense_add for tpu:v6e, blocks tm=128."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:
+    """For each row its entry and its tile; entry i has count[i] rows.  And how many rows."""
+    first, count = jnp.broadcast_arrays(first, count)
+    ends = jnp.cumsum(count)
+    row = jnp.arange(rows)
+    entry = jnp.searchsorted(ends, row, side="right").astype(jnp.int32)
+    entry = jnp.minimum(entry, len(count) - 1)
+    return entry, first[entry] + row - (ends - count)[entry], jnp.minimum(ends[-1], rows)
+
+
+def jagged_dense_add_steps(offsets: jax.Array) -> tuple[jax.Array, ...]:
+    """The work list: rows (g, tm), and how many there are."""
+    g = jnp.arange(512, dtype=jnp.int32)
+    steps = jnp.int32(512)
+    # every range of tm, and the rows that its tiles are
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 128)
+    tm_live = tm_end > tm_begin
+    tm_stop = jnp.where(tm_live, jax.lax.div(tm_end + 127, 128), 0)
+    # tiles below tm_seen have a row already; only the last one may be shared
+    tm_seen = jnp.maximum(jax.lax.cummax(tm_stop), 0)
+    tm_seen = jnp.concatenate([jnp.zeros(1, jnp.int32), tm_seen[:-1]])
+    tm_start = jnp.where(tm_live & (tm_first < tm_seen), tm_seen - 1, tm_seen)
+    tm_count = jnp.clip(jnp.where(tm_live, tm_stop, tm_seen) - tm_start, 0, 1024)
+    # one more entry: the tm behind the last range
+    tm_rest = jnp.max(tm_stop)
+    g = jnp.append(g, g[-1])
+    tm_entry, tm, steps = expand(
+        jnp.append(tm_start, tm_rest), jnp.append(tm_count, 1024 - tm_rest), 1535
+    )
+    g = g[tm_entry]
+    return g, tm, steps.reshape((1,))
+
+
+def jagged_dense_add_kernel(offsets, g_of, tm_of, steps_of, x_ref, dense_ref, dense_1_ref, y_ref):
+    # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
+    #     sorted
+    # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
+    n = pl.program_id(0)
+    steps = steps_of[0]
+    g, tm = g_of[n], tm_of[n]
+    before = jnp.maximum(n - 1, 0)
+
+    @pl.when((n == 0) | (tm_of[before] != tm))
+    def _():
+        # first step at this block of y: rows of no range keep 0.0
+        y_ref[...] = jnp.zeros((128, 512), jnp.bfloat16)
+
+    # jagged_dense_add.py:45: begin, end = offsets[g], offsets[g + 1]
+    begin = offsets[g]
+    # jagged_dense_add.py:48: y[tm, :] = x[tm, :] + hl.load(dense, [g, place, slice(None)], mask=...
+    tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+    tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+    dense_blocks = jnp.where(
+        jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) >= -offsets[g] % 128,
+        dense_ref[...].astype(jnp.float32),
+        dense_1_ref[...].astype(jnp.float32),
+    )
+    dense_moved = pltpu.roll(dense_blocks, offsets[g] % 128, 0).astype(jnp.bfloat16)
+    y_ref[...] = jnp.where(
+        tm_mask, x_ref[...] + jnp.where(tm_index - begin < 1024, dense_moved, 0.0), y_ref[...]
+    )
+
+
+def jagged_dense_add(
+    x: jax.Array,
+    dense: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """y[r] = x[r] + dense[g, r - offsets[g]] for offsets[g] <= r < offsets[g + 1]."""
+    g_of, tm_of, steps_of = jagged_dense_add_steps(offsets)
+    y = pl.pallas_call(
+        jagged_dense_add_kernel,
+        out_shape=jax.ShapeDtypeStruct((131072, 512), jnp.bfloat16),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=4,
+            grid=(steps_of[0],),
+            in_specs=[
+                pl.BlockSpec((128, 512), lambda n, offsets, g_of, tm_of, steps_of: (tm_of[n], 0)),
+                pl.BlockSpec(
+                    (None, 128, 512),
+                    lambda n, offsets, g_of, tm_of, steps_of: (
+                        g_of[n], jnp.clip(tm_of[n] + -offsets[g_of[n]] // 128, 0, 7), 0
+                    ),
+                ),
+                pl.BlockSpec(
+                    (None, 128, 512),
+                    lambda n, offsets, g_of, tm_of, steps_of: (
+                        g_of[n], jnp.clip(tm_of[n] + -offsets[g_of[n]] // 128 + 1, 0, 7), 0
+                    ),
+                ),
+            ],
+            out_specs=pl.BlockSpec(
+                (128, 512), lambda n, offsets, g_of, tm_of, steps_of: (tm_of[n], 0)
+            ),
+        ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
+        interpret=interpret,
+    )(offsets, g_of, tm_of, steps_of, x, dense, dense)
+    return y

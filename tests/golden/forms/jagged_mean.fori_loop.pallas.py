@@ -1,0 +1,64 @@
+"""jagged_mean for tpu:v6e, blocks tf=128, tm=16."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def jagged_mean_kernel(offsets, x_ref, y_ref):
+    # tf: grid dimension, blocks of 128; parallel: each tf writes its own columns of y
+    # g: grid dimension; parallel: each g writes its own rows of y
+    # tm: loop inside the step, blocks of 16; ordered: carries total, a sum
+    g = pl.program_id(1)
+    # jagged_mean.py:24: begin, end = offsets[g], offsets[g + 1]
+    begin = offsets[g]
+    end = offsets[g + 1]
+    # jagged_mean.py:27: for tm in hl.tile(begin, end, max_extent=T):
+    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 16)
+    tm_stop = jnp.where(
+        offsets[g + 1] > offsets[g],
+        jnp.minimum(jax.lax.div(offsets[g + 1] + 15, 16), 8192),
+        tm_first,
+    )
+    total = jnp.zeros((1, 128), jnp.float32)
+    def each_tm(tm, total):
+        # jagged_mean.py:28: total += jnp.sum(x[tm, tf].astype(jnp.float32), axis=0)
+        tm_index = tm * 16 + jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0)
+        tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+        total_1 = (
+            total
+            + jnp.sum(
+                jnp.where(tm_mask, x_ref[pl.ds(tm * 16, 16)].astype(jnp.float32), 0.0),
+                axis=0,
+                keepdims=True,
+            )
+        )
+        return total_1
+
+    total = jax.lax.fori_loop(tm_first, tm_stop, each_tm, total)
+    # jagged_mean.py:29: count = jnp.maximum(end - begin, 1)
+    count = jnp.maximum(end - begin, 1)
+    # jagged_mean.py:30: y[g, tf] = (total / count.astype(jnp.float32)).astype(y.dtype)
+    g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
+    y_ref[...] = jnp.where(g_row, (total / jnp.float32(count)).astype(jnp.bfloat16), y_ref[...])
+
+
+def jagged_mean(x: jax.Array, offsets: jax.Array, *, interpret: bool = False) -> jax.Array:
+    """y[g] = the mean of x[offsets[g] : offsets[g + 1]], 0 if there are no such rows."""
+    y = pl.pallas_call(
+        jagged_mean_kernel,
+        out_shape=jax.ShapeDtypeStruct((512, 512), jnp.bfloat16),
+        grid=(4, 512),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec((131072, 128), lambda tf, g: (0, tf)),
+        ],
+        out_specs=pl.BlockSpec((16, 128), lambda tf, g: (jax.lax.div(g, 16), tf)),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "arbitrary"),
+            vmem_limit_bytes=84934656,
+        ),
+        interpret=interpret,
+    )(offsets, x)
+    return y

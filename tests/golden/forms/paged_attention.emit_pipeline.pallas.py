@@ -1,0 +1,167 @@
+"""paged_attention for tpu:v6e, blocks tq=128."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def paged_attention_kernel(
+    table, lengths, offsets, k_pages, v_pages, q, out, total_ref, acc_ref, m_ref, b_of, tq_of,
+):
+    # h: grid dimension; parallel: each h writes its own rows of out
+    # b: column of the step table; parallel: out slices of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
+    # p: pipeline inside the step; ordered: carries total, acc, m
+    # Step table: one row for every (b, tq), in the order of the loops.
+    # A tq of no range gets one too, so that its outputs are defined;
+    # every tq below `seen` has a row already.
+    def add_tq(b, tq, n):
+        b_of[n] = b
+        tq_of[n] = tq
+        return n + 1
+
+    def add_b(b, state):
+        n, seen = state
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 4096)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), seen)
+        tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
+        n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
+        return n, jnp.maximum(seen, tq_stop)
+
+    steps, seen = jax.lax.fori_loop(0, 64, add_b, (jnp.int32(0), jnp.int32(0)))
+    steps = jax.lax.fori_loop(seen, 32, lambda tq, n: add_tq(63, tq, n), steps)
+
+    def step(q_ref, out_ref):
+        h = pl.program_id(0)
+        n = pl.program_id(1)
+        b, tq = b_of[n], tq_of[n]
+        before = jnp.maximum(n - 1, 0)
+
+        @pl.when((n == 0) | (tq_of[before] != tq))
+        def _():
+            # first step at this block of out: rows of no range keep 0.0
+            out_ref[...] = jnp.zeros((128, 128), jnp.bfloat16)
+
+        # paged_attention.py:57: acc = hl.zeros([tq, D], dtype=hl.float32)
+        acc_ref[...] = jnp.zeros((128, 128), jnp.float32)
+        # paged_attention.py:55: m = hl.full([tq], -math.inf, dtype=hl.float32)
+        m_ref[...] = jnp.full((128, 1), -jnp.inf, jnp.float32)
+        # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
+        total_ref[...] = jnp.zeros((128, 1), jnp.float32)
+        # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
+        length = lengths[b]
+        end = offsets[b + 1]
+        # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
+
+        def each_p(k_pages_ref, v_pages_ref):
+            p = pl.program_id(0)
+            # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
+            k = k_pages_ref[...]
+            # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+            v = v_pages_ref[...]
+            # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+            scores = (
+                jax.lax.dot_general(
+                    q_ref[...],
+                    k,
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.08838834764831845
+            )
+            # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], scores, -...
+            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            scores = jnp.where(
+                p * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+                <= tq_index - end + length,
+                scores,
+                -jnp.inf,
+            )
+            m = m_ref[...]
+            # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+            # paged_attention.py:67: alpha = hl.exp(m - m_new)
+            alpha = jnp.exp(m - m_new)
+            # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
+            weights = jnp.exp(scores - m_new)
+            # paged_attention.py:69: total = total * alpha + weights.sum(-1)
+            total_ref[...] = total_ref[...] * alpha + jnp.sum(weights, axis=1, keepdims=True)
+            # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
+            used = jnp.where(
+                p * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
+            )
+            # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[:, N...
+            acc_ref[...] = (
+                acc_ref[...] * alpha
+                + jnp.dot(weights.astype(jnp.bfloat16), used, preferred_element_type=jnp.float32)
+            )
+            # paged_attention.py:72: m = m_new
+            m_ref[...] = m_new
+
+        pltpu.emit_pipeline(
+            each_p,
+            grid=((lengths[b] + 128 - 1) // 128,),
+            in_specs=[
+                pl.BlockSpec(
+                    (None, None, 128, 128),
+                    lambda p: (h // 4, jnp.clip(table[b, p], 0, 4095), 0, 0),
+                ),
+                pl.BlockSpec(
+                    (None, None, 128, 128),
+                    lambda p: (h // 4, jnp.clip(table[b, p], 0, 4095), 0, 0),
+                ),
+            ],
+        )(k_pages, v_pages)
+        # paged_attention.py:73: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+        out_ref[...] = jnp.where(
+            tq_mask, (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16), out_ref[...]
+        )
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(32, steps),
+        in_specs=[pl.BlockSpec((None, 128, 128), lambda h, n: (h, tq_of[n], 0))],
+        out_specs=[pl.BlockSpec((None, 128, 128), lambda h, n: (h, tq_of[n], 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+    )(q, out)
+
+
+def paged_attention(
+    q: jax.Array,
+    k_pages: jax.Array,
+    v_pages: jax.Array,
+    table: jax.Array,
+    lengths: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """Causal attention of the last positions of each sequence to all of its pages."""
+    out = pl.pallas_call(
+        paged_attention_kernel,
+        out_shape=jax.ShapeDtypeStruct((32, 4096, 128), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[
+            pltpu.VMEM((128, 1), jnp.float32),
+            pltpu.VMEM((128, 128), jnp.float32),
+            pltpu.VMEM((128, 1), jnp.float32),
+            pltpu.SMEM((95,), jnp.int32),
+            pltpu.SMEM((95,), jnp.int32),
+        ],
+        interpret=interpret,
+    )(table, lengths, offsets, k_pages, v_pages, q)
+    return out

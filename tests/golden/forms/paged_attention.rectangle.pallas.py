@@ -1,0 +1,176 @@
+"""paged_attention for tpu:v6e, blocks tq=128."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def paged_attention_kernel(
+    table, lengths, offsets, k_pages, v_pages, q, out_in, out, total_ref, acc_ref, m_ref,
+):
+    # h: grid dimension; parallel: each h writes its own rows of out
+    # b: column of the step table; parallel: out slices of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
+    # p: column of the step table; ordered: carries total, acc, m
+    # Rectangle of steps (b, tq, p), 64 x 32 x 64; dead steps move no data.
+    def at(n):
+        p_step = jax.lax.rem(n, 64)
+        outer_step = jax.lax.div(n, 64)
+        tq_step = jax.lax.rem(outer_step, 32)
+        outer_step = jax.lax.div(outer_step, 32)
+        b_first = 0
+        b_stop = 64
+        b = outer_step
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 4096)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
+        tq_live = tq_step < tq_stop - tq_first
+        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 31)
+        p_stop = jnp.maximum(
+            jnp.where(
+                (lengths[b] + 128 - 1) // 128 > 0,
+                jnp.minimum((lengths[b] + 128 - 1) // 128, 64),
+                0,
+            ),
+            1,
+        )
+        p_first = 0
+        p_step = jnp.where(tq_live, p_step, 63)
+        p_live = p_step < p_stop - p_first
+        p = jnp.minimum(jnp.minimum(p_first + p_step, jnp.maximum(p_stop - 1, p_first)), 63)
+        live = tq_live & p_live
+        return live, (b, tq, p), (b_first, b_stop, tq_first, tq_stop, p_first, p_stop)
+
+    def step(k_pages_ref, v_pages_ref, q_ref, out_in_ref, out_ref):
+        n = pl.program_id(1)
+        live, (b, tq, p), (b_first, b_stop, tq_first, tq_stop, p_first, p_stop) = at(n)
+        _, before, _ = at(jnp.maximum(n - 1, 0))
+
+        @pl.when((n == 0) | (before[1] != tq))
+        def _():
+            # first step at this block of out: start from what the array holds
+            out_ref[...] = out_in_ref[...]
+
+        @pl.when(live & (p == p_first))
+        def _():
+            # paged_attention.py:57: acc = hl.zeros([tq, D], dtype=hl.float32)
+            acc_ref[...] = jnp.zeros((128, 128), jnp.float32)
+            # paged_attention.py:55: m = hl.full([tq], -math.inf, dtype=hl.float32)
+            m_ref[...] = jnp.full((128, 1), -jnp.inf, jnp.float32)
+            # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
+            total_ref[...] = jnp.zeros((128, 1), jnp.float32)
+
+        @pl.when(live & (p < (lengths[b] + 128 - 1) // 128))
+        def _():
+            # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
+            k = k_pages_ref[...]
+            # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+            v = v_pages_ref[...]
+            # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+            scores = (
+                jax.lax.dot_general(
+                    q_ref[...],
+                    k,
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.08838834764831845
+            )
+            # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
+            length = lengths[b]
+            end = offsets[b + 1]
+            # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], scores, -...
+            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            scores = jnp.where(
+                p * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+                <= tq_index - end + length,
+                scores,
+                -jnp.inf,
+            )
+            m = m_ref[...]
+            # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+            # paged_attention.py:67: alpha = hl.exp(m - m_new)
+            alpha = jnp.exp(m - m_new)
+            # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
+            weights = jnp.exp(scores - m_new)
+            # paged_attention.py:69: total = total * alpha + weights.sum(-1)
+            total_ref[...] = total_ref[...] * alpha + jnp.sum(weights, axis=1, keepdims=True)
+            # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
+            used = jnp.where(
+                p * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
+            )
+            # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[:, N...
+            acc_ref[...] = (
+                acc_ref[...] * alpha
+                + jnp.dot(weights.astype(jnp.bfloat16), used, preferred_element_type=jnp.float32)
+            )
+            # paged_attention.py:72: m = m_new
+            m_ref[...] = m_new
+
+        @pl.when(live & (p == p_stop - 1))
+        def _():
+            # paged_attention.py:73: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+            out_ref[...] = jnp.where(
+                tq_mask, (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16), out_ref[...]
+            )
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(32, 131072),
+        in_specs=[
+            pl.BlockSpec(
+                (None, None, 128, 128),
+                lambda h, n: (h // 4, jnp.clip(table[at(n)[1][0], at(n)[1][2]], 0, 4095), 0, 0),
+            ),
+            pl.BlockSpec(
+                (None, None, 128, 128),
+                lambda h, n: (h // 4, jnp.clip(table[at(n)[1][0], at(n)[1][2]], 0, 4095), 0, 0),
+            ),
+            pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0)),
+        ],
+        out_specs=[pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+    )(k_pages, v_pages, q, out_in, out)
+
+
+def paged_attention(
+    q: jax.Array,
+    k_pages: jax.Array,
+    v_pages: jax.Array,
+    table: jax.Array,
+    lengths: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """Causal attention of the last positions of each sequence to all of its pages."""
+    out_in = jnp.zeros((32, 4096, 128), jnp.bfloat16)
+    out = pl.pallas_call(
+        paged_attention_kernel,
+        out_shape=jax.ShapeDtypeStruct((32, 4096, 128), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[
+            pltpu.VMEM((128, 1), jnp.float32),
+            pltpu.VMEM((128, 128), jnp.float32),
+            pltpu.VMEM((128, 1), jnp.float32),
+        ],
+        input_output_aliases={6: 0},
+        interpret=interpret,
+    )(table, lengths, offsets, k_pages, v_pages, q, out_in)
+    return out

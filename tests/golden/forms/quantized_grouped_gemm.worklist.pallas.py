@@ -1,0 +1,118 @@
+"""quantized_grouped_gemm for tpu:v6e, blocks tk=4096, tm=512, tn=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:
+    """For each row its entry and its tile; entry i has count[i] rows.  And how many rows."""
+    first, count = jnp.broadcast_arrays(first, count)
+    ends = jnp.cumsum(count)
+    row = jnp.arange(rows)
+    entry = jnp.searchsorted(ends, row, side="right").astype(jnp.int32)
+    entry = jnp.minimum(entry, len(count) - 1)
+    return entry, first[entry] + row - (ends - count)[entry], jnp.minimum(ends[-1], rows)
+
+
+def quantized_grouped_gemm_steps(offsets: jax.Array) -> tuple[jax.Array, ...]:
+    """The work list: rows (g, tm), and how many there are."""
+    g = jnp.arange(64, dtype=jnp.int32)
+    steps = jnp.int32(64)
+    # every range of tm, and the rows that its tiles are
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 16384)
+    tm_first = jax.lax.div(tm_begin, 512)
+    tm_live = tm_end > tm_begin
+    tm_stop = jnp.where(tm_live, jax.lax.div(tm_end + 511, 512), 0)
+    # tiles below tm_seen have a row already; only the last one may be shared
+    tm_seen = jnp.maximum(jax.lax.cummax(tm_stop), 0)
+    tm_seen = jnp.concatenate([jnp.zeros(1, jnp.int32), tm_seen[:-1]])
+    tm_start = jnp.where(tm_live & (tm_first < tm_seen), tm_seen - 1, tm_seen)
+    tm_count = jnp.clip(jnp.where(tm_live, tm_stop, tm_seen) - tm_start, 0, 32)
+    # one more entry: the tm behind the last range
+    tm_rest = jnp.max(tm_stop)
+    g = jnp.append(g, g[-1])
+    tm_entry, tm, steps = expand(
+        jnp.append(tm_start, tm_rest), jnp.append(tm_count, 32 - tm_rest), 95
+    )
+    g = g[tm_entry]
+    return g, tm, steps.reshape((1,))
+
+
+def quantized_grouped_gemm_kernel(
+    offsets, g_of, tm_of, steps_of, x_ref, w_ref, row_scale_ref, scale_ref, y_ref,
+):
+    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
+    # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
+    #     sorted
+    # tm: column of the step table, blocks of 512; parallel: each tm writes its own rows of y
+    # tk: one tile, blocks of 4096; ordered: carries acc, a sum
+    n = pl.program_id(1)
+    steps = steps_of[0]
+    g, tm = g_of[n], tm_of[n]
+    before = jnp.maximum(n - 1, 0)
+
+    @pl.when((n == 0) | (tm_of[before] != tm))
+    def _():
+        # first step at this block of y: rows of no range keep 0.0
+        y_ref[...] = jnp.zeros((512, 512), jnp.bfloat16)
+
+    # quantized_grouped_gemm.py:58: acc = hl.zeros([tm, tn], dtype=sums)
+    acc = jnp.zeros((512, 512), jnp.int32)
+    # quantized_grouped_gemm.py:60: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
+    acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
+    # quantized_grouped_gemm.py:61: rescaled = acc.to(hl.float32) * row_scale[tm][:, None] * scal...
+    g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
+    scale_g = jnp.sum(jnp.where(g_row, scale_ref[...], 0.0), axis=0, keepdims=True)
+    rescaled = (
+        acc.astype(jnp.float32) * row_scale_ref[...].T.astype(jnp.float32)
+        * scale_g.astype(jnp.float32)
+    )
+    # quantized_grouped_gemm.py:62: y[tm, tn] = rescaled.to(y.dtype)
+    tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+    tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+    y_ref[...] = jnp.where(tm_mask, rescaled.astype(jnp.bfloat16), y_ref[...])
+
+
+def quantized_grouped_gemm(
+    x: jax.Array,
+    row_scale: jax.Array,
+    w: jax.Array,
+    scale: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """y[r] = (x[r] * row_scale[r]) @ (w[g] * scale[g]), of 8-bit x and w; dtype of the scales."""
+    row_scale_row = row_scale.reshape((1, 16384))
+    g_of, tm_of, steps_of = quantized_grouped_gemm_steps(offsets)
+    y = pl.pallas_call(
+        quantized_grouped_gemm_kernel,
+        out_shape=jax.ShapeDtypeStruct((16384, 2048), jnp.bfloat16),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=4,
+            grid=(4, steps_of[0]),
+            in_specs=[
+                pl.BlockSpec(
+                    (512, 4096), lambda tn, n, offsets, g_of, tm_of, steps_of: (tm_of[n], 0)
+                ),
+                pl.BlockSpec(
+                    (None, 4096, 512),
+                    lambda tn, n, offsets, g_of, tm_of, steps_of: (g_of[n], 0, tn),
+                ),
+                pl.BlockSpec((1, 512), lambda tn, n, offsets, g_of, tm_of, steps_of: (0, tm_of[n])),
+                pl.BlockSpec(
+                    (16, 512),
+                    lambda tn, n, offsets, g_of, tm_of, steps_of: (jax.lax.div(g_of[n], 16), tn),
+                ),
+            ],
+            out_specs=pl.BlockSpec(
+                (512, 512), lambda tn, n, offsets, g_of, tm_of, steps_of: (tm_of[n], tn)
+            ),
+        ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        interpret=interpret,
+    )(offsets, g_of, tm_of, steps_of, x, w, row_scale_row, scale)
+    return y

@@ -1,0 +1,169 @@
+"""sliding_window_attention for tpu:v6e, blocks tk=512, tq=256."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def sliding_window_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_of, tq_of):
+    # h: grid dimension; parallel: each h writes its own rows of out
+    # b: column of the step table; parallel: out slices of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
+    # tk: pipeline inside the step, blocks of 512; ordered: carries total, acc, m
+    # Step table: one row for every (b, tq), in the order of the loops.
+    # A tq of no range gets one too, so that its outputs are defined;
+    # every tq below `seen` has a row already.
+    def add_tq(b, tq, n):
+        b_of[n] = b
+        tq_of[n] = tq
+        return n + 1
+
+    def add_b(b, state):
+        n, seen = state
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 16384)
+        tq_first = jax.lax.div(tq_begin, 256)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), seen)
+        tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
+        n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
+        return n, jnp.maximum(seen, tq_stop)
+
+    steps, seen = jax.lax.fori_loop(0, 32, add_b, (jnp.int32(0), jnp.int32(0)))
+    steps = jax.lax.fori_loop(seen, 64, lambda tq, n: add_tq(31, tq, n), steps)
+
+    def step(q_ref, out_ref):
+        h = pl.program_id(0)
+        n = pl.program_id(1)
+        b, tq = b_of[n], tq_of[n]
+        before = jnp.maximum(n - 1, 0)
+
+        @pl.when((n == 0) | (tq_of[before] != tq))
+        def _():
+            # first step at this block of out: rows of no range keep 0.0
+            out_ref[...] = jnp.zeros((256, 128), jnp.bfloat16)
+
+        # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
+        acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+        # sliding_window_attention.py:44: m = hl.full([tq], -math.inf, dtype=hl.float32)
+        m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        # sliding_window_attention.py:45: total = hl.zeros([tq], dtype=hl.float32)
+        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
+        tk_first = jax.lax.div(
+            jnp.maximum(jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0),
+            512,
+        )
+        tk_stop = jnp.where(
+            jnp.minimum(offsets[b + 1], tq * 256 + 256)
+            > jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1),
+            jnp.minimum(jax.lax.div(jnp.minimum(offsets[b + 1], tq * 256 + 256) + 511, 512), 32),
+            tk_first,
+        )
+
+        def each_tk(k_ref, v_ref):
+            tk = tk_first + pl.program_id(0)
+            # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
+            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+            distance = tq_index - tk_index
+            # sliding_window_attention.py:49: seen = (distance >= 0) & (distance < window)
+            seen = (distance >= 0) & (distance < 20)
+            # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            scores = (
+                jax.lax.dot_general(
+                    q_ref[...],
+                    k_ref[...],
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.08838834764831845
+            )
+            # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
+            tk_mask = (
+                (tk_index >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
+                & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            )
+            scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
+            m = m_ref[...]
+            # sliding_window_attention.py:52: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+            # sliding_window_attention.py:53: known = hl.where(m_new == -math.inf, 0.0, m_new)
+            known = jnp.where(m_new == -jnp.inf, 0.0, m_new)
+            # sliding_window_attention.py:54: alpha = hl.exp(m - known)
+            alpha = jnp.exp(m - known)
+            # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
+            p = jnp.where(tk_mask, jnp.exp(scores - known), 0.0)
+            # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
+            total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
+            # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
+            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            tk_mask_1 = (
+                (tk_index_1 >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
+                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            )
+            acc_ref[...] = (
+                acc_ref[...] * alpha
+                + jnp.dot(
+                    p.astype(jnp.bfloat16),
+                    jnp.where(tk_mask_1, v_ref[...], 0.0),
+                    preferred_element_type=jnp.float32,
+                )
+            )
+            # sliding_window_attention.py:58: m = m_new
+            m_ref[...] = m_new
+
+        pltpu.emit_pipeline(
+            each_tk,
+            grid=(tk_stop - tk_first,),
+            in_specs=[
+                pl.BlockSpec((None, 512, 128), lambda tk: (h, tk_first + tk, 0)),
+                pl.BlockSpec((None, 512, 128), lambda tk: (h, tk_first + tk, 0)),
+            ],
+        )(k, v)
+        # sliding_window_attention.py:59: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+        tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+        out_ref[...] = jnp.where(
+            tq_mask, (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16), out_ref[...]
+        )
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(16, steps),
+        in_specs=[pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0))],
+        out_specs=[pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+    )(q, out)
+
+
+def sliding_window_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """out[:, r] = softmax(q[:, r] k^T / sqrt(D)) v over positions s with r - window < s <= r."""
+    out = pl.pallas_call(
+        sliding_window_attention_kernel,
+        out_shape=jax.ShapeDtypeStruct((16, 16384, 128), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[
+            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.SMEM((95,), jnp.int32),
+            pltpu.SMEM((95,), jnp.int32),
+        ],
+        interpret=interpret,
+    )(offsets, q, k, v)
+    return out

@@ -1,0 +1,162 @@
+"""varlen_attention for tpu:v6e, blocks tk=512, tq=256."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def varlen_attention_kernel(
+    offsets, k_moved, v_moved, q_moved, out_moved, total_ref, acc_ref, m_ref, b_of, tq_of,
+):
+    # h: grid dimension; parallel: each h writes its own slices of out
+    # b: column of the step table; parallel: out rows of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 256; parallel: each tq writes its own rows of out
+    # tk: pipeline inside the step, blocks of 512; ordered: carries total, acc, m
+    # Step table: one row for every (b, tq), in the order of the loops.
+    # A tq of no range gets one too, so that its outputs are defined;
+    # every tq below `seen` has a row already.
+    def add_tq(b, tq, n):
+        b_of[n] = b
+        tq_of[n] = tq
+        return n + 1
+
+    def add_b(b, state):
+        n, seen = state
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 65536)
+        tq_first = jax.lax.div(tq_begin, 256)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), seen)
+        tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
+        n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
+        return n, jnp.maximum(seen, tq_stop)
+
+    steps, seen = jax.lax.fori_loop(0, 256, add_b, (jnp.int32(0), jnp.int32(0)))
+    steps = jax.lax.fori_loop(seen, 256, lambda tq, n: add_tq(255, tq, n), steps)
+
+    def step(q_ref, out_ref):
+        h = pl.program_id(0)
+        n = pl.program_id(1)
+        b, tq = b_of[n], tq_of[n]
+        before = jnp.maximum(n - 1, 0)
+
+        @pl.when((n == 0) | (tq_of[before] != tq))
+        def _():
+            # first step at this block of out: rows of no range keep 0.0
+            out_ref[...] = jnp.zeros((256, 64), jnp.bfloat16)
+
+        # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
+        acc_ref[...] = jnp.zeros((256, 64), jnp.float32)
+        # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
+        m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
+        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
+        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 512)
+        tk_stop = jnp.where(
+            jnp.minimum(offsets[b + 1], tq * 256 + 256) > offsets[b],
+            jnp.minimum(jax.lax.div(jnp.minimum(offsets[b + 1], tq * 256 + 256) + 511, 512), 128),
+            tk_first,
+        )
+
+        def each_tk(k_ref, v_ref):
+            tk = tk_first + pl.program_id(0)
+            # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
+            keys = k_ref[...]
+            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            tk_mask = (
+                (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            )
+            values = jnp.where(tk_mask, v_ref[...], 0.0)
+            # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
+            scores = (
+                jax.lax.dot_general(
+                    q_ref[...],
+                    keys,
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.125
+            )
+            # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
+            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tk_mask_1 = (
+                (tk_index_1 >= offsets[b])
+                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            )
+            scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores, -jnp.inf)
+            m = m_ref[...]
+            # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
+            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+            # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
+            alpha = jnp.exp(m - m_new)
+            # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
+            p = jnp.where(tk_mask_1, jnp.exp(scores - m_new), 0.0)
+            # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
+            total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
+            # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
+            new = jnp.dot(p.astype(jnp.bfloat16), values, preferred_element_type=jnp.float32)
+            # varlen_attention.py:67: acc = acc * alpha[:, None] + new
+            acc_ref[...] = acc_ref[...] * alpha + new
+            # varlen_attention.py:68: m = m_new
+            m_ref[...] = m_new
+
+        pltpu.emit_pipeline(
+            each_tk,
+            grid=(tk_stop - tk_first,),
+            in_specs=[
+                pl.BlockSpec((None, 512, 64), lambda tk: (h // 2, tk_first + tk, 0)),
+                pl.BlockSpec((None, 512, 64), lambda tk: (h // 2, tk_first + tk, 0)),
+            ],
+        )(k_moved, v_moved)
+        # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
+        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+        tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+        out_ref[...] = jnp.where(
+            tq_mask, (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16), out_ref[...]
+        )
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(16, steps),
+        in_specs=[pl.BlockSpec((None, 256, 64), lambda h, n: (h, tq_of[n], 0))],
+        out_specs=[pl.BlockSpec((None, 256, 64), lambda h, n: (h, tq_of[n], 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+    )(q_moved, out_moved)
+
+
+def varlen_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """out[r, h] = the mean of v over r's sequence, weighted by softmax(q[r, h] k^T / sqrt(D))."""
+    k_moved = jnp.transpose(k, (1, 0, 2))
+    v_moved = jnp.transpose(v, (1, 0, 2))
+    q_moved = jnp.transpose(q, (1, 0, 2))
+    out_moved = pl.pallas_call(
+        varlen_attention_kernel,
+        out_shape=jax.ShapeDtypeStruct((16, 65536, 64), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[
+            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 64), jnp.float32),
+            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.SMEM((511,), jnp.int32),
+            pltpu.SMEM((511,), jnp.int32),
+        ],
+        interpret=interpret,
+    )(offsets, k_moved, v_moved, q_moved)
+    out = jnp.transpose(out_moved, (1, 0, 2))
+    return out

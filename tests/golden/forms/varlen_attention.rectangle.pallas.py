@@ -1,0 +1,177 @@
+"""varlen_attention for tpu:v6e, blocks tk=256, tq=256."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def varlen_attention_kernel(
+    offsets, k, v, q, out_in, out, total_ref, acc_ref, m_ref, k_by_h_ref, v_by_h_ref, q_by_h_ref,
+    out_by_h_ref,
+):
+    # b: column of the step table; parallel: out rows of different b are disjoint because offsets
+    #     is sorted
+    # tq: column of the step table, blocks of 256; parallel: each tq writes its own rows of out
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
+    # h: every step runs all of them; parallel: each h writes its own slices of out
+    # Rectangle of steps (b, tq, tk), 256 x 9 x 9; dead steps move no data.
+    def at(n):
+        tk_step = jax.lax.rem(n, 9)
+        outer_step = jax.lax.div(n, 9)
+        tq_step = jax.lax.rem(outer_step, 9)
+        outer_step = jax.lax.div(outer_step, 9)
+        b_first = 0
+        b_stop = 256
+        b = outer_step
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 65536)
+        tq_first = jax.lax.div(tq_begin, 256)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
+        tq_live = tq_step < tq_stop - tq_first
+        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 255)
+        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_first = jax.lax.div(tk_begin, 256)
+        tk_stop = jax.lax.div(tk_end + 255, 256)
+        tk_step = jnp.where(tq_live, tk_step, 8)
+        tk_live = tk_step < tk_stop - tk_first
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 255)
+        live = tq_live & tk_live
+        return live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop)
+
+    def step(k_ref, v_ref, q_ref, out_in_ref, out_ref):
+        n = pl.program_id(0)
+        live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop) = at(n)
+        _, before, _ = at(jnp.maximum(n - 1, 0))
+
+        @pl.when((n == 0) | (before[1] != tq))
+        def _():
+            # first step at this block of out: start from what the array holds
+            out_ref[...] = out_in_ref[...]
+
+        # k_by_h_ref[i] is k_ref[:, i]: the block with h in front
+        k_by_h_ref[...] = jnp.transpose(k_ref[...], (1, 0, 2))
+        # v_by_h_ref[i] is v_ref[:, i]: the block with h in front
+        v_by_h_ref[...] = jnp.transpose(v_ref[...], (1, 0, 2))
+
+        @pl.when((n == 0) | (before[1] != tq))
+        def _():
+            # q_by_h_ref[i] is q_ref[:, i]: the block with h in front
+            q_by_h_ref[...] = jnp.transpose(q_ref[...], (1, 0, 2))
+
+        @pl.when(live & (tk == tk_first))
+        def _():
+            # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
+            acc_ref[...] = jnp.zeros((16, 256, 64), jnp.float32)
+            # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
+            m_ref[...] = jnp.full((16, 256, 1), -jnp.inf, jnp.float32)
+            # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
+            total_ref[...] = jnp.zeros((16, 256, 1), jnp.float32)
+
+        @pl.when(live)
+        def _():
+            # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tk_mask = (
+                (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            )
+            tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
+            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tk_mask_1 = (
+                (tk_index_1 >= offsets[b])
+                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            )
+            for h in range(16):
+                # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
+                keys = k_by_h_ref[h // 2]
+                values = jnp.where(tk_mask, v_by_h_ref[h // 2], 0.0)
+                # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element...
+                scores = (
+                    jax.lax.dot_general(
+                        q_by_h_ref[h],
+                        keys,
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                    * 0.125
+                )
+                # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, Non...
+                scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores, -jnp.inf)
+                m = m_ref[h]
+                # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
+                m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+                # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
+                alpha = jnp.exp(m - m_new)
+                # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
+                p = jnp.exp(scores - m_new)
+                # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
+                total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
+                # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_elem...
+                new = jnp.dot(p.astype(jnp.bfloat16), values, preferred_element_type=jnp.float32)
+                # varlen_attention.py:67: acc = acc * alpha[:, None] + new
+                acc_ref[h] = acc_ref[h] * alpha + new
+                # varlen_attention.py:68: m = m_new
+                m_ref[h] = m_new
+
+        @pl.when(live & (tk == tk_stop - 1))
+        def _():
+            # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+            for h in range(16):
+                # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
+                out_by_h_ref[h] = (acc_ref[h] / total_ref[h]).astype(jnp.bfloat16)
+            # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
+            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1, 1), 0)
+            tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+            out_ref[...] = jnp.where(
+                tq_mask, jnp.transpose(out_by_h_ref[...], (1, 0, 2)), out_ref[...]
+            )
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(20736,),
+        in_specs=[
+            pl.BlockSpec((256, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
+            pl.BlockSpec((256, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
+            pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
+            pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
+        ],
+        out_specs=[pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
+    )(k, v, q, out_in, out)
+
+
+def varlen_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """out[r, h] = the mean of v over r's sequence, weighted by softmax(q[r, h] k^T / sqrt(D))."""
+    out_in = jnp.zeros((65536, 16, 64), jnp.bfloat16)
+    out = pl.pallas_call(
+        varlen_attention_kernel,
+        out_shape=jax.ShapeDtypeStruct((65536, 16, 64), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[
+            pltpu.VMEM((16, 256, 1), jnp.float32),
+            pltpu.VMEM((16, 256, 64), jnp.float32),
+            pltpu.VMEM((16, 256, 1), jnp.float32),
+            pltpu.VMEM((8, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((8, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((16, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((16, 256, 64), jnp.bfloat16),
+        ],
+        input_output_aliases={4: 0},
+        interpret=interpret,
+    )(offsets, k, v, q, out_in)
+    return out
