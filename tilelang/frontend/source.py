@@ -11,7 +11,7 @@ from types import CodeType, FunctionType
 
 from ..errors import Loc, ParseError
 from ..texts import Texts, lines
-from .written import is_of
+from .written import is_of, tree_of
 
 Function = ast.FunctionDef | ast.Lambda
 Async = ast.AsyncFunctionDef
@@ -89,7 +89,7 @@ def _def(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function | Asyn
     try:
         block = inspect.getblock(text[first - 1 :])
         nested = "".join(block)[:1].isspace()  # under a header of its own it parses as it stands
-        tree = _parsed(("if True:\n" if nested else "") + "".join(block))
+        tree = tree_of(("if True:\n" if nested else "") + "".join(block))
     except (SyntaxError, tokenize.TokenError):
         return None
     ast.increment_lineno(tree, first - 1 - nested)
@@ -97,18 +97,6 @@ def _def(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function | Asyn
     if found is None or found.name != fn.__code__.co_name:
         return None
     return Source(_filename(fn), first, tuple(block)), found
-
-
-def _parsed(text: str) -> ast.Module:
-    """The tree of a text.
-
-    Before 3.11.8 and 3.12.2, ast.parse now and then fails for no reason in the text: "AST
-    constructor recursion depth mismatch" (https://github.com/python/cpython/issues/106905).
-    """
-    try:
-        return ast.parse(text)
-    except SystemError:
-        return ast.parse(text)
 
 
 def _filename(fn: FunctionType) -> str:
@@ -134,7 +122,7 @@ def _changed(fn: FunctionType) -> ParseError:
 def _lambda(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function] | None:
     """A lambda is found in the tree of its whole file, since its lines need not parse alone."""
     try:
-        tree = _parsed("".join(text))
+        tree = tree_of("".join(text))
     except SyntaxError:
         return None
     found = next(_lambdas(tree, fn.__code__), None)
