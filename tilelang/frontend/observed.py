@@ -190,7 +190,7 @@ def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     parts = tuple(_part(log, arg) for arg in args)
     named = tuple((name, _part(log, value)) for name, value in kwargs.items())
     known = all(map(_is_known, (function, *parts, *(part for _, part in named))))
-    if _of_own(fn) or (known and not _is_stateful(fn)):
+    if (_is_known(function) and _of_own(fn)) or (known and not _is_stateful(fn)):
         return found
     return log.add(Call(function, parts, named), found)
 
