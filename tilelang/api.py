@@ -25,11 +25,12 @@ from .texts import texts
 
 if TYPE_CHECKING:
     from .aot import Compiled
+    from .codegen.pallas.target import Target
     from .frontend import Parsed
-    from .ir import KernelIR
+    from .ir.types import KernelIR
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered
-    from .schedule import Config, Target
+    from .schedule.config import Config
     from .texts import Texts
 
 

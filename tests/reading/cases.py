@@ -162,6 +162,8 @@ def around():
 read, change = around()
 """
 DEFAULT = "def f(v=1, w=2, *, k=2): return w if v else k\n"
+IN_CELL = CELL.replace("return value", "return hl.specialize(value)")
+IN_DEFAULT = "def f(v=1, w=2, *, k=2): return hl.specialize(w if v else k)\n"
 MODE = """
 class Mode(enum.Enum):
     SMALL = 2
@@ -241,6 +243,18 @@ CASES = (
     Case("partial of a list", "v = [2]\np = functools.partial(sorted, v)", "p()[0]", "v[0] = 5"),
     Case("closure", CELL, "read()", "change()"),
     Case("defaults", DEFAULT, "f()", "f.__defaults__ = (1, 5)"),
+    Case("inlined closure", IN_CELL, "read()", "change()"),
+    Case("inlined closure of an argument", IN_CELL, "c()", "change()", "read"),
+    Case("inlined defaults", IN_DEFAULT, "f()", "f.__defaults__ = (1, 5)"),
+    Case("inlined defaults of keywords", IN_DEFAULT, "f(0)", "f.__kwdefaults__ = {'k': 5}"),
+    Case("inlined defaults in place", IN_DEFAULT, "f(0)", "f.__kwdefaults__['k'] = 5"),
+    Case("inlined method", CFG.replace("return self.s", "return hl.specialize(self.s)"),
+         "cfg.get()", SET),
+    Case("inlined callable object", CFG.replace("return self.s", "return hl.specialize(self.s)"),
+         "cfg()", SET),
+    Case("inlined global of a function", "g = 2\ndef f(): return hl.specialize(g)", "f()", "g = 5"),
+    Case("inlined code", "def f(): return hl.specialize(2)\ndef g(): return 5", "f()",
+         "f.__code__ = g.__code__"),
     Case("default in place", "def f(w=[2]): return w[0]", "f()", "f.__defaults__[0][0] = 5"),
     Case("defaults of keywords", DEFAULT, "f(0)", "f.__kwdefaults__ = {'k': 5}"),
     Case("default of a keyword in place", DEFAULT, "f(0)", "f.__kwdefaults__['k'] = 5"),

@@ -132,9 +132,10 @@ def kernel(x, c=None):
 )
 def test_a_file_that_is_edited_after_its_import(edit, tmp_path):
     module = load(tmp_path, EDITED)
+    before = str(module.kernel.lower(X).ir)
     Path(module.__file__).write_text(EDITED.replace(*edit))
     shorter = tile.spec((10, 24), "float32")
-    assert module.kernel.source(shorter) == load(tmp_path, EDITED).kernel.source(shorter)
+    assert str(module.kernel.lower(shorter).ir) == before.replace("40", "10")
 
 
 def late(folder):
