@@ -55,7 +55,7 @@ def inlinable(fn: Any) -> tuple[FunctionType | Nested, list[object]] | None:
                 return None
         inner = _wrapped(fn)
         if inner is None:
-            call = vars(type(fn)).get("__call__")
+            call = inspect.getattr_static(type(fn), "__call__", None)
             if not isinstance(call, FunctionType) or in_library(call):
                 return None
             return observed.attribute(type(fn), "__call__"), [fn]
