@@ -116,6 +116,28 @@ def test_a_planted_bug_is_noticed(planted, tmp_path, monkeypatch):
     assert verdict(tmp_path, case, planted.place) != ""
 
 
+WHOLE = """
+import numpy as np
+import tilelang as tile, tilelang.language as hl
+table = np.ones(24)
+@tile.kernel
+def kernel(x):
+    out = hl.empty(x.shape, dtype=x.dtype)
+    for r in hl.tile(x.shape[0]):
+        out[r, :] = x[r, :] * table
+    return out
+"""
+
+
+def test_a_captured_array_is_refused_as_a_whole(tmp_path):
+    with pytest.raises(tile.TypingError) as caught:
+        load(tmp_path, WHOLE).kernel.source(X)
+    assert caught.value.what == "an array from outside of the kernel is used as a value"
+    hint = "pass it to the kernel as an argument, and load the part that this step needs"
+    assert caught.value.hint == hint
+    assert caught.value.loc is not None and "x[r, :] * table" in caught.value.loc.caret()
+
+
 # ---------------------------------------------------------------- the text
 
 EDITED = """
