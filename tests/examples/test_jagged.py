@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 
-import jax
 import numpy as np
 import pytest
 
@@ -77,18 +76,10 @@ def test_from_torch(subject):
 
 
 @each
-def test_inside_jit_it_is_the_same(subject):
-    arguments = subject.arguments(_arrays(subject, "float32"), LAYOUTS[-1])
-    tensors = len(arguments) - len(subject.static)
-
-    @jax.jit
-    def run(*given):
-        return subject.kernel(*given, *subject.static, config=subject.small)
-
-    eager = _jax(subject, subject.small)(*arguments)
-    jitted = from_jax(run, arguments[:tensors])
-    for one, other in zip(checks.parts(jitted), checks.parts(eager), strict=True):
-        np.testing.assert_array_equal(one, other)
+def test_every_layout_inside_jit(subject):
+    """Compiled as a user's call is, without the cheaper options of the tests."""
+    arrays, call = _arrays(subject, "float32"), subject.inside_jit
+    assert checks.every_layout(subject, call, arrays, LAYOUTS, "float32") == []
 
 
 @each
@@ -134,14 +125,6 @@ def test_wrong_offsets_raise(subject):
 @each
 def test_wrong_offsets_without_checks_harm_no_other_group(subject):
     """Under `jax.jit` the values of offsets are not known, so that nothing can be raised."""
-    arrays, static = _arrays(subject, "float32"), subject.static
-
-    @jax.jit
-    def run(*given):
-        return subject.kernel(*given, *static, config=subject.small)
-
-    def call(*arguments):
-        return from_jax(run, arguments[: len(arguments) - len(static)])
-
+    arrays, call = _arrays(subject, "float32"), subject.inside_jit
     for name, offsets in wild_offsets(SPACE).items():
         assert checks.unchecked(subject, call, arrays, offsets) == [], name
