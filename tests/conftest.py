@@ -43,6 +43,8 @@ def _group(item: pytest.Item) -> str:
     given = getattr(getattr(item, "callspec", None), "params", {})
     if "planted" in given:
         return f"{given['planted'].subject} {given['planted'].form}"
+    if isinstance(given.get("name"), str) and isinstance(given.get("form"), str):
+        return f"{given['name']} {given['form']}"
     if "subject" in given and "aot" not in item.path.parts:  # one compiler serves all of a file
         return str(given["subject"])
     return item.path.as_posix()
