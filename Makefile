@@ -54,7 +54,7 @@ types: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 layouts: $(STAMP)  ## a share of `make fuzz`, fully optimised
-	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --programs 24 --workers $(WORKERS)
+	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --programs 16 --workers $(WORKERS)
 
 fuzz: $(STAMP)  ## N=... SEED=...: random ragged layouts against float64
 	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --workers $(WORKERS)
