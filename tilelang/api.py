@@ -68,6 +68,7 @@ class Kernel:
         self._own = fingerprint(fn)
         self._keys = _Keys()
         self._launches: dict[Hashable, Launch] = {}
+        self._irs: dict[Hashable, KernelIR] = {}
         self._lowered: dict[Hashable, Lowered] = {}
         self._programs: dict[Hashable, Callable[..., Any]] = {}
         self._lock = threading.RLock()
@@ -176,7 +177,7 @@ class Kernel:
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
         goal = self._goal(described, target)
-        return _lowering().chosen_by_default(self._parsed(values, described), goal)
+        return _lowering().chosen_by_default(self._read(values, described)[1], goal)
 
     def reference(
         self,
@@ -194,7 +195,7 @@ class Kernel:
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
         arrays = self._arrays(values, described)
-        ir = self._parsed(values, described)
+        _, ir = self._read(values, described)
         _oracle().verify(ir, arrays, self._checks)
         parallel = frozenset() if seed is None else _oracle().parallel(ir)
         results = _evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
@@ -247,19 +248,36 @@ class Kernel:
         """The stages, from the cache if these shapes were lowered before on any framework."""
         chosen = _lowering().checked_config(self._config if config is None else config)
         goal = self._goal(described, target)
+        key, ir = self._read(values, described)
+        return self._planned(key, ir, chosen, goal)
+
+    def _read(
+        self, values: tuple, described: Mapping[str, Described]
+    ) -> tuple[Hashable, KernelIR]:
+        """The kernel parsed for these shapes and static values, and a key that stands for it."""
         shapes = [
             (described[n].spec.shape, described[n].spec.dtype) if n in described else stamp(v)
             for n, v in zip(self.signature.names, values, strict=True)
         ]
-        key = (self._own.stamp, chosen, goal, *shapes)
+        key = (self._own.stamp, *shapes)
         with self._lock:
-            if key not in self._lowered:
+            if key not in self._irs:
                 start = time.perf_counter()
-                ir = self._parsed(values, described)
-                self._lowered[key] = _lowering().lower(ir, chosen, goal)
+                self._irs[key] = self._parsed(values, described)
+                self._seconds += time.perf_counter() - start
+            return key, self._irs[key]
+
+    def _planned(
+        self, key: Hashable, ir: KernelIR, config: Config | None, target: Target
+    ) -> Lowered:
+        """The later stages; also called when JAX lowers for a device, long after the call."""
+        with self._lock:
+            if (key, config, target) not in self._lowered:
+                start = time.perf_counter()
+                self._lowered[key, config, target] = _lowering().lower(ir, config, target)
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1
-            return self._lowered[key]
+            return self._lowered[key, config, target]
 
     def _specialise(
         self,
@@ -276,11 +294,19 @@ class Kernel:
             if name in described
         ]
         running.screen(self.signature.kernel, operands)
-        lowered = self._lower(values, described, config, target)
+        config = _lowering().checked_config(self._config if config is None else config)
+        target = self._target if target is None else target
+        goal = None if target is None else _lowering().Target.of(target)
+        parsed, ir = self._read(values, described)
+        chosen = running.Chosen(
+            goal,
+            functools.partial(self._planned, parsed, ir, config),
+            config is not None and config.windows == "exact",
+            self._interpret,
+            self._checks,
+        )
         with self._lock:
-            launch = running.prepare(
-                lowered, operands, self._interpret, self._checks, self._programs
-            )
+            launch = running.prepare(ir, operands, chosen, self._programs, (parsed, config, goal))
             if key is not None:
                 self._launches[key] = launch
         return launch
