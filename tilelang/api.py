@@ -17,7 +17,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .errors import CallError
-from .runtime import bridge
+from .runtime import bridge, pickled
+from .runtime.dynamo import keep_out
+from .runtime.method import Method, is_method
 from .runtime.signature import bind, signature
 from .runtime.static import Fingerprint, NotStatic, Stamp, fingerprint, stamp
 from .runtime.tensors import KEYS, Described, describe, home_of
@@ -74,6 +76,7 @@ class Kernel:
         self._lock = threading.RLock()
         self._calls, self._compiles, self._seconds = 0, 0, 0.0
         functools.update_wrapper(self, fn)
+        _keep_dynamo_out()
 
     def __call__(
         self,
@@ -205,6 +208,21 @@ class Kernel:
         """Calls, specialisations and compiles so far."""
         return Stats(self._calls, len(self._launches), self._compiles, self._seconds)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Kernel | Method:
+        """A kernel that is written as a method takes its object as the first argument."""
+        if instance is None or not is_method(self._fn):
+            return self
+        return Method(self, instance)
+
+    def __reduce__(self) -> str:
+        return pickled.reference(self, self._fn.__module__, self._fn.__qualname__)
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        return self
+
     def __repr__(self) -> str:
         code, names = self._fn.__code__, ", ".join(self.signature.names)
         return f"<kernel {self._fn.__name__}({names}), {code.co_filename}:{code.co_firstlineno}>"
@@ -251,9 +269,7 @@ class Kernel:
         key, ir = self._read(values, described)
         return self._planned(key, ir, chosen, goal)
 
-    def _read(
-        self, values: tuple, described: Mapping[str, Described]
-    ) -> tuple[Hashable, KernelIR]:
+    def _read(self, values: tuple, described: Mapping[str, Described]) -> tuple[Hashable, KernelIR]:
         """The kernel parsed for these shapes and static values, and a key that stands for it."""
         shapes = [
             (described[n].spec.shape, described[n].spec.dtype) if n in described else stamp(v)
@@ -286,6 +302,7 @@ class Kernel:
         config: Config | None,
         target: str | Target | None,
     ) -> Launch:
+        _keep_dynamo_out()
         described = self._described(values)
         running = _execution()
         operands = [
@@ -355,6 +372,11 @@ def kernel(
     return Kernel(fn, **options)
 
 
+def _keep_dynamo_out() -> None:
+    for function in (Kernel.__call__, Kernel._specialise):
+        keep_out(function)
+
+
 class _Keys(dict[type, Callable[[Any], Hashable]]):
     """Type -> how to make the part of a call's key that stands for a value of that type."""
 
@@ -376,6 +398,11 @@ class _Keys(dict[type, Callable[[Any], Hashable]]):
 
 
 def _check_static(name: str, value: object) -> None:
+    if _holds_tensors(value):
+        raise CallError(
+            f"{name} is a {type(value).__name__} that holds tensors",
+            hint="give each tensor a parameter of its own",
+        )
     try:
         stamp(value)
     except NotStatic as error:
@@ -389,6 +416,13 @@ def _check_static(name: str, value: object) -> None:
             f"{name} is a {kind}, which is neither a tensor nor a value that cannot change",
             hint=hints.get(kind, "pass numbers, strings, dtypes, functions or tuples of them"),
         ) from None
+
+
+def _holds_tensors(value: object) -> bool:
+    if not isinstance(value, tuple | list | dict):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(home_of(type(item)) is not None or _holds_tensors(item) for item in items)
 
 
 def _parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
@@ -410,8 +444,15 @@ def _lowering() -> ModuleType:
 
 
 def _execution() -> ModuleType:
-    from .runtime import execution
-
+    try:
+        from .runtime import execution
+    except ModuleNotFoundError as error:
+        if error.name not in ("jax", "jaxlib"):
+            raise
+        raise CallError(
+            "calling a kernel needs JAX, which is not installed",
+            hint="pip install 'raggedtile[jax]'; .source, .explain and .reference work without",
+        ) from None
     return execution
 
 

@@ -22,7 +22,7 @@ OFFSETS = np.array([0, 5, 20, 32], np.int32)
 class Traces:
     """The hand-written kernel, counting how often it is traced."""
 
-    def __init__(self, interpret=True):
+    def __init__(self, interpret: bool | pltpu.InterpretParams = True):
         self.count = 0
         run = generated(self.host, Device(KIND, 1, interpret, present=False))
         effectful = isinstance(interpret, pltpu.InterpretParams)

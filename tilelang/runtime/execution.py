@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir import KernelIR
-from .checks import compile_checks
 from ..schedule import Target
+from .checks import compile_checks
 from .device import device_of, platform_of, refuse, refuse_compiled, target_of
 from .launch import Launch, Operand, framework_of, launch
 from .lowering import Lowered
 from .primitive import Code
-from .program import generated, on_cpu, program
+from .program import at_once, generated, on_cpu, program
 from .tensors import Described
 
 Programs = MutableMapping[Hashable, Callable[..., Any]]
@@ -51,7 +51,8 @@ def prepare(
     """The launch of one specialisation; `programs` keeps jitted functions for it and others."""
     framework = framework_of(ir.name, operands)
     platform = platform_of(o.described for o in operands)
-    if not any(o.described.home == "traced" for o in operands):
+    traced = any(o.described.home == "traced" for o in operands)
+    if not traced:
         refuse_compiled(ir.name, platform, chosen.interpret)
         chosen.planned(chosen.target or target_of(platform))
     if key not in programs:
@@ -59,6 +60,8 @@ def prepare(
     run = programs[key]
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
+    if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
+        run = at_once(run)
     return launch(ir, operands, run, _check(ir, operands, chosen.checks), framework)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
+from jax._src import config
+from jax.core import ShapedArray, Tracer
 from jax.sharding import (
     AbstractDevice,
     AbstractMesh,
@@ -71,7 +73,7 @@ def result_avals(
 ) -> list[Any]:
     """Abstract arrays of these shapes and dtypes, on the mesh of the operands and varying alike."""
     if not operands:
-        return [jax.core.ShapedArray(shape, jax.numpy.dtype(dtype)) for shape, dtype in results]
+        return [ShapedArray(shape, jax.numpy.dtype(dtype)) for shape, dtype in results]
     like = max(operands, key=lambda a: (len(varying_axes(a)), not a.sharding.mesh.empty))
     return [
         like.update(
@@ -82,6 +84,19 @@ def result_avals(
         )
         for shape, dtype in results
     ]
+
+
+def is_traced(value: object) -> bool:
+    """Whether JAX is tracing: the value stands for one that is not there yet."""
+    return isinstance(value, Tracer)
+
+
+@contextmanager
+def outside_of_maps() -> Iterator[None]:
+    """Traces without the checks of a `shard_map` around it, which concern its own operations."""
+    check = getattr(config, "_check_vma", None)
+    with nullcontext() if check is None else check(False):
+        yield
 
 
 def default_platform() -> str:

@@ -1,8 +1,8 @@
 """call(code, arrays): a kernel as one operation of JAX, whose code is made when it is lowered.
 
-What JAX traces says nothing of the device: a jit, an export or a mesh of absent TPUs decides later.
-So what is traced is one opaque operation, and each platform that it is lowered for plans, prints and
-traces its own code then.  Nothing is planned for a platform that nobody lowers for.
+What JAX traces says nothing of the device: a jit, an export or a mesh of absent TPUs decides it
+later.  So what is traced is one opaque operation, and each platform that it is lowered for plans,
+prints and traces its own code then.  Nothing is planned for a platform that nobody lowers for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.extend import core
 from jax.interpreters import mlir
 
 from ..errors import CallError
-from .jax_compat import abstract_kind, lowered_kind, result_avals, varying_axes
+from .jax_compat import abstract_kind, lowered_kind, outside_of_maps, result_avals, varying_axes
 
 Generated = Callable[..., Any]
 PLATFORMS = ("cpu", "tpu")
@@ -56,7 +56,8 @@ def _traced(code: Code, platform: str, kind: str | None, operands: Sequence[Any]
     key = (platform, kind, shapes)
     if key not in code.traces:
         arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
-        code.traces[key] = jax.make_jaxpr(code.generated(platform, kind))(*arrays)
+        with outside_of_maps():
+            code.traces[key] = jax.make_jaxpr(code.generated(platform, kind))(*arrays)
     return code.traces[key]
 
 
@@ -93,7 +94,8 @@ def _refuse(ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
     platforms = ctx.platforms or ctx.module_context.platforms
     others = ", ".join(repr(p) for p in platforms if p not in PLATFORMS)
     raise CallError(
-        f"kernel {code.name} is lowered for platform {others}: this version has code for CPU and TPU",
+        f"kernel {code.name} is lowered for platform {others}: "
+        "this version has code for CPU and TPU",
         hint="run the jit on the CPU, as under jax.default_device(jax.devices('cpu')[0])",
     )
 

@@ -13,7 +13,14 @@ from typing import Any
 import jax
 
 from ..errors import CallError
-from .jax_compat import cpu_device, default_platform, sharded_axes, traced_for, traced_on_tpu
+from .jax_compat import (
+    cpu_device,
+    default_platform,
+    is_traced,
+    sharded_axes,
+    traced_for,
+    traced_on_tpu,
+)
 from .primitive import Code
 from .primitive import call as call_kernel
 
@@ -66,6 +73,19 @@ def program(code: Code, operands: tuple[str, ...]) -> Callable[..., Any]:
     primitive = jax.custom_jvp(call)
     primitive.defjvp(lambda primals, tangents: _no_derivative(name))
     return jax.jit(primitive)
+
+
+def at_once(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs at the call, also in the midst of a trace: for values and results that are all there."""
+
+    def call(*arrays: Any) -> Any:
+        results = run(*arrays)
+        if not is_traced(results[0] if isinstance(results, tuple) and results else results):
+            return results
+        with jax.ensure_compile_time_eval():
+            return run(*arrays)
+
+    return call
 
 
 def on_cpu(run: Callable[..., Any]) -> Callable[..., Any]:
