@@ -102,6 +102,7 @@ class Kernel:
         except Exception:  # an argument that cannot be part of a key: specialising says which
             key, launch = None, None
         if launch is None:
+            _keep_dynamo_out()  # here: torch may have been imported after the kernel was made
             launch = self._specialise(key, args, config, target)
         return launch(args)
 
@@ -302,7 +303,6 @@ class Kernel:
         config: Config | None,
         target: str | Target | None,
     ) -> Launch:
-        _keep_dynamo_out()
         described = self._described(values)
         running = _execution()
         operands = [
@@ -373,7 +373,7 @@ def kernel(
 
 
 def _keep_dynamo_out() -> None:
-    for function in (Kernel.__call__, Kernel._specialise):
+    for function in (_keep_dynamo_out, Kernel.__call__, Kernel._specialise):
         keep_out(function)
 
 

@@ -1,4 +1,4 @@
-"""keep_out(function): torch.compile breaks its graph at a call of the function and runs it as it is.
+"""keep_out(function): torch.compile breaks its graph at a call and runs it as it is.
 
 Without that, Dynamo traces into the function, and through it into JAX.
 """

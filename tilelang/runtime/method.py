@@ -13,7 +13,7 @@ CALLED_WITH_ARGUMENTS = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Method:
     """The kernel with the object as its first argument, as a bound method of Python is."""
 
@@ -25,6 +25,8 @@ class Method:
         return self.kernel(self.instance, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("kernel", "instance"):  # while copy or Dynamo makes an empty one
+            raise AttributeError(name)
         found = getattr(self.kernel, name)
         return partial(found, self.instance) if name in CALLED_WITH_ARGUMENTS else found
 
