@@ -245,15 +245,15 @@ def test_a_replicated_array_of_an_explicit_mesh():
 @pytest.mark.parametrize("make", [np.array, torch.tensor, jnp.array], ids=["numpy", "torch", "jax"])
 def test_values_inside_of_a_trace(make):
     """A call on values is a call, whatever is being traced around it."""
-    kernel, value = tile.kernel(ragged), make(X)
-    traced = jax.jit(lambda a: a + jnp.asarray(kernel(value, make(OFFSETS))))
+    kernel, x, offsets = tile.kernel(ragged), make(X), make(OFFSETS)
+    traced = jax.jit(lambda a: a + jnp.asarray(kernel(x, offsets)))
     np.testing.assert_allclose(traced(jnp.zeros_like(X)), of_ragged(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", [np.array, jnp.array], ids=["numpy", "jax"])
 def test_stores_inside_of_a_trace(make):
-    kernel, y = tile.kernel(into), np.zeros_like(X)
-    jax.jit(lambda a: (kernel(make(X), y), a)[1])(jnp.zeros(3))
+    kernel, x, y = tile.kernel(into), make(X), np.zeros_like(X)
+    jax.jit(lambda a: (kernel(x, y), a)[1])(jnp.zeros(3))
     np.testing.assert_allclose(y, X * 2)
 
 

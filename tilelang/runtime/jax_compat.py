@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
-from jax._src import config
+from jax._src import config, dispatch
 from jax.core import ShapedArray, Tracer
 from jax.sharding import (
     AbstractDevice,
@@ -63,6 +63,13 @@ def lowered_kind(ctx: Any) -> str | None:
     return None if first is None or first.platform != "tpu" else first.device_kind
 
 
+def needs_devices(primitive: Any) -> None:
+    """Has JAX say which devices it lowers an operation for, where it knows: `lowered_kind`."""
+    wanting = getattr(dispatch, "prim_requires_devices_during_lowering", None)
+    if wanting is not None:
+        wanting.add(primitive)
+
+
 def varying_axes(aval: Any) -> frozenset[str]:
     """Mesh axes of a `shard_map` over which an array is known to differ (`check_vma=True`)."""
     return frozenset(aval.manual_axis_type.varying)
@@ -92,10 +99,17 @@ def is_traced(value: object) -> bool:
 
 
 @contextmanager
-def outside_of_maps() -> Iterator[None]:
-    """Traces without the checks of a `shard_map` around it, which concern its own operations."""
-    check = getattr(config, "_check_vma", None)
-    with nullcontext() if check is None else check(False):
+def undisturbed() -> Iterator[None]:
+    """Traces as if nothing were around it, whatever is in effect where JAX lowers.
+
+    The checks of a `shard_map` concern its own operations; `disable_jit` and the constant folding
+    of `ensure_compile_time_eval` would evaluate parts of what Pallas traces.
+    """
+    names = "_check_vma", "eager_constant_folding"
+    states = [getattr(config, name) for name in names if hasattr(config, name)]
+    with ExitStack() as stack:
+        for state in (jax.disable_jit, *states):
+            stack.enter_context(state(False))
         yield
 
 

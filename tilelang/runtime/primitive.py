@@ -17,7 +17,14 @@ from jax.extend import core
 from jax.interpreters import mlir
 
 from ..errors import CallError
-from .jax_compat import abstract_kind, lowered_kind, outside_of_maps, result_avals, varying_axes
+from .jax_compat import (
+    abstract_kind,
+    lowered_kind,
+    needs_devices,
+    result_avals,
+    undisturbed,
+    varying_axes,
+)
 
 Generated = Callable[..., Any]
 PLATFORMS = ("cpu", "tpu")
@@ -56,7 +63,7 @@ def _traced(code: Code, platform: str, kind: str | None, operands: Sequence[Any]
     key = (platform, kind, shapes)
     if key not in code.traces:
         arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
-        with outside_of_maps():
+        with undisturbed():
             code.traces[key] = jax.make_jaxpr(code.generated(platform, kind))(*arrays)
     return code.traces[key]
 
@@ -84,7 +91,8 @@ def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None
     """Without the shardings of the arguments: the kernel's code sees whole arrays, or one shard."""
     jaxpr = _traced(code, platform, lowered_kind(ctx) or kind, ctx.avals_in)
     there = ctx.replace(platforms=[platform], avals_in=jaxpr.in_avals)
-    results = mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(there, *operands)
+    with undisturbed():
+        results = mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(there, *operands)
     if there.tokens_out is not None:
         ctx.set_tokens_out(there.tokens_out)
     return results
@@ -100,6 +108,7 @@ def _refuse(ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
     )
 
 
+needs_devices(_kernel)
 _kernel.def_impl(_impl)
 _kernel.def_effectful_abstract_eval(_abstract)
 mlir.register_lowering(_kernel, _refuse)
