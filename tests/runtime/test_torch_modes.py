@@ -1,4 +1,4 @@
-"""Wrapped, traced and odd torch tensors give the result or a sentence, never memory or a constant."""
+"""Wrapped, traced and odd torch tensors give the result or a sentence, never garbage."""
 
 from __future__ import annotations
 
