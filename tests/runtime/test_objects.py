@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import multiprocessing
 import pickle
@@ -149,11 +150,8 @@ except tile.CallError as error:
 
 
 def test_without_jax(tmp_path):
-    text = (
-        "import tilelang as tile\nimport tilelang.language as hl\n\n@tile.kernel\ndef double(x):\n"
-    )
-    lines = Path(__file__).read_text(encoding="utf-8").split("def double(x):\n")[1].split("\n\n")[0]
-    (tmp_path / "kernels.py").write_text(text + lines)
+    head = "import tilelang as tile\nimport tilelang.language as hl\n\n\n@tile.kernel\n"
+    (tmp_path / "kernels.py").write_text(head + inspect.getsource(halved))
     run = subprocess.run(
         [sys.executable, "-c", WITHOUT_JAX],
         capture_output=True,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..codegen.pallas.target import Target
 from ..ir import KernelIR
-from ..schedule import Target
 from .checks import compile_checks
 from .device import device_of, platform_of, refuse, refuse_compiled, target_of
 from .launch import Launch, Operand, framework_of, launch
