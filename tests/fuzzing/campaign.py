@@ -17,6 +17,7 @@ import jax
 
 import tilelang as tile
 from tests.fuzzing.compose import compose, means_something
+from tests.fuzzing.corpus import Entry, keep
 from tests.fuzzing.program import Program
 from tests.fuzzing.shrink import smaller
 from tests.fuzzing.text import source
@@ -67,6 +68,16 @@ class Trial:
     smallest: Program | None = None
     cases: int = 0
 
+    @property
+    def entry(self) -> Entry | None:
+        """What the corpus keeps of a failure."""
+        if self.smallest is None or self.way.startswith("tpu"):
+            return None
+        way = self.way.removeprefix("Config(").removesuffix(")")
+        seeds = tuple(1000 * self.seed + n for n in range(LAYOUTS))
+        failed = f"{self.outcome.kind}: {self.outcome.detail}"
+        return Entry(self.smallest, "" if way == "default" else way, seeds, failed)
+
     def __str__(self) -> str:
         text = f"seed {self.seed}, {self.way}: {self.outcome.kind.upper()} {self.outcome.detail}"
         return f"{text}\n\n{source(self.smallest)}" if self.smallest else text
@@ -115,6 +126,16 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         yield tile.Config(dict.fromkeys(tiles, size), **form)
 
 
+def replayed(entry: Entry) -> Outcome:
+    """What a program of the corpus does today."""
+    match entry.way:
+        case "reference":
+            return try_reference(entry.program, entry.seeds[:2], REFERENCE_BLOCKS)
+        case "wild":
+            return try_wild(entry.program, None, entry.seeds)
+    return try_kernel(entry.program, entry.config, entry.seeds)
+
+
 def _smallest(program: Program, run: Run, outcome: Outcome, trials: int) -> Program:
     """A smaller kernel that fails in the same way."""
 
@@ -152,6 +173,8 @@ def main(argv: Sequence[str]) -> int:
         for trial in found:
             if trial.outcome.kind in BAD:
                 print(f"{trial}\n", flush=True)
+            if options.keep and trial.entry is not None:
+                print(f"kept in {keep(trial.entry)}\n", flush=True)
         if number % 50 == 0:
             print(f"{number} kernels, {time.perf_counter() - start:.0f} s", flush=True)
     print("\n".join(summary(trials)))
@@ -189,6 +212,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the first (default %(default)s)")
     parser.add_argument("--configs", type=int, default=8, help="besides the default (%(default)s)")
     parser.add_argument("--trials", type=int, default=150, help="for making a failure smaller")
+    parser.add_argument("--keep", action="store_true", help="add failures to the corpus")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default %(default)s)")
     parser.add_argument("--tpu", action="store_true", help="compile each for a TPU generation, too")
     return parser.parse_args(argv)

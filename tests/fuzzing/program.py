@@ -191,7 +191,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Store:
-    """combine: what is there is kept in a "sum" or "max" with the value; atomic: printed as such."""
+    """combine: the "sum" or "max" with what is there is stored; atomic: as one operation."""
 
     tensor: str
     index: tuple[Pick, ...]

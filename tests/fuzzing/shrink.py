@@ -65,7 +65,7 @@ def candidates(program: Program) -> Iterator[Program]:
 
 
 def _simpler_axis(axis: Axis) -> Iterator[Axis]:
-    """An ordinary loop in the place of one whose range is read or ends at a tile, or a short one."""
+    """An ordinary loop in the place of one whose range is read or has a window, or a short one."""
     if axis.offsets and not axis.until:
         yield replace(axis, offsets="", of="", local=False)
     if axis.length:

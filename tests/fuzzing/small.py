@@ -78,7 +78,9 @@ class Sprout:
             known = {"", *(a.name for a in ordered)}
             ordered.append(next(a for a in found if {a.of, a.until} <= known))
             found.remove(ordered[-1])
-        return tuple(ordered)
+        return tuple(
+            sorted(ordered, key=lambda a: bool(a.until))
+        )  # its tiles are masked by one loop
 
     def _related(self, kind: str) -> list[Axis]:
         """Loops whose ranges are those of groups, or end at another tile."""
@@ -159,8 +161,6 @@ class Sprout:
         pair = [a for a in dims if a.kind == "tile" and a.name != over.until]
         until = [a for a in outer if a.name == over.until]
         grids = [a for a in outer if a.kind == "grid"]
-        if over.until and until[0] not in dims:
-            return Loop(over.name, ())
         if self.chance(0.3) and pair and self.columns and not until:
             left = self.load((*self._some(grids), pair[0], over))
             right = self.load((*self._some(grids), over, COLUMNS))
