@@ -54,7 +54,7 @@ def means_something(program: Program) -> bool:
     """Whether a program can be printed and evaluated: one that was made smaller may not be."""
     try:
         source(program)
-        case(program, 0)
+        case(program, 0, blocks=())
     except (ValueError, KeyError, IndexError):
         return False
     return True

@@ -24,12 +24,14 @@ class Entry:
 
     way     "reference", "wild", or a config in JSON; "" is the default config
     failed  what was seen: the outcome when it was kept
+    open    what is not mended yet: such a program may fail; "" when it must not any more
     """
 
     program: Program
     way: str
     seeds: tuple[int, ...]
     failed: str
+    open: str = ""
 
     @property
     def config(self) -> tile.Config | None:
@@ -58,6 +60,7 @@ def keep(entry: Entry, folder: Path = FOLDER) -> Path:
 def written(entry: Entry) -> str:
     """The text of a file."""
     kept = {"failed": entry.failed, "way": entry.way, "seeds": list(entry.seeds)}
+    kept |= {"open": entry.open} if entry.open else {}
     lines = {**kept, **_plain(entry.program)}
     return (
         "{\n" + ",\n".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in lines.items()) + "\n}\n"
@@ -67,7 +70,8 @@ def written(entry: Entry) -> str:
 def _read(text: str) -> Entry:
     found = json.loads(text)
     way, seeds, failed = (found.pop(name) for name in ("way", "seeds", "failed"))
-    return Entry(_value(found), way, tuple(seeds), failed)
+    unmended = found.pop("open", "")
+    return Entry(_value(found), way, tuple(seeds), failed, unmended)
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,7 @@ Everything that the kernel's meaning does not read is NaN or Inf, or the largest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,7 @@ class Case:
     depends: bool = False
 
 
-def case(program: Program, seed: int) -> Case:
+def case(program: Program, seed: int, blocks: Sequence[int] = BLOCKS) -> Case:
     """Random arguments; every tensor of offsets is of a stratum of its own."""
     rng = np.random.default_rng(seed)
     drawn = {t.name: _drawn(t, rng) for t in program.arguments}
@@ -43,7 +43,7 @@ def case(program: Program, seed: int) -> Case:
     layout = layout or "no offsets"
     try:
         found = evaluate(program, arguments)
-        others = [evaluate(program, arguments, block).results for block in BLOCKS]
+        others = [evaluate(program, arguments, block).results for block in blocks]
     except IndexError as error:
         return Case(arguments, {}, layout, str(error))
     hidden = {

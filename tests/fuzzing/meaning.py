@@ -84,7 +84,7 @@ class Run:
 
 def evaluate(program: Program, arguments: Mapping[str, Array], block: int = 0) -> Evaluated:
     """Runs every statement in order; of tile loops, `block` positions at a time, or all if 0."""
-    memory = {name: np.asarray(array, np.float64) for name, array in arguments.items()}
+    memory = {name: np.array(array, np.float64) for name, array in arguments.items()}
     for output in program.outputs:
         fill = np.nan if output.fill is None else output.fill
         memory[output.name] = np.full(output.shape, fill, np.float64)
