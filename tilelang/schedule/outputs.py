@@ -9,6 +9,7 @@ from ..analysis.facts import Facts
 from ..ir import Assign, Expr, KernelIR, Stmt
 from .body import Groups, lower_body
 from .config import Config
+from .moves import Order
 from .nest import Level
 from .placement import Placed
 from .plan import AxisPlan, ByTile, Packed, PStmt, Read, Window, Write
@@ -17,7 +18,6 @@ from .sections import exprs_of
 from .target import Target
 from .traverse import walk_physical
 from .visits import (
-    Order,
     goes_anywhere,
     moves_with_all,
     order_of,
@@ -31,6 +31,7 @@ from .windows import Arrays, survey, unique
 
 def lowered(
     ir: KernelIR,
+    facts: Facts,
     target: Target,
     placed: Placed,
     body: tuple[Stmt, ...],
@@ -39,10 +40,11 @@ def lowered(
 ) -> tuple[Arrays, Order, Groups]:
     """The body on blocks of arrays.
 
-    An output is seen whole if its block is picked by a number from memory and a visit leaves part
-    of it as it was: that block may have been visited before, and may still be on its way out.
+    An output is seen whole if its block is picked by a number that follows no loop and a visit
+    leaves part of it as it was: that block may have been visited before, and may still be on its
+    way out.
     """
-    arrays, order = _survey(ir, target, placed, body, levels, frozenset())
+    arrays, order = _survey(ir, facts, target, placed, body, levels, frozenset())
     groups = lower_body(arrays, levels, leaf, placed.inner, placed.phases)
     loose = frozenset(
         tensor
@@ -51,12 +53,13 @@ def lowered(
     )
     if not loose:
         return arrays, order, groups
-    arrays, order = _survey(ir, target, placed, body, levels, loose)
+    arrays, order = _survey(ir, facts, target, placed, body, levels, loose)
     return arrays, order, lower_body(arrays, levels, leaf, placed.inner, placed.phases)
 
 
 def _survey(
     ir: KernelIR,
+    facts: Facts,
     target: Target,
     placed: Placed,
     body: tuple[Stmt, ...],
@@ -72,7 +75,7 @@ def _survey(
         for (tensor, _), window in arrays.windows.items()
         if window.output
         and isinstance(window.dims[-2], Packed)
-        and packed_conflict(window, order, placed.axes)
+        and packed_conflict(window, order, placed.axes, facts)
     }
     widened = rows_alone(arrays, everything)
     if lifted or widened:

@@ -32,6 +32,7 @@ from .window import ByRow as ByRow
 from .window import ByTile as ByTile
 from .window import Fetched as Fetched
 from .window import HostArray as HostArray
+from .window import Number as Number
 from .window import Packed as Packed
 from .window import Turned as Turned
 from .window import Whole as Whole

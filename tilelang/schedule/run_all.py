@@ -14,6 +14,7 @@ from dataclasses import replace
 from ..errors import PlanError
 from ..ir import Apply, Const, GridIndex, Type, Var
 from .layouts import apply
+from .moves import Order, first_visit
 from .placement import Placed
 from .plan import (
     All,
@@ -21,6 +22,7 @@ from .plan import (
     Inner,
     Keep,
     Kept,
+    Number,
     PExpr,
     PStmt,
     Read,
@@ -33,7 +35,7 @@ from .plan import (
 )
 from .sections import exprs_of, kept_in, map_values, names_made
 from .traverse import walk_physical
-from .visits import Order, first_visit, window_axes
+from .visits import window_axes
 
 
 def run_all(
@@ -70,10 +72,11 @@ def _turn(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section
     shape = tuple(window.shown[d] for d in window.turn)
     turned = apply("transpose", (block,), shape, window.dtype, (("perm", window.turn),))
     often = bool(order.all) and order.all[-1] in window_axes(window)
-    conditions = () if often else first_visit(window, order, axes)
+    conditions = () if often else first_visit(window, order, axes) or ()
     if window.exact and not often:  # how many rows it has may change with the other columns
         last = max(order.columns.index(a) for a in window_axes(window) if a in order.columns)
-        conditions = (Turns(order.columns[: last + 1]),)
+        columns = order.columns[: last + 1]
+        conditions = (Turns(tuple(Number(GridIndex(c)) for c in columns)),)
     body = (Keep(window.turned.name, turned, None),)
     return Section(conditions, body, title=window.ref, always=True)
 

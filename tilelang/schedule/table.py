@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from ..analysis.facts import Facts
 from ..errors import PlanError
 from ..ir import KernelIR
+from .moves import Order
 from .plan import AxisPlan, Column, Table, Track
 from .target import Target
-from .visits import Order
 
 
 def columns(

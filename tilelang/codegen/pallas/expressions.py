@@ -23,6 +23,7 @@ from ...schedule.plan import (
     Keep,
     Kept,
     Launch,
+    Number,
     Part,
     PExpr,
     Read,
@@ -94,6 +95,11 @@ class Printer:
 
     def text(self, expr: PExpr) -> str:
         return flat(self.node(expr))
+
+    def number(self, number: Number) -> Node:
+        """Which block of a dimension is shown."""
+        node = self.node(number.expr)
+        return node if number.rows == 1 else Call("jax.lax.div", (node, Atom(str(number.rows))))
 
     # ------------------------------------------------------------ positions
 
