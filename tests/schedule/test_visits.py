@@ -12,7 +12,7 @@ from tilelang.errors import PlanError
 from tilelang.ir import GridIndex, KernelIR
 from tilelang.language import build
 from tilelang.schedule import Config, Plan
-from tilelang.schedule.plan import AtDim, Condition, RowStarts, Turns, Window
+from tilelang.schedule.plan import AtDim, Condition, Number, RowStarts, Turns, Window
 
 WHOLE = slice(None)
 LAYOUTS = [[0, 7, 7, 20, 50], [3, 3, 3, 3, 3], [0, 50, 50, 50, 50], [10, 12, 13, 13, 40]]
@@ -61,7 +61,7 @@ CONFIG = Config({"tm": 16})
 def test_a_filled_output_is_filled_when_the_tile_turns_and_every_tile_is_visited() -> None:
     plan = planned(rows_and_groups(rows=True, groups=False), CONFIG)
     assert outputs(plan)["y_ref"].init == "fill"
-    assert first_visits(plan) == {"y_ref": (Turns(("tm",), ()),)}
+    assert first_visits(plan) == {"y_ref": (Turns((Number(GridIndex("tm")),)),)}
     assert visits(plan) == {"g": "live", "tm": "cover"}
 
 
@@ -114,7 +114,7 @@ def test_rows_of_a_matrix_share_a_block(rows: int, first: int) -> None:
 def test_a_block_of_rows_is_defined_at_its_first_row() -> None:
     plan = planned(picked(20, first=3), Config({"tn": 128}))
     ((_, conditions),) = first_visits(plan).items()
-    assert conditions == (RowStarts("i", 8),)
+    assert conditions == (RowStarts("i", Number(GridIndex("i"), 8), first=True),)
 
 
 def test_an_axis_that_does_not_move_the_output_defines_it_at_its_first_step() -> None:

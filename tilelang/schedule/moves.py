@@ -227,17 +227,17 @@ def _crosses(
 def _alone(number: Number) -> Number:
     """A number that is equal in the same steps: 2 * g + 1 changes when g does."""
     found = linear(number.expr)
-    if number.rows > 1 or found is None or len(found) != 1:
+    if number.rows > 1 or found is None or len(found[0]) != 1:
         return number
-    return Number(next(iter(found)))
+    return Number(next(iter(found[0])))
 
 
 def _begins(number: Number, axis: AxisPlan) -> bool:
     """Whether the first iteration of a loop is certainly at the begin of a block."""
-    found, here = linear(number.expr), GridIndex(axis.name)
-    if found is None or set(found) != {here} or axis.base is not None:
+    found = linear(number.expr)
+    if found is None or found[0] != {GridIndex(axis.name): 1} or axis.base is not None:
         return False
-    return constant(number.expr, {here: axis.first}) % number.rows == 0
+    return (axis.first + found[1]) % number.rows == 0
 
 
 # ---------------------------------------------------------------- visits again
@@ -306,12 +306,12 @@ def owns(window: Window, axis: str, axes: Mapping[str, AxisPlan]) -> bool:
 
 def _tells(number: Number, axis: str, axes: Mapping[str, AxisPlan]) -> bool:
     """Whether an index is a digit of the number: g * 4 + h tells h and g apart, if h is below 4."""
-    found = linear(number.expr)
-    own = [e for e in found or () if e.axis == axis]
-    if found is None or len(own) != 1:
+    terms, _ = linear(number.expr) or ({}, 0)
+    own = [e for e in terms if e.axis == axis]
+    if len(own) != 1:
         return False
-    unit = abs(found[own[0]])
-    others = {e: abs(by) for e, by in found.items() if e != own[0]}
+    unit = abs(terms[own[0]])
+    others = {e: abs(by) for e, by in terms.items() if e != own[0]}
     lower = sum(by * _span(e, axes) for e, by in others.items() if by <= unit)
     higher = math.gcd(*(by for by in others.values() if by > unit))
     return lower < unit and (not higher or unit * _span(own[0], axes) + lower < higher)
@@ -322,42 +322,31 @@ def _span(index: GridIndex | TileScalar, axes: Mapping[str, AxisPlan]) -> float:
     return math.inf if tiles is None or isinstance(index, TileScalar) else max(tiles, 1) - 1
 
 
-def linear(expr: Expr) -> dict[GridIndex | TileScalar, int] | None:
-    """What an expression takes each index times, if it is a sum of those and a number."""
+Terms = dict[GridIndex | TileScalar, int]
+
+
+def linear(expr: Expr) -> tuple[Terms, int] | None:
+    """What an expression takes each index times, and the rest, if it is a sum of those."""
     match expr:
-        case Const():
-            return {}
+        case Const(value):
+            return {}, int(value)
         case GridIndex() | TileScalar():
-            return {expr: 1}
+            return {expr: 1}, 0
         case Apply("add" | "sub", (left, right)):
-            a, b = linear(left), linear(right)
-            if a is None or b is None:
-                return None
-            sign = 1 if expr.op == "add" else -1
-            total = {e: a.get(e, 0) + sign * b.get(e, 0) for e in {**a, **b}}
-            return {e: by for e, by in total.items() if by}
+            return _added(linear(left), linear(right), 1 if expr.op == "add" else -1)
         case Apply("mul", (value, Const(by)) | (Const(by), value)):
-            found = linear(value)
-            return None if found is None or not by else {e: n * int(by) for e, n in found.items()}
+            return _added(({}, 0), linear(value), int(by))
         case Apply("neg", (value,)):
-            found = linear(value)
-            return None if found is None else {e: -n for e, n in found.items()}
+            return _added(({}, 0), linear(value), -1)
         case _:
             return None
 
 
-def constant(expr: Expr, at: Mapping[Expr, int]) -> int:
-    """The value of a linear expression where its indices have these values."""
-    match expr:
-        case Const(value):
-            return int(value)
-        case Apply("add", (left, right)):
-            return constant(left, at) + constant(right, at)
-        case Apply("sub", (left, right)):
-            return constant(left, at) - constant(right, at)
-        case Apply("mul", (left, right)):
-            return constant(left, at) * constant(right, at)
-        case Apply("neg", (value,)):
-            return -constant(value, at)
-        case _:
-            return at[expr]
+def _added(
+    a: tuple[Terms, int] | None, b: tuple[Terms, int] | None, by: int
+) -> tuple[Terms, int] | None:
+    """a + b * by"""
+    if a is None or b is None:
+        return None
+    total = {e: a[0].get(e, 0) + by * b[0].get(e, 0) for e in {**a[0], **b[0]}}
+    return {e: times for e, times in total.items() if times}, a[1] + by * b[1]

@@ -244,9 +244,7 @@ def check_exact(
     raise PlanError(what, ir.tensor(tensor).loc, "leave windows out")
 
 
-def check_stream(
-    ir: KernelIR, tensor: str, window: Window, axes: Mapping[str, AxisPlan]
-) -> None:
+def check_stream(ir: KernelIR, tensor: str, window: Window, axes: Mapping[str, AxisPlan]) -> None:
     """PlanError if a pipeline inside the step could show a block of an output twice."""
     stream = window.stream or ""
     packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)

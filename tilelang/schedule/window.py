@@ -76,6 +76,7 @@ class Fetched:
 SHORT = 8  # rows of a register tile of 32-bit values
 UNCUT = "\0uncut"  # the stream of arrays that no pipeline cuts into blocks
 
+
 @dataclass(frozen=True)
 class Number:
     """Which block of a dimension is shown: the one of `rows` that holds position `expr`."""
