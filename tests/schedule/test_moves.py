@@ -25,7 +25,7 @@ from tilelang.schedule.plan import (
 )
 
 LOC = Loc("kernel.py", 1, 0, 1, "")
-I, J, K = (GridIndex(name) for name in "ijk")
+X, J, K = (GridIndex(name) for name in "ijk")
 Place = Mapping[str, int]
 
 
@@ -43,7 +43,7 @@ def window(*numbers: Number) -> Window:
 
 
 def op(name: str, left: Expr, right: int | Expr) -> Expr:
-    return Apply(name, (left, scalars.const(right) if isinstance(right, int) else right), I.type)
+    return Apply(name, (left, scalars.const(right) if isinstance(right, int) else right), X.type)
 
 
 def value(expr: Expr, at: Place) -> int:
@@ -117,7 +117,7 @@ def disagreement(shown: Window, axes: Mapping[str, AxisPlan]) -> str | None:
 
 def drawn(rng: random.Random, depth: int = 3) -> Expr:
     if depth == 0 or rng.random() < 0.2:
-        return rng.choice([I, J, K])
+        return rng.choice([X, J, K])
     name = rng.choice(["add", "add", "sub", "mul", "floordiv", "mod", "minimum", "maximum"])
     left = drawn(rng, depth - 1)
     if name in ("add", "sub") and rng.random() < 0.6:
@@ -130,7 +130,7 @@ def drawn(rng: random.Random, depth: int = 3) -> Expr:
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_said_of_blocks_is_so(seed: int) -> None:
     rng, told = random.Random(seed), 0
-    for _ in range(1000):
+    for _ in range(250):
         sizes = [(name, rng.randint(0, 5), rng.randint(1, 5)) for name in "ijk"]
         axes = {name: axis(name, first, tiles) for name, first, tiles in sizes}
         count = rng.randint(1, 2)
@@ -138,22 +138,22 @@ def test_what_is_said_of_blocks_is_so(seed: int) -> None:
         shown = window(*numbers)
         assert disagreement(shown, axes) is None, (sizes, numbers)
         told += first_visit(shown, Order(tuple(axes), (), ()), axes) is not None
-    assert told > 200  # and not always "nobody can tell"
+    assert told > 50  # and not always "nobody can tell"
 
 
 ONE = {"i": axis("i", 0, 40)}
 TWO = {"i": axis("i", 3, 10), "j": axis("j", 0, 2)}
-ROWS = Number(I, 8)
+ROWS = Number(X, 8)
 
 
 @pytest.mark.parametrize(
     ("expr", "condition"),
     [
-        (I, RowStarts("i", Number(I, 8), False)),
-        (op("add", I, 8), RowStarts("i", Number(op("add", I, 8), 8), False)),
-        (op("add", I, 1), RowStarts("i", Number(op("add", I, 1), 8), True)),
-        (op("mul", I, 2), Turns((Number(op("mul", I, 2), 8),), "i")),
-        (op("floordiv", I, 2), Turns((Number(op("floordiv", I, 2), 8),), "i")),
+        (X, RowStarts("i", Number(X, 8), False)),
+        (op("add", X, 8), RowStarts("i", Number(op("add", X, 8), 8), False)),
+        (op("add", X, 1), RowStarts("i", Number(op("add", X, 1), 8), True)),
+        (op("mul", X, 2), Turns((Number(op("mul", X, 2), 8),), "i")),
+        (op("floordiv", X, 2), Turns((Number(op("floordiv", X, 2), 8),), "i")),
     ],
 )
 def test_the_condition_is_that_of_the_block(expr: Expr, condition: Condition) -> None:
@@ -162,24 +162,24 @@ def test_the_condition_is_that_of_the_block(expr: Expr, condition: Condition) ->
 
 
 def test_a_row_of_the_table_is_compared_with_the_one_before() -> None:
-    shown = window(Number(op("add", I, 1), 8), Number(op("mul", J, 2)))
+    shown = window(Number(op("add", X, 1), 8), Number(op("mul", J, 2)))
     found = first_visit(shown, Order((), ("i", "j"), ()), TWO)
-    assert found == (Turns((Number(op("add", I, 1), 8), Number(J))),)  # 2 * j changes when j does
+    assert found == (Turns((Number(op("add", X, 1), 8), Number(J))),)  # 2 * j changes when j does
 
 
 def test_two_loops_that_make_one_number() -> None:
-    both = op("add", op("mul", I, 2), J)
+    both = op("add", op("mul", X, 2), J)
     assert first_visit(window(Number(both)), Order(("i", "j"), (), ()), TWO) == ()
     assert first_visit(window(Number(both, 8)), Order(("i", "j"), (), ()), TWO) is None
     assert owns(window(Number(both)), "i", TWO) and owns(window(Number(both)), "j", TWO)
-    close = window(Number(op("add", I, J)))
+    close = window(Number(op("add", X, J)))
     assert not owns(close, "i", TWO) and not owns(close, "j", TWO)
 
 
 def test_numbers_that_follow_no_loop() -> None:
-    assert steady(op("floordiv", op("add", op("mul", I, 3), 1), 2))
-    assert not steady(op("mod", op("mul", I, 3), 7)) and not steady(op("mul", I, J))
-    assert linear(op("sub", op("mul", I, 3), op("mul", I, 3))) == ({}, 0)
-    assert linear(op("floordiv", I, 2)) is None
-    around = window(Number(op("mod", I, 4), 8))
+    assert steady(op("floordiv", op("add", op("mul", X, 3), 1), 2))
+    assert not steady(op("mod", op("mul", X, 3), 7)) and not steady(op("mul", X, J))
+    assert linear(op("sub", op("mul", X, 3), op("mul", X, 3))) == ({}, 0)
+    assert linear(op("floordiv", X, 2)) is None
+    around = window(Number(op("mod", X, 4), 8))
     assert not consecutive(around, Order(("i",), (), ()), ONE, None)
