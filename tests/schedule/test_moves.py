@@ -8,11 +8,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from tilelang.errors import Loc
-from tilelang.ir import Apply, Const, Expr, GridIndex
-from tilelang.schedule import scalars
-from tilelang.schedule.moves import Order, consecutive, first_visit, linear, owns, steady, steps_of
-from tilelang.schedule.plan import (
+from tilelang.codegen.pallas.plan.steps.moves import (
+    Order,
+    consecutive,
+    first_visit,
+    owns,
+    steady,
+    steps_of,
+)
+from tilelang.codegen.pallas.plan.types import (
     AtDim,
     AxisPlan,
     ByIndex,
@@ -23,6 +27,9 @@ from tilelang.schedule.plan import (
     Turns,
     Window,
 )
+from tilelang.errors import Loc
+from tilelang.ir import Apply, Const, Expr, GridIndex
+from tilelang.ir.integers import const, linear
 
 LOC = Loc("kernel.py", 1, 0, 1, "")
 X, J, K = (GridIndex(name) for name in "ijk")
@@ -30,7 +37,7 @@ Place = Mapping[str, int]
 
 
 def axis(name: str, first: int, tiles: int) -> AxisPlan:
-    low, high = scalars.const(first), scalars.const(first + tiles)
+    low, high = const(first), const(first + tiles)
     return AxisPlan(
         name, name, "ordered", "", "dim", None, low, high, None, first, tiles, 99, False, True,
         True, LOC,
@@ -43,7 +50,7 @@ def window(*numbers: Number) -> Window:
 
 
 def op(name: str, left: Expr, right: int | Expr) -> Expr:
-    return Apply(name, (left, scalars.const(right) if isinstance(right, int) else right), X.type)
+    return Apply(name, (left, const(right) if isinstance(right, int) else right), X.type)
 
 
 def value(expr: Expr, at: Place) -> int:

@@ -1,0 +1,79 @@
+"""Conditions as data: in which steps a section of the body runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tilelang.codegen.pallas.plan.windows.types import Number
+
+
+@dataclass(frozen=True)
+class AtDim:
+    """The grid dimension of `axis` is at its first (or last) iteration."""
+
+    axis: str
+    end: Literal["first", "last"]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """One of the numbers of a block differs from the step before, or there is none.
+
+    That is the row before of the step table, or the iteration before of grid dimension `axis`.
+    """
+
+    numbers: tuple[Number, ...]
+    axis: str | None = None
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The step is the first (or last) of the loops over `inner`, within one iteration of `outer`.
+
+    Both are columns of the step table.
+    """
+
+    outer: tuple[str, ...]
+    inner: tuple[str, ...]
+    end: Literal["first", "last"]
+
+
+@dataclass(frozen=True)
+class InPhase:
+    """The step is one of loop number `phase` of the loops in a row."""
+
+    phase: int
+
+
+@dataclass(frozen=True)
+class Enters:
+    """The step is the first of loop `phase` or of a later one, in one iteration of `outer`.
+
+    The loop itself may have no step.
+    """
+
+    outer: tuple[str, ...]
+    phase: int
+
+
+@dataclass(frozen=True)
+class RowStarts:
+    """The position that a block's number is made of, which goes up by one, is the block's first.
+
+    first: so is that of the first iteration of grid dimension `axis`, wherever it is.
+    """
+
+    axis: str
+    number: Number
+    first: bool
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The tile of `axis` holds a position of its range (or the index lies in it)."""
+
+    axis: str
+
+
+Condition = AtDim | Turns | Ends | InPhase | Enters | RowStarts | Runs
