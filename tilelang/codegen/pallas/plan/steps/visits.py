@@ -24,9 +24,10 @@ from tilelang.codegen.pallas.plan.types import (
     Whole,
     Window,
 )
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import Expr, GridIndex, KernelIR, Store, integers, statements
 from tilelang.language.dtypes import itemsize
+from tilelang.schedule.refusal import Refused, Rule
 
 from .moves import Order, Steps, consecutive, first_visit, owns, steady, steps_of
 
@@ -82,14 +83,16 @@ def check_consecutive(
     steps = steps_of(window, order, axes, facts)
     for axis in order.around(inside):
         if axis not in moving and any(steps.goes_back(n, axis) for n in window.numbers):
-            raise PlanError(
+            raise Refused(
+                Rule.FORM,
                 f"blocks of {tensor} would be visited again after other blocks: iterations of "
                 f"{ir.axis(axis).user} share them, and their ranges may overlap",
                 ir.axis(axis).loc,
                 "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, index the output by "
                 f"{ir.axis(axis).user}, or use loop_type='fori_loop'",
             )
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         f"blocks of {tensor} would be visited again after other blocks, since its index does not "
         "rise or fall with the loops, and a store leaves part of a block as it was",
         _stored_at(ir, tensor),
@@ -110,7 +113,8 @@ def check_first_visit(
     """PlanError if a step cannot tell whether it is the first at a block that must be defined."""
     if window.init == "none" or first_visit(window, order, axes) is not None:
         return
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         f"whether a step is the first at its block of {tensor} depends on several loops at once",
         _stored_at(ir, tensor),
         f"let one loop go through each dimension of {tensor}, or use loop_type='fori_loop'",
@@ -141,7 +145,8 @@ def check_stand_ins(
         hint = "use loop_type='fori_loop'"
         if steps != "table" and not moving.intersection(order.trailing):
             hint = "use steps='table'" if steps == "rectangle" else "use loop_type='outer_pipeline'"
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"the step that an empty range of {ir.axis(axis).user} needs would visit blocks of "
             f"{tensor} again, because they change with {ir.axis(min(again)).user}",
             ir.axis(axis).loc,
@@ -241,7 +246,7 @@ def check_exact(
         else f"windows='exact', but {tensor} would be stored for empty ranges of "
         f"{ir.axis(standing[0]).user} too"
     )
-    raise PlanError(what, ir.tensor(tensor).loc, "leave windows out")
+    raise Refused(Rule.FORM, what, ir.tensor(tensor).loc, "leave windows out")
 
 
 def check_stream(ir: KernelIR, tensor: str, window: Window, axes: Mapping[str, AxisPlan]) -> None:
@@ -252,7 +257,8 @@ def check_stream(ir: KernelIR, tensor: str, window: Window, axes: Mapping[str, A
     inside = Steps(axes, (stream,))
     if not packed and not goes_anywhere(window) and (tile or inside.leaves(window, stream)):
         return
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         f"steps of the loop over {ir.axis(stream).user} may share blocks of {tensor}, "
         "so that a pipeline over blocks would lose what earlier steps stored",
         ir.axis(stream).loc,
