@@ -10,7 +10,7 @@ from tilelang.codegen.pallas.target import Target
 from tilelang.ir import KernelIR
 from tilelang.schedule.refusal import Need, Refused, Rule
 
-from .visits import Order
+from .moves import Order
 
 
 def columns(
