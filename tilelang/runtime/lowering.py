@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..analysis import analyze
+from ..analysis import analyze, refuse
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas import emit
 from ..codegen.source import Source
@@ -39,7 +39,7 @@ class Lowered:
 def lower(ir: KernelIR, config: Config | None, target: Target) -> Lowered:
     """All stages of a parsed kernel; without a config the default one."""
     with our_fault(ir.name, ir.loc):
-        facts = analyze(ir)
+        facts = _proved(ir)
         used = default_config(ir, facts, target) if config is None else config
         planned = plan(ir, facts, used, target)
         return Lowered(ir, facts, planned, emit(planned), used, target)
@@ -48,7 +48,14 @@ def lower(ir: KernelIR, config: Config | None, target: Target) -> Lowered:
 def chosen_by_default(ir: KernelIR, target: Target) -> Config:
     """The config of a parsed kernel that is given none."""
     with our_fault(ir.name, ir.loc):
-        return default_config(ir, analyze(ir), target)
+        return default_config(ir, _proved(ir), target)
+
+
+def _proved(ir: KernelIR) -> Facts:
+    """The facts of a kernel; ParseError for what they show to be a mistake."""
+    facts = analyze(ir)
+    refuse(ir, facts)
+    return facts
 
 
 @contextmanager

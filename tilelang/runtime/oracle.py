@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis import analyze
+from ..analysis import analyze, refuse
 from ..ir import KernelIR
 from .checks import compile_checks
 from .results import structured
 
 
 def verify(ir: KernelIR, arrays: Mapping[str, np.ndarray], checks: bool | None) -> None:
-    """The checks that a call would make; RaggedValueError as there."""
+    """The checks that a call would make; ParseError and RaggedValueError as there."""
+    refuse(ir, analyze(ir))
     check = None if checks is False else compile_checks(ir)
     if check is not None:
         check.run(arrays)

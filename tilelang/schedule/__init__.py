@@ -9,6 +9,7 @@ from ..analysis.facts import Facts
 from ..errors import PlanError
 from ..ir import KernelIR, Loop, Stmt, Store, statements
 from .blocks import multiple, references, sizes
+from .bounded import bounded
 from .columns import whole_rows
 from .config import Config
 from .defaults import (
@@ -46,7 +47,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)
-    ir = flatten(expand(share(fold_empty(ir))), target)
+    ir = flatten(expand(share(fold_empty(bounded(ir, facts)))), target)
     ir = separate(whole_rows(scatter_far(ir, target), target))
     if config.within is not None:
         return _chosen(ir, facts, config, target)

@@ -36,8 +36,9 @@ from ..ir import (
     statement_exprs,
     statements,
 )
+from .blocks import loads
 from .memory import scalar_bytes
-from .picked import INT, within
+from .picked import INT
 from .target import Target
 from .windows import unique
 
@@ -168,7 +169,7 @@ def _read(nest: Nest, expr: Expr, picks: bool = False) -> Expr:
     shape = nest.ir.tensor(expr.tensor).shape
     pairs = zip(load.index, shape, strict=True)
     index = tuple(
-        replace(entry, expr=_inside(entry.expr, n)) if isinstance(entry, At | Gather) else entry
+        replace(entry, expr=_inside(entry.expr, n)) if isinstance(entry, Gather) else entry
         for entry, n in pairs
     )
     if expr.tensor not in nest.flat:
@@ -180,9 +181,8 @@ def _read(nest: Nest, expr: Expr, picks: bool = False) -> Expr:
 
 def _inside(expr: Expr, size: int) -> Expr:
     """Positions as they are, unless they were read from memory."""
-    near = within(expr, size)
-    if near == expr or not expr.type.shape:
-        return near
+    if next(loads(expr), None) is None:
+        return expr
     low = Apply("maximum", (expr, Const(0, INT)), expr.type)
     return Apply("minimum", (low, Const(size - 1, INT)), expr.type)
 

@@ -29,7 +29,6 @@ from ..ir import (
 from ..language.op import OPS
 from .layouts import Layout, Value, apply, laid_out, physical_shape, relayout
 from .moved import PARTS, joined, moved_along, shift, start
-from .picked import within
 from .plan import Packed, PExpr, Read, Row, ScalarRead, Select, Step, TakeRows
 from .windows import Arrays, as_array, moved_block, selects
 from .within import turned
@@ -198,7 +197,7 @@ def _picked(scope: Scope, load: Load, read: Read, held: Mapping[str, Dim]) -> Va
     for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
         match entry, dim:
             case At(expr), Packed():
-                picks.append((len(shape), replace(dim, expr=within(expr, size))))
+                picks.append((len(shape), replace(dim, expr=expr)))
                 shape.append(dim.rows)
             case At(), _:
                 continue

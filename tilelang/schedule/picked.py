@@ -32,7 +32,6 @@ from ..ir import (
 from ..language.dtypes import itemsize
 from ..language.op import OPS
 from . import scalars
-from .blocks import loads
 from .known import both
 from .plan import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
 from .target import Target, padded_bytes
@@ -232,11 +231,6 @@ def _most(axes: Mapping[str, AxisPlan], expr: Expr) -> int | None:
             return left + right if expr.op == "add" else left * right
         case _:
             return None
-
-
-def within(expr: Expr, size: int) -> Expr:
-    """A position as it is, unless it was read from memory: then it may be any number."""
-    return clamped(expr, size) if next(loads(expr), None) is not None else expr
 
 
 def clamped(expr: Expr, size: int) -> Expr:

@@ -10,7 +10,6 @@ from ..analysis.facts import Facts
 from ..errors import PlanError
 from ..ir import (
     Apply,
-    At,
     Axis,
     Const,
     Expr,
@@ -23,7 +22,7 @@ from ..ir import (
     walk,
 )
 from . import scalars
-from .blocks import all_uses, extent, loads, references, uses
+from .blocks import all_uses, extent, uses
 from .config import Config
 from .exact import begin_with_range
 from .nest import Level, chain, drop_unused, interchange, rewrite, rewrite_stmt, write_out
@@ -326,27 +325,6 @@ def _places(
     return {n: where(n) for n in names}
 
 
-def _positions(ir: KernelIR, axis: Axis) -> int:
-    """How many values an index may take: it stays below every dimension that it indexes."""
-    bounds = [e for a in ir.axes for e in (a.begin, a.end)]
-    indices = [(t, i) for t, i, _ in references(ir.body)]
-    indices += [(load.tensor, load.index) for e in bounds for load in loads(e)]
-    limits = []
-    for tensor, index in indices:
-        for entry, size in zip(index, ir.tensor(tensor).shape, strict=True):
-            if isinstance(entry, At):
-                match entry.expr:
-                    case GridIndex(name) if name == axis.name:
-                        limits.append(size)
-                    case Apply("add", (GridIndex(name), Const(by))) if name == axis.name:
-                        limits.append(size - int(by))
-                    case _:
-                        pass
-    if not limits:
-        return axis.max_extent or 1
-    return max(min(limits), 1)
-
-
 def _shift(ir: KernelIR, axis: Axis) -> Expr | None:
     """The offset at which arrays are cut into tiles of the axis, None if there is none."""
     stored = {u.offset for u in all_uses(ir, axis.name) if u.written}
@@ -389,7 +367,7 @@ def _axis_plan(
         first = axis.static[0] if axis.static else 0
         return AxisPlan(
             axis.name, axis.user, fact.kind, fact.why, where, None, axis.begin, axis.end, None,
-            first, trips, _positions(ir, axis), False, True, fact.nonempty, axis.loc,
+            first, trips, fact.limit or 1, False, True, fact.nonempty, axis.loc,
         )  # fmt: skip
     block, size = blocks[axis.name], extent(ir, axis)
     shift = _shift(ir, axis)

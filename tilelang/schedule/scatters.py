@@ -13,7 +13,7 @@ from .physical import Scope
 from .picked import clamped, compare, lane_in_range, lane_of
 from .plan import ByIndex, ByTile, Fetched, Part, PExpr, PutRows, Whole, Window, Write
 from .target import MIB, padded_bytes
-from .windows import Arrays, as_array, reads_memory, selects
+from .windows import Arrays, as_array, selects
 
 
 def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExpr]) -> Write:
@@ -66,8 +66,6 @@ def _place_of(arrays: Arrays, store: Store, shape: tuple[Dim, ...]) -> tuple[Exp
                 own = lane(expr)
                 place = clamped(own, size)
                 inside += [compare("ge", own, 0), compare("lt", own, size)]
-            case At(expr) if reads_memory(expr):
-                inside += [compare("ge", lane(expr), 0), compare("lt", lane(expr), size)]
             case _:
                 pass
     if isinstance(shape[0], str):

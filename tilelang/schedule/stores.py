@@ -8,10 +8,10 @@ from ..errors import PlanError
 from ..ir import Along, Apply, At, Dim, Expr, GridIndex, Index, Store, Type
 from .layouts import Value, apply
 from .physical import Scope, lower, row_mask
-from .picked import compare, picks_rows
+from .picked import picks_rows
 from .plan import All, Packed, PExpr, Read, Row, Select, Whole, Window, Write
 from .scatters import put_rows
-from .windows import Arrays, as_array, reads_memory, selects
+from .windows import Arrays, as_array, selects
 
 
 def filled(value: PExpr, want: Type) -> PExpr:
@@ -109,7 +109,7 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Index, ...], windo
     if isinstance(entry, At) and isinstance(entry.expr, GridIndex):
         axis = arrays.axes[entry.expr.axis]
         whole = axis.first == 0 and axis.tiles == size
-    if whole and stmt.mask is None and not _loaded_positions(arrays, stmt):
+    if whole and stmt.mask is None:
         return
     raise PlanError(
         f"not every element of {stmt.tensor} that lies between those stored by one step is stored "
@@ -150,24 +150,9 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[P
     rows = [(p, dim) for p, dim in packed if dim.rows > 1]
     masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in rows]
     masks += [_lane_mask(axis, position, len(shape)) for position, axis in guarded]
-    positions = _loaded_positions(arrays, stmt)
-    masks += [_inside(scope, e.expr, size, len(shape)) for e, size in positions]
     if stmt.mask is not None:
         masks.append(_aligned(lower(scope, stmt.mask), tuple(shape), len(shape)))
     return tuple(shape), {p for p, _ in packed}, masks
-
-
-def _loaded_positions(arrays: Arrays, stmt: Store) -> list[tuple[At, int]]:
-    """Positions that are read from memory, and the sizes of their dimensions."""
-    pairs = zip(stmt.index, arrays.ir.tensor(stmt.tensor).shape, strict=True)
-    return [(e, size) for e, size in pairs if isinstance(e, At) and reads_memory(e.expr)]
-
-
-def _inside(scope: Scope, expr: Expr, size: int, rank: int) -> PExpr:
-    """Whether a position lies in its dimension; elsewhere nothing is stored."""
-    low, high = compare("ge", expr, 0), compare("lt", expr, size)
-    both = Apply("logical_and", (low, high), Type((), "bool"))
-    return filled(lower(scope, both).expr, Type((1,) * rank, "bool"))
 
 
 def _lane_mask(axis: str, position: int, rank: int) -> Apply:

@@ -26,7 +26,7 @@ from . import scalars
 from .blocks import loads, references
 from .moved import block_number, moved_along, parts, rounded, shift
 from .nest import Level
-from .picked import picked_dims, picks_rows, within
+from .picked import picked_dims, picks_rows
 from .plan import (
     All,
     AxisPlan,
@@ -355,7 +355,7 @@ def selects(
             case _, ByIndex():
                 continue
             case At(expr), Whole():
-                out.append(Row(within(expr, size)))
+                out.append(Row(expr))
             case Along(axis, offset), Whole() if entry == moved:
                 far = shift(arrays.axes[axis], offset)
                 assert moved is not None and far is not None

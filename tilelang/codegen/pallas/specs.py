@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from ...ir import Apply, Const, Type
 from ...schedule import scalars
-from ...schedule.picked import within
 from ...schedule.plan import (
     ByBlock,
     ByIndex,
@@ -165,11 +164,11 @@ def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
                 return mapped.first(mapped.launch.axis(axis))
             return Atom(_bare(mapped.names.axes[axis]))
         case ByIndex(expr):
-            return Atom(_bare(flat(mapped.node(within(expr, size)))))
+            return Atom(_bare(flat(mapped.node(expr))))
         case ByBlock(expr):
             return mapped.node(expr)
         case Packed(expr, rows) if rows < size:
-            node = mapped.node(within(expr, size))
+            node = mapped.node(expr)
             return Call("jax.lax.div", (node, Atom(str(rows)))) if rows > 1 else node
         case _:
             return Atom("0")
