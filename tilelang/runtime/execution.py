@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from typing import Any
 
-from ..ir import KernelIR
 from .checks import compile_checks
 from .device import device_of, platform_of, refuse, target_of
 from .launch import Launch, Operand, framework_of, launch
@@ -47,11 +46,11 @@ def prepare(
     run = programs[key]
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
-    return launch(ir, operands, run, _check(ir, operands, checks), framework)
+    return launch(ir, operands, run, _check(lowered, operands, checks), framework)
 
 
-def _check(ir: KernelIR, operands: Sequence[Operand], checks: bool | None) -> Any:
-    check = None if checks is False else compile_checks(ir)
+def _check(lowered: Lowered, operands: Sequence[Operand], checks: bool | None) -> Any:
+    check = None if checks is False else compile_checks(lowered.ir, lowered.facts.positions)
     if check is None:
         return None
     read = [o.described for o in operands if o.name in check.reads]

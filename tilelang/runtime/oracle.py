@@ -15,8 +15,9 @@ from .results import structured
 
 def verify(ir: KernelIR, arrays: Mapping[str, np.ndarray], checks: bool | None) -> None:
     """The checks that a call would make; ParseError and RaggedValueError as there."""
-    refuse(ir, analyze(ir))
-    check = None if checks is False else compile_checks(ir)
+    facts = analyze(ir)
+    refuse(ir, facts)
+    check = None if checks is False else compile_checks(ir, facts.positions)
     if check is not None:
         check.run(arrays)
 
