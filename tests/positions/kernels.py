@@ -6,6 +6,7 @@ such numbers are refused before the launch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,7 @@ def row_after(x, offsets):
 
 def row_after_meaning(x, offsets):
     after = np.concatenate([x[1:], np.zeros((1, COLUMNS), np.float32)])
-    return np.stack([after[a:b].sum(0) for a, b in zip(offsets, offsets[1:])])
+    return np.stack([after[a:b].sum(0) for a, b in itertools.pairwise(offsets)])
 
 
 def stored_after(x):
@@ -160,7 +161,7 @@ def of_every_group(x, offsets, v):
 
 
 def of_every_group_meaning(x, offsets, v):
-    pairs = enumerate(zip(offsets, offsets[1:]))
+    pairs = enumerate(itertools.pairwise(offsets))
     return np.array([x[a:b, 0].sum() * v[min(g + 2, len(v) - 1)] for g, (a, b) in pairs])
 
 
@@ -176,7 +177,7 @@ def every_other(x, offsets):
 
 
 def every_other_meaning(x, offsets):
-    return np.array([x[2 * a : 2 * b : 2].sum() for a, b in zip(offsets, offsets[1:])])
+    return np.array([x[2 * a : 2 * b : 2].sum() for a, b in itertools.pairwise(offsets)])
 
 
 def first_row(x, offsets):
@@ -189,7 +190,7 @@ def first_row(x, offsets):
 
 def first_row_meaning(x, offsets):
     y = np.zeros_like(x)
-    for a, b in zip(offsets, offsets[1:]):
+    for a, b in itertools.pairwise(offsets):
         y[a:b] = x[a:b] - x[min(a, len(x) - 1)]
     return y
 

@@ -75,7 +75,7 @@ def _fact(reference: Reference, dim: int, expr: Expr, size: int, known: Ranges) 
         return PositionFact(expr, size, "proved", f"{shown} stays inside", "", reference.loc)
     outside = next((v for v in _reached(place, reference, known) if not 0 <= v < size), None)
     if outside is None:
-        because = "is read from memory" if place.has(AppliedUndef) else "was not proved to lie in it"
+        because = "is read from memory" if place.has(AppliedUndef) else "may leave it"
         why = f"{what} has length {size}, {shown} {because}"
         return PositionFact(expr, size, "dynamic", why, "", reference.loc)
     why = f"{what} has length {size}, {shown} reaches {outside}"
