@@ -197,12 +197,17 @@ def first_row_meaning(x, offsets):
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel, what it means, and arguments; `wild`: calls with checks refuse them."""
+    """A kernel, what it means, and arguments.
+
+    wild      some number lies outside, so that the reference refuses them
+    guarded   where it does an `if` decides by data, so that no call knows before it runs
+    """
 
     fn: Callable[..., Any]
     meaning: Callable[..., np.ndarray]
     arguments: tuple[np.ndarray, ...]
     wild: bool = False
+    guarded: bool = False
 
     def __str__(self) -> str:
         return self.fn.__name__
@@ -215,12 +220,16 @@ PROGRAMS = (
     Program(row_before, row_before_meaning, (rows(),)),
     Program(number_after, number_after_meaning, (rows()[:, 0], OFFSETS)),
     Program(row_after, row_after_meaning, (rows(), OFFSETS)),
-    Program(stored_after, stored_after_meaning, (rows(),)),
     Program(picked_rows, picked_rows_meaning, (rows(), WILD), wild=True),
     Program(picked_twice, picked_twice_meaning, (rows(), WILD), wild=True),
     Program(stored_rows, stored_rows_meaning, (rows(count=len(WILD)), WILD), wild=True),
-    Program(stored_rows_where, stored_rows_where_meaning, (rows(count=8), WILD), wild=True),
+    Program(
+        stored_rows_where, stored_rows_where_meaning, (rows(count=8), WILD), wild=True, guarded=True
+    ),
     Program(of_every_group, of_every_group_meaning, (rows(), OFFSETS, rows()[:5, 1]), wild=True),
     Program(every_other, every_other_meaning, (rows(count=2 * ROWS)[:, 0], OFFSETS)),
     Program(first_row, first_row_meaning, (rows(), OFFSETS)),
 )
+
+# Right once conditions on blocks follow the block of a window that an offset moves.
+MOVED = Program(stored_after, stored_after_meaning, (rows(),))

@@ -73,7 +73,7 @@ def _fact(reference: Reference, dim: int, expr: Expr, size: int, known: Ranges) 
     what = name if len(reference.dims) == 1 else f"dimension {dim} of {name}"
     if _inside(place, size, reference.loops, known):
         return PositionFact(expr, size, "proved", f"{shown} stays inside", "", reference.loc)
-    outside = next((v for v in _reached(place, reference, known) if not 0 <= v < size), None)
+    outside = _furthest(list(_reached(place, reference, known)), size)
     if outside is None:
         because = "is read from memory" if place.has(AppliedUndef) else "may leave it"
         why = f"{what} has length {size}, {shown} {because}"
@@ -121,6 +121,13 @@ def _opaque(expr: sympy.Expr) -> bool:
 
 
 # ---------------------------------------------------------------- refused
+
+
+def _furthest(values: Sequence[int], size: int) -> int | None:
+    """The number that lies outside by most at one end, if one does."""
+    if values and max(values) >= size:
+        return max(values)
+    return min(values) if values and min(values) < 0 else None
 
 
 def _reached(place: sympy.Expr, reference: Reference, known: Ranges) -> Iterator[int]:

@@ -283,8 +283,9 @@ def check_exact(
 
 def check_stream(ir: KernelIR, tensor: str, window: Window) -> None:
     """PlanError if a pipeline inside the step could show a block of an output twice."""
-    packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
-    if not packed and not goes_anywhere(window):
+    shared = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
+    shared = shared or window.stream not in window_axes(window)  # one block holds all positions
+    if not shared and not goes_anywhere(window):
         return
     raise PlanError(
         f"steps of the loop over {ir.axis(window.stream or '').user} may share blocks of {tensor}, "
