@@ -54,9 +54,10 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | R
 def normalised(ir: KernelIR, facts: Facts, target: Target) -> Iterator[tuple[str, KernelIR]]:
     """The kernel after each pass, in their order.
 
-    Positions are kept inside while they are those that the facts name, and written out before those in scalar memory are made flat; single rows become
-    scatters and gathers while loads are where the author wrote them; and gathers get statements of
-    their own last, because no pass after that may write a load anywhere.
+    Positions are kept inside first, while they are those that the facts name, and written out
+    before those in scalar memory are made flat; single rows become scatters and gathers while loads
+    are where the author wrote them; and gathers get statements of their own last, because no pass
+    after that may write a load anywhere.
     """
     passes: tuple[tuple[str, Callable[[KernelIR], KernelIR]], ...] = (
         ("keep_inside", lambda ir: keep_inside(ir, facts)),
