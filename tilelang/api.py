@@ -26,6 +26,7 @@ from .runtime.tensors import KEYS, Described, describe, home_of
 from .texts import texts
 
 if TYPE_CHECKING:
+    from .analysis.facts import Facts
     from .aot import Compiled
     from .codegen.pallas.target import Target
     from .frontend import Parsed
@@ -183,7 +184,8 @@ class Kernel:
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
         goal = self._goal(described, target)
-        return _lowering().chosen_by_default(self._read(values, described).ir, goal)
+        parsed = self._read(values, described)
+        return _lowering().chosen_by_default(parsed.ir, parsed.facts, goal)
 
     def reference(
         self,
@@ -293,7 +295,7 @@ class Kernel:
         with self._lock:
             if key not in self._lowered:
                 start = time.perf_counter()
-                self._lowered[key] = _lowering().lower(parsed.ir, config, target)
+                self._lowered[key] = _lowering().lower(parsed.ir, parsed.facts, config, target)
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1
             return self._lowered[key]
@@ -326,7 +328,9 @@ class Kernel:
         )
         with self._lock:
             program = (known, config, goal)
-            launch = running.prepare(known.ir, operands, chosen, self._programs, program)
+            launch = running.prepare(
+                known.ir, known.facts, operands, chosen, self._programs, program
+            )
             if key is not None:
                 self._launches.add(key, known.reads, launch)
                 self._launched += 1
@@ -396,6 +400,11 @@ class _Parse:
 
     ir: KernelIR
     reads: tuple[Read, ...]
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """What is true of it; ParseError for a mistake that the facts show."""
+        return _lowering().proved(self.ir)
 
 
 def _check_static(name: str, value: object) -> None:

@@ -5,15 +5,20 @@ Nothing is concluded without a proof: an axis whose iterations were not shown to
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..ir import KernelIR
 from .access import access, references
 from .axes import axis_fact
 from .bounds import width_facts
 from .carries import definitions
 from .facts import Facts
+from .mistakes import refuse
 from .outputs import output_facts
 from .placed import loops
+from .positions import limits, position_facts
 from .ranges import ranges
+from .stores import store_facts
 from .symbols import scope
 
 
@@ -21,6 +26,7 @@ def analyze(ir: KernelIR) -> Facts:
     """Proves what can be proved of axes, accesses, outputs and index widths."""
     known = ranges(ir, scope(ir))
     refs = references(ir, known.scope)
+    known = replace(known, limits=limits(ir, refs))
     defined = definitions(ir)
     bodies = loops(ir)
     return Facts(
@@ -32,8 +38,10 @@ def analyze(ir: KernelIR) -> Facts:
         accesses=tuple(access(r, known.scope) for r in refs),
         outputs=output_facts(ir, refs, known),
         widths=width_facts(ir, defined.values),
+        positions=position_facts(refs, known),
+        stores=store_facts(ir, defined, known),
         sorted=tuple(sorted({name for name, _ in known.sorted})),
     )
 
 
-__all__ = ["Facts", "analyze"]
+__all__ = ["Facts", "analyze", "refuse"]

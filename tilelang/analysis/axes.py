@@ -48,6 +48,7 @@ def axis_fact(
         offsets=tables,
         nonempty=nonempty(name, known),
         independent=not reasons and independent(name, references, known),
+        limit=known.limits.get(name),
     )
 
 

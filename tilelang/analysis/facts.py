@@ -8,6 +8,7 @@ from typing import Literal
 import sympy
 
 from ..errors import Loc
+from ..ir import Expr
 
 AxisKind = Literal["parallel", "ordered"]
 
@@ -42,6 +43,7 @@ class AxisFact:
                every access is `x[start + t.index]` these are the ranges moved by start
     offsets    the tensors that its bounds read
     nonempty   proved to run at least once whenever the enclosing loops run
+    limit      of hl.grid: what the plan keeps the index below, whatever was read from memory
     independent  parallel, and proved so for iterations with different enclosing indices too: the
                axis may be moved outside of the loops around it
     """
@@ -59,6 +61,7 @@ class AxisFact:
     offsets: tuple[str, ...]
     nonempty: bool
     independent: bool = False
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,37 @@ class Access:
     map: tuple[sympy.Expr | None, ...]
     axes: tuple[str | None, ...]
     loc: Loc | None
+
+
+@dataclass(frozen=True)
+class PositionFact:
+    """Whether a scalar index lies in a dimension of `size` positions.
+
+    kind   proved: in every step, whatever tensors hold; refused: it certainly leaves the dimension;
+           dynamic: neither, so that loads are clamped and stores left out where it does
+    why    the numbers that this rests on
+    hint   what to write instead, where it is refused
+    """
+
+    expr: Expr
+    size: int
+    kind: Literal["proved", "dynamic", "refused"]
+    why: str
+    hint: str
+    loc: Loc | None
+
+
+@dataclass(frozen=True)
+class StoreFact:
+    """What is known of one plain store.
+
+    varies  tile axes around it that neither the index nor a carry depends on, although the value
+            depends on which positions one of their tiles covers
+    """
+
+    tensor: str
+    varies: tuple[str, ...]
+    loc: Loc
 
 
 @dataclass(frozen=True)
@@ -114,10 +148,17 @@ class Facts:
     accesses: tuple[Access, ...]
     outputs: tuple[OutputFact, ...]
     widths: tuple[WidthFact, ...]
+    positions: tuple[PositionFact, ...]
+    stores: tuple[StoreFact, ...]
     sorted: tuple[str, ...] = ()
 
     def axis(self, name: str) -> AxisFact:
         return next(a for a in self.axes if a.name == name)
+
+    def stays_inside(self, expr: Expr, size: int) -> bool:
+        """Whether a scalar index was proved to lie in a dimension of that size."""
+        proved = (p for p in self.positions if p.kind == "proved")
+        return any((p.expr, p.size) == (expr, size) for p in proved)
 
     def output(self, tensor: str) -> OutputFact:
         return next(o for o in self.outputs if o.tensor == tensor)

@@ -8,7 +8,7 @@ hold such ranges are empty or overlap.)
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 import sympy
@@ -23,13 +23,17 @@ from .symbols import Scope, axes_of, edge, parts, position, renamed, symbolic
 
 @dataclass(frozen=True)
 class Ranges:
-    """Intervals by axis, the axes around each, and the tensors that are taken to be sorted."""
+    """Intervals by axis, the axes around each, and the tensors that are taken to be sorted.
+
+    limits  what the index of each hl.grid axis is kept below
+    """
 
     scope: Scope
     axes: Mapping[str, Axis]
     around: Mapping[str, Place]
     intervals: Mapping[str, Interval]
     sorted: frozenset[tuple[str, int]]
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 def ranges(ir: KernelIR, known: Scope) -> Ranges:
@@ -164,6 +168,14 @@ def _lookup(expr: AppliedUndef, top: bool, inner: Collection[str], known: Ranges
     return sympy.oo if top else -sympy.oo
 
 
+def tiles(axis: str, known: Ranges) -> sympy.Expr:
+    """The largest number of tiles that the axis can have; infinite if that is not known."""
+    length, block = extent(axis, known), known.axes[axis].block
+    if length is None:
+        return sympy.oo
+    return sympy.Integer(-(-length // block) if isinstance(block, int) else length)
+
+
 def _moved(expr: sympy.Expr, inner: Collection[str]) -> bool:
     names = {s.name.partition(".")[0] for s in expr.free_symbols if isinstance(s, sympy.Symbol)}
     return any(axis in names for axis in inner)
@@ -178,7 +190,7 @@ def _symbol(symbol: sympy.Symbol, top: bool, inner: Collection[str], known: Rang
         case "end":
             bound = interval.end if top else interval.begin + 1
         case "id":
-            bound = sympy.oo if top else sympy.Integer(0)
+            bound = tiles(axis, known) - 1 if top else sympy.Integer(0)
         case _:
             bound = sympy.oo if top else sympy.Integer(1)
     return extreme(bound, top, inner, known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .traversal import loads, walk
+from .traversal import walk
 from .types import Apply, Const, Expr, GridIndex, TileIndex, TileScalar, Type
 
 INT = Type((), "int32")
@@ -64,11 +64,6 @@ def fold(expr: Expr) -> Expr:
             return b
         case _:
             return expr
-
-
-def within(expr: Expr, size: int) -> Expr:
-    """A position as it is, unless it was read from memory: then it may be any number."""
-    return clamped(expr, size) if next(loads(expr), None) is not None else expr
 
 
 def clamped(expr: Expr, size: int) -> Expr:

@@ -6,11 +6,12 @@ and works out which group is wrong only when one is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..analysis.facts import PositionFact
 from ..errors import RaggedValueError
 from ..ir import Along, Apply, Const, Expr, KernelIR, Load, walk
 from .phrase import Number, phrase, settled
@@ -29,10 +30,14 @@ class Check:
     run: Run
 
 
-def compile_checks(ir: KernelIR) -> Check | None:
-    """The check of a kernel; None if no loop or index depends on what tensors hold."""
+def compile_checks(ir: KernelIR, positions: Sequence[PositionFact] = ()) -> Check | None:
+    """The check of a kernel; None if no loop or index depends on what tensors hold.
+
+    positions  facts: of those that were not proved, the ones that read no tensor are checked, too
+    """
     known = scope(ir)
-    ranges, indices = range_rules(ir, known), index_rules(ir, known)
+    open_ = {(p.expr, p.size) for p in positions if p.kind == "dynamic"}
+    ranges, indices = range_rules(ir, known), index_rules(ir, known, open_)
     compiled = [_range_check(r, known) for r in ranges] + [_index_check(r, known) for r in indices]
     runs = tuple(run for run in compiled if run is not None)
     if not runs:

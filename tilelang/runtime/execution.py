@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..analysis.facts import Facts
 from ..codegen.pallas.target import Target
 from ..ir import KernelIR
 from .checks import compile_checks
@@ -46,7 +47,12 @@ class Chosen:
 
 
 def prepare(
-    ir: KernelIR, operands: Sequence[Operand], chosen: Chosen, programs: Programs, key: Hashable
+    ir: KernelIR,
+    facts: Facts,
+    operands: Sequence[Operand],
+    chosen: Chosen,
+    programs: Programs,
+    key: Hashable,
 ) -> Launch:
     """The launch of one specialisation; `programs` keeps jitted functions for it and others."""
     framework = framework_of(ir.name, operands)
@@ -62,7 +68,7 @@ def prepare(
         run = on_cpu(run)
     if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
         run = at_once(run)
-    return launch(ir, operands, run, _check(ir, operands, chosen.checks), framework)
+    return launch(ir, operands, run, _check(ir, facts, operands, chosen.checks), framework)
 
 
 def _code(ir: KernelIR, chosen: Chosen) -> Code:
@@ -84,8 +90,8 @@ def results_of(ir: KernelIR) -> tuple[tuple[tuple[int, ...], str], ...]:
     return tuple((t.shape, "int32" if t.dtype == "int64" else t.dtype) for t in tensors)
 
 
-def _check(ir: KernelIR, operands: Sequence[Operand], checks: bool | None) -> Any:
-    check = None if checks is False else compile_checks(ir)
+def _check(ir: KernelIR, facts: Facts, operands: Sequence[Operand], checks: bool | None) -> Any:
+    check = None if checks is False else compile_checks(ir, facts.positions)
     if check is None:
         return None
     read = [o.described for o in operands if o.name in check.reads]

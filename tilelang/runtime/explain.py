@@ -42,6 +42,9 @@ def explain(lowered: Lowered, arrays: Mapping[str, np.ndarray]) -> str:
     """The explanation; `arrays` holds the values of those arguments that have any."""
     ir, choices = lowered.ir, f"target {lowered.target}, {lowered.config}"
     parts = [_title(ir), choices, "", "axes", *_axes(lowered.facts)]
+    kept = [f"  {fact.why}" for fact in lowered.facts.positions if fact.kind == "dynamic"]
+    if kept:
+        parts += ["", "positions kept inside of their arrays", *kept]
     parts += ["", "plan", *_indented(str(lowered.plan))]
     wasted = list(waste(ir, lowered.plan, arrays))
     if wasted:

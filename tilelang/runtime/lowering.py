@@ -1,4 +1,4 @@
-"""lower(ir, config, target) -> Lowered: the stages after parsing, in order.  Needs no JAX.
+"""lower(ir, facts, config, target) -> Lowered: the stages after parsing, in order.  Needs no JAX.
 
 analyze -> plan -> emit
 """
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..analysis import analyze
+from ..analysis import analyze, refuse
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas.emit import emit
 from ..codegen.pallas.plan.search import config_of, default_config, plan
@@ -40,10 +40,9 @@ class Lowered:
         return MappingProxyType({fact.name: fact for fact in self.facts.axes})
 
 
-def lower(ir: KernelIR, config: Config | None, target: Target) -> Lowered:
-    """All stages of a parsed kernel; without a config the default one."""
+def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> Lowered:
+    """The later stages of an analysed kernel; without a config the default one."""
     with our_fault(ir.name, ir.loc):
-        facts = analyze(ir)
         planned = plan(ir, facts, config or Config(), target)
         if isinstance(planned, Refusal):
             raise planned.error
@@ -51,10 +50,18 @@ def lower(ir: KernelIR, config: Config | None, target: Target) -> Lowered:
         return Lowered(ir, facts, planned, emit(planned), used, target)
 
 
-def chosen_by_default(ir: KernelIR, target: Target) -> Config:
+def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config of a parsed kernel that is given none."""
     with our_fault(ir.name, ir.loc):
-        return default_config(ir, analyze(ir), target)
+        return default_config(ir, facts, target)
+
+
+def proved(ir: KernelIR) -> Facts:
+    """The facts of a kernel; ParseError for what they show to be a mistake."""
+    with our_fault(ir.name, ir.loc):
+        facts = analyze(ir)
+        refuse(ir, facts)
+        return facts
 
 
 @contextmanager

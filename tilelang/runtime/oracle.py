@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis import analyze
+from ..analysis import analyze, refuse
 from ..ir import KernelIR
 from .checks import compile_checks
 from .results import structured
 
 
 def verify(ir: KernelIR, arrays: Mapping[str, np.ndarray], checks: bool | None) -> None:
-    """The checks that a call would make; RaggedValueError as there."""
-    check = None if checks is False else compile_checks(ir)
+    """The checks that a call would make; ParseError and RaggedValueError as there."""
+    facts = analyze(ir)
+    refuse(ir, facts)
+    check = None if checks is False else compile_checks(ir, facts.positions)
     if check is not None:
         check.run(arrays)
 

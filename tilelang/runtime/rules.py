@@ -6,7 +6,7 @@ index rule holds for one position that is read from a tensor, such as perm[i] in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..analysis.placed import Place, placed
@@ -234,24 +234,33 @@ def _merged(found: list[RangeRule]) -> Iterator[RangeRule]:
 # ---------------------------------------------------------------- indices
 
 
-def index_rules(ir: KernelIR, known: Scope) -> tuple[IndexRule, ...]:
-    """Rules of the scalar and gathered positions that are read from tensors."""
+def index_rules(
+    ir: KernelIR, known: Scope, doubted: Collection[tuple[Expr, int]] = ()
+) -> tuple[IndexRule, ...]:
+    """Rules of the scalar and gathered positions that are read from tensors.
+
+    doubted  positions and lengths of dimensions that others may leave, too
+    """
     axes = {a.name: a for a in ir.axes}
     found = {}
     for reference in certain(ir):
-        for rule in _of_reference(reference, axes, known):
+        for rule in _of_reference(reference, axes, known, doubted):
             found.setdefault((rule.value, rule.limit), rule)
     return tuple(found.values())
 
 
 def _of_reference(
-    reference: Reference, axes: Mapping[str, Axis], known: Scope
+    reference: Reference,
+    axes: Mapping[str, Axis],
+    known: Scope,
+    doubted: Collection[tuple[Expr, int]],
 ) -> Iterator[IndexRule]:
     for dim, entry in enumerate(reference.index):
         if not isinstance(entry, At | Gather) or isinstance(entry.expr, GridIndex):
             continue
         value = resolve(entry.expr, known.definitions)
-        if not reads_data(value, known, axes):
+        limit = _limit(reference.tensor, dim, known)
+        if (entry.expr, limit.size) not in doubted and not reads_data(value, known, axes):
             continue
         needs = depends(value, known, axes)
         filters = frozenset(
@@ -261,7 +270,7 @@ def _of_reference(
         needs, filters = needs | placing, filters - placing
         yield IndexRule(
             value=value,
-            limit=_limit(reference.tensor, dim, known),
+            limit=limit,
             loc=reference.loc,
             walked=_walked(reference.around, needs | filters, axes, known),
             filters=filters,

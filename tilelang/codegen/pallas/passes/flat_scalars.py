@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.ir import (
     Along,
@@ -37,7 +38,7 @@ from tilelang.ir import (
     statement_exprs,
     statements,
 )
-from tilelang.ir.integers import INT, within
+from tilelang.ir.integers import INT
 from tilelang.ir.names import unique
 
 WORTH = 16  # a matrix that takes more than this part of scalar memory is made flat
@@ -167,7 +168,7 @@ def _read(nest: Nest, expr: Expr, picks: bool = False) -> Expr:
     shape = nest.ir.tensor(expr.tensor).shape
     pairs = zip(load.index, shape, strict=True)
     index = tuple(
-        replace(entry, expr=_inside(entry.expr, n)) if isinstance(entry, At | Gather) else entry
+        replace(entry, expr=_inside(entry.expr, n)) if isinstance(entry, Gather) else entry
         for entry, n in pairs
     )
     if expr.tensor not in nest.flat:
@@ -179,9 +180,8 @@ def _read(nest: Nest, expr: Expr, picks: bool = False) -> Expr:
 
 def _inside(expr: Expr, size: int) -> Expr:
     """Positions as they are, unless they were read from memory."""
-    near = within(expr, size)
-    if near == expr or not expr.type.shape:
-        return near
+    if not reads_memory(expr):
+        return expr
     low = Apply("maximum", (expr, Const(0, INT)), expr.type)
     return Apply("minimum", (low, Const(size - 1, INT)), expr.type)
 

@@ -27,7 +27,6 @@ from tilelang.ir import (
     map_carries,
     map_children,
 )
-from tilelang.ir.integers import within
 from tilelang.language.dtypes import wide_of
 
 
@@ -78,7 +77,7 @@ def _column(load: Load, size: int, target: Target) -> Expr:
     if load.type.dtype != dtype:
         rows = Apply("cast", (rows,), Type(logical, dtype))
     positions = Apply("arange", (), Type((lanes,), "int32"), (("start", part[0]), ("step", 1)))
-    one = Apply("eq", (positions, within(at.expr, size)), Type((lanes,), "bool"))
+    one = Apply("eq", (positions, at.expr), Type((lanes,), "bool"))
     for rank in range(2, len(logical) + 1):
         shape = (*(1,) * (rank - 1), lanes)
         one = Apply("expand_dims", (one,), Type(shape, "bool"), (("axis", 0),))

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import all_uses, extent, references, uses
+from tilelang.analysis.uses import all_uses, extent, uses
 from tilelang.codegen.pallas.plan.windows.exact import begin_with_range
 from tilelang.codegen.pallas.plan.windows.turned import all_at_once
 from tilelang.errors import PlanError
 from tilelang.ir import (
     Apply,
-    At,
     Axis,
     Const,
     Expr,
@@ -27,7 +26,7 @@ from tilelang.ir import (
     walk,
 )
 from tilelang.ir.chain import Level, chain, interchange
-from tilelang.ir.traversal import loads, rewrite, rewrite_stmt
+from tilelang.ir.traversal import rewrite, rewrite_stmt
 from tilelang.passes.write_out import drop_unused, write_out
 from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import Span, span
@@ -336,27 +335,6 @@ def _places(
     return {n: where(n) for n in names}
 
 
-def _positions(ir: KernelIR, axis: Axis) -> int:
-    """How many values an index may take: it stays below every dimension that it indexes."""
-    bounds = [e for a in ir.axes for e in (a.begin, a.end)]
-    indices = [(t, i) for t, i, _ in references(ir.body)]
-    indices += [(load.tensor, load.index) for e in bounds for load in loads(e)]
-    limits = []
-    for tensor, index in indices:
-        for entry, size in zip(index, ir.tensor(tensor).shape, strict=True):
-            if isinstance(entry, At):
-                match entry.expr:
-                    case GridIndex(name) if name == axis.name:
-                        limits.append(size)
-                    case Apply("add", (GridIndex(name), Const(by))) if name == axis.name:
-                        limits.append(size - int(by))
-                    case _:
-                        pass
-    if not limits:
-        return axis.max_extent or 1
-    return max(min(limits), 1)
-
-
 def _shift(ir: KernelIR, axis: Axis) -> Expr | None:
     """The offset at which arrays are cut into tiles of the axis, None if there is none."""
     stored = {u.offset for u in all_uses(ir, axis.name) if u.written}
@@ -399,7 +377,7 @@ def _axis_plan(
         first = axis.static[0] if axis.static else 0
         return AxisPlan(
             axis.name, axis.user, fact.kind, fact.why, where, None, axis.begin, axis.end, None,
-            first, trips, _positions(ir, axis), False, True, fact.nonempty, axis.loc,
+            first, trips, fact.limit or 1, False, True, fact.nonempty, axis.loc,
         )  # fmt: skip
     block, size = blocks[axis.name], extent(ir, axis)
     shift = _shift(ir, axis)

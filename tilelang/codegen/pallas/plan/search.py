@@ -17,6 +17,7 @@ from tilelang.errors import PlanError
 from tilelang.ir import KernelIR, Loop, Stmt, Store, statements
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.inline_indices import expand
+from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.name_shared import share
 from tilelang.passes.write_out import drop_unused
 from tilelang.schedule.config import Config
@@ -42,7 +43,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | R
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)
-    *_, (_, ir) = normalised(ir, target)
+    *_, (_, ir) = normalised(ir, facts, target)
     planned = _formed(ir, facts, config, target)
     if config.within is not None:
         return planned
@@ -50,14 +51,16 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | R
     return planned if turned is None else turned
 
 
-def normalised(ir: KernelIR, target: Target) -> Iterator[tuple[str, KernelIR]]:
+def normalised(ir: KernelIR, facts: Facts, target: Target) -> Iterator[tuple[str, KernelIR]]:
     """The kernel after each pass, in their order.
 
-    Positions are written out before those in scalar memory are made flat; single rows become
-    scatters and gathers while loads are where the author wrote them; and gathers get statements of
-    their own last, because no pass after that may write a load anywhere.
+    Positions are kept inside first, while they are those that the facts name, and written out
+    before those in scalar memory are made flat; single rows become scatters and gathers while loads
+    are where the author wrote them; and gathers get statements of their own last, because no pass
+    after that may write a load anywhere.
     """
     passes: tuple[tuple[str, Callable[[KernelIR], KernelIR]], ...] = (
+        ("keep_inside", lambda ir: keep_inside(ir, facts)),
         ("fold_empty", fold_empty),
         ("name_shared", share),
         ("inline_indices", expand),

@@ -39,7 +39,6 @@ from tilelang.ir import (
     Var,
     walk,
 )
-from tilelang.ir.integers import within
 from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -211,7 +210,7 @@ def _picked(scope: Scope, load: Load, read: Read, held: Mapping[str, Dim]) -> Va
     for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
         match entry, dim:
             case At(expr), Packed():
-                picks.append((len(shape), replace(dim, expr=within(expr, size))))
+                picks.append((len(shape), replace(dim, expr=expr)))
                 shape.append(dim.rows)
             case At(), _:
                 continue

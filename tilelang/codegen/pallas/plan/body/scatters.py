@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.plan import known
 from tilelang.codegen.pallas.plan.types import (
     ByIndex,
@@ -79,8 +78,6 @@ def _place_of(arrays: Arrays, store: Store, shape: tuple[Dim, ...]) -> tuple[Exp
                 own = lane(expr)
                 place = clamped(own, size)
                 inside += [compare("ge", own, 0), compare("lt", own, size)]
-            case At(expr) if reads_memory(expr):
-                inside += [compare("ge", lane(expr), 0), compare("lt", lane(expr), size)]
             case _:
                 pass
     if isinstance(shape[0], str):

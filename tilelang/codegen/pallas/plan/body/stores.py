@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelang.analysis.uses import picks_rows, reads_memory
+from tilelang.analysis.uses import picks_rows
 from tilelang.codegen.pallas.plan.types import (
     All,
     Packed,
@@ -17,7 +17,6 @@ from tilelang.codegen.pallas.plan.types import (
     Write,
 )
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
-from tilelang.codegen.pallas.plan.windows.far_rows import compare
 from tilelang.ir import Along, Apply, At, Dim, Expr, GridIndex, Index, Store, Type
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -122,7 +121,7 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Index, ...], windo
     if isinstance(entry, At) and isinstance(entry.expr, GridIndex):
         axis = arrays.axes[entry.expr.axis]
         whole = axis.first == 0 and axis.tiles == size
-    if whole and stmt.mask is None and not _loaded_positions(arrays, stmt):
+    if whole and stmt.mask is None:
         return
     raise Refused(
         Rule.FORM,
@@ -164,24 +163,9 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[P
     rows = [(p, dim) for p, dim in packed if dim.rows > 1]
     masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in rows]
     masks += [_lane_mask(axis, position, len(shape)) for position, axis in guarded]
-    positions = _loaded_positions(arrays, stmt)
-    masks += [_inside(scope, e.expr, size, len(shape)) for e, size in positions]
     if stmt.mask is not None:
         masks.append(_aligned(lower(scope, stmt.mask), tuple(shape), len(shape)))
     return tuple(shape), {p for p, _ in packed}, masks
-
-
-def _loaded_positions(arrays: Arrays, stmt: Store) -> list[tuple[At, int]]:
-    """Positions that are read from memory, and the sizes of their dimensions."""
-    pairs = zip(stmt.index, arrays.ir.tensor(stmt.tensor).shape, strict=True)
-    return [(e, size) for e, size in pairs if isinstance(e, At) and reads_memory(e.expr)]
-
-
-def _inside(scope: Scope, expr: Expr, size: int, rank: int) -> PExpr:
-    """Whether a position lies in its dimension; elsewhere nothing is stored."""
-    low, high = compare("ge", expr, 0), compare("lt", expr, size)
-    both = Apply("logical_and", (low, high), Type((), "bool"))
-    return filled(lower(scope, both).expr, Type((1,) * rank, "bool"))
 
 
 def _lane_mask(axis: str, position: int, rank: int) -> Apply:

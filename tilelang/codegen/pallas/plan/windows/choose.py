@@ -46,7 +46,6 @@ from tilelang.ir import (
     integers,
     walk,
 )
-from tilelang.ir.integers import within
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import loads
 from tilelang.language.dtypes import itemsize, wide_of
@@ -299,11 +298,11 @@ def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int) -> Number:
         case ByRow(name):
             return Number(GridIndex(name))
         case ByIndex(expr):
-            return Number(within(expr, size))
+            return Number(expr)
         case ByBlock(expr):
             return Number(expr)
         case Packed(expr, rows) if rows < size:
-            return Number(within(expr, size), rows)
+            return Number(expr, rows)
         case _:  # a constant: a block of few rows has no provable alignment
             return Number(integers.const(0))
 
@@ -359,7 +358,7 @@ def selects(
             case _, ByIndex():
                 continue
             case At(expr), Whole():
-                out.append(Row(within(expr, size)))
+                out.append(Row(expr))
             case Along(axis, offset), Whole() if entry == moved:
                 far = shift(arrays.axes[axis], offset)
                 assert moved is not None and far is not None

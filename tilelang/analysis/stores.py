@@ -1,0 +1,128 @@
+"""store_facts(...) -> StoreFact...: does what a store leaves behind depend on how a loop is cut?
+
+for tm, tn in hl.tile([M, N]):
+    y[tn] = x[tm, tn].sum(0)            varies with tm: the last tile's rows stay
+    y[tn] = acc                         not if tm carries acc
+    part[tm.id, tn] = x[tm, tn].sum(0)  not: every tile has its own place
+    y[tn] = scale[tn] * 2               not: every tile stores the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..ir import (
+    Along,
+    Apply,
+    Axis,
+    Expr,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Store,
+    TileIndex,
+    TileScalar,
+    index_exprs,
+    walk,
+)
+from .carries import Definitions, names
+from .facts import StoreFact
+from .placed import Place, loops, placed, root
+from .ranges import Ranges, depends
+
+FOLDS = ("sum", "dot")  # ops whose result depends on how many positions they fold
+
+
+def store_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[StoreFact, ...]:
+    """One fact per store that is no atomic update."""
+    return tuple(
+        StoreFact(stmt.tensor, _varies(ir, stmt, around, defined, known), stmt.loc)
+        for stmt, around in placed(ir.body)
+        if isinstance(stmt, Store) and stmt.combine is None
+    )
+
+
+def _varies(
+    ir: KernelIR, store: Store, around: Place, defined: Definitions, known: Ranges
+) -> tuple[str, ...]:
+    """The tile axes that decide what stays behind, though only the last tile's value does."""
+    cut = [a for a in around if _is_cut(ir.axis(a))]
+    if not cut:
+        return ()
+    value = list(_sources((store.value,), ir, defined))
+    if any(isinstance(e, Load) and root(ir, e.tensor) == root(ir, store.tensor) for e in value):
+        return ()  # it goes on with what the tiles before it stored
+    used = _reachable(store.value, defined)
+    placing = _moving(store.index, ir, defined, known)
+    masks = () if store.mask is None else (store.mask,)
+    placing |= {a for e in _sources(masks, ir, defined) for a in _named(e)}
+    carried = {a for a in cut if used & {c.name for c in loops(ir)[a][0].carries}}
+    seen = {a for e in value for a in _of_lanes(e)}
+    return tuple(a for a in cut if a in seen - placing - carried)
+
+
+def _is_cut(axis: Axis) -> bool:
+    """Whether a tile axis may have several tiles, whose size is not part of what was written."""
+    if axis.kind != "tile" or axis.static is None:
+        return axis.kind == "tile"
+    begin, end = axis.static
+    one = isinstance(axis.block, int) and begin // axis.block == (end - 1) // axis.block
+    return end - begin > 1 and not one
+
+
+def _reachable(expr: Expr, defined: Definitions) -> frozenset[str]:
+    own = names(expr)
+    return own.union(*(defined.uses.get(name, frozenset()) for name in own))
+
+
+def _sources(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> Iterator[Expr]:
+    """Every expression that a value is computed from, bounds of loops that carry it included."""
+    reached = frozenset[str]().union(*(_reachable(e, defined) for e in exprs))
+    found = [*exprs, *(defined.values[n] for n in sorted(reached) if n in defined.values)]
+    for name, (loop, _) in loops(ir).items():
+        if any(c.name in reached or c.out in reached for c in loop.carries):
+            axis = ir.axis(name)
+            found += [axis.begin, axis.end, *(e for c in loop.carries for e in (c.init, c.next))]
+    for expr in found:
+        yield from walk(expr)
+
+
+def _of_lanes(expr: Expr) -> Iterator[str]:
+    """Axes of which a part of a value depends on the positions of the tile.
+
+    tile.end is not among them: in the last iteration it is the end of the range.
+    """
+    match expr:
+        case TileIndex(axis) | TileScalar(axis, "begin" | "id"):
+            yield axis
+        case Load(_, index):
+            yield from (e.axis for e in index if isinstance(e, Along))
+        case Apply(op) if op in FOLDS:
+            lengths = {d for a in expr.args for d in a.type.shape} - {*expr.type.shape}
+            yield from (d for d in lengths if isinstance(d, str))
+        case _:
+            pass
+
+
+def _named(expr: Expr) -> Iterator[str]:
+    """Axes that a part of a position or of a mask depends on in any way."""
+    match expr:
+        case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+            yield axis
+        case Load(_, index):
+            yield from (e.axis for e in index if isinstance(e, Along))
+        case _:
+            pass
+
+
+def _moving(
+    index: tuple[Index, ...], ir: KernelIR, defined: Definitions, known: Ranges
+) -> set[str]:
+    """Axes whose tiles choose where the store goes, also by the ranges of loops inside them."""
+    exprs = [e for entry in index for e in index_exprs(entry)]
+    found = {a for e in _sources(exprs, ir, defined) for a in _named(e)}
+    found |= {entry.axis for entry in index if isinstance(entry, Along)}
+    while more := {d for a in found for d in depends(a, known)} - found:
+        found |= more
+    return found
