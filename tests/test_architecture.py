@@ -72,7 +72,7 @@ LONG_FILES: dict[str, str] = {}  # path from the root -> why it is one idea all 
 MUTABLE = {
     "codegen.pallas.expressions.Printer": "collects the lines of one launch while it is printed",
     "codegen.pallas.names.Names": "gives out names while one launch is printed",
-    "codegen.pallas.statements.Block": "the lines of one scope while they are written",
+    "codegen.pallas.block.Block": "the lines of one scope while they are written",
     "schedule.physical.Scope": "grows while one section is lowered, and does not outlive it",
 }
 

@@ -11,7 +11,7 @@ from .body import Groups, lower_body
 from .config import Config
 from .nest import Level
 from .placement import Placed
-from .plan import AxisPlan, ByTile, Packed, PStmt, Read, Window, Write
+from .plan import AxisPlan, ByTile, Packed, PStmt, Read, Visit, Window, Write
 from .rows import rows_alone
 from .sections import exprs_of
 from .target import Target
@@ -95,14 +95,14 @@ def initialised(
     written: frozenset[str],
     again: frozenset[str],
     effects: Mapping[str, bool],
-) -> tuple[dict[str, Window], dict[str, str]]:
+) -> tuple[dict[str, Window], dict[str, Visit]]:
     """Output windows with what their first visit does, and the columns that must visit more.
 
     `again` are tensors that this launch reads or that another launch stores to: what one store
     covers is then not all that matters.
     """
     windows: dict[str, Window] = {}
-    helpers: dict[str, str] = {}
+    helpers: dict[str, Visit] = {}
     for (name, _), window in arrays.windows.items():
         if not window.output:
             continue

@@ -28,6 +28,7 @@ from .config import Config
 from .exact import begin_with_range
 from .nest import Level, chain, drop_unused, interchange, rewrite, rewrite_stmt, write_out
 from .plan import AxisPlan, Form, Place
+from .ranges import UNBOUNDED, with_ranges
 from .spans import Span, span
 from .within import all_at_once
 
@@ -134,6 +135,7 @@ def _place(
         _check_worklist(ir, config, columns)
     if config.windows == "exact":
         axes = begin_with_range(ir, facts, config, loop_type, axes, columns)
+    axes = with_ranges(axes, {n: ir.axis(n).max_extent or 1 for n in axes})
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
@@ -327,7 +329,10 @@ def _places(
 
 
 def _positions(ir: KernelIR, axis: Axis) -> int:
-    """How many values an index may take: it stays below every dimension that it indexes."""
+    """How many values an index may take: it stays below every dimension that it indexes.
+
+    `max_extent` bounds how many there are, and says nothing of where they begin.
+    """
     bounds = [e for a in ir.axes for e in (a.begin, a.end)]
     indices = [(t, i) for t, i, _ in references(ir.body)]
     indices += [(load.tensor, load.index) for e in bounds for load in loads(e)]
@@ -342,9 +347,7 @@ def _positions(ir: KernelIR, axis: Axis) -> int:
                         limits.append(size - int(by))
                     case _:
                         pass
-    if not limits:
-        return axis.max_extent or 1
-    return max(min(limits), 1)
+    return max(min(limits), 1) if limits else UNBOUNDED
 
 
 def _shift(ir: KernelIR, axis: Axis) -> Expr | None:

@@ -24,9 +24,10 @@ from ...schedule.plan import (
 )
 from ..writer import Atom, Call, Group, Keyword, Node, flat, infix, statement
 from . import ops, specs
+from .block import Block
 from .expressions import Printer
 from .names import Names
-from .statements import Block, print_body
+from .statements import print_body
 from .steps import print_rectangle, print_table
 
 
