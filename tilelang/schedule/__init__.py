@@ -31,6 +31,7 @@ from .plan import HostArray, Inner, Launch, Plan
 from .positions import scatter_far
 from .share import share
 from .target import Target
+from .verify import verify
 from .within import picked_last
 
 MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
@@ -43,6 +44,10 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
 
     Raises PlanError, with the user's line and the reason, for a config that cannot be honoured.
     """
+    return verify(_planned(ir, facts, config, target))
+
+
+def _planned(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)

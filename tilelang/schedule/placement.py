@@ -20,12 +20,12 @@ from ..ir import (
     Stmt,
     TileScalar,
     statements,
-    walk,
 )
 from . import scalars
-from .blocks import all_uses, extent, loads, references, uses
+from .blocks import extent, loads, references, shift_of
 from .config import Config
 from .exact import begin_with_range
+from .loop_order import defined_first, moved_by
 from .nest import Level, chain, drop_unused, interchange, rewrite, rewrite_stmt, write_out
 from .plan import AxisPlan, Form, Place
 from .ranges import UNBOUNDED, with_ranges
@@ -91,6 +91,7 @@ def _place(
     moving: bool,
 ) -> Placed | None:
     """The same; `moving`: ranges that move with outer indices have a fixed number of tiles."""
+    loop = defined_first(ir, facts, loop)
     names = _axes_of((loop,))
     trips = {n: _trips(ir, facts, n, blocks) for n in names}
     grids: dict[str, Expr] = {
@@ -222,7 +223,7 @@ def _trips(ir: KernelIR, facts: Facts, name: str, blocks: Mapping[str, int]) -> 
         return 0
     if axis.kind == "grid":
         return end - begin
-    shift = _shift(ir, axis)
+    shift = shift_of(ir, axis)
     if shift is not None and not isinstance(shift, Const):
         return None
     moved = scalars.value_of(shift) or 0 if shift is not None else 0
@@ -273,16 +274,8 @@ def _chain(
 def _columns(ir: KernelIR, facts: Facts, chained: list[str], dynamic: set[str]) -> set[str]:
     """Axes whose tiles are known only when the kernel runs, and all that these depend on."""
     found = dynamic.intersection(chained)
-    needed = {d for a in found for d in (*facts.axis(a).depends, *_moved_by(ir, a))}
+    needed = {d for a in found for d in (*facts.axis(a).depends, *moved_by(ir, a))}
     return found | (needed & set(chained))
-
-
-def _moved_by(ir: KernelIR, name: str) -> set[str]:
-    """Axes that the offset of a tile's accesses depends on."""
-    axis = ir.axis(name)
-    shift = _shift(ir, axis) if axis.kind == "tile" else None
-    parts = () if shift is None else walk(shift)
-    return {e.axis for e in parts if isinstance(e, GridIndex | TileScalar)}
 
 
 def _check_loop_type(
@@ -350,18 +343,6 @@ def _positions(ir: KernelIR, axis: Axis) -> int:
     return max(min(limits), 1) if limits else UNBOUNDED
 
 
-def _shift(ir: KernelIR, axis: Axis) -> Expr | None:
-    """The offset at which arrays are cut into tiles of the axis, None if there is none."""
-    stored = {u.offset for u in all_uses(ir, axis.name) if u.written}
-    if len(stored) > 1:
-        raise PlanError(
-            f"{axis.user} says where outputs are stored, at {len(stored)} different offsets",
-            axis.loc,
-            "tiles of outputs are cut at one place: use a second loop for the others",
-        )
-    return next((u.offset for u in uses(ir, axis.name)), None)
-
-
 def _at_edge(ir: KernelIR, expr: Expr, block: int, blocks: Mapping[str, int]) -> bool:
     """Whether a bound is certainly a multiple of the block: no tile is cut by it."""
     value = scalars.value_of(expr)
@@ -395,7 +376,7 @@ def _axis_plan(
             first, trips, _positions(ir, axis), False, True, fact.nonempty, axis.loc,
         )  # fmt: skip
     block, size = blocks[axis.name], extent(ir, axis)
-    shift = _shift(ir, axis)
+    shift = shift_of(ir, axis)
     begin, end = axis.begin, axis.end
     if shift is not None:
         begin, end = (scalars.fold(scalars.add(shift, e)) for e in (begin, end))
