@@ -12,11 +12,14 @@ from types import MappingProxyType
 
 from ..analysis import analyze
 from ..analysis.facts import AxisFact, Facts
-from ..codegen.pallas import emit
+from ..codegen.pallas.emit import emit
+from ..codegen.pallas.plan.search import default_config, plan
+from ..codegen.pallas.plan.types import Plan
+from ..codegen.pallas.target import Target
 from ..codegen.source import Source
 from ..errors import CallError, Loc, TileError
 from ..ir import KernelIR
-from ..schedule import Config, Plan, Target, default_config, plan
+from ..schedule.config import Config
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,37 @@
+"""The IR: what was written.  `types` has the whole grammar."""
+
+from .traversal import children as children
+from .traversal import index_exprs as index_exprs
+from .traversal import map_carries as map_carries
+from .traversal import map_children as map_children
+from .traversal import map_index as map_index
+from .traversal import statement_exprs as statement_exprs
+from .traversal import statements as statements
+from .traversal import walk as walk
+from .types import Along as Along
+from .types import Apply as Apply
+from .types import Assign as Assign
+from .types import At as At
+from .types import Axis as Axis
+from .types import Carry as Carry
+from .types import Const as Const
+from .types import Dim as Dim
+from .types import Expr as Expr
+from .types import Gather as Gather
+from .types import GridIndex as GridIndex
+from .types import Index as Index
+from .types import KernelIR as KernelIR
+from .types import Load as Load
+from .types import Loop as Loop
+from .types import Param as Param
+from .types import Scalar as Scalar
+from .types import Span as Span
+from .types import Stmt as Stmt
+from .types import Store as Store
+from .types import Tensor as Tensor
+from .types import TensorSpec as TensorSpec
+from .types import TileIndex as TileIndex
+from .types import TileScalar as TileScalar
+from .types import Type as Type
+from .types import Var as Var
+from .types import View as View
