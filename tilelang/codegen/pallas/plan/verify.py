@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tilelang.errors import InternalError, Loc
-from tilelang.ir import Apply, Expr, GridIndex, Load, TileIndex, TileScalar, Var, walk
+from tilelang.ir import Apply, Expr, GridIndex, Load, TileIndex, TileScalar, Var, children, walk
 
 from .body.walk import walk_physical
 from .steps import ranges
@@ -129,13 +129,15 @@ def _tracked(launch: Launch, window: Window) -> set[str]:
 
 def _window(here: Defined, window: Window) -> None:
     loc, what = here.launch.loc, f"the window of {window.array}"
-    for dim in window.dims:
+    for dim, size in zip(window.dims, window.shape, strict=True):
         match dim:
             case ByTile(axis) | ByRow(axis):
                 _axis(here, axis, loc, what)
-            case ByBlock(expr) | ByIndex(expr) | Packed(expr):
+            case ByBlock(expr) | ByIndex(expr):
                 _expr(here, expr, loc, what)
-            case Whole() | Fetched():
+            case Packed(expr, rows) if rows < size:
+                _expr(here, expr, loc, what)
+            case Packed() | Whole() | Fetched():  # the step has all of it
                 pass
             case _:
                 assert_never(dim)
@@ -245,6 +247,8 @@ def _part(here: Defined, part: PExpr, loc: Loc | None, what: str) -> None:
             _scratch(here, name, loc)
         case Load(tensor) | ScalarRead(tensor):
             _need(tensor in here.launch.scalars, f"the numbers of {tensor}", loc, what)
+            for inside in children(part) if isinstance(part, Load) else ():
+                _expr(here, inside, loc, what)
         case Read(ref):
             _ref(here, ref, loc, what)
             _select(here, part.select, loc, what)
