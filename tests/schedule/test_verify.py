@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.schedule.written import Writing, planned
-from tilelang.codegen.pallas.plan.types import Column, InPhase, Launch, Plan, Table
+from tilelang.codegen.pallas.plan.types import Column, InPhase, Plan, Table
 from tilelang.codegen.pallas.plan.verify import verify
 from tilelang.errors import InternalError
 from tilelang.ir import GridIndex
@@ -29,10 +29,10 @@ def changed(plan: Plan, **changes: object) -> Plan:
     return replace(plan, launches=(replace(launch, **changes),))
 
 
-def table_of(plan: Plan) -> tuple[Launch, Table]:
+def table_of(plan: Plan) -> Table:
     (launch,) = plan.launches
     assert launch.table is not None
-    return launch, launch.table
+    return launch.table
 
 
 def refused(plan: Plan) -> str:
@@ -48,7 +48,7 @@ def test_a_sound_plan_passes() -> None:
 
 def test_a_column_that_is_missing() -> None:
     plan = ragged()
-    launch, table = table_of(plan)
+    table = table_of(plan)
     broken = changed(plan, table=replace(table, columns=table.columns[1:]))
     assert refused(broken) == (
         "internal error: the range of tm reads the number of g where nothing defines it"
@@ -57,14 +57,14 @@ def test_a_column_that_is_missing() -> None:
 
 def test_columns_in_the_wrong_order() -> None:
     plan = ragged()
-    launch, table = table_of(plan)
+    table = table_of(plan)
     broken = changed(plan, table=replace(table, columns=table.columns[::-1]))
     assert "the range of tm reads the number of g" in refused(broken)
 
 
 def test_a_stop_that_reads_its_own_tile() -> None:
     plan = ragged()
-    launch, table = table_of(plan)
+    table = table_of(plan)
     g, tm = table.columns
     wrong: Column = replace(tm, range=replace(tm.range, stop=GridIndex("tm")))
     assert refused(changed(plan, table=replace(table, columns=(g, wrong)))) == (
