@@ -13,7 +13,8 @@ from ..language.build import binary, broadcast, cast, expand_dims, squeeze
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import as_expr, called, const, show
-from .hosting import is_value, kind_of, on_device, really
+from . import observed
+from .hosting import is_value, kind_of, on_device, reading
 from .indexing import Place, items, of_value, place
 from .naming import assign
 from .ranges import inside
@@ -41,7 +42,7 @@ def subscript(here: Here, node: ast.Subscript) -> object:
     index = evaluate(here, node.slice)
     if on_device(index):
         raise _host_indexed(base, here.loc(node.slice))
-    return really(loc, lambda: base[index])
+    return reading(loc, observed.item, base, index)
 
 
 def _host_indexed(base: object, loc: Loc) -> ParseError:

@@ -12,6 +12,7 @@ from tilelang.ir import (
     KernelIR,
 )
 from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refused, Rule
 
 
 def multiple(ir: KernelIR, axis: str, target: Target) -> int:
@@ -67,7 +68,8 @@ def _check(ir: KernelIR, axis: Axis, block: int, size: int, target: Target) -> N
     need = multiple(ir, axis.name, target)
     if block == size or block % need == 0 or target.name == "cpu":
         return  # the interpreter runs any block
-    raise PlanError(
+    raise Refused(
+        Rule.BLOCKS,
         f"a block of {block} for {axis.user} cannot be cut from a dimension of {size}",
         axis.loc,
         f"on {target} use a multiple of {need}, or at least {size} for the whole dimension",

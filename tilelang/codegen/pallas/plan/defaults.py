@@ -6,7 +6,7 @@ that everything fits; a dimension that is shorter than its block is taken whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tilelang.analysis.facts import AxisFact, Facts
 from tilelang.analysis.uses import extent, uses
@@ -174,3 +174,14 @@ def shrink(
         together, need = (name,), legal[name]
     smaller = max(-(-half // need) * need, need)
     return {**sizes, **{n: min(smaller, sizes[n]) for n in together}}
+
+
+def grow(ir: KernelIR, sizes: Mapping[str, int], axes: Collection[str]) -> dict[str, int] | None:
+    """The blocks with those of `axes` doubled, up to the dimension; None if none can grow.
+
+    What the author fixed, and what is a dimension already, stays.
+    """
+    free = [n for n in axes if n in sizes and not isinstance(ir.axis(n).block, int)]
+    longer = {n: min(2 * sizes[n], max(extent(ir, ir.axis(n)), 1)) for n in free}
+    grown = {n: b for n, b in longer.items() if b > sizes[n]}
+    return {**sizes, **grown} if grown else None

@@ -32,13 +32,14 @@ from tilelang.codegen.pallas.plan.windows.outputs import (
     lowered,
     selective,
 )
-from tilelang.codegen.pallas.target import Target
-from tilelang.errors import Loc, PlanError
-from tilelang.ir import Apply, Expr, KernelIR, Stmt, Tensor, Var, integers, statement_exprs, walk
+from tilelang.codegen.pallas.target import Target, scalar_bytes
+from tilelang.errors import Loc
+from tilelang.ir import Apply, Expr, KernelIR, Stmt, Var, integers, statement_exprs, walk
 from tilelang.ir.chain import Level, level_statements
 from tilelang.passes.drop_implied_masks import without_decided
 from tilelang.passes.fill_pads import deep, fill_lanes
 from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refused, Rule
 
 from .memory import estimate
 from .placement import Placed
@@ -115,8 +116,8 @@ def plan_launch(
             check_stand_ins(ir, facts, tensor, window, order, standing, how)
     table = tables.table(facts, columns, placed.axes, steps, arrays.tracks)
     if table is not None:
-        scalar_bytes = sum(_words(ir.tensor(s)) for s in arrays.scalars)
-        tables.check_fits(ir, table, target, scalar_bytes)
+        needed = sum(scalar_bytes(ir.tensor(s).shape) for s in arrays.scalars)
+        tables.check_fits(ir, table, target, needed)
     windows = all_windows(arrays, outputs, config)
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
     sections = run_all(placed, windows, order, sections)
@@ -135,18 +136,12 @@ def plan_launch(
 def _check_config(ir: KernelIR, config: Config, placed: Placed) -> None:
     """PlanError for choices that this nest has no place for."""
     if placed.form == "grid" and (config.buffers or 2) > 2:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"buffers={config.buffers}, but a grid has at most two blocks of an input in flight",
             ir.loc,
             "use loop_type='outer_pipeline' for more",
         )
-
-
-def _words(tensor: Tensor) -> int:
-    total = 4
-    for extent in tensor.shape:
-        total *= extent
-    return total
 
 
 # ---------------------------------------------------------------- masks
@@ -171,7 +166,8 @@ def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:
         return
     low = integers.value_of(axis.begin)
     if low is None or low % axis.block:
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"{expr.op} along {axis.user}, whose tiles may begin before its range, would count "
             "from the wrong position",
             loc,
@@ -397,11 +393,14 @@ def _cores(ir: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) 
     if cores == 1:
         return 1
     if cores > target.cores and target.name != "cpu":
-        raise PlanError(
-            f"cores={cores}, but {target} runs a program on {target.cores} core", ir.loc
+        raise Refused(
+            Rule.CONFIG,
+            f"cores={cores}, but {target} runs a program on {target.cores} core",
+            ir.loc,
         )
     if not any(d.semantics == "parallel" for d in dims):
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"cores={cores}, but no parallel axis of {ir.name} owns its output blocks",
             ir.loc,
             "two cores may never write one block: use cores=1",

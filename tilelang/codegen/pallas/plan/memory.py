@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from tilelang.codegen.pallas.plan.body.sections import exprs_of
 from tilelang.codegen.pallas.plan.body.walk import walk_physical
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
-from tilelang.errors import PlanError
 from tilelang.ir import KernelIR, Type
+from tilelang.schedule.refusal import Need, Refused, Rule
 
 from .types import AxisPlan, Bind, Inner, Memory, PStmt, Scratch, Section, Table, Window
 
@@ -54,7 +54,8 @@ def _check_scalars(ir: KernelIR, target: Target, scalars: tuple[str, ...], smem:
         return
     each = {name: scalar_bytes(ir.tensor(name).shape) for name in scalars}
     sums = ", ".join(f"{n} {size:,}" for n, size in sorted(each.items(), key=lambda p: -p[1]))
-    raise PlanError(
+    raise Refused(
+        Rule.MEMORY,
         f"{ir.name} reads single numbers of tensors that take {smem:,} bytes of scalar memory; "
         f"{target} has {target.smem:,}",
         ir.loc,
@@ -105,8 +106,10 @@ def _limit(
     if vmem <= target.vmem_physical * 9 // 10:
         return target.vmem_physical
     sums = ", ".join(f"{name} {size:,}" for name, size in sorted(parts, key=lambda p: -p[1]))
-    raise PlanError(
+    raise Refused(
+        Rule.MEMORY,
         f"{ir.name} needs {vmem:,} bytes of vector memory, {target} has {target.vmem_physical:,}",
         ir.loc,
         f"use smaller blocks; the sum is: {sums}",
+        Need("vmem", vmem, "smaller"),
     )

@@ -31,6 +31,7 @@ from tilelang.ir.traversal import loads, rewrite, rewrite_stmt
 from tilelang.passes.write_out import drop_unused, write_out
 from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import Span, span
+from tilelang.schedule.refusal import Refused, Rule
 
 from .loop_order import defined_first, moved_by
 from .types import AxisPlan, Form, Place
@@ -153,7 +154,8 @@ def _check_phases(
     chosen = "within" if within else "windows='exact'" if config.windows == "exact" else ""
     if phases and chosen:
         first, second = (ir.axis(n).user for n in phases[:2])
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"{chosen} is not possible where loops in a row, over {first} and {second}, are steps",
             ir.axis(phases[0]).loc,
             f"leave {chosen.split('=')[0]} out, or make a kernel of each loop",
@@ -168,14 +170,16 @@ def _spans(ir: KernelIR, names: set[str], blocks: Mapping[str, int]) -> dict[str
 
 def _check_worklist(ir: KernelIR, config: Config, columns: tuple[str, ...]) -> None:
     if not columns:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"loop_type='worklist', but no loop of {ir.name} that steps could be made of has "
             "bounds read from memory",
             ir.loc,
             "leave loop_type out",
         )
     if config.steps == "rectangle":
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             "a work list has live steps only, so steps='rectangle' says nothing",
             ir.loc,
             "leave steps out, or use loop_type='outer_pipeline'",
@@ -191,7 +195,8 @@ def _streams(leaf: tuple[Stmt, ...]) -> set[str]:
 def _check_streams(ir: KernelIR, loop_type: str, streams: set[str]) -> None:
     if loop_type != "emit_pipeline" or streams:
         return
-    raise PlanError(
+    raise Refused(
+        Rule.CONFIG,
         f"loop_type='emit_pipeline', but no loop of {ir.name} is left to run inside the step",
         ir.loc,
         "use loop_type='outer_pipeline', or leave loop_type out",
@@ -286,7 +291,8 @@ def _check_loop_type(
 ) -> None:
     if loop_type == "grid" and columns:
         ragged = next(c for c in columns if c in dynamic)
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"loop_type='grid' needs static bounds, but those of {ir.axis(ragged).user} are read "
             "from memory",
             ir.axis(ragged).loc,
@@ -294,7 +300,8 @@ def _check_loop_type(
         )
     for name in sorted(inner):
         if loop_type == "unroll" and name in dynamic:
-            raise PlanError(
+            raise Refused(
+                Rule.CONFIG,
                 f"loop_type='unroll' needs static bounds, but those of {ir.axis(name).user} are "
                 "read from memory",
                 ir.axis(name).loc,

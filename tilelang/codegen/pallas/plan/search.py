@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tilelang.analysis.facts import Facts
@@ -20,9 +20,10 @@ from tilelang.passes.inline_indices import expand
 from tilelang.passes.name_shared import share
 from tilelang.passes.write_out import drop_unused
 from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from .blocks import multiple, sizes
-from .defaults import ROWS_LEAST, alike, following, shrink, start_sizes, whole_products
+from .defaults import ROWS_LEAST, alike, following, grow, shrink, start_sizes, whole_products
 from .dtypes import check_dtypes
 from .launch import Planned, plan_launch
 from .placement import place
@@ -34,10 +35,10 @@ MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 __all__ = ["Config", "Plan", "Target", "default_config", "plan"]
 
 
-def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
+def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
     """Fills what the config leaves open with the defaults, and plans every launch.
 
-    Raises PlanError, with the user's line and the reason, for a config that cannot be honoured.
+    Raises PlanError for a kernel that no config would make legal.
     """
     return verify(_planned(ir, facts, config, target))
 
@@ -46,26 +47,37 @@ def _planned(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)
-    ir = flatten(expand(share(fold_empty(ir))), target)
-    ir = separate(whole_rows(scatter_far(ir, target), target))
+    *_, (_, ir) = normalised(ir, target)
+    planned = _formed(ir, facts, config, target)
     if config.within is not None:
-        return _chosen(ir, facts, config, target)
-    refused = None
-    try:
-        planned = _chosen(ir, facts, config, target)
-    except PlanError as caught:
-        planned, refused = None, caught
+        return planned
     turned = _without_copies(ir, facts, config, target, planned)
-    if turned is not None:
-        return turned
-    if planned is None:
-        assert refused is not None
-        raise refused
-    return planned
+    return planned if turned is None else turned
+
+
+def normalised(ir: KernelIR, target: Target) -> Iterator[tuple[str, KernelIR]]:
+    """The kernel after each pass, in their order.
+
+    Positions are written out before those in scalar memory are made flat; single rows become
+    scatters and gathers while loads are where the author wrote them; and gathers get statements of
+    their own last, because no pass after that may write a load anywhere.
+    """
+    passes: tuple[tuple[str, Callable[[KernelIR], KernelIR]], ...] = (
+        ("fold_empty", fold_empty),
+        ("name_shared", share),
+        ("inline_indices", expand),
+        ("flat_scalars", lambda ir: flatten(ir, target)),
+        ("scatter_rows", lambda ir: scatter_far(ir, target)),
+        ("gather_columns", lambda ir: whole_rows(ir, target)),
+        ("separate_gathers", separate),
+    )
+    for name, run in passes:
+        ir = run(ir)
+        yield name, ir
 
 
 def _without_copies(
-    ir: KernelIR, facts: Facts, config: Config, target: Target, planned: Plan | None
+    ir: KernelIR, facts: Facts, config: Config, target: Target, planned: Plan | Refusal
 ) -> Plan | None:
     """The plan that runs heads within the step, where the host would have to transpose arrays.
 
@@ -73,50 +85,49 @@ def _without_copies(
     attention over short sequences is bound by memory.
     """
     moved = [t.name for t in ir.tensors if len(t.shape) >= 3]
-    if planned is not None:
+    if isinstance(planned, Plan):
         moved = [a.source for a in planned.arrays if a.permute is not None]
     loops = dict.fromkeys(u for name in moved for u in picked_last(ir, name))
     if not loops:
         return None
-    instead, _ = _attempt(ir, facts, replace(config, within=tuple(loops)), target)
-    if instead is None or any(a.permute is not None for a in instead.arrays):
+    instead = _formed(ir, facts, replace(config, within=tuple(loops)), target)
+    if isinstance(instead, Refusal) or any(a.permute is not None for a in instead.arrays):
         return None
     room = target.vmem_physical * 4 // 5  # what is asked for is a quarter more than is predicted
     return instead if all(one.memory.vmem <= room for one in instead.launches) else None
 
 
-def _chosen(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
-    """The plan with the loop type of the config, or with the best one that the nest allows."""
-    folded, refused = _attempt(ir, facts, config, target)
+def _formed(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
+    """The plan with the loop type of the config, or with the best one that the nest allows.
+
+    Loops in a row become steps of one pipeline where they can.  Else they run inside the step;
+    arrays that do not fit vector memory then stay where they are and stream through loops inside
+    the step, and a nest whose steps cannot be folded at all still runs as plain loops there.
+    """
+
+    def tried(fold: bool = True, loop_type: str | None = config.loop_type) -> Plan | Refusal:
+        return _sized(ir, facts, replace(config, loop_type=loop_type), target, fold)
+
+    folded = tried()
     if config.loop_type is not None or config.steps is not None:
-        if folded is None:  # loops in a row may still run inside the step
-            return _sized(ir, facts, config, target, fold=False)
+        return folded if isinstance(folded, Plan) else tried(fold=False)
+    if isinstance(folded, Plan) and _settled(folded):
         return folded
-    if folded is not None and (_modest(folded) or not _has_loops(folded)):
-        return folded
-    planned, refused = _attempt(ir, facts, config, target, fold=False)
-    if planned is not None and (_modest(planned) or not _has_loops(planned)):
-        return planned
-    # arrays that do not fit stay where they are and stream through loops inside the step; a nest
-    # whose steps cannot be folded at all still runs as plain loops inside the step
-    streamed, _ = _attempt(ir, facts, replace(config, loop_type="emit_pipeline"), target)
-    if streamed is not None and (planned is None or _modest(streamed)):
+    inside = tried(fold=False)
+    if isinstance(inside, Plan) and _settled(inside):
+        return inside
+    streamed = tried(loop_type="emit_pipeline")
+    if isinstance(streamed, Plan) and (isinstance(inside, Refusal) or _modest(streamed)):
         return streamed
-    if planned is None:
-        planned, _ = _attempt(ir, facts, replace(config, loop_type="fori_loop"), target)
-    if planned is None:
-        assert refused is not None
-        raise refused
-    return planned
+    if isinstance(inside, Plan):
+        return inside
+    looped = tried(loop_type="fori_loop")
+    return looped if isinstance(looped, Plan) else inside  # the form that was wanted says why not
 
 
-def _attempt(
-    ir: KernelIR, facts: Facts, config: Config, target: Target, fold: bool = True
-) -> tuple[Plan | None, PlanError | None]:
-    try:
-        return _sized(ir, facts, config, target, fold), None
-    except PlanError as refused:
-        return None, refused
+def _settled(planned: Plan) -> bool:
+    """Whether no other form could do better: it is modest, or has no loops inside the step."""
+    return _modest(planned) or not _has_loops(planned)
 
 
 def _has_loops(planned: Plan) -> bool:
@@ -129,57 +140,64 @@ def _has_loops(planned: Plan) -> bool:
     )
 
 
-def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target, fold: bool = True) -> Plan:
+def _sized(
+    ir: KernelIR, facts: Facts, config: Config, target: Target, fold: bool
+) -> Plan | Refusal:
     """The plan with the blocks of the config, or with the largest modest ones.
 
     `fold`: loops in a row become steps where they can.
     """
+
+    def planned(blocks: Mapping[str, int]) -> Plan | Refusal:
+        return attempted(lambda: _plan(ir, facts, config, target, blocks, fold))
+
     guess = following(ir, facts, target, config, start_sizes(ir, facts, target))
     if config.blocks or config.block_sizes is not None or not guess:
-        return _plan(ir, facts, config, target, sizes(ir, config, target, guess), fold)
+        return attempted(
+            lambda: _plan(ir, facts, config, target, sizes(ir, config, target, guess), fold)
+        )
     blocks = sizes(ir, config, target, guess)
     legal = {n: multiple(ir, n, target) for n in blocks}
     if config.within:
         legal = {n: max(need, min(ROWS_LEAST, blocks[n])) for n, need in legal.items()}
     whole = whole_products(ir, facts, blocks, legal)
     if whole is not None:
-        try:
-            planned = _fitted(ir, facts, config, target, *whole, fold)
-        except PlanError:
-            planned = None
-        if planned is not None and _modest(planned):
-            return planned
-    return _fitted(ir, facts, config, target, blocks, legal, fold)
+        found = _fitted(ir, facts, planned, *whole)
+        if isinstance(found, Plan) and _modest(found):
+            return found
+    return _fitted(ir, facts, planned, blocks, legal)
 
 
 def _fitted(
     ir: KernelIR,
     facts: Facts,
-    config: Config,
-    target: Target,
+    planned: Callable[[Mapping[str, int]], Plan | Refusal],
     blocks: dict[str, int],
     least: Mapping[str, int],
-    fold: bool,
-) -> Plan:
-    """The plan with the largest blocks that are modest; with the least ones if none are."""
+) -> Plan | Refusal:
+    """The plan with the largest blocks that are modest; with the least ones if none are.
+
+    Blocks shrink while vector memory is short.  They grow while scalar memory is: a table of steps
+    has a row for every block.
+    """
+    tried: set[tuple[tuple[str, int], ...]] = set()
     while True:
-        try:
-            planned = _plan(ir, facts, config, target, blocks, fold)
-            if _modest(planned):
-                return planned
-            error = None
-        except PlanError as caught:
-            planned, error = None, caught
-            if "bytes" not in caught.what:
-                raise
-        weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
-        smaller = shrink(blocks, least, weights, alike(ir, facts))
-        if smaller is None:
-            if planned is None:
-                assert error is not None
-                raise error
-            return planned
-        blocks = smaller
+        tried.add(tuple(sorted(blocks.items())))
+        found = planned(blocks)
+        if isinstance(found, Plan) and _modest(found):
+            return found
+        wants = "smaller" if isinstance(found, Plan) else found.needs and found.needs.wants
+        if wants == "smaller":
+            weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
+            other = shrink(blocks, least, weights, alike(ir, facts))
+        elif wants == "larger":
+            assert isinstance(found, Refusal) and found.needs is not None
+            other = grow(ir, blocks, found.needs.axes)
+        else:
+            return found
+        if other is None or tuple(sorted(other.items())) in tried:
+            return found
+        blocks = other
 
 
 def _check_names(ir: KernelIR) -> None:
@@ -207,6 +225,14 @@ def _check_stores(ir: KernelIR) -> None:
 def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config that `plan` uses when none is given."""
     chosen = plan(ir, facts, Config(), target)
+    if isinstance(chosen, Refusal):
+        raise chosen.error
+    return config_of(chosen)
+
+
+def config_of(chosen: Plan) -> Config:
+    """The config that says what was chosen."""
+    ir = chosen.ir
     named = {str(a.block): dict(chosen.blocks)[a.name] for a in ir.axes if isinstance(a.block, str)}
     return Config(named, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
@@ -225,7 +251,8 @@ def _check_steps(ir: KernelIR, facts: Facts, config: Config) -> None:
     """PlanError if `steps` is given and no loop is ragged."""
     if config.steps is None or any(a.ragged for a in facts.axes):
         return
-    raise PlanError(
+    raise Refused(
+        Rule.CONFIG,
         f"steps={config.steps!r}, but no loop of {ir.name} is ragged: there is no table",
         ir.loc,
         "leave steps out",
@@ -253,7 +280,7 @@ def _plan(
     facts: Facts,
     config: Config,
     target: Target,
-    blocks: dict[str, int],
+    blocks: Mapping[str, int],
     fold: bool,
 ) -> Plan:
     planned: list[Planned] = []

@@ -21,7 +21,6 @@ from tilelang.codegen.pallas.plan.types import (
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
 from tilelang.codegen.pallas.plan.windows.far_rows import lane_of
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
-from tilelang.errors import PlanError
 from tilelang.ir import (
     Assign,
     At,
@@ -34,6 +33,7 @@ from tilelang.ir import (
 )
 from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize, wide_of
+from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import Layout, Value, physical_shape
 from .lower import Scope
@@ -62,7 +62,8 @@ def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     before = [e for e in load.index[:at] if not isinstance(e, At)]
     several = sum(isinstance(entry, Gather) for entry in load.index) > 1
     if before or several or load.type.dtype == "bool":
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"rows of {load.tensor} can be picked along one dimension, with single positions in "
             "the dimensions before it",
             load.loc or stmt.loc,
@@ -84,7 +85,8 @@ def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     tile = dim.rows if isinstance(dim, Fetched) else tile
     select = () if far else selects(arrays, window, load.index, load.tensor)
     if len(load.type.shape) < 2 or any(isinstance(s, Row) for s in select):
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"rows of {load.tensor} are picked, and of each row single positions that no block "
             "can hold",
             load.loc or stmt.loc,

@@ -29,8 +29,8 @@ from tilelang.codegen.pallas.plan.types import (
     Window,
     Write,
 )
-from tilelang.errors import PlanError
 from tilelang.ir import Apply, Const, GridIndex, Type, Var
+from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import apply
 from .sections import exprs_of, kept_in, map_values, names_made
@@ -109,7 +109,8 @@ def _check(placed: Placed, stmt: PStmt) -> None:
     takes = any(isinstance(e, TakeRows) for x in exprs_of(stmt) for e in walk_physical(x))
     if takes or (isinstance(stmt, Write) and stmt.rows is not None):
         axis = placed.axes[placed.within[0]]
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"rows that an index array picks are moved for one iteration of {axis.user} at a time",
             axis.loc,
             "leave within out of the config",

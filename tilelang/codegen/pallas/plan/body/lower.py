@@ -22,7 +22,7 @@ from tilelang.codegen.pallas.plan.types import (
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, moved_block, selects
 from tilelang.codegen.pallas.plan.windows.turned import turned
 from tilelang.codegen.pallas.plan.windows.unaligned import PARTS, joined, moved_along, shift, start
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import (
     Along,
     Apply,
@@ -41,6 +41,7 @@ from tilelang.ir import (
 )
 from tilelang.ir.integers import within
 from tilelang.language.op import OPS
+from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import Layout, Value, apply, laid_out, physical_shape, relayout
 
@@ -135,13 +136,15 @@ def _load(scope: Scope, load: Load) -> Value:
     if load.tensor in arrays.scalars:
         index = tuple(_position(scope, entry) for entry in load.index)
         if any(isinstance(entry, Along) for entry in load.index):
-            raise PlanError(
+            raise Refused(
+                Rule.FORM,
                 f"{load.tensor} picks rows of another array, so it cannot also be used as a value",
                 load.loc,
             )
         return Value(ScalarRead(load.tensor, index, load.type), "scalar", ())
     if any(isinstance(entry, Gather) for entry in load.index):
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"rows of {load.tensor} picked by an index tile cannot be loaded in this position",
             load.loc,
             "load them in a statement of their own: rows = table[index, :]",

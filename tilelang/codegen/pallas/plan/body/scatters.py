@@ -20,10 +20,10 @@ from tilelang.codegen.pallas.plan.types import (
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
 from tilelang.codegen.pallas.plan.windows.far_rows import compare, lane_in_range, lane_of
 from tilelang.codegen.pallas.target import MIB, padded_bytes
-from tilelang.errors import PlanError
 from tilelang.ir import Along, At, Dim, Expr, Gather, Index, Span, Store, Type
 from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize
+from tilelang.schedule.refusal import Refused, Rule
 
 from .gathers import TOGETHER, extents
 from .lower import Scope
@@ -98,7 +98,8 @@ def _rows_only(store: Store, shape: tuple[Dim, ...], mask: Expr) -> Expr:
     lanes = own[:1] if len(own) == len(shape) else ()
     if lanes in ((), (1,), shape[:1]) and all(d == 1 for d in own[len(lanes) :]):
         return mask
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         f"the mask of rows that are picked of {store.tensor} says which rows are stored, and not "
         "which columns",
         store.loc,
@@ -126,7 +127,8 @@ def _stored(
             case _:
                 legal = False
     if not legal or len(shape) < 2:
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"rows of {store.tensor} can be stored to where an index array picks them along the "
             "first of two or more dimensions, and the others are whole or tiles of a static range",
             store.loc,

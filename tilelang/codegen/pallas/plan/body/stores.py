@@ -18,8 +18,8 @@ from tilelang.codegen.pallas.plan.types import (
 )
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
 from tilelang.codegen.pallas.plan.windows.far_rows import compare
-from tilelang.errors import PlanError
 from tilelang.ir import Along, Apply, At, Dim, Expr, GridIndex, Index, Store, Type
+from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import Value, apply
 from .lower import Scope, lower, row_mask
@@ -110,7 +110,8 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Index, ...], windo
     pairs = zip(entries, window.dims, strict=True)
     others = [pair for d, pair in enumerate(pairs) if d != dim]
     if any(isinstance(e, At) and isinstance(d, Whole) for e, d in others):
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"{stmt.tensor} is stored at another position by every iteration of a loop inside the "
             "step, besides those that one step runs",
             stmt.loc,
@@ -123,7 +124,8 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Index, ...], windo
         whole = axis.first == 0 and axis.tiles == size
     if whole and stmt.mask is None and not _loaded_positions(arrays, stmt):
         return
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         f"not every element of {stmt.tensor} that lies between those stored by one step is stored "
         "by it too",
         stmt.loc,
@@ -228,5 +230,5 @@ def _spread(
         else:
             out.insert(0, 1)
     if rest:
-        raise PlanError(f"the value stored to {stmt.tensor} has no legal layout", stmt.loc)
+        raise Refused(Rule.FORM, f"the value stored to {stmt.tensor} has no legal layout", stmt.loc)
     return tuple(out)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tilelang.analysis.facts import Facts
 from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Table, Track, Visit
 from tilelang.codegen.pallas.target import Target
-from tilelang.errors import PlanError
 from tilelang.ir import KernelIR
+from tilelang.schedule.refusal import Need, Refused, Rule
 
 from . import ranges
 from .visits import Order
@@ -161,12 +161,14 @@ def check_fits(ir: KernelIR, table: Table, target: Target, scalar_bytes: int) ->
     if table.steps != "table":
         return
     need = table.rows * table.width * 4
-    if need + scalar_bytes <= target.smem:
-        return
-    raise PlanError(
+    if need + scalar_bytes <= target.smem or scalar_bytes > target.smem:
+        return  # tensors that do not fit by themselves are refused with their sum
+    raise Refused(
+        Rule.MEMORY,
         f"the step table of {ir.name} needs {table.rows:,} rows of {table.width} numbers, "
         f"{need:,} bytes; {target} has {target.smem - scalar_bytes:,} bytes of scalar memory left",
         ir.loc,
         "use larger blocks, give hl.tile(..., max_extent=) a bound on the length of a group, "
         "or use steps='rectangle'",
+        Need("smem", need, "larger", tuple(c.axis for c in table.columns)),
     )

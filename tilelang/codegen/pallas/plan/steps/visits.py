@@ -31,9 +31,9 @@ from tilelang.codegen.pallas.plan.types import (
     Whole,
     Window,
 )
-from tilelang.errors import PlanError
 from tilelang.ir import Expr, GridIndex, KernelIR, integers
 from tilelang.language.dtypes import itemsize
+from tilelang.schedule.refusal import Refused, Rule
 
 MOST_ORDERED = 6  # loops whose every order is tried
 
@@ -140,7 +140,8 @@ def check_consecutive(
         deeper = [a for a in (*around[position + 1 :], inside[-1]) if a in moving]
         if axis in order.columns and all(_rises(facts, a, axis) for a in deeper):
             continue  # sorted ranges: the tiles rise from one iteration to the next
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"blocks of {tensor} would be visited again after other blocks: iterations of "
             f"{ir.axis(axis).user} share them, and their ranges may overlap",
             ir.axis(axis).loc,
@@ -173,7 +174,8 @@ def check_stand_ins(
         hint = "use loop_type='fori_loop'"
         if steps != "table" and not moving.intersection(order.trailing):
             hint = "use steps='table'" if steps == "rectangle" else "use loop_type='outer_pipeline'"
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"the step that an empty range of {ir.axis(axis).user} needs would visit blocks of "
             f"{tensor} again, because they change with {ir.axis(min(again)).user}",
             ir.axis(axis).loc,
@@ -279,7 +281,7 @@ def check_exact(
         else f"windows='exact', but {tensor} would be stored for empty ranges of "
         f"{ir.axis(standing[0]).user} too"
     )
-    raise PlanError(what, ir.tensor(tensor).loc, "leave windows out")
+    raise Refused(Rule.FORM, what, ir.tensor(tensor).loc, "leave windows out")
 
 
 def check_stream(ir: KernelIR, tensor: str, window: Window) -> None:
@@ -287,7 +289,8 @@ def check_stream(ir: KernelIR, tensor: str, window: Window) -> None:
     packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
     if not packed and not goes_anywhere(window):
         return
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         f"steps of the loop over {ir.axis(window.stream or '').user} may share blocks of {tensor}, "
         "so that a pipeline over blocks would lose what earlier steps stored",
         ir.axis(window.stream or "").loc,

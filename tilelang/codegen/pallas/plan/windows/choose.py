@@ -28,7 +28,7 @@ from tilelang.codegen.pallas.plan.types import (
     WindowDim,
 )
 from tilelang.codegen.pallas.target import Target
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import (
     Along,
     At,
@@ -48,6 +48,7 @@ from tilelang.ir.integers import within
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import loads
 from tilelang.language.dtypes import itemsize, wide_of
+from tilelang.schedule.refusal import Refused, Rule
 
 from .far_rows import picked_dims
 from .shared import tracked
@@ -119,7 +120,8 @@ def survey(
         dims = _dims(arrays, tensor, index, loc, part)
         known = [w for (t, _), w in found.items() if t == tensor]
         if known and tensor in written and (tensor, dims) not in found:
-            raise PlanError(
+            raise Refused(
+                Rule.FORM,
                 f"{tensor} is stored and also used at another place in the same loop nest",
                 loc,
                 "store to one output per place, or split the kernel into two top-level loops",
@@ -205,7 +207,8 @@ def _dims(
 
     picked = picks_rows(entries)
     if picked and moved_along(arrays.axes, index) is not None:
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"rows of {tensor} are picked by an index array, at other columns than those of the "
             "tile",
             loc,

@@ -13,9 +13,9 @@ from dataclasses import replace
 from tilelang.analysis.facts import Facts
 from tilelang.analysis.uses import all_uses, uses
 from tilelang.codegen.pallas.plan.types import AxisPlan, ByRow, Window, WindowDim
-from tilelang.errors import PlanError
 from tilelang.ir import Axis, KernelIR
 from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refused, Rule
 
 
 def begin_with_range(
@@ -32,14 +32,16 @@ def begin_with_range(
     """
     tiles = [n for n in columns if axes[n].block is not None and facts.axis(n).ragged]
     if not tiles:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"windows='exact', but no tiles of {ir.name} have a range that is read from memory",
             ir.loc,
             "leave windows out",
         )
     if loop_type != "outer_pipeline" or config.steps == "rectangle":
         other = "steps='rectangle'" if loop_type == "outer_pipeline" else f"loop_type={loop_type!r}"
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"windows='exact' needs a pipeline over a table of steps, not {other}",
             ir.loc,
             "leave loop_type and steps out",
@@ -51,14 +53,16 @@ def _exact(ir: KernelIR, axis: Axis, plan: AxisPlan) -> AxisPlan:
     """The axis with such tiles; PlanError if an array could not be cut there."""
     found = uses(ir, axis.name)
     if len(found) < len(all_uses(ir, axis.name)):
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"windows='exact', but {axis.user} indexes arrays at different offsets",
             axis.loc,
             "leave windows out",
         )
     sizes = {use.size for use in found}
     if len(sizes) != 1:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"windows='exact', but {axis.user} indexes dimensions of {len(sizes)} lengths",
             axis.loc,
             "leave windows out",
@@ -72,7 +76,8 @@ def check_cuts(ir: KernelIR, windows: Mapping[tuple[str, tuple[WindowDim, ...]],
         for dim in window.dims[-2:]:
             if isinstance(dim, ByRow):
                 axis = ir.axis(dim.axis)
-                raise PlanError(
+                raise Refused(
+                    Rule.CONFIG,
                     f"windows='exact', but {axis.user} indexes one of the last two dimensions of "
                     f"{tensor}, where a block cannot begin at any position",
                     axis.loc,

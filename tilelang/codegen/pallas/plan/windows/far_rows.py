@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilelang.codegen.pallas.plan.known import both
 from tilelang.codegen.pallas.plan.types import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
 from tilelang.codegen.pallas.target import SHARE, STORED_SHARE, Target, padded_bytes, whole_lanes
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import (
     Along,
     Apply,
@@ -36,6 +36,7 @@ from tilelang.ir import (
 from tilelang.ir.integers import INT, clamped
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
+from tilelang.schedule.refusal import Refused, Rule
 
 from .types import extent_of
 
@@ -153,7 +154,8 @@ def lane_of(
             return Const(expr.attr("value"), _scalar(expr.type))  # type: ignore[arg-type]
         case Apply(op) if op in OPS and OPS[op].kind == "elementwise":
             return replace(map_children(expr, lane), type=_scalar(expr.type))
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         "rows can be picked by integers that are loaded, constant or computed from those, and the "
         "index has more in it",
         getattr(expr, "loc", None) or loc,

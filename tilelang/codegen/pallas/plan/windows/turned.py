@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from tilelang.analysis.facts import Facts
 from tilelang.analysis.uses import references
 from tilelang.codegen.pallas.plan.types import AxisPlan, Select, Window
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import At, Axis, GridIndex, Index, KernelIR, integers, walk
 from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refused, Rule
 
 MOST = 32  # iterations: the compiled step has the code of each of them
 
@@ -37,7 +38,8 @@ def all_at_once(
     grids = dict.fromkeys(a.user for a in ir.axes if a.kind == "grid")
     for name in wanted:
         if name not in grids:
-            raise PlanError(
+            raise Refused(
+                Rule.CONFIG,
                 f"config wants all iterations of {name!r} within the step, but no hl.grid loop of "
                 f"{ir.name} has that index",
                 ir.loc,
@@ -47,7 +49,8 @@ def all_at_once(
     for axis in asked:
         _check(ir, facts, axis, outward)
     if asked and streams:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"iterations of {asked[0].user} cannot run within a step whose inner loops are "
             "pipelines of their own",
             asked[0].loc,
@@ -60,7 +63,8 @@ def _check(ir: KernelIR, facts: Facts, axis: Axis, outward: tuple[str, ...]) -> 
     """PlanError for a loop whose iterations cannot all run in one step."""
     for other in ir.axes:
         if axis.name in integers.axes(other.begin) | integers.axes(other.end):
-            raise PlanError(
+            raise Refused(
+                Rule.CONFIG,
                 f"not all iterations of {axis.user} can run within one step: the range of "
                 f"{other.user} depends on it",
                 axis.loc,
@@ -68,14 +72,16 @@ def _check(ir: KernelIR, facts: Facts, axis: Axis, outward: tuple[str, ...]) -> 
             )
     if axis.name not in outward:
         fact = facts.axis(axis.name)
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"not all iterations of {axis.user} can run within one step: {fact.why}",
             axis.loc,
             "only a parallel loop with constant bounds can, if no other range depends on it",
         )
     begin, end = axis.static or (0, 0)
     if end - begin > MOST:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"{end - begin} iterations of {axis.user} within one step are too many",
             axis.loc,
             f"the step contains the code of each of them: {MOST} are the most",
@@ -116,7 +122,8 @@ def turned(window: Window, chosen: tuple[Select, ...], loc: Loc | None) -> tuple
     Raises PlanError if the block is an output: its copy holds nothing before it is written.
     """
     if window.output:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"{window.array} is stored and also read, for all iterations of a loop at once",
             loc,
             "leave within out of the config",

@@ -21,10 +21,11 @@ from dataclasses import replace
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.types import AxisPlan, PExpr
 from tilelang.codegen.pallas.target import Target
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import Along, Apply, Const, Expr, GridIndex, Index, integers
 from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize, wide_of
+from tilelang.schedule.refusal import Refused, Rule
 
 PARTS = (0, 1)  # the block that a moved tile begins in, and the one behind it
 
@@ -42,7 +43,8 @@ def moved_along(
     found = [e for e in index if isinstance(e, Along) and shift(axes[e.axis], e.offset) is not None]
     if len(found) > 1:
         names = " and ".join(axes[e.axis].user for e in found)
-        raise PlanError(
+        raise Refused(
+            Rule.FORM,
             f"an array is read at other positions than those of the tiles {names} in two "
             "dimensions at once",
             loc,
