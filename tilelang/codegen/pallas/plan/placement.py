@@ -11,7 +11,6 @@ from tilelang.analysis.uses import extent, references, shift_of
 from tilelang.codegen.pallas.plan.steps.ranges import UNBOUNDED, with_ranges
 from tilelang.codegen.pallas.plan.windows.exact import begin_with_range
 from tilelang.codegen.pallas.plan.windows.turned import all_at_once
-from tilelang.errors import PlanError
 from tilelang.ir import (
     Apply,
     At,

@@ -40,10 +40,11 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | R
 
     Raises PlanError for a kernel that no config would make legal.
     """
-    return verify(_planned(ir, facts, config, target))
+    planned = _planned(ir, facts, config, target)
+    return planned if isinstance(planned, Refusal) else verify(planned)
 
 
-def _planned(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
+def _planned(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)
