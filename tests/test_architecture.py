@@ -80,7 +80,7 @@ LONG_FILES: dict[str, str] = {}  # path from the root -> why it is one idea all 
 MUTABLE = {
     "codegen.pallas.emit.expressions.Printer": "collects the lines of one launch",
     "codegen.pallas.emit.names.Names": "gives out names while one launch is printed",
-    "codegen.pallas.emit.statements.Block": "the lines of one scope while they are written",
+    "codegen.pallas.emit.block.Block": "the lines of one scope while they are written",
     "codegen.pallas.plan.body.lower.Scope": "grows while one section is lowered",
 }
 

@@ -12,11 +12,13 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from tests import interpreter
+from tests import checks, interpreter
 from tests.planted import trial
 from tests.planted.bug import Bug, bug
 from tests.planted.bugs import BUGS
 from tests.planted.cores import unsafe_splits
+from tests.planted.ranges import RANGES
+from tests.ragged import wild_offsets
 from tests.subjects import HAS_TORCH, SUBJECTS
 
 NAMES = {subject.name for subject in SUBJECTS}
@@ -85,6 +87,35 @@ def test_the_interpreter_is_not_silent(planted):
     subject = trial.named(planted.subject)
     layout = trial.LAYOUTS[-1]
     assert interpreter.one_run(subject, call, trial.arrays_of(subject.name), layout) != []
+
+
+def strictly(planted: Bug, text: str, offsets: str) -> list[str]:
+    """What the strict interpreter finds in a text under wild offsets."""
+    lowered, subject = trial.printed(planted.subject, planted.form), trial.named(planted.subject)
+    call = trial.runnable(lowered, text, pltpu.InterpretParams(detect_races=True))
+    try:
+        cuts = wild_offsets(trial.SPACE)[offsets]
+        return list(checks.unchecked(subject, call, trial.arrays_of(subject.name), cuts))
+    except Exception as error:  # an access outside of a buffer raises
+        return [f"{type(error).__name__}: {error}"]
+    finally:
+        pltpu.reset_tpu_interpret_mode_state()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("planted", "offsets"), RANGES, ids=str)
+def test_a_missing_clamp_is_found(planted, offsets):
+    text = trial.printed(planted.subject, planted.form).source.text
+    assert strictly(planted, planted.plant(text), offsets) != []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", sorted({planted.form for planted, _ in RANGES}))
+def test_no_clamp_is_missing(form):
+    planted = next(b for b, _ in RANGES if b.form == form)
+    text = trial.printed(planted.subject, form).source.text
+    for offsets in sorted({o for _, o in RANGES}):
+        assert strictly(planted, text, offsets) == []
 
 
 @pytest.mark.parametrize("early", [False, True])

@@ -69,3 +69,7 @@ class CallError(TileError, TypeError):
 
 class RaggedValueError(TileError, ValueError):
     """Offsets or lengths whose values are out of range."""
+
+
+class InternalError(TileError):
+    """A fault of the compiler that it found before it could do harm."""

@@ -127,8 +127,7 @@ def attention_backward_3_kernel(
     def add_tk_1(tk_1, n):
         tq_2_begin = tk_1 * 256
         tq_2_first = jax.lax.div(tq_2_begin, 512)
-        tq_2_stop = jax.lax.div(4096 + 511, 512)
-        return jax.lax.fori_loop(tq_2_first, tq_2_stop, lambda tq_2, n: add_tq_2(tk_1, tq_2, n), n)
+        return jax.lax.fori_loop(tq_2_first, 8, lambda tq_2, n: add_tq_2(tk_1, tq_2, n), n)
 
     steps = jax.lax.fori_loop(0, 16, add_tk_1, jnp.int32(0))
 

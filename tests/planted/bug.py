@@ -13,6 +13,7 @@ FORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "default": {},
         "table": {"loop_type": "outer_pipeline", "steps": "table"},
         "rectangle": {"loop_type": "outer_pipeline", "steps": "rectangle"},
+        "worklist": {"loop_type": "worklist"},
         "emit_pipeline": {"loop_type": "emit_pipeline"},
         "fori_loop": {"loop_type": "fori_loop"},
         "exact": {"windows": "exact"},

@@ -28,15 +28,16 @@ from .symbols import renamed, written
 
 RANK = ("proved", "dynamic", "refused")
 ZERO = sympy.Integer(0)
-ANY = 2**30  # of an index that names no position directly: sums with block sizes stay below 2**31
 
 
 def limits(ir: KernelIR, references: Sequence[Reference]) -> Mapping[str, int]:
-    """What the plan keeps the index of every hl.grid axis below: all that it certainly indexes.
+    """What the plan keeps the index of an hl.grid axis below: all that it certainly indexes.
 
-    x[g] and x[g + 1] bound g.  Behind a mask x[g + 1] may leave the array, and does not.
+    x[g] and x[g + 1] bound g.  Behind a mask x[g + 1] may leave the array, and does not.  An index
+    that is read from memory and only ever used as x[g + 1] may begin at -1: it has no limit.
     """
-    found = {a.name: ANY if a.static is None else a.static[1] for a in ir.axes if a.kind == "grid"}
+    found = {a.name: a.static[1] for a in ir.axes if a.kind == "grid" and a.static is not None}
+    above: set[str] = set(found)  # axes whose indices are not negative
     for reference in references:
         shape = ir.tensor(reference.base).shape
         for reach, size in zip(reference.dims, shape, strict=True):
@@ -44,12 +45,14 @@ def limits(ir: KernelIR, references: Sequence[Reference]) -> Mapping[str, int]:
                 continue
             match reach.index.expr:
                 case GridIndex(axis):
-                    found[axis] = min(found[axis], size)
+                    by = 0
                 case Apply("add", (GridIndex(axis), Const(by))):
-                    found[axis] = min(found[axis], size - int(by))
-                case _:
                     pass
-    return {axis: max(limit, 1) for axis, limit in found.items()}
+                case _:
+                    continue
+            found[axis] = min(found.get(axis, size - int(by)), size - int(by))
+            above |= {axis} if by <= 0 else set()
+    return {axis: max(limit, 1) for axis, limit in found.items() if axis in above}
 
 
 def position_facts(references: Sequence[Reference], known: Ranges) -> tuple[PositionFact, ...]:

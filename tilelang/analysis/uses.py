@@ -90,6 +90,18 @@ def all_uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
     return tuple(found)
 
 
+def shift_of(ir: KernelIR, axis: Axis) -> Expr | None:
+    """The offset at which arrays are cut into tiles of the axis, None if there is none."""
+    stored = {u.offset for u in all_uses(ir, axis.name) if u.written}
+    if len(stored) > 1:
+        raise PlanError(
+            f"{axis.user} says where outputs are stored, at {len(stored)} different offsets",
+            axis.loc,
+            "tiles of outputs are cut at one place: use a second loop for the others",
+        )
+    return next((u.offset for u in uses(ir, axis.name)), None)
+
+
 def _place(index: tuple[Index, ...], dim: int) -> int:
     """The dimension counted from the last one, once single positions have moved to the front."""
     picked = [isinstance(entry, At) for entry in index]

@@ -55,12 +55,10 @@ def backward_kv_kernel(offsets, grad, out, q, k, lse, v, dk, dv, sum_v_ref, sum_
         # jagged_attention_backward.py:88: sum_v = hl.zeros([tk, D], dtype=hl.float32)
         sum_v_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # jagged_attention_backward.py:89: for tq in hl.tile(offsets[b], offsets[b + 1]):
-        tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 512)
-        tq_stop = jnp.where(
-            offsets[b + 1] > offsets[b],
-            jnp.minimum(jax.lax.div(offsets[b + 1] + 511, 512), 32),
-            tq_first,
-        )
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 16384)
+        tq_first = jax.lax.div(tq_begin, 512)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 511, 512), tq_first)
 
         def each_tq(grad_ref, out_ref, q_ref, lse_ref):
             tq = tq_first + pl.program_id(0)

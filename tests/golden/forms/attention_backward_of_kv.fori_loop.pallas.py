@@ -26,24 +26,20 @@ def backward_kv_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref,
         dv_ref[...] = jnp.zeros((16384, 128), jnp.bfloat16)
 
     # jagged_attention_backward.py:86: for tk in hl.tile(offsets[b], offsets[b + 1]):
-    tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 16)
-    tk_stop = jnp.where(
-        offsets[b + 1] > offsets[b],
-        jnp.minimum(jax.lax.div(offsets[b + 1] + 15, 16), 1024),
-        tk_first,
-    )
+    tk_begin = jnp.maximum(offsets[b], 0)
+    tk_end = jnp.minimum(offsets[b + 1], 16384)
+    tk_first = jax.lax.div(tk_begin, 16)
+    tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
     def each_tk(tk, _):
         # jagged_attention_backward.py:87: sum_k = hl.zeros([tk, D], dtype=hl.float32)
         sum_k = jnp.zeros((16, 128), jnp.float32)
         # jagged_attention_backward.py:88: sum_v = hl.zeros([tk, D], dtype=hl.float32)
         sum_v = jnp.zeros((16, 128), jnp.float32)
         # jagged_attention_backward.py:89: for tq in hl.tile(offsets[b], offsets[b + 1]):
-        tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
-        tq_stop = jnp.where(
-            offsets[b + 1] > offsets[b],
-            jnp.minimum(jax.lax.div(offsets[b + 1] + 127, 128), 128),
-            tq_first,
-        )
+        tq_begin = jnp.maximum(offsets[b], 0)
+        tq_end = jnp.minimum(offsets[b + 1], 16384)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
         sum_v_1, sum_k_1 = sum_v, sum_k
         def each_tq(tq, carried):
             sum_v_1, sum_k_1 = carried

@@ -55,12 +55,10 @@ def backward_q_kernel(offsets, grad, out, q, k, lse, v, dq, acc_ref, b_of, tq_of
         # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
-        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 512)
-        tk_stop = jnp.where(
-            offsets[b + 1] > offsets[b],
-            jnp.minimum(jax.lax.div(offsets[b + 1] + 511, 512), 32),
-            tk_first,
-        )
+        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_end = jnp.minimum(offsets[b + 1], 16384)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first)
 
         def each_tk(k_ref, v_ref):
             tk = tk_first + pl.program_id(0)

@@ -20,12 +20,10 @@ def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, 
         dq_ref[...] = jnp.zeros((16384, 128), jnp.bfloat16)
 
     # jagged_attention_backward.py:65: for tq in hl.tile(offsets[b], offsets[b + 1]):
-    tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
-    tq_stop = jnp.where(
-        offsets[b + 1] > offsets[b],
-        jnp.minimum(jax.lax.div(offsets[b + 1] + 127, 128), 128),
-        tq_first,
-    )
+    tq_begin = jnp.maximum(offsets[b], 0)
+    tq_end = jnp.minimum(offsets[b + 1], 16384)
+    tq_first = jax.lax.div(tq_begin, 128)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
     def each_tq(tq, _):
         # jagged_attention_backward.py:66: g = grad[h, tq, :]
         g = grad_ref[pl.ds(tq * 128, 128)]
@@ -38,12 +36,10 @@ def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, 
         # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc = jnp.zeros((128, 128), jnp.float32)
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
-        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 16)
-        tk_stop = jnp.where(
-            offsets[b + 1] > offsets[b],
-            jnp.minimum(jax.lax.div(offsets[b + 1] + 15, 16), 1024),
-            tk_first,
-        )
+        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_end = jnp.minimum(offsets[b + 1], 16384)
+        tk_first = jax.lax.div(tk_begin, 16)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
         acc_1 = acc
         def each_tk(tk, acc_1):
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5

@@ -59,12 +59,10 @@ def attention_with_lse_kernel(
         # jagged_attention_backward.py:44: total = hl.zeros([tq], dtype=hl.float32)
         total_ref[...] = jnp.zeros((512, 1), jnp.float32)
         # jagged_attention_backward.py:46: for tk in hl.tile(offsets[b], offsets[b + 1]):
-        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 512)
-        tk_stop = jnp.where(
-            offsets[b + 1] > offsets[b],
-            jnp.minimum(jax.lax.div(offsets[b + 1] + 511, 512), 32),
-            tk_first,
-        )
+        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_end = jnp.minimum(offsets[b + 1], 16384)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first)
 
         def each_tk(k_ref, v_ref):
             tk = tk_first + pl.program_id(0)

@@ -27,22 +27,18 @@ def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
         lse_ref[...] = jnp.zeros((8, 16384), jnp.float32)
 
     # jagged_attention_backward.py:42: for tq in hl.tile(offsets[b], offsets[b + 1]):
-    tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
-    tq_stop = jnp.where(
-        offsets[b + 1] > offsets[b],
-        jnp.minimum(jax.lax.div(offsets[b + 1] + 127, 128), 128),
-        tq_first,
-    )
+    tq_begin = jnp.maximum(offsets[b], 0)
+    tq_end = jnp.minimum(offsets[b + 1], 16384)
+    tq_first = jax.lax.div(tq_begin, 128)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
     def each_tq(tq, _):
         # jagged_attention_backward.py:45: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc = jnp.zeros((128, 128), jnp.float32)
         # jagged_attention_backward.py:46: for tk in hl.tile(offsets[b], offsets[b + 1]):
-        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 16)
-        tk_stop = jnp.where(
-            offsets[b + 1] > offsets[b],
-            jnp.minimum(jax.lax.div(offsets[b + 1] + 15, 16), 1024),
-            tk_first,
-        )
+        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_end = jnp.minimum(offsets[b + 1], 16384)
+        tk_first = jax.lax.div(tk_begin, 16)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
         total, acc_1, m = (
             jnp.zeros((128, 1), jnp.float32), acc, jnp.full((128, 1), -jnp.inf, jnp.float32)
         )

@@ -28,10 +28,8 @@ def attention_backward_2_kernel(q_ref, k_ref, lse_ref, grad_ref, v_ref, delta_re
     # attention_backward.py:75: acc = hl.zeros([tq, D], dtype=hl.float32)
     acc = jnp.zeros((512, 128), jnp.float32)
     # attention_backward.py:76: for tk in hl.tile(0, tq.end):
-    tk_first = jax.lax.div(jnp.maximum(0, 0), 512)
-    tk_stop = jnp.where(
-        tq_1 * 512 + 512 > 0, jnp.minimum(jax.lax.div(tq_1 * 512 + 512 + 511, 512), 8), tk_first
-    )
+    tk_end = tq_1 * 512 + 512
+    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
     acc_1 = acc
     def each_tk(tk, acc_1):
         # attention_backward.py:77: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
@@ -73,7 +71,7 @@ def attention_backward_2_kernel(q_ref, k_ref, lse_ref, grad_ref, v_ref, delta_re
         )
         return acc_2
 
-    acc_1 = jax.lax.fori_loop(tk_first, tk_stop, each_tk, acc_1)
+    acc_1 = jax.lax.fori_loop(0, tk_stop, each_tk, acc_1)
     # attention_backward.py:83: dq[b, h, tq, :] = acc.to(dq.dtype)
     dq_ref[...] = acc_1.astype(jnp.bfloat16)
 
@@ -90,8 +88,9 @@ def attention_backward_3_kernel(grad_ref, q_ref, k_ref, lse_ref, v_ref, delta_re
     # attention_backward.py:87: sum_v = hl.zeros([tk, D], dtype=hl.float32)
     sum_v = jnp.zeros((256, 128), jnp.float32)
     # attention_backward.py:88: for tq in hl.tile(tk.begin, T):
-    tq_2_first = jax.lax.div(jnp.maximum(tk_1 * 256, 0), 512)
-    tq_2_stop = jnp.where(4096 > tk_1 * 256, jnp.minimum(8, 8), tq_2_first)
+    tq_2_begin = tk_1 * 256
+    tq_2_first = jax.lax.div(tq_2_begin, 512)
+    tq_2_stop = jnp.where(4096 > tq_2_begin, 8, tq_2_first)
     sum_v_1, sum_k_1 = sum_v, sum_k
     def each_tq_2(tq_2, carried):
         sum_v_1, sum_k_1 = carried

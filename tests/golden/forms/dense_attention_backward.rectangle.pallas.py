@@ -141,7 +141,7 @@ def attention_backward_3_kernel(grad, q, k, lse, v, delta, dk, dv, sum_v_ref, su
         tk_1 = outer_step
         tq_2_begin = tk_1 * 256
         tq_2_first = jax.lax.div(tq_2_begin, 512)
-        tq_2_stop = jax.lax.div(4096 + 511, 512)
+        tq_2_stop = 8
         tq_2_live = tq_2_step < tq_2_stop - tq_2_first
         tq_2 = jnp.minimum(
             jnp.minimum(tq_2_first + tq_2_step, jnp.maximum(tq_2_stop - 1, tq_2_first)), 7

@@ -21,13 +21,11 @@ def attention_with_lse_kernel(q_ref, k, v, out_ref, lse_ref, total_ref, acc_ref,
     # attention_backward.py:39: total = hl.zeros([tq], dtype=hl.float32)
     total_ref[...] = jnp.zeros((512, 1), jnp.float32)
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
-    tk_first = jax.lax.div(jnp.maximum(0, 0), 512)
-    tk_stop = jnp.where(
-        tq * 512 + 512 > 0, jnp.minimum(jax.lax.div(tq * 512 + 512 + 511, 512), 8), tk_first
-    )
+    tk_end = tq * 512 + 512
+    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
 
     def each_tk(k_ref, v_ref):
-        tk = tk_first + pl.program_id(0)
+        tk = pl.program_id(0)
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         scores = (
             jax.lax.dot_general(
@@ -61,10 +59,10 @@ def attention_with_lse_kernel(q_ref, k, v, out_ref, lse_ref, total_ref, acc_ref,
 
     pltpu.emit_pipeline(
         each_tk,
-        grid=(tk_stop - tk_first,),
+        grid=(tk_stop,),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk_first + tk, 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk_first + tk, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk, 0)),
         ],
     )(k, v)
     # attention_backward.py:50: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)

@@ -21,13 +21,11 @@ def flash_attention_kernel(q_ref, k, v, out_ref, total_ref, acc_ref, m_ref):
     # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
     total_ref[...] = jnp.zeros((256, 1), jnp.float32)
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
-    tk_first = jax.lax.div(jnp.maximum(0, 0), 512)
-    tk_stop = jnp.where(
-        tq * 256 + 256 > 0, jnp.minimum(jax.lax.div(tq * 256 + 256 + 511, 512), 8), tk_first
-    )
+    tk_end = tq * 256 + 256
+    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
 
     def each_tk(k_ref, v_ref):
-        tk = tk_first + pl.program_id(0)
+        tk = pl.program_id(0)
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = k_ref[...]
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
@@ -72,10 +70,10 @@ def flash_attention_kernel(q_ref, k, v, out_ref, total_ref, acc_ref, m_ref):
 
     pltpu.emit_pipeline(
         each_tk,
-        grid=(tk_stop - tk_first,),
+        grid=(tk_stop,),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk_first + tk, 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk_first + tk, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda tk: (b, h, tk, 0)),
         ],
     )(k, v)
     # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)

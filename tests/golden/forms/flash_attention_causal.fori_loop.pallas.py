@@ -15,10 +15,8 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
     # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
     acc = jnp.zeros((256, 128), jnp.float32)
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
-    tk_first = jax.lax.div(jnp.maximum(0, 0), 512)
-    tk_stop = jnp.where(
-        tq * 256 + 256 > 0, jnp.minimum(jax.lax.div(tq * 256 + 256 + 511, 512), 8), tk_first
-    )
+    tk_end = tq * 256 + 256
+    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
     total, acc_1, m = (
         jnp.zeros((256, 1), jnp.float32), acc, jnp.full((256, 1), -jnp.inf, jnp.float32)
     )
@@ -64,7 +62,7 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
         )
         return total_1, acc_2, m_new
 
-    total, acc_1, m = jax.lax.fori_loop(tk_first, tk_stop, each_tk, (total, acc_1, m))
+    total, acc_1, m = jax.lax.fori_loop(0, tk_stop, each_tk, (total, acc_1, m))
     # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
     out_ref[...] = (acc_1 / total).astype(jnp.bfloat16)
 

@@ -19,12 +19,10 @@ def gdpa_dense_kv_kernel(offsets, k_ref, q_ref, v_ref, out_ref):
         out_ref[...] = jnp.zeros((16384, 128), jnp.bfloat16)
 
     # gdpa_dense_kv.py:46: for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=T):
-    tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
-    tq_stop = jnp.where(
-        offsets[b + 1] > offsets[b],
-        jnp.minimum(jax.lax.div(offsets[b + 1] + 127, 128), 128),
-        tq_first,
-    )
+    tq_begin = jnp.maximum(offsets[b], 0)
+    tq_end = jnp.minimum(offsets[b + 1], 16384)
+    tq_first = jax.lax.div(tq_begin, 128)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
     def each_tq(tq, _):
         # gdpa_dense_kv.py:47: acc = jnp.zeros([tq, D], dtype=jnp.float32)
         acc = jnp.zeros((128, 128), jnp.float32)

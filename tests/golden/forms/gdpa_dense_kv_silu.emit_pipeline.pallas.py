@@ -14,12 +14,10 @@ def gdpa_dense_kv_kernel(offsets, k_ref, v_ref, q, out_in, out):
     h = pl.program_id(0)
     b = pl.program_id(1)
     # gdpa_dense_kv.py:46: for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=T):
-    tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
-    tq_stop = jnp.where(
-        offsets[b + 1] > offsets[b],
-        jnp.minimum(jax.lax.div(offsets[b + 1] + 127, 128), 128),
-        tq_first,
-    )
+    tq_begin = jnp.maximum(offsets[b], 0)
+    tq_end = jnp.minimum(offsets[b + 1], 16384)
+    tq_first = jax.lax.div(tq_begin, 128)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
 
     def each_tq(q_ref, out_in_ref, out_ref):
         tq = tq_first + pl.program_id(0)

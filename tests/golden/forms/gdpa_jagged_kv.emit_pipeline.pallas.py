@@ -47,12 +47,10 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out, acc_ref, b_of, tq
         # gdpa_jagged_kv.py:47: acc = jnp.zeros([tq, width], dtype=jnp.float32)
         acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
-        tk_first = jax.lax.div(jnp.maximum(kv_offsets[b], 0), 512)
-        tk_stop = jnp.where(
-            kv_offsets[b + 1] > kv_offsets[b],
-            jnp.minimum(jax.lax.div(kv_offsets[b + 1] + 511, 512), 128),
-            tk_first,
-        )
+        tk_begin = jnp.maximum(kv_offsets[b], 0)
+        tk_end = jnp.minimum(kv_offsets[b + 1], 65536)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first)
 
         def each_tk(k_ref, v_ref):
             tk = tk_first + pl.program_id(0)

@@ -20,22 +20,18 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q_ref, k_ref, v_ref, out_ref):
         out_ref[...] = jnp.zeros((16384, 128), jnp.bfloat16)
 
     # gdpa_jagged_kv.py:46: for tq in hl.tile(q_offsets[b], q_offsets[b + 1]):
-    tq_first = jax.lax.div(jnp.maximum(q_offsets[b], 0), 16)
-    tq_stop = jnp.where(
-        q_offsets[b + 1] > q_offsets[b],
-        jnp.minimum(jax.lax.div(q_offsets[b + 1] + 15, 16), 1024),
-        tq_first,
-    )
+    tq_begin = jnp.maximum(q_offsets[b], 0)
+    tq_end = jnp.minimum(q_offsets[b + 1], 16384)
+    tq_first = jax.lax.div(tq_begin, 16)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 15, 16), tq_first)
     def each_tq(tq, _):
         # gdpa_jagged_kv.py:47: acc = jnp.zeros([tq, width], dtype=jnp.float32)
         acc = jnp.zeros((16, 128), jnp.float32)
         # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
-        tk_first = jax.lax.div(jnp.maximum(kv_offsets[b], 0), 16)
-        tk_stop = jnp.where(
-            kv_offsets[b + 1] > kv_offsets[b],
-            jnp.minimum(jax.lax.div(kv_offsets[b + 1] + 15, 16), 4096),
-            tk_first,
-        )
+        tk_begin = jnp.maximum(kv_offsets[b], 0)
+        tk_end = jnp.minimum(kv_offsets[b + 1], 65536)
+        tk_first = jax.lax.div(tk_begin, 16)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
         acc_1 = acc
         def each_tk(tk, acc_1):
             # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...

@@ -19,22 +19,18 @@ def jagged_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
         out_ref[...] = jnp.zeros((16384, 128), jnp.bfloat16)
 
     # jagged_attention.py:75: for tq in hl.tile(begin, end, max_extent=longest):
-    tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 16)
-    tq_stop = jnp.where(
-        offsets[b + 1] > offsets[b],
-        jnp.minimum(jax.lax.div(offsets[b + 1] + 15, 16), 1024),
-        tq_first,
-    )
+    tq_begin = jnp.maximum(offsets[b], 0)
+    tq_end = jnp.minimum(offsets[b + 1], 16384)
+    tq_first = jax.lax.div(tq_begin, 16)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 15, 16), tq_first)
     def each_tq(tq, _):
         # jagged_attention.py:78: acc = hl.zeros([tq, v.shape[2]], dtype=hl.float32)
         acc = jnp.zeros((16, 128), jnp.float32)
         # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
-        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 16)
-        tk_stop = jnp.where(
-            offsets[b + 1] > offsets[b],
-            jnp.minimum(jax.lax.div(offsets[b + 1] + 15, 16), 1024),
-            tk_first,
-        )
+        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_end = jnp.minimum(offsets[b + 1], 16384)
+        tk_first = jax.lax.div(tk_begin, 16)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
         total, acc_1, m = (
             jnp.zeros((16, 1), jnp.float32), acc, jnp.full((16, 1), -jnp.inf, jnp.float32)
         )

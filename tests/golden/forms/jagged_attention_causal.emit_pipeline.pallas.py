@@ -51,12 +51,10 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         # jagged_attention.py:77: total = hl.zeros([tq], dtype=hl.float32)
         total_ref[...] = jnp.zeros((256, 1), jnp.float32)
         # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
-        tk_first = jax.lax.div(jnp.maximum(offsets[b], 0), 512)
-        tk_stop = jnp.where(
-            jnp.minimum(offsets[b + 1], tq * 256 + 256) > offsets[b],
-            jnp.minimum(jax.lax.div(jnp.minimum(offsets[b + 1], tq * 256 + 256) + 511, 512), 32),
-            tk_first,
-        )
+        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first)
 
         def each_tk(k_ref, v_ref):
             tk = tk_first + pl.program_id(0)

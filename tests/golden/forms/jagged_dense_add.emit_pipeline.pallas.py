@@ -13,12 +13,10 @@ def jagged_dense_add_kernel(offsets, x, dense, y_in, y):
     # jagged_dense_add.py:45: begin, end = offsets[g], offsets[g + 1]
     begin = offsets[g]
     # jagged_dense_add.py:46: for tm in hl.tile(begin, end):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 128)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 127, 128), 1024),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 128)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 127, 128), tm_first)
 
     def each_tm(x_ref, dense_ref, dense_1_ref, y_in_ref, y_ref):
         tm = tm_first + pl.program_id(0)

@@ -13,12 +13,10 @@ def jagged_dense_bmm_bias_kernel(offsets, w_ref, bias_ref, x, y_in, y):
     # tn: one tile, blocks of 512; parallel: each tn writes its own columns of y
     b = pl.program_id(0)
     # jagged_dense_bmm.py:44: for tm, tn in hl.tile([offsets[b], 0], [offsets[b + 1], N], max_ext...
-    tm_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
-    tm_stop = jnp.where(
-        offsets[b + 1] > offsets[b],
-        jnp.minimum(jax.lax.div(offsets[b + 1] + 127, 128), 256),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[b], 0)
+    tm_end = jnp.minimum(offsets[b + 1], 32768)
+    tm_first = jax.lax.div(tm_begin, 128)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 127, 128), tm_first)
 
     def each_tm(x_ref, y_in_ref, y_ref):
         tm = tm_first + pl.program_id(0)

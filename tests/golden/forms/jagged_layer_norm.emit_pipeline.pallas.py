@@ -19,12 +19,10 @@ def jagged_layer_norm_kernel(offsets, weight_ref, bias_ref, x, y_in, y, total_re
     count = jnp.float32(jnp.maximum(end - begin, 1)) * 512.0
     total_ref[...] = jnp.zeros((1, 1), jnp.float32)
     # jagged_layer_norm.py:45: for tm in hl.tile(begin, end):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 256)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 255, 256), 512),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 256)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_first)
 
     def each_tm(x_ref):
         tm = tm_first + pl.program_id(0)
@@ -46,12 +44,10 @@ def jagged_layer_norm_kernel(offsets, weight_ref, bias_ref, x, y_in, y, total_re
     mean = total_ref[...] / count
     squares_ref[...] = jnp.zeros((1, 1), jnp.float32)
     # jagged_layer_norm.py:49: for tm in hl.tile(begin, end):
-    tm_1_first = jax.lax.div(jnp.maximum(offsets[g], 0), 256)
-    tm_1_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 255, 256), 512),
-        tm_1_first,
-    )
+    tm_1_begin = jnp.maximum(offsets[g], 0)
+    tm_1_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_1_first = jax.lax.div(tm_1_begin, 256)
+    tm_1_stop = jnp.where(tm_1_end > tm_1_begin, jax.lax.div(tm_1_end + 255, 256), tm_1_first)
 
     def each_tm_1(x_1_ref):
         tm_1 = tm_1_first + pl.program_id(0)
@@ -74,12 +70,10 @@ def jagged_layer_norm_kernel(offsets, weight_ref, bias_ref, x, y_in, y, total_re
     # jagged_layer_norm.py:52: scale = jax.lax.rsqrt(squares / count + eps)
     scale = jax.lax.rsqrt(squares_ref[...] / count + 1e-05)
     # jagged_layer_norm.py:53: for tm in hl.tile(begin, end):
-    tm_2_first = jax.lax.div(jnp.maximum(offsets[g], 0), 256)
-    tm_2_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 255, 256), 512),
-        tm_2_first,
-    )
+    tm_2_begin = jnp.maximum(offsets[g], 0)
+    tm_2_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_2_first = jax.lax.div(tm_2_begin, 256)
+    tm_2_stop = jnp.where(tm_2_end > tm_2_begin, jax.lax.div(tm_2_end + 255, 256), tm_2_first)
 
     def each_tm_2(x_2_ref, y_in_ref, y_ref):
         tm_2 = tm_2_first + pl.program_id(0)

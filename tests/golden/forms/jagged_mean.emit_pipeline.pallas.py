@@ -17,12 +17,10 @@ def jagged_mean_kernel(offsets, x, y_ref, total_ref):
     # jagged_mean.py:26: total = jnp.zeros([tf], dtype=jnp.float32)
     total_ref[...] = jnp.zeros((1, 512), jnp.float32)
     # jagged_mean.py:27: for tm in hl.tile(begin, end, max_extent=T):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 512)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 511, 512), 256),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 512)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), tm_first)
 
     def each_tm(x_ref):
         tm = tm_first + pl.program_id(0)

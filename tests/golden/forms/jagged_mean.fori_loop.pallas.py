@@ -15,12 +15,10 @@ def jagged_mean_kernel(offsets, x_ref, y_ref):
     begin = offsets[g]
     end = offsets[g + 1]
     # jagged_mean.py:27: for tm in hl.tile(begin, end, max_extent=T):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 16)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 15, 16), 8192),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 16)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 15, 16), tm_first)
     total = jnp.zeros((1, 128), jnp.float32)
     def each_tm(tm, total):
         # jagged_mean.py:28: total += jnp.sum(x[tm, tf].astype(jnp.float32), axis=0)

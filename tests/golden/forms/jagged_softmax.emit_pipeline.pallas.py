@@ -17,12 +17,10 @@ def jagged_softmax_kernel(offsets, x, y_in, y, total_ref, m_ref):
     # jagged_softmax.py:43: total = hl.zeros([tf], dtype=hl.float32)
     total_ref[...] = jnp.zeros((1, 512), jnp.float32)
     # jagged_softmax.py:44: for tm in hl.tile(begin, end):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 256)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 255, 256), 512),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 256)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_first)
 
     def each_tm(x_ref):
         tm = tm_first + pl.program_id(0)
@@ -47,12 +45,10 @@ def jagged_softmax_kernel(offsets, x, y_in, y, total_ref, m_ref):
         in_specs=[pl.BlockSpec((256, 512), lambda tm: (tm_first + tm, 0))],
     )(x)
     # jagged_softmax.py:49: for tm in hl.tile(begin, end):
-    tm_1_first = jax.lax.div(jnp.maximum(offsets[g], 0), 256)
-    tm_1_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 255, 256), 512),
-        tm_1_first,
-    )
+    tm_1_begin = jnp.maximum(offsets[g], 0)
+    tm_1_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_1_first = jax.lax.div(tm_1_begin, 256)
+    tm_1_stop = jnp.where(tm_1_end > tm_1_begin, jax.lax.div(tm_1_end + 255, 256), tm_1_first)
 
     def each_tm_1(x_1_ref, y_in_ref, y_ref):
         tm_1 = tm_1_first + pl.program_id(0)

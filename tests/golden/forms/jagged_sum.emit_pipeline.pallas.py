@@ -14,12 +14,10 @@ def jagged_sum_kernel(offsets, x, y_ref, acc_ref):
     # jagged_sum.py:32: acc = hl.zeros([tf], dtype=total)
     acc_ref[...] = jnp.zeros((1, 512), jnp.float32)
     # jagged_sum.py:33: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=T):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 512)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 511, 512), 256),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 512)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), tm_first)
 
     def each_tm(x_ref):
         tm = tm_first + pl.program_id(0)

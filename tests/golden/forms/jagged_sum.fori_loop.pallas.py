@@ -12,12 +12,10 @@ def jagged_sum_kernel(offsets, x_ref, y_ref):
     # tm: loop inside the step, blocks of 16; ordered: carries acc, a sum
     g = pl.program_id(1)
     # jagged_sum.py:33: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=T):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 16)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 15, 16), 8192),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 16)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 15, 16), tm_first)
     acc = jnp.zeros((1, 128), jnp.float32)
     def each_tm(tm, acc):
         # jagged_sum.py:34: acc += x[tm, tf].to(total).sum(0)

@@ -11,15 +11,11 @@ def jagged_to_padded_kernel(offsets, x, out_in, out):
     # t: pipeline inside the step, blocks of 128; parallel: each t writes its own slices of out
     b = pl.program_id(0)
     # jagged_to_padded.py:44: for t in hl.tile(hl.minimum(end - begin, L)):
-    t_first = jax.lax.div(jnp.maximum(0, 0), 128)
-    t_stop = jnp.where(
-        jnp.minimum(offsets[b + 1] - offsets[b], 1024) > 0,
-        jnp.minimum(jax.lax.div(jnp.minimum(offsets[b + 1] - offsets[b], 1024) + 127, 128), 8),
-        t_first,
-    )
+    t_end = jnp.minimum(offsets[b + 1] - offsets[b], 1024)
+    t_stop = jnp.where(t_end > 0, jax.lax.div(t_end + 127, 128), 0)
 
     def each_t(x_ref, x_1_ref, out_in_ref, out_ref):
-        t = t_first + pl.program_id(0)
+        t = pl.program_id(0)
         # rows of other ranges stay as out has them
         out_ref[...] = out_in_ref[...]
         # jagged_to_padded.py:45: out[b, t, :] = x[begin + t.index, :]
@@ -35,17 +31,13 @@ def jagged_to_padded_kernel(offsets, x, out_in, out):
 
     pltpu.emit_pipeline(
         each_t,
-        grid=(t_stop - t_first,),
+        grid=(t_stop,),
         in_specs=[
-            pl.BlockSpec(
-                (128, 512), lambda t: (jnp.clip((t_first + t) + offsets[b] // 128, 0, 1023), 0)
-            ),
-            pl.BlockSpec(
-                (128, 512), lambda t: (jnp.clip((t_first + t) + offsets[b] // 128 + 1, 0, 1023), 0)
-            ),
-            pl.BlockSpec((None, 128, 512), lambda t: (b, t_first + t, 0)),
+            pl.BlockSpec((128, 512), lambda t: (jnp.clip(t + offsets[b] // 128, 0, 1023), 0)),
+            pl.BlockSpec((128, 512), lambda t: (jnp.clip(t + offsets[b] // 128 + 1, 0, 1023), 0)),
+            pl.BlockSpec((None, 128, 512), lambda t: (b, t, 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 128, 512), lambda t: (b, t_first + t, 0))],
+        out_specs=[pl.BlockSpec((None, 128, 512), lambda t: (b, t, 0))],
     )(x, x, out, out)
 
 

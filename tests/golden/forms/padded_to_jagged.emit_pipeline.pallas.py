@@ -11,12 +11,10 @@ def padded_to_jagged_kernel(offsets, d, y_in, y):
     # t: pipeline inside the step, blocks of 128; parallel: each t writes its own rows of y
     b = pl.program_id(0)
     # padded_to_jagged.py:44: for t in hl.tile(begin, hl.minimum(offsets[b + 1], begin + L)):
-    t_first = jax.lax.div(jnp.maximum(offsets[b], 0), 128)
-    t_stop = jnp.where(
-        jnp.minimum(offsets[b + 1], offsets[b] + 1024) > offsets[b],
-        jnp.minimum(jax.lax.div(jnp.minimum(offsets[b + 1], offsets[b] + 1024) + 127, 128), 1024),
-        t_first,
-    )
+    t_begin = jnp.maximum(offsets[b], 0)
+    t_end = jnp.minimum(jnp.minimum(offsets[b + 1], offsets[b] + 1024), 131072)
+    t_first = jax.lax.div(t_begin, 128)
+    t_stop = jnp.where(t_end > t_begin, jax.lax.div(t_end + 127, 128), t_first)
 
     def each_t(d_ref, d_1_ref, y_in_ref, y_ref):
         t = t_first + pl.program_id(0)

@@ -56,6 +56,9 @@ def paged_attention_kernel(
         length = lengths[b]
         end = offsets[b + 1]
         # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
+        p_stop = jnp.where(
+            (lengths[b] + 128 - 1) // 128 > 0, jnp.minimum((lengths[b] + 128 - 1) // 128, 64), 0
+        )
 
         def each_p(k_pages_ref, v_pages_ref):
             p = pl.program_id(0)
@@ -104,7 +107,7 @@ def paged_attention_kernel(
 
         pltpu.emit_pipeline(
             each_p,
-            grid=((lengths[b] + 128 - 1) // 128,),
+            grid=(p_stop,),
             in_specs=[
                 pl.BlockSpec(
                     (None, None, 128, 128),

@@ -39,22 +39,18 @@ def paged_attention_steps(table: jax.Array, lengths: jax.Array, offsets: jax.Arr
     )
     b = b[tq_entry]
     # every range of p, and the rows that its tiles are
-    p_first = jnp.clip(0, 0, 63)
     p_live = (
         ((lengths[b] + 128 - 1) // 128 > 0)
         & (jnp.maximum(offsets[b], tq * 128) < jnp.minimum(offsets[b + 1], tq * 128 + 128))
         & (jnp.arange(len(b)) < steps)
     )
-    p_first = jnp.minimum(p_first, 63)
     p_entry, p, steps = expand(
-        p_first,
+        0,
         jnp.where(
             jnp.arange(len(b)) < steps,
             jnp.maximum(
                 jnp.where(
-                    p_live,
-                    jnp.clip(jnp.minimum((lengths[b] + 128 - 1) // 128, 64) - p_first, 0, 64),
-                    0,
+                    p_live, jnp.clip(jnp.minimum((lengths[b] + 128 - 1) // 128, 64) - 0, 0, 64), 0
                 ),
                 1,
             ),

@@ -19,12 +19,10 @@ def segment_reduction_kernel(offsets, x, sums_ref, peaks_ref, total_ref, peak_re
     # segment_reduction.py:44: peak = jnp.full([tf], -math.inf, dtype=jnp.float32)
     peak_ref[...] = jnp.full((1, 512), -jnp.inf, jnp.float32)
     # segment_reduction.py:45: for tm in hl.tile(begin, end):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 512)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 511, 512), 256),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 512)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), tm_first)
 
     def each_tm(x_ref):
         tm = tm_first + pl.program_id(0)

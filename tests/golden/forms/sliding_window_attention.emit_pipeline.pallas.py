@@ -51,16 +51,12 @@ def sliding_window_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m
         # sliding_window_attention.py:45: total = hl.zeros([tq], dtype=hl.float32)
         total_ref[...] = jnp.zeros((256, 1), jnp.float32)
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
-        tk_first = jax.lax.div(
-            jnp.maximum(jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0),
-            512,
+        tk_begin = jnp.maximum(
+            jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0
         )
-        tk_stop = jnp.where(
-            jnp.minimum(offsets[b + 1], tq * 256 + 256)
-            > jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1),
-            jnp.minimum(jax.lax.div(jnp.minimum(offsets[b + 1], tq * 256 + 256) + 511, 512), 32),
-            tk_first,
-        )
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first)
 
         def each_tk(k_ref, v_ref):
             tk = tk_first + pl.program_id(0)

@@ -19,25 +19,20 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
         out_ref[...] = jnp.zeros((16384, 128), jnp.bfloat16)
 
     # sliding_window_attention.py:43: for tq in hl.tile(begin, end):
-    tq_first = jax.lax.div(jnp.maximum(offsets[b], 0), 16)
-    tq_stop = jnp.where(
-        offsets[b + 1] > offsets[b],
-        jnp.minimum(jax.lax.div(offsets[b + 1] + 15, 16), 1024),
-        tq_first,
-    )
+    tq_begin = jnp.maximum(offsets[b], 0)
+    tq_end = jnp.minimum(offsets[b + 1], 16384)
+    tq_first = jax.lax.div(tq_begin, 16)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 15, 16), tq_first)
     def each_tq(tq, _):
         # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc = jnp.zeros((16, 128), jnp.float32)
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
-        tk_first = jax.lax.div(
-            jnp.maximum(jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 16) - 20 + 1), 0), 16
+        tk_begin = jnp.maximum(
+            jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 16) - 20 + 1), 0
         )
-        tk_stop = jnp.where(
-            jnp.minimum(offsets[b + 1], tq * 16 + 16)
-            > jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 16) - 20 + 1),
-            jnp.minimum(jax.lax.div(jnp.minimum(offsets[b + 1], tq * 16 + 16) + 15, 16), 1024),
-            tk_first,
-        )
+        tk_end = jnp.minimum(offsets[b + 1], tq * 16 + 16)
+        tk_first = jax.lax.div(tk_begin, 16)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
         total, acc_1, m = (
             jnp.zeros((16, 1), jnp.float32), acc, jnp.full((16, 1), -jnp.inf, jnp.float32)
         )

@@ -17,12 +17,10 @@ def transposed_grouped_gemm_kernel(offsets, x, dy, dw_ref, acc_ref):
     # transposed_grouped_gemm.py:43: acc = hl.zeros([tk, tn], dtype=hl.float32)
     acc_ref[...] = jnp.zeros((512, 512), jnp.float32)
     # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 512)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 511, 512), 32),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 16384)
+    tm_first = jax.lax.div(tm_begin, 512)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), tm_first)
 
     def each_tm(x_ref, dy_ref):
         tm = tm_first + pl.program_id(0)

@@ -15,12 +15,10 @@ def transposed_grouped_gemm_kernel(offsets, x_ref, dy_ref, dw_ref):
     # transposed_grouped_gemm.py:43: acc = hl.zeros([tk, tn], dtype=hl.float32)
     acc = jnp.zeros((256, 128), jnp.float32)
     # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
-    tm_first = jax.lax.div(jnp.maximum(offsets[g], 0), 128)
-    tm_stop = jnp.where(
-        offsets[g + 1] > offsets[g],
-        jnp.minimum(jax.lax.div(offsets[g + 1] + 127, 128), 128),
-        tm_first,
-    )
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 16384)
+    tm_first = jax.lax.div(tm_begin, 128)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 127, 128), tm_first)
     acc_1 = acc
     def each_tm(tm, acc_1):
         # transposed_grouped_gemm.py:45: acc = hl.dot(x[tm, tk].T, dy[tm, tn], acc=acc)

@@ -301,6 +301,8 @@ class Printer:
                 return Atom(f"{_method(args[0])}[{':, ' * dim}:{shape[dim]}]")
             case "roll":
                 return Call("pltpu.roll", (*args, Atom(str(expr.attr("axis")))))
+            case "tiles":  # of a position that is not negative
+                return Call("jax.lax.div", (*args, Atom(str(expr.attr("block")))))
             case "dot":
                 return self._dot(expr, args)
             case _ if op in ops.REDUCE:

@@ -26,9 +26,10 @@ from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, infi
 from tilelang.ir import integers
 
 from . import ops, specs
+from .block import Block
 from .expressions import Printer
 from .names import Names
-from .statements import Block, print_body
+from .statements import print_body
 from .steps import print_rectangle, print_table
 
 
@@ -146,9 +147,11 @@ def _print_pipeline(printer: Printer, block: Block, launch: Launch) -> None:
 
 
 def _print_step(printer: Printer, block: Block, launch: Launch) -> None:
+    shown = printer.names.axes  # of tracks, too
+    columns = {shown.get(key, key): column for key, column in printer.names.columns.items()}
     if launch.table is not None and launch.table.tracks:
         printer = _on_tracks(printer, launch.table)
-    _print_indices(printer, block, launch)
+    _print_indices(printer, block, launch, columns)
     for section in launch.sections:
         _print_section(printer, block, launch, section)
     if not launch.sections:
@@ -164,8 +167,8 @@ def _on_tracks(printer: Printer, table: Table) -> Printer:
     return moved
 
 
-def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
-    """Where the step is: grid indices, then the columns of its row of the table."""
+def _print_indices(printer: Printer, block: Block, launch: Launch, columns: dict[str, str]) -> None:
+    """Where the step is: grid indices, then its row of the table: index or tile -> its column."""
     names, table = printer.names, launch.table
     used = _used_names(printer, launch)
     for position, dim in enumerate(launch.dims):
@@ -184,17 +187,16 @@ def _print_indices(printer: Printer, block: Block, launch: Launch) -> None:
         if not table.sure:
             block.raw(f"{names.word('live')} = {names.step} < {names.steps}")
     if table.steps == "table":
-        shown = {names.axes.get(key, key): column for key, column in names.columns.items()}
-        read = [name for name in shown if name in used]
+        read = [name for name in columns if name in used]
         if read:
-            right = ", ".join(f"{shown[name]}[{names.step}]" for name in read)
+            right = ", ".join(f"{columns[name]}[{names.step}]" for name in read)
             block.raw(f"{', '.join(read)} = {right}")
     else:
-        columns = [names.axes[c.axis] for c in table.columns]
-        ends = ", ".join(f"{c}_first, {c}_stop" for c in columns)
+        listed = [names.axes[c.axis] for c in table.columns]
+        ends = ", ".join(f"{c}_first, {c}_stop" for c in listed)
         at, live = names.word("at"), names.word("live")
-        comma = "," if len(columns) == 1 else ""
-        block.raw(f"{live}, ({', '.join(columns)}{comma}), ({ends}) = {at}({names.step})")
+        comma = "," if len(listed) == 1 else ""
+        block.raw(f"{live}, ({', '.join(listed)}{comma}), ({ends}) = {at}({names.step})")
     _print_neighbours(block, launch, names)
 
 

@@ -1,16 +1,16 @@
-"""Ranges: the first and the last tile of a loop, as scalar arithmetic that no offsets break."""
+"""Ranges: the lines that say where a loop begins and stops, as the plan has it."""
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan import known
-from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Table
-from tilelang.codegen.writer import Atom, Call, Node, infix
-from tilelang.ir import Expr, integers
+from tilelang.codegen.pallas.plan.steps import ranges
+from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Range, Table
+from tilelang.codegen.writer import Atom, Call, Node, flat, infix
+from tilelang.ir import Expr
 
+from .block import Block, flush
 from .expressions import Printer, plus
-from .statements import Block
 
-Edges = dict[tuple[Expr, Expr, int], tuple[Node, Node]]
+Shared = dict[Expr, Node]
 
 
 def outer_indices(printer: Printer, table: Table) -> list[str]:
@@ -25,73 +25,69 @@ def seen_name(printer: Printer, table: Table, column: Column) -> str:
     return f"{printer.names.axes[column.axis]}_seen"
 
 
+def range_lines(
+    printer: Printer, block: Block, axis: str, found: Range, shared: Shared | None = None
+) -> Printer:
+    """Prints the lines of a range.  The printer that is returned knows their names.
+
+    `shared` has the begins and ends of other ranges whose lines are there.
+    """
+    scope, index = printer.scope(), printer.names.axes[axis]
+    shared = {} if shared is None else shared
+    for part, expr in found.lines:
+        node = shared.get(expr)
+        if node is None:
+            node = scope.node(expr)
+            flush(scope, block)
+            node = named(block, f"{index}_{part}", node)
+            if part != "first":
+                shared[expr] = node
+        scope.locals[ranges.name(axis, part).name] = flat(node)
+    return scope
+
+
 def loop_range(
     printer: Printer,
     block: Block,
     table: Table,
     column: Column,
     counter: str,
-    shared: Edges | None = None,
+    shared: Shared | None = None,
 ) -> tuple[Node, Node]:
     """First and stop of the loop that visits one column, with the lines they need.
 
-    `counter` holds how many rows there are so far, `shared` the edges of ranges that have lines.
+    `counter` holds how many rows there are so far.
     """
-    axis = printer.launch.axis(column.axis)
-    if column.visit == "sweep":
-        return Atom("0"), Atom(str(axis.limit))
-    if axis.tiles is not None:
-        return Atom(str(axis.first)), Atom(str(axis.first + axis.tiles))
+    axis, found = printer.launch.axis(column.axis), column.range
+    scope = range_lines(printer, block, column.axis, found, shared)
+    first, stop = scope.node(found.first), scope.node(found.stop)
+    if found.live is None:
+        return first, stop
     index, seen = printer.names.axes[column.axis], Atom(seen_name(printer, table, column))
-    if axis.block is None:
-        return _index_range(printer, block, table, column, axis, index)
-    shared = {} if shared is None else shared
-    key = (axis.begin, axis.end, axis.length or axis.limit * axis.block)
-    if key not in shared:
-        shared[key] = edges(printer, block, axis, index)
-    begin, end = shared[key]
-    if axis.length is not None:
-        return _from_begin(printer, block, table, column, begin, end)
-    first = named(block, f"{index}_first", div(begin, axis.block))
-    stop: Node = ceil_div(end, axis.block)
-    live = _with_outer(printer, block, table, column, infix(">", end, begin))
+    live = scope.node(found.live)
     if column.visit == "cover":
-        stop = Call("jnp.where", (live, stop, seen))
-        stop = named(block, f"{index}_stop", stop)
+        live = _with_outer(printer, block, table, column, live)
+        stop = named(block, f"{index}_stop", Call("jnp.where", (live, stop, seen)))
         again = infix("&", live, infix("<", first, seen))
         again = Call("jnp.where", (again, infix("-", seen, Atom("1")), seen))
         return named(block, f"{index}_start", again), stop
     if not column.certain:
+        live = _with_outer(printer, block, table, column, live)
         stop = Call("jnp.where", (live, stop, first))
-    if column.visit == "at_least_one":
-        first = Call("jnp.minimum", (first, Atom(str(axis.limit - 1))))
-        stay = _or_stay(printer, block, table, column, first, counter)
-        first = named(block, f"{index}_first", stay)
+    if column.stand_in is not None:
+        first = scope.node(column.stand_in)
+        if axis.block is not None and axis.length is None:
+            first = _or_stay(printer, block, table, column, first, counter)
+        first = named(block, f"{index}_first", first)
         stop = Call("jnp.maximum", (stop, plus(first, 1)))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
         first = named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
     if table.capped and column is table.columns[-1] and column.phase is None:
         room = infix("-", Atom(str(table.rows)), Atom(counter))
-        stop = Call("jnp.minimum", (stop, infix("+", first, room)))
+        last = room if first == Atom("0") else infix("+", first, room)
+        stop = Call("jnp.minimum", (stop, last))
     return first, named(block, f"{index}_stop", stop)
-
-
-def _from_begin(
-    printer: Printer, block: Block, table: Table, column: Column, begin: Node, end: Node
-) -> tuple[Node, Node]:
-    """How many tiles a range has that begin with it."""
-    axis = printer.launch.axis(column.axis)
-    count = ceil_div(infix("-", end, begin), axis.block or 1)
-    if not column.certain:
-        live = _with_outer(printer, block, table, column, infix(">", end, begin))
-        count = Call("jnp.where", (live, count, Atom("0")))
-    if column.visit == "at_least_one":
-        count = Call("jnp.maximum", (count, Atom("1")))
-    if table.capped and column is table.columns[-1]:
-        room = infix("-", Atom(str(table.rows)), Atom(printer.names.step))
-        count = Call("jnp.minimum", (count, room))
-    return Atom("0"), named(block, f"{printer.names.axes[column.axis]}_stop", count)
 
 
 def _with_outer(printer: Printer, block: Block, table: Table, column: Column, live: Node) -> Node:
@@ -143,52 +139,8 @@ def standing(printer: Printer, table: Table, column: Column) -> list[AxisPlan]:
     ]
 
 
-def _index_range(
-    printer: Printer, block: Block, table: Table, column: Column, axis: AxisPlan, index: str
-) -> tuple[Node, Node]:
-    """The range of an `hl.grid` read from memory, kept inside the arrays that it indexes."""
-    axes = printer.axes
-    begin = known.at_most(known.at_least(axis.begin, 0, axes), axis.limit - 1, axes)
-    first = named(block, f"{index}_first", printer.node(begin))
-    limit, fixed = axis.limit, integers.value_of(begin)
-    if fixed is not None:
-        limit = min(limit, fixed + max(column.most, 0))
-    end = known.at_most(axis.end, limit, axes)
-    stop = printer.node(end)
-    if fixed is None:
-        stop = Call("jnp.minimum", (stop, infix("+", first, Atom(str(max(column.most, 0))))))
-    if not column.certain:
-        live = printer.node(known.more(end, axis.begin, axes))
-        stop = Call("jnp.where", (_with_outer(printer, block, table, column, live), stop, first))
-    if column.visit == "at_least_one":
-        stop = Call("jnp.maximum", (stop, plus(first, 1)))
-    return first, named(block, f"{index}_stop", stop)
-
-
-def edges(printer: Printer, block: Block, axis: AxisPlan, index: str) -> tuple[Node, Node]:
-    """The range, kept inside the array whatever the offsets say."""
-    begin = printer.node(known.at_least(axis.begin, 0, printer.axes))
-    size = axis.length or axis.limit * (axis.block or 1)
-    end = printer.node(known.at_most(axis.end, size, printer.axes))
-    if not (isinstance(begin, Atom) and begin.text.isdigit()):
-        begin = named(block, f"{index}_begin", begin)
-    return begin, named(block, f"{index}_end", end)
-
-
 def named(block: Block, name: str, node: Node) -> Node:
     if isinstance(node, Atom):
         return node
     block.put(name, node)
     return Atom(name)
-
-
-def div(node: Node, block: int) -> Node:
-    if isinstance(node, Atom) and node.text.isdigit():
-        return Atom(str(int(node.text) // block))
-    return Call("jax.lax.div", (node, Atom(str(block)))) if block > 1 else node
-
-
-def ceil_div(node: Node, block: int) -> Node:
-    if block == 1:
-        return node
-    return Call("jax.lax.div", (infix("+", node, Atom(str(block - 1))), Atom(str(block))))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from tilelang.codegen.pallas.plan.types import Column, Table, Track
 from tilelang.codegen.writer import Atom, Call, Node, infix
 
+from .block import Block
 from .expressions import Printer
 from .names import Names
-from .ranges import Edges, loop_range, named, outer_indices, seen_name
-from .statements import Block
+from .ranges import Shared, loop_range, named, outer_indices, seen_name
 
 Range = tuple[Node, Node]
 
@@ -36,7 +36,7 @@ def print_add(printer: Printer, block: Block, table: Table) -> None:
 def print_loops(printer: Printer, block: Block, table: Table, counter: str) -> None:
     """The loops in a row of one iteration around, each after the other; they move `counter`."""
     ranges: list[Range] = []
-    shared: Edges = {}
+    shared: Shared = {}
     for column in table.phases:
         first, stop = loop_range(printer, block, table, column, counter, shared)
         index = printer.names.axes[column.axis]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
-from dataclasses import dataclass, field
-
 from tilelang.codegen.pallas.plan.body.sections import names_read
 from tilelang.codegen.pallas.plan.body.walk import walk_physical
 from tilelang.codegen.pallas.plan.types import (
@@ -30,52 +27,14 @@ from tilelang.codegen.writer import (
     infix,
     statement,
 )
-from tilelang.errors import Loc
 from tilelang.ir import Var
 
 from . import specs
-from .expressions import Printer, plus
+from .block import Block, flush
+from .expressions import Printer
 from .gathers import take_rows
+from .ranges import named, range_lines
 from .scatters import put_rows
-
-
-@dataclass
-class Block:
-    """Lines of one scope at one indentation, and the last source line that was quoted."""
-
-    indent: int
-    lines: list[str] = field(default_factory=list)
-    quoted: Loc | None = None
-
-    def put(self, target: str, node: Node) -> None:
-        self.lines += statement(target, node, self.indent)
-
-    def raw(self, text: str) -> None:
-        self.lines.append(" " * self.indent + text if text else "")
-
-    def part(self, lines: list[str]) -> None:
-        """Lines that may begin with a function: then a blank one comes before its comment."""
-        if lines and lines[0].lstrip().startswith("def "):
-            place = len(self.lines)
-            while place and self.lines[place - 1].lstrip().startswith("#"):
-                place -= 1
-            if place and self.lines[place - 1] and not self.lines[place - 1].endswith(":"):
-                self.lines.insert(place, "")
-        self.lines += lines
-
-    def quote(self, loc: Loc | None) -> None:
-        """`# file.py:12: <source>`, once for consecutive statements of one line."""
-        if loc is None or (self.quoted is not None and _same_line(loc, self.quoted)):
-            return
-        self.quoted = loc
-        name = posixpath.basename(loc.filename.replace("\\", "/"))
-        text = f"# {name}:{loc.line}: {loc.text.strip()}"
-        room = 100 - self.indent
-        self.raw(text if len(text) <= room else text[: room - 3] + "...")
-
-
-def _same_line(a: Loc, b: Loc) -> bool:
-    return (a.filename, a.line) == (b.filename, b.line)
 
 
 def print_body(
@@ -130,13 +89,6 @@ def _selected(printer: Printer, block: Block, select: tuple[Select, ...]) -> str
     text = printer.select(select)
     flush(printer, block)
     return text
-
-
-def flush(printer: Printer, block: Block) -> None:
-    """Writes the pending axis lines."""
-    for name, node in printer.pending:
-        block.put(name, node)
-    printer.pending.clear()
 
 
 def _bind(printer: Printer, block: Block, stmt: Bind, later: frozenset[str]) -> None:
@@ -266,24 +218,15 @@ def _set_all(block: Block, names: list[str], values: list[Node]) -> None:
 
 
 def _bounds(printer: Printer, block: Block, axis_name: str) -> tuple[Node, Node]:
-    axis = printer.launch.axis(axis_name)
-    if axis.tiles is not None:
-        first = printer.first(axis)
-        return first, plus(first, axis.tiles)
-    if axis.block is None:
-        bounds = printer.node(axis.begin), printer.node(axis.end)
-    else:
-        index = printer.names.axes[axis_name]
-        begin = Call("jnp.maximum", (printer.node(axis.begin), Atom("0")))
-        limit = Atom(str(axis.limit))
-        first = Call("jax.lax.div", (begin, Atom(str(axis.block))))
-        stop = Call("jnp.minimum", (printer.tiles_up_to(axis.end, axis.block), limit))
-        block.put(f"{index}_first", first)
-        live = infix(">", printer.node(axis.end), printer.node(axis.begin))
-        block.put(f"{index}_stop", Call("jnp.where", (live, stop, Atom(f"{index}_first"))))
-        bounds = Atom(f"{index}_first"), Atom(f"{index}_stop")
-    flush(printer, block)
-    return bounds
+    """First and stop of a loop inside the step, with the lines they need."""
+    found = printer.launch.axis(axis_name).range
+    scope = range_lines(printer, block, axis_name, found)
+    first, stop = scope.node(found.first), scope.node(found.stop)
+    if found.live is not None:
+        stop = Call("jnp.where", (scope.node(found.live), stop, first))
+        stop = named(block, f"{printer.names.axes[axis_name]}_stop", stop)
+    flush(scope, block)
+    return first, stop
 
 
 def _fori(

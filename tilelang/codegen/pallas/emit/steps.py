@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan import known
 from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Table
 from tilelang.codegen.writer import Atom, Call, Node, flat
 from tilelang.ir import integers
 
 from . import rows
+from .block import Block
 from .expressions import Printer
 from .ranges import loop_range, seen_name
-from .statements import Block
 
 
 def print_table(printer: Printer, block: Block, table: Table) -> None:
@@ -224,7 +223,7 @@ def _rectangle_column(
     printer: Printer, block: Block, table: Table, column: Column, index: str, count: str,
     live: list[str],
 ) -> None:  # fmt: skip
-    axis = printer.launch.axis(column.axis)
+    axis, found = printer.launch.axis(column.axis), column.range
     first, stop = loop_range(printer, block, table, column, printer.names.step)
     if flat(first) != f"{index}_first":
         block.raw(f"{index}_first = {flat(first)}")
@@ -234,15 +233,14 @@ def _rectangle_column(
         stay = Call("jnp.where", (Atom(" & ".join(live)), Atom(count), Atom(str(column.most - 1))))
         block.put(f"{index}_step", stay)
         count = f"{index}_step"
-    if axis.tiles is not None:
-        block.raw(f"{index} = {count} + {axis.first}" if axis.first else f"{index} = {count}")
+    if found.live is None:
+        block.raw(f"{index} = {count}" + ("" if first == Atom("0") else f" + {flat(first)}"))
         return
     block.raw(f"{index}_live = {count} < {index}_stop - {index}_first")
     live.append(f"{index}_live")
     last = f"jnp.maximum({index}_stop - 1, {index}_first)"
-    if axis.block is None and column.visit == "live":
+    if found.last is not None and column.visit == "live":
         # an empty range stays at the index before it, so that none goes back
-        end = flat(printer.node(known.at_most(axis.end, axis.limit, printer.axes)))
-        last = f"jnp.maximum({end} - 1, 0)"
+        last = flat(printer.node(found.last))
     clamp = Call("jnp.minimum", (Atom(f"{index}_first + {count}"), Atom(last)))
     block.put(index, Call("jnp.minimum", (clamp, Atom(str(max(axis.limit - 1, 0))))))

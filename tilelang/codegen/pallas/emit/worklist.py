@@ -10,9 +10,9 @@ from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Launch, Table, 
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, infix
 from tilelang.ir import integers
 
+from .block import Block
 from .expressions import Printer
-from .ranges import ceil_div, div, edges, named, outer_indices, standing
-from .statements import Block
+from .ranges import named, outer_indices, range_lines, standing
 
 EXPAND = [
     "def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:",
@@ -209,23 +209,13 @@ def _range(
     position: int,
 ) -> tuple[Node, Node]:
     """The first tile of every row's range, and how many there are."""
-    index = printer.names.axes[column.axis]
+    index, found = printer.names.axes[column.axis], column.range
     shape = f"{printer.names.axes[table.columns[0].axis]}.shape" if position else "()"
-    if column.visit == "sweep" or axis.tiles is not None:
-        low, many = (0, axis.limit) if column.visit == "sweep" else (axis.first, axis.tiles)
-        return _full(shape, low), _full(shape, many or 0)
-    if axis.block is None:
-        begin, end = printer.node(axis.begin), printer.node(axis.end)
-        last = Atom(str(axis.limit - 1))
-        first = named(block, f"{index}_first", Call("jnp.clip", (begin, Atom("0"), last)))
-        stop: Node = Call("jnp.minimum", (end, Atom(str(axis.limit))))
-        most = Atom(str(max(column.most, 0)))
-        live = infix(">", end, begin)
-    else:
-        begin, end = edges(printer, block, axis, index)
-        first = named(block, f"{index}_first", div(begin, axis.block))
-        stop, live = ceil_div(end, axis.block), infix(">", end, begin)
-        most = Atom(str(axis.limit))
+    scope = range_lines(printer, block, column.axis, found)
+    first, stop = scope.node(found.first), scope.node(found.stop)
+    if found.live is None:
+        return _full(shape, first), _full(shape, scope.node(integers.sub(found.stop, found.first)))
+    live, most = scope.node(found.live), axis.limit if axis.block is not None else column.most
     for outer in standing(printer, table, column):
         live = infix("&", live, printer.runs(outer))
     if position > 1:
@@ -236,11 +226,10 @@ def _range(
         first = _behind(block, column, index, first, stop, live)
         if column.visit == "cover":
             stop = Call("jnp.where", (live, stop, Atom(f"{index}_seen")))
-    count: Node = Call("jnp.clip", (infix("-", stop, first), Atom("0"), most))
+    count: Node = Call("jnp.clip", (infix("-", stop, first), Atom("0"), Atom(str(most))))
     count = count if column.visit == "cover" else Call("jnp.where", (live, count, Atom("0")))
-    if column.visit == "at_least_one":
-        first = Call("jnp.minimum", (first, Atom(str(axis.limit - 1))))
-        first = named(block, f"{index}_first", first)
+    if column.stand_in is not None:
+        first = named(block, f"{index}_first", scope.node(column.stand_in))
         count = Call("jnp.maximum", (count, Atom("1")))
     return first, count
 
@@ -270,8 +259,8 @@ def _one(node: Node) -> Node:
     return Call("jnp.reshape", (node, Atom("(1,)")))
 
 
-def _full(shape: str, value: int) -> Node:
-    return Call("jnp.full", (Atom(shape), Atom(str(value)), Atom("jnp.int32")))
+def _full(shape: str, value: Node) -> Node:
+    return Call("jnp.full", (Atom(shape), value, Atom("jnp.int32")))
 
 
 def _behind(block: Block, column: Column, index: str, first: Node, stop: Node, live: Node) -> Node:

@@ -7,9 +7,28 @@ from typing import Literal
 
 from tilelang.analysis.facts import AxisKind
 from tilelang.errors import Loc
-from tilelang.ir import Expr
+from tilelang.ir import Const, Expr, Type
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
+Bound = Literal["begin", "end", "first"]
+NONE = Const(0, Type((), "int32"))
+
+
+@dataclass(frozen=True)
+class Range:
+    """The tiles (or indices) of a loop: first <= t < stop if `live` holds, else none.
+
+    lines        parts that get a line each, in order; `ranges.name` is how expressions read them
+    first, stop  over those, inside the dimension whatever memory says
+    live         None: first and stop are all
+    last         the last index of an `hl.grid`, or the one before an empty range
+    """
+
+    lines: tuple[tuple[Bound, Expr], ...] = ()
+    first: Expr = NONE
+    stop: Expr = NONE
+    live: Expr | None = None
+    last: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -26,12 +45,14 @@ class AxisPlan:
     first   number of the first tile (or index) when the range is static
     base    number of the first tile where the range moves with outer indices; `first` is 0 then
     tiles   how many tiles or indices, when static
-    limit   tiles that the indexed dimension has: every tile number is below it
+    limit   tiles that the indexed dimension has: every tile number is below it; UNBOUNDED for an
+            index that counts along no dimension
     partial whether a tile may hold positions outside [begin, end)
     owned   whether every position of a tile that a step may write lies in [begin, end), so that a
             store needs no mask
     length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
             first row; None where tiles are blocks of the array
+    range   where the loop begins and stops, for every printer of it
     """
 
     name: str
@@ -52,3 +73,4 @@ class AxisPlan:
     loc: Loc
     length: int | None = None
     base: Expr | None = None
+    range: Range = Range()

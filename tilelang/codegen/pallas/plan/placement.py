@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import all_uses, extent, uses
+from tilelang.analysis.uses import extent, shift_of
+from tilelang.codegen.pallas.plan.steps.ranges import UNBOUNDED, with_ranges
 from tilelang.codegen.pallas.plan.windows.exact import begin_with_range
 from tilelang.codegen.pallas.plan.windows.turned import all_at_once
-from tilelang.errors import PlanError
 from tilelang.ir import (
     Apply,
     Axis,
@@ -23,7 +23,6 @@ from tilelang.ir import (
     TileScalar,
     integers,
     statements,
-    walk,
 )
 from tilelang.ir.chain import Level, chain, interchange
 from tilelang.ir.traversal import rewrite, rewrite_stmt
@@ -32,6 +31,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import Span, span
 from tilelang.schedule.refusal import Refused, Rule
 
+from .loop_order import defined_first, moved_by
 from .types import AxisPlan, Form, Place
 
 
@@ -93,6 +93,7 @@ def _place(
     moving: bool,
 ) -> Placed | None:
     """The same; `moving`: ranges that move with outer indices have a fixed number of tiles."""
+    loop = defined_first(ir, facts, loop)
     names = _axes_of((loop,))
     trips = {n: _trips(ir, facts, n, blocks) for n in names}
     grids: dict[str, Expr] = {
@@ -137,6 +138,7 @@ def _place(
         _check_worklist(ir, config, columns)
     if config.windows == "exact":
         axes = begin_with_range(ir, facts, config, loop_type, axes, columns)
+    axes = with_ranges(axes, {n: ir.axis(n).max_extent or 1 for n in axes})
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
@@ -227,7 +229,7 @@ def _trips(ir: KernelIR, facts: Facts, name: str, blocks: Mapping[str, int]) -> 
         return 0
     if axis.kind == "grid":
         return end - begin
-    shift = _shift(ir, axis)
+    shift = shift_of(ir, axis)
     if shift is not None and not isinstance(shift, Const):
         return None
     moved = integers.value_of(shift) or 0 if shift is not None else 0
@@ -278,16 +280,8 @@ def _chain(
 def _columns(ir: KernelIR, facts: Facts, chained: list[str], dynamic: set[str]) -> set[str]:
     """Axes whose tiles are known only when the kernel runs, and all that these depend on."""
     found = dynamic.intersection(chained)
-    needed = {d for a in found for d in (*facts.axis(a).depends, *_moved_by(ir, a))}
+    needed = {d for a in found for d in (*facts.axis(a).depends, *moved_by(ir, a))}
     return found | (needed & set(chained))
-
-
-def _moved_by(ir: KernelIR, name: str) -> set[str]:
-    """Axes that the offset of a tile's accesses depends on."""
-    axis = ir.axis(name)
-    shift = _shift(ir, axis) if axis.kind == "tile" else None
-    parts = () if shift is None else walk(shift)
-    return {e.axis for e in parts if isinstance(e, GridIndex | TileScalar)}
 
 
 def _check_loop_type(
@@ -335,18 +329,6 @@ def _places(
     return {n: where(n) for n in names}
 
 
-def _shift(ir: KernelIR, axis: Axis) -> Expr | None:
-    """The offset at which arrays are cut into tiles of the axis, None if there is none."""
-    stored = {u.offset for u in all_uses(ir, axis.name) if u.written}
-    if len(stored) > 1:
-        raise PlanError(
-            f"{axis.user} says where outputs are stored, at {len(stored)} different offsets",
-            axis.loc,
-            "tiles of outputs are cut at one place: use a second loop for the others",
-        )
-    return next((u.offset for u in uses(ir, axis.name)), None)
-
-
 def _at_edge(ir: KernelIR, expr: Expr, block: int, blocks: Mapping[str, int]) -> bool:
     """Whether a bound is certainly a multiple of the block: no tile is cut by it."""
     value = integers.value_of(expr)
@@ -377,10 +359,10 @@ def _axis_plan(
         first = axis.static[0] if axis.static else 0
         return AxisPlan(
             axis.name, axis.user, fact.kind, fact.why, where, None, axis.begin, axis.end, None,
-            first, trips, fact.limit or 1, False, True, fact.nonempty, axis.loc,
+            first, trips, fact.limit or UNBOUNDED, False, True, fact.nonempty, axis.loc,
         )  # fmt: skip
     block, size = blocks[axis.name], extent(ir, axis)
-    shift = _shift(ir, axis)
+    shift = shift_of(ir, axis)
     begin, end = axis.begin, axis.end
     if shift is not None:
         begin, end = (integers.fold(integers.add(shift, e)) for e in (begin, end))

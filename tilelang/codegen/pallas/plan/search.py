@@ -29,6 +29,7 @@ from .dtypes import check_dtypes
 from .launch import Planned, plan_launch
 from .placement import place
 from .types import HostArray, Inner, Launch, Plan
+from .verify import verify
 
 MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 
@@ -40,6 +41,11 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | R
 
     Raises PlanError for a kernel that no config would make legal.
     """
+    planned = _planned(ir, facts, config, target)
+    return planned if isinstance(planned, Refusal) else verify(planned)
+
+
+def _planned(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)

@@ -39,8 +39,10 @@ from tilelang.schedule.config import Config
 
 from .axis import AxisPlan as AxisPlan
 from .axis import Place as Place
+from .axis import Range as Range
 
 Form = Literal["grid", "pipeline"]
+Visit = Literal["live", "at_least_one", "cover", "sweep"]
 
 # ---------------------------------------------------------------- physical expressions
 
@@ -285,21 +287,25 @@ class Dim:
 class Column:
     """One axis of the step table.
 
-    first, stop  tile numbers or indices of its loop: expressions over earlier columns
+    range   tile numbers or indices of its loop: expressions over earlier columns
     visit   "live": tiles of the range; "at_least_one": one step even if the range is empty;
-            "cover": also the tiles that no range touches, so that their outputs are initialised
+            "cover": also the tiles that no range touches, so that their outputs are initialised;
+            "sweep": every tile of the dimension, for every iteration of the columns before
     cursor  tiles are visited in rising order over the whole table (ranges are disjoint)
     certain the range is never empty in any step that the table asks for
     most    static bound on the steps of one iteration of the columns before it
     phase   its number among loops in a row: their steps follow each other, they do not nest
+    stand_in  where the step of an empty range is, if that needs one
     """
 
     axis: str
-    visit: Literal["live", "at_least_one", "cover"]
+    visit: Visit
+    range: Range
     cursor: bool
     certain: bool
     most: int
     phase: int | None = None
+    stand_in: Expr | None = None
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilelang.analysis.facts import Facts
-from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Table, Track
+from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Table, Track, Visit
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import KernelIR
 from tilelang.schedule.refusal import Need, Refused, Rule
 
+from . import ranges
 from .moves import Order
 
 
@@ -18,7 +19,7 @@ def columns(
     facts: Facts,
     order: Order,
     axes: Mapping[str, AxisPlan],
-    helpers: Mapping[str, str],
+    helpers: Mapping[str, Visit],
     effects: Mapping[str, bool],
     steps: str,
 ) -> tuple[Column, ...]:
@@ -36,7 +37,7 @@ def columns(
         real = not any(stands_in(c, axes) for c in out if c.phase is None)
         certain = axis.tiles is not None or (axis.nonempty and real)
         last = phase is None or name == order.phases[-1]
-        visit = "live"
+        visit: Visit = "live"
         if steps == "table" and name in helpers:
             visit = helpers[name]
         elif not certain and last and (effects[name] or not real):
@@ -46,7 +47,9 @@ def columns(
         rising = tiles and len(names) > 1 and _rises(facts, names, name)
         cursor = rising and visit in ("live", "cover") and steps == "table"
         most = _most(ir, axis)
-        out.append(Column(name, visit, cursor, certain, most, phase))  # type: ignore[arg-type]
+        found = ranges.swept(axis) if visit == "sweep" else axis.range
+        stand_in = ranges.stand_in(axis) if visit == "at_least_one" else None
+        out.append(Column(name, visit, found, cursor, certain, most, phase, stand_in))
     return tuple(out)
 
 
@@ -137,17 +140,20 @@ def _rows(
     if column.visit == "sweep":
         return total * axis.limit, False
     if column.cursor and outer is not None:
-        return before * (axis.limit + _span(axes, outer.axis) - 1), False
-    inside = outer.axis if outer is not None and axis.block is not None else None
-    if inside is not None and facts.axis(column.axis).disjoint == inside:
+        return before * (axis.limit + _span(axes, outer) - 1), False
+    inside = outer if axis.block is not None else None
+    if inside is not None and facts.axis(column.axis).disjoint == inside.axis:
         tight = before * (axis.limit + 2 * _span(axes, inside))
         return min(total * column.most, tight), tight < total * axis.limit
     return total * column.most, axis.block is not None and column.most < axis.limit
 
 
-def _span(axes: Mapping[str, AxisPlan], name: str) -> int:
-    axis = axes[name]
-    return axis.tiles if axis.tiles is not None else max(axis.limit, 1)
+def _span(axes: Mapping[str, AxisPlan], column: Column) -> int:
+    """Steps of a column in one iteration of the columns before it."""
+    axis = axes[column.axis]
+    if axis.tiles is not None:
+        return axis.tiles
+    return column.most if axis.limit == ranges.UNBOUNDED else max(axis.limit, 1)
 
 
 def check_fits(ir: KernelIR, table: Table, target: Target, scalar_bytes: int) -> None:

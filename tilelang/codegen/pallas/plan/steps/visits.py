@@ -21,6 +21,7 @@ from tilelang.codegen.pallas.plan.types import (
     ByTile,
     Column,
     Packed,
+    Visit,
     Whole,
     Window,
 )
@@ -169,7 +170,7 @@ def packed_conflict(
 
 def visits_all(
     window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts, sure: bool
-) -> tuple[bool, dict[str, str]]:
+) -> tuple[bool, dict[str, Visit]]:
     """Whether every block of an output can be visited, and the columns that must help.
 
     `sure`: the step table has a step, whatever the ranges are.
@@ -177,7 +178,7 @@ def visits_all(
     The columns map to "cover" (tiles between the ranges get steps too) or "sweep" (every tile of
     the dimension gets a step, for every iteration of the columns before).
     """
-    helpers: dict[str, str] = {}
+    helpers: dict[str, Visit] = {}
     others = {a for a in window_axes(window) if a in order.columns}
     if order.columns and not others and not sure:
         return False, {}

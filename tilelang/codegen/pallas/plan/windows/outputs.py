@@ -19,7 +19,16 @@ from tilelang.codegen.pallas.plan.steps.visits import (
     visits_all,
     window_axes,
 )
-from tilelang.codegen.pallas.plan.types import AxisPlan, ByTile, Packed, PStmt, Read, Window, Write
+from tilelang.codegen.pallas.plan.types import (
+    AxisPlan,
+    ByTile,
+    Packed,
+    PStmt,
+    Read,
+    Visit,
+    Window,
+    Write,
+)
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Assign, Expr, KernelIR, Stmt
 from tilelang.ir.chain import Level
@@ -100,14 +109,14 @@ def initialised(
     written: frozenset[str],
     again: frozenset[str],
     effects: Mapping[str, bool],
-) -> tuple[dict[str, Window], dict[str, str]]:
+) -> tuple[dict[str, Window], dict[str, Visit]]:
     """Output windows with what their first visit does, and the columns that must visit more.
 
     `again` are tensors that this launch reads or that another launch stores to: what one store
     covers is then not all that matters.
     """
     windows: dict[str, Window] = {}
-    helpers: dict[str, str] = {}
+    helpers: dict[str, Visit] = {}
     for (name, _), window in arrays.windows.items():
         if not window.output:
             continue

@@ -1,0 +1,277 @@
+"""Ranges: no offsets lead a loop out of its dimension, and every number is defined, in every form.
+
+The strict runs are Pallas's TPU interpreter: memory is NaN until it is written, and an access
+outside of a buffer raises.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas import tpu as pltpu
+
+import tilelang as tile
+import tilelang.language as hl
+
+FORMS = {
+    "table": tile.Config(loop_type="outer_pipeline"),
+    "rectangle": tile.Config(loop_type="outer_pipeline", steps="rectangle"),
+    "worklist": tile.Config(loop_type="worklist"),
+    "emit_pipeline": tile.Config(loop_type="emit_pipeline"),
+    "fori_loop": tile.Config(loop_type="fori_loop"),
+}
+each_form = pytest.mark.parametrize("form", FORMS)
+ROWS, WIDTH, BLOCK = 40, 128, 16
+LAST = np.iinfo(np.int32).max
+WILD = {
+    "past the end": [0, 10, 200, 210, 40],
+    "decreasing": [0, 10, 5, 30, 20],
+    "negative": [0, 10, -7, -3, -1],
+    "huge": [0, 10, LAST - 3, LAST, LAST],
+    "to the very end": [0, 10, 12, LAST, LAST],
+    "very negative": [0, 10, np.iinfo(np.int32).min, 4, 40],
+}
+
+
+# ---------------------------------------------------------------- wild offsets
+
+
+def of_indices(x, offsets):
+    """Sums of rows, one by one."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for td in hl.tile(x.shape[1]):
+            acc = hl.zeros([td], dtype=hl.float32)
+            for r in hl.grid(offsets[g], offsets[g + 1]):
+                acc = acc + x[r, td]
+            y[g, td] = acc
+    return y
+
+
+def of_tiles(x, offsets):
+    """Sums of rows, in tiles."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for td in hl.tile(x.shape[1]):
+            acc = hl.zeros([td], dtype=hl.float32)
+            for t in hl.tile(offsets[g], offsets[g + 1], block_size=BLOCK):
+                acc = acc + x[t, td].sum(0)
+            y[g, td] = acc
+    return y
+
+
+def of_moved_tiles(x, offsets):
+    """Sums of rows, in tiles that count from where the group begins."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        begin = offsets[g]
+        for td in hl.tile(x.shape[1]):
+            acc = hl.zeros([td], dtype=hl.float32)
+            for t in hl.tile(offsets[g + 1] - begin, max_extent=ROWS, block_size=BLOCK):
+                acc = acc + x[begin + t.index, td].sum(0)
+            y[g, td] = acc
+    return y
+
+
+def of_two_loops(x, offsets):
+    """Sums of rows and of their squares: two loops in a row."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for td in hl.tile(x.shape[1]):
+            acc = hl.zeros([td], dtype=hl.float32)
+            for t in hl.tile(offsets[g], offsets[g + 1], block_size=BLOCK):
+                acc = acc + x[t, td].sum(0)
+            for t in hl.tile(offsets[g], offsets[g + 1], block_size=BLOCK):
+                acc = acc + (x[t, td] * x[t, td]).sum(0)
+            y[g, td] = acc
+    return y
+
+
+def expected(function, x, begin, end):
+    rows = x[begin:end]
+    return rows.sum(0) + ((rows * rows).sum(0) if function is of_two_loops else 0)
+
+
+@pytest.fixture(autouse=True)
+def fresh_interpreter():
+    yield
+    pltpu.reset_tpu_interpret_mode_state()
+
+
+@pytest.mark.slow
+@each_form
+@pytest.mark.parametrize(
+    "function", [of_indices, of_tiles, of_moved_tiles, of_two_loops], ids=lambda f: f.__name__
+)
+def test_no_offsets_lead_out_of_an_array(function, form):
+    strict = pltpu.InterpretParams(out_of_bounds_reads="raise", uninitialized_memory="nan")
+    kernel = tile.kernel(function, checks=False, interpret=strict)
+    x = np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)
+    for name, offsets in WILD.items():
+        found = kernel(jnp.asarray(x), jnp.asarray(offsets, jnp.int32), config=FORMS[form])
+        wanted = expected(function, x, 0, 10)
+        np.testing.assert_allclose(np.asarray(found)[0], wanted, atol=1e-3, err_msg=name)
+
+
+# ---------------------------------------------------------------- bounds that are none
+
+
+def from_begin(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for td in hl.tile(x.shape[1]):
+            acc = hl.zeros([td], dtype=hl.float32)
+            for r in hl.grid(offsets[g], offsets[g + 1], max_extent=30):
+                acc = acc + x[r - offsets[g], td]
+            y[g, td] = acc
+    return y
+
+
+@each_form
+def test_max_extent_bounds_a_count_and_not_an_index(form):
+    """Indices go from 20 to 40, though there are at most 30 of them."""
+    x = np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)
+    offsets = np.array([0, 20, 40], np.int32)
+    found = tile.kernel(from_begin)(x, offsets, config=FORMS[form])
+    wanted = np.stack([x[:20].sum(0), x[:20].sum(0)])
+    np.testing.assert_allclose(np.asarray(found), wanted, atol=1e-4)
+
+
+# ---------------------------------------------------------------- numbers that are defined
+
+
+def chunks_of_tiles(x):
+    chunk = 32
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tm, tc in hl.tile([chunk, x.shape[0] // chunk], block_size=[None, 1]):
+        y[tc.begin * chunk + tm.index, :] = x[tc.begin * chunk + tm.index, :] * 2
+    return y
+
+
+def tile_around_grid(x):
+    chunk = 32
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tm in hl.tile(chunk):
+        for c in hl.grid(x.shape[0] // chunk):
+            y[c * chunk + tm.index, :] = x[c * chunk + tm.index, :] * 2
+    return y
+
+
+def sums_before(x):
+    chunk = 32
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tm in hl.tile(chunk):
+        for c in hl.grid(x.shape[0] // chunk):
+            acc = hl.zeros([tm, x.shape[1]], dtype=hl.float32)
+            for tk in hl.tile(tm.end):
+                acc = acc + x[c * chunk + tk.index, :].sum(0)
+            y[c * chunk + tm.index, :] = acc
+    return y
+
+
+def three_deep(x):
+    chunk = 32
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tm in hl.tile(chunk):
+        for td in hl.tile(x.shape[1]):
+            for c in hl.grid(x.shape[0] // chunk):
+                y[c * chunk + tm.index, td] = x[c * chunk + tm.index, td] + 1
+    return y
+
+
+CHUNKED = [chunks_of_tiles, tile_around_grid, sums_before, three_deep]
+
+
+@pytest.mark.parametrize(
+    "function", [chunks_of_tiles, tile_around_grid, three_deep], ids=lambda f: f.__name__
+)
+def test_chunks_in_any_order_of_loops(function):
+    x = np.random.default_rng(0).standard_normal((96, 24)).astype(np.float32)
+    kernel = tile.kernel(function)
+    wanted = kernel.reference(x)
+    for block in (8, 32):
+        found = kernel(x, config=tile.Config({"tm": block}))
+        np.testing.assert_allclose(np.asarray(found), wanted, atol=1e-6)
+
+
+def test_ranges_that_end_where_an_outer_tile_does():
+    """The rows of a chunk up to the end of the tile: what that is, the block says."""
+    x = np.random.default_rng(0).standard_normal((96, 24)).astype(np.float32)
+    for block in (8, 32):
+        blocks = tile.Config({"tm": block, "tk": 16})
+        found = np.asarray(tile.kernel(sums_before)(x, config=blocks)).reshape(3, 32, 24)
+        ends = [row // block * block + block for row in range(32)]
+        wanted = np.stack([x.reshape(3, 32, 24)[:, :end].sum(1) for end in ends], 1)
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def phases(x, d, o, p):
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for g in hl.grid(o.shape[0] - 1):
+        a = 0.0
+        for t in hl.tile(o[g], o[g + 1]):
+            a = a + hl.sum(hl.sum(d[t, :] * x[t, :], 0), 0)
+        b = 0.0
+        for t in hl.tile(p[g], p[g + 1]):
+            b = b + hl.sum(hl.sum(x[t, :] * a, 0), 0)
+        c = 0.0
+        for t in hl.tile(p[g], p[g + 1]):
+            c = c + hl.sum(hl.sum(d[t, :], 0), 0)
+        for t in hl.tile(o[g], o[g + 1]):
+            y[t, :] = x[t, :] + d[t, :] * (b + c)
+    return y
+
+
+@pytest.mark.parametrize("loop_type", [None, "worklist", "fori_loop"])
+def test_loops_in_a_row_read_their_own_tiles(loop_type):
+    """Each loop has other windows, so that their tiles lie on several tracks."""
+    rng = np.random.default_rng(0)
+    x, d = (rng.standard_normal((72, 24)).astype(np.float32) for _ in range(2))
+    o, p = np.array([0, 37, 37, 72], np.int32), np.array([0, 3, 50, 60], np.int32)
+    kernel = tile.kernel(phases)
+    config = tile.Config({"t": 16}, loop_type=loop_type)
+    found = np.asarray(kernel(x, d, o, p, config=config))
+    np.testing.assert_allclose(found, kernel.reference(x, d, o, p), rtol=1e-3, atol=1e-2)
+
+
+def test_text_of_every_form_reads_defined_names(tmp_path):
+    x = np.zeros((96, 24), np.float32)
+    o = np.array([0, 37, 96], np.int32)
+    calls = [(function, (x,)) for function in CHUNKED] + [(phases, (x, x, o, o))]
+    calls += [(function, (x, o)) for function in (of_indices, of_tiles, of_two_loops)]
+    printed = 0
+    for (function, arguments), form in itertools.product(calls, [None, *FORMS]):
+        config = tile.Config() if form is None else FORMS[form]
+        try:
+            text = tile.kernel(function).source(*arguments, config=config)
+        except tile.PlanError:
+            continue
+        printed += 1
+        (tmp_path / f"{function.__name__}_{form}.py").write_text(text)
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", tmp_path]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (printed >= 25, run.returncode) == (True, 0), run.stdout
+
+
+def nested(x, offsets):
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tm in hl.tile(32):
+        acc = hl.zeros([tm, x.shape[1]], dtype=hl.float32)
+        for c in hl.grid(x.shape[0] // 32):
+            acc = acc + x[c * 32 + tm.index, :]
+            y[c * 32 + tm.index, :] = acc
+    return y
+
+
+def test_a_loop_that_cannot_move_out_is_refused():
+    with pytest.raises(tile.PlanError) as refused:
+        tile.kernel(nested).source(np.zeros((96, 24), np.float32), np.zeros(3, np.int32))
+    assert refused.value.what == (
+        "the positions that tm goes through depend on c, whose loop is inside"
+    )
+    assert refused.value.hint == "write the loop over c around that over tm"

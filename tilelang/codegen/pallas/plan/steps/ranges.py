@@ -1,0 +1,104 @@
+"""Ranges: where every loop begins and stops, as scalar expressions that no offsets break.
+
+    for tm in hl.tile(offsets[g], offsets[g + 1])    over 64 rows in tiles of 16
+
+    begin = max(offsets[g], 0), end = min(offsets[g + 1], 64)
+    first = begin // 16, stop = (end + 15) // 16, live: end > begin
+
+Every printer of a loop prints these: no other place turns a range into tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilelang.codegen.pallas.plan import known
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range
+from tilelang.ir import Apply, Const, Expr, Var, integers
+
+Axes = Mapping[str, AxisPlan]
+UNBOUNDED = 2**31 - 1  # the limit of an index that counts along no dimension
+
+
+def name(axis: str, part: Bound) -> Var:
+    """A part of a range that has a line of its own.  No local of the author has such a name."""
+    return Var(f"{axis}.{part}", integers.INT)
+
+
+def with_ranges(axes: Axes, most: Mapping[str, int]) -> dict[str, AxisPlan]:
+    """The axes with their ranges; `most` says how many indices an `hl.grid` has at most."""
+    return {n: replace(a, range=_range(a, axes, most.get(n, 1))) for n, a in axes.items()}
+
+
+def swept(axis: AxisPlan) -> Range:
+    """Every tile of the dimension."""
+    return Range((), integers.const(0), integers.const(axis.limit))
+
+
+def stand_in(axis: AxisPlan) -> Expr:
+    """Where the step is that an empty range gets all the same: a tile that exists."""
+    if axis.block is None or axis.length is not None:
+        return axis.range.first
+    return known.at_most(axis.range.first, axis.limit - 1, {})
+
+
+def _range(axis: AxisPlan, axes: Axes, most: int) -> Range:
+    if axis.tiles is not None:
+        first = integers.const(axis.first) if axis.base is None else axis.base
+        return Range((), first, integers.add(first, integers.const(axis.tiles)))
+    if axis.block is None:
+        return _of_indices(axis, axes, max(most, 1))
+    return _of_tiles(axis, axis.block, axes)
+
+
+def _of_indices(axis: AxisPlan, axes: Axes, most: int) -> Range:
+    """The range of an `hl.grid`: every index of it is a position of the dimension."""
+    bounded, limit, begin = axis.limit < UNBOUNDED, axis.limit, axis.begin
+    if bounded:
+        begin = known.at_most(known.at_least(begin, 0, axes), limit - 1, axes)
+    lines: list[tuple[Bound, Expr]] = []
+    first, fixed = _line(axis, "first", begin, lines), integers.value_of(begin)
+    if fixed is not None:
+        limit = min(limit, fixed + most)
+    end = stop = known.at_most(axis.end, limit, axes) if limit < UNBOUNDED else axis.end
+    if fixed is None:
+        stop = Apply("minimum", (end, integers.add(first, integers.const(most))), integers.INT)
+    last = known.at_least(integers.sub(end, integers.const(1)), 0, axes)
+    return Range(tuple(lines), first, stop, known.more(end, axis.begin, axes), last)
+
+
+def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
+    lines: list[tuple[Bound, Expr]] = []
+    begin = _line(axis, "begin", known.at_least(axis.begin, 0, axes), lines)
+    size = axis.length or axis.limit * block
+    end = _line(axis, "end", known.at_most(axis.end, size, axes), lines)
+    live = Apply("gt", (end, begin), known.BOOL)
+    if axis.length is not None:  # steps count from the row that the range begins with
+        stop = _tiles_up_to(integers.sub(end, begin), block)
+        return Range(tuple(lines), integers.const(0), stop, live)
+    first = _line(axis, "first", _tiles_below(begin, block), lines)
+    return Range(tuple(lines), first, _tiles_up_to(end, block), live)
+
+
+def _line(axis: AxisPlan, part: Bound, expr: Expr, lines: list[tuple[Bound, Expr]]) -> Expr:
+    """The name of an expression that gets a line; a number needs none."""
+    if isinstance(expr, Const):
+        return expr
+    lines.append((part, expr))
+    return name(axis.name, part)
+
+
+def _tiles_below(position: Expr, block: int) -> Expr:
+    """Whole tiles below a position, which is not negative."""
+    value = integers.value_of(position)
+    if value is not None:
+        return integers.const(value // block)
+    if block == 1:
+        return position
+    return Apply("tiles", (position,), integers.INT, (("block", block),))
+
+
+def _tiles_up_to(position: Expr, block: int) -> Expr:
+    """Tiles that cover the positions below this one."""
+    return _tiles_below(integers.add(position, integers.const(block - 1)), block)
