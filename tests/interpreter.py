@@ -1,4 +1,5 @@
 """python -m tests.interpreter --runs N --seed S: random layouts in Pallas's TPU interpreter.
+   python -m tests.interpreter --wild: offsets of no ranges at all, in every loop type.
 
 That interpreter is stricter than the one that calls use: memory is NaN until it is written, an
 access outside of a buffer raises, copies are done as late as a wait allows, and copies that race
@@ -6,7 +7,8 @@ with a read or a write are found.  Every run is one ragged example on one layout
 keep the error policy, leave rows in no group zero, and never look at them.
 
 Every ragged example runs with a step table and, where it has loops for that, with inner pipelines,
-with all heads in one step, and on blocks that begin where ranges do.
+with a work list, with loops inside the step, with all heads in one step, and on blocks that begin
+where ranges do.
 The rectangle form is left out: its grid covers every (group, tile), and the interpreter simulates
 the steps that do nothing too, so that one run takes as long as tens of others; the masks and copies
 that such a step has are those of the table form, and tests/examples/test_tpu_interpreter.py runs it
@@ -30,12 +32,13 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
+import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 from tests import checks
 from tests.frameworks import from_jax
-from tests.ragged import Layout, Space, draw_layouts
+from tests.ragged import Layout, Space, draw_layouts, wild_offsets
 from tests.subjects import JAGGED, Subject
 
 SHOWN = 5  # findings per program that are printed
@@ -50,11 +53,19 @@ SPACES = (
 # Name -> the config for an example; the first one must be possible.
 FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "table": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", steps="table"),
+    "worklist": lambda s: tile.Config(s.blocks, loop_type="worklist"),
+    "fori_loop": lambda s: tile.Config(s.blocks, loop_type="fori_loop"),
     "emit_pipeline": lambda s: tile.Config(s.blocks, loop_type="emit_pipeline"),
     "within": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", within=s.within),
     "exact": lambda s: tile.Config(s.blocks, windows="exact"),
 }
 MUST = "table"
+# Besides these, wild offsets meet steps that do nothing.
+WILD: Mapping[str, Callable[[Subject], tile.Config]] = {
+    **FORMS,
+    "rectangle": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", steps="rectangle"),
+}
+WILD_SPACE = Space(rows=23, groups=3, block=16)
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,7 @@ def run(program: Program, count: int, seed: int) -> Outcome:
 
 def strict(program: Program, seed: int) -> checks.Call:
     """The kernel in the strict interpreter, compiled once; raises where copies race."""
-    subject, config = program.subject, FORMS[program.form](program.subject)
+    subject, config = program.subject, WILD[program.form](program.subject)
     params = pltpu.InterpretParams(
         detect_races=True,
         dma_execution_mode="on_wait",
@@ -150,6 +161,41 @@ def one_run(
         pltpu.reset_tpu_interpret_mode_state()
 
 
+def one_wild(
+    subject: Subject, call: checks.Call, arrays: checks.Arrays, offsets: np.ndarray
+) -> Sequence[str]:
+    """What is wrong with one call that is not checked: nothing may be touched outside of an array,
+    and legal groups are right."""
+    try:
+        return checks.unchecked(subject, call, arrays, offsets)
+    except Exception as error:  # one run must not end the others
+        return [f"{offsets.tolist()}: {type(error).__name__}: {error}"[:500]]
+    finally:
+        pltpu.reset_tpu_interpret_mode_state()
+
+
+def run_wild(program: Program, seed: int, only: Sequence[str] = ()) -> Outcome:
+    """Every kind of wild offsets, or those of these names, on one example in one form."""
+    start, space = time.perf_counter(), program.space
+    arrays = program.subject.arrays("float32", seed=seed, rows=space.rows, groups=space.groups)
+    call, wild = strict(program, seed), wild_offsets(space)
+    found = [
+        f"{name}: {text}"
+        for name in only or wild
+        for text in one_wild(program.subject, call, arrays, wild[name])
+    ]
+    return Outcome(len(only or wild), tuple(found), time.perf_counter() - start)
+
+
+def run_all_wild(seed: int, name: str = "") -> Iterator[tuple[Program, Outcome]]:
+    """Every ragged example in every form that it has."""
+    for program in (Program(s, form, WILD_SPACE) for s in JAGGED for form in WILD):
+        able = program.form != "within" or program.subject.within
+        if able and name in program.subject.name and not refused(program):
+            yield program, run_wild(program, seed)
+            jax.clear_caches()
+
+
 # ---------------------------------------------------------------- all of them
 
 
@@ -164,7 +210,7 @@ def refused(program: Program) -> str:
     arrays = subject.arrays("float32", rows=space.rows, groups=space.groups)
     arguments = subject.arguments(arrays, next(draw_layouts(space, 1, 0)))
     try:
-        subject.kernel.lower(*arguments, config=FORMS[program.form](subject))
+        subject.kernel.lower(*arguments, config=WILD[program.form](subject))
     except tile.PlanError as error:
         return "" if program.form == MUST else error.what.splitlines()[0]
     return ""
@@ -182,14 +228,19 @@ def main(argv: Sequence[str]) -> int:
     """Runs every program; 0 if nothing was found."""
     options = _options(argv)
     start, total, findings = time.perf_counter(), 0, 0
-    chosen = able(options.seed, options.only)
-    for program, outcome in run_all(chosen, options.runs, options.seed):
+    if options.wild:
+        made = run_all_wild(options.seed, options.only)
+    else:
+        made = run_all(able(options.seed, options.only), options.runs, options.seed)
+    programs_run = 0
+    for program, outcome in made:
+        programs_run += 1
         total, findings = total + outcome.runs, findings + len(outcome.findings)
         print(_line(program, outcome), flush=True)
         for text in outcome.findings[:SHOWN]:
             print(f"    FOUND {text}", flush=True)
     print(
-        f"{total} runs, {len(chosen)} programs, seed {options.seed}: {findings} findings; "
+        f"{total} runs, {programs_run} programs, seed {options.seed}: {findings} findings; "
         f"{time.perf_counter() - start:.0f} s"
     )
     return 1 if findings else 0
@@ -206,6 +257,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.interpreter")
     parser.add_argument("--runs", type=int, default=1000, help="in all (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--wild", action="store_true", help="offsets that are no ranges")
     parser.add_argument("--only", default="", help="kernels whose names contain this")
     return parser.parse_args(argv)
 

@@ -455,7 +455,7 @@ WRONG = {
     ),
     "compiled code on the CPU": (
         lambda k: tile.kernel(interpret=False)(numbered)(X, OFFSETS),
-        "numbered was made with interpret=False, and its arguments are on the CPU\n"
+        "numbered was made with interpret=False, and it would run on the CPU\n"
         "  hint: leave interpret out: the CPU interprets, the TPU runs compiled code",
     ),
     "no function": (

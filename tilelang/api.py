@@ -17,8 +17,10 @@ import numpy as np
 
 from .errors import CallError
 from .reads import NotStatic, Read, check_static, stamp
-from .runtime import bridge
+from .runtime import bridge, pickled
 from .runtime.choices import Choices
+from .runtime.dynamo import keep_out
+from .runtime.method import Method, is_method
 from .runtime.signature import bind, signature
 from .runtime.tensors import KEYS, Described, describe, home_of
 from .texts import texts
@@ -72,11 +74,13 @@ class Kernel:
         self._texts = texts(fn)
         self._keys = _Keys()
         self._launches: Choices[Launch] = Choices()
-        self._lowered: Choices[_Specialised] = Choices()
+        self._parses: Choices[_Parse] = Choices()
+        self._lowered: dict[Hashable, Lowered] = {}
         self._programs: dict[Hashable, Callable[..., Any]] = {}
         self._lock = threading.RLock()
         self._calls, self._launched, self._compiles, self._seconds = 0, 0, 0, 0.0
         functools.update_wrapper(self, fn)
+        _keep_dynamo_out()
 
     def __call__(
         self,
@@ -100,6 +104,7 @@ class Kernel:
         except Exception:  # an argument that cannot be part of a key: specialising says which
             key, launch = None, None
         if launch is None:
+            _keep_dynamo_out()  # here: torch may have been imported after the kernel was made
             launch = self._specialise(key, args, config, target)
         return launch(args)
 
@@ -114,7 +119,7 @@ class Kernel:
     ) -> Lowered:
         """Every stage for these arguments: .ir .facts .plan .source .config .target .axes."""
         values = bind(self.signature, args, kwargs)
-        return self._lower(values, self._described(values), config, target).lowered
+        return self._lower(values, self._described(values), config, target)
 
     def source(
         self,
@@ -146,7 +151,7 @@ class Kernel:
         """Axes and why, the plan and, where offsets have values, how much work is padding."""
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
-        lowered = self._lower(values, described, config, target).lowered
+        lowered = self._lower(values, described, config, target)
         concrete = {n: d for n, d in described.items() if d.home not in ("traced", "shape")}
         integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
         return _explain().explain(lowered, self._arrays(values, integers))
@@ -168,7 +173,7 @@ class Kernel:
         """
         values = bind(self.signature, args, kwargs)
         chosen = target or self._target or "tpu:v6e"
-        lowered = self._lower(values, self._described(values), config, chosen).lowered
+        lowered = self._lower(values, self._described(values), config, chosen)
         return _aot().compile_lowered(lowered, timeout=timeout, schedule=schedule)
 
     def default_config(
@@ -178,7 +183,7 @@ class Kernel:
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
         goal = self._goal(described, target)
-        return _lowering().chosen_by_default(self._parsed(values, described).ir, goal)
+        return _lowering().chosen_by_default(self._read(values, described).ir, goal)
 
     def reference(
         self,
@@ -196,7 +201,7 @@ class Kernel:
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
         arrays = self._arrays(values, described)
-        ir = self._parsed(values, described).ir
+        ir = self._read(values, described).ir
         _oracle().verify(ir, arrays, self._checks)
         parallel = frozenset() if seed is None else _oracle().parallel(ir)
         results = _evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
@@ -205,6 +210,21 @@ class Kernel:
     def stats(self) -> Stats:
         """Calls, specialisations and compiles so far."""
         return Stats(self._calls, self._launched, self._compiles, self._seconds)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Kernel | Method:
+        """A kernel that is written as a method takes its object as the first argument."""
+        if instance is None or not is_method(self._fn):
+            return self
+        return Method(self, instance)
+
+    def __reduce__(self) -> str:
+        return pickled.reference(self, self._fn.__module__, self._fn.__qualname__)
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        return self
 
     def __repr__(self) -> str:
         code, names = self._fn.__code__, ", ".join(self.signature.names)
@@ -245,25 +265,38 @@ class Kernel:
         described: Mapping[str, Described],
         config: Config | None,
         target: str | Target | None,
-    ) -> _Specialised:
+    ) -> Lowered:
         """The stages, from the cache if these shapes were lowered before on any framework."""
         chosen = _lowering().checked_config(self._config if config is None else config)
         goal = self._goal(described, target)
+        return self._planned(self._read(values, described), chosen, goal)
+
+    def _read(self, values: tuple, described: Mapping[str, Described]) -> _Parse:
+        """The kernel parsed for these shapes and static values, and for what it read."""
         shapes = [
             (described[n].spec.shape, described[n].spec.dtype) if n in described else stamp(v)
             for n, v in zip(self.signature.names, values, strict=True)
         ]
-        key = (chosen, goal, *shapes)
         with self._lock:
-            known = self._lowered.find(key, (self._fn, *values))
+            known = self._parses.find(tuple(shapes), (self._fn, *values))
             if known is None:
                 start = time.perf_counter()
                 parsed = self._parsed(values, described)
-                known = _Specialised(_lowering().lower(parsed.ir, chosen, goal), parsed.reads)
-                self._lowered.add(key, known.reads, known)
+                known = _Parse(parsed.ir, parsed.reads)
+                self._parses.add(tuple(shapes), known.reads, known)
+                self._seconds += time.perf_counter() - start
+            return known
+
+    def _planned(self, parsed: _Parse, config: Config | None, target: Target) -> Lowered:
+        """The later stages; also called when JAX lowers for a device, long after the call."""
+        key = (parsed, config, target)
+        with self._lock:
+            if key not in self._lowered:
+                start = time.perf_counter()
+                self._lowered[key] = _lowering().lower(parsed.ir, config, target)
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1
-            return known
+            return self._lowered[key]
 
     def _specialise(
         self,
@@ -280,11 +313,20 @@ class Kernel:
             if name in described
         ]
         running.screen(self.signature.kernel, operands)
-        known = self._lower(values, described, config, target)
+        config = _lowering().checked_config(self._config if config is None else config)
+        target = self._target if target is None else target
+        goal = None if target is None else _lowering().Target.of(target)
+        known = self._read(values, described)
+        chosen = running.Chosen(
+            goal,
+            functools.partial(self._planned, known, config),
+            config is not None and config.windows == "exact",
+            self._interpret,
+            self._checks,
+        )
         with self._lock:
-            launch = running.prepare(
-                known.lowered, operands, self._interpret, self._checks, self._programs
-            )
+            program = (known, config, goal)
+            launch = running.prepare(known.ir, operands, chosen, self._programs, program)
             if key is not None:
                 self._launches.add(key, known.reads, launch)
                 self._launched += 1
@@ -334,6 +376,11 @@ def kernel(
     return Kernel(fn, **options)
 
 
+def _keep_dynamo_out() -> None:
+    for function in (_keep_dynamo_out, Kernel.__call__, Kernel._specialise):
+        keep_out(function)
+
+
 class _Keys(dict[type, Callable[[Any], Hashable]]):
     """Type -> how to make the part of a call's key that stands for a value of that type."""
 
@@ -343,15 +390,20 @@ class _Keys(dict[type, Callable[[Any], Hashable]]):
         return self[kind]
 
 
-@dataclass(frozen=True)
-class _Specialised:
-    """The stages, and the reads that they rest on."""
+@dataclass(frozen=True, eq=False)
+class _Parse:
+    """A parsed kernel and the reads that it rests on; a key that stands for itself."""
 
-    lowered: Lowered
+    ir: KernelIR
     reads: tuple[Read, ...]
 
 
 def _check_static(name: str, value: object) -> None:
+    if _holds_tensors(value):
+        raise CallError(
+            f"{name} is a {type(value).__name__} that holds tensors",
+            hint="give each tensor a parameter of its own",
+        )
     try:
         check_static(value)
     except NotStatic as error:
@@ -365,6 +417,13 @@ def _check_static(name: str, value: object) -> None:
             f"{name} is a {kind}, which is neither a tensor nor a value that cannot change",
             hint=hints.get(kind, "pass numbers, strings, dtypes, functions or tuples of them"),
         ) from None
+
+
+def _holds_tensors(value: object) -> bool:
+    if not isinstance(value, tuple | list | dict):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(home_of(type(item)) is not None or _holds_tensors(item) for item in items)
 
 
 def _parse(fn: FunctionType, arguments: Mapping[str, object], files: Texts) -> Parsed:
@@ -386,8 +445,15 @@ def _lowering() -> ModuleType:
 
 
 def _execution() -> ModuleType:
-    from .runtime import execution
-
+    try:
+        from .runtime import execution
+    except ModuleNotFoundError as error:
+        if error.name not in ("jax", "jaxlib"):
+            raise
+        raise CallError(
+            "calling a kernel needs JAX, which is not installed",
+            hint="pip install 'raggedtile[jax]'; .source, .explain and .reference work without",
+        ) from None
     return execution
 
 

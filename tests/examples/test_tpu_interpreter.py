@@ -13,7 +13,7 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
-from tests import checks
+from tests import checks, interpreter
 from tests.frameworks import from_jax
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import JAGGED
@@ -75,3 +75,16 @@ def test_wrong_offsets_reach_no_memory_of_others(subject):
     call, wild = _call(subject.name), wild_offsets(SPACE)
     for name in ("anything", "huge"):
         assert checks.unchecked(subject, call, arrays, wild[name]) == [], name
+
+
+WILD = ("jagged_sum", "grouped_gemm", "jagged_layer_norm", "varlen_attention", "segment_sum")
+
+
+@pytest.mark.parametrize("form", interpreter.WILD)
+@pytest.mark.parametrize("name", WILD)
+def test_wrong_offsets_in_every_loop_type(name, form):
+    subject = next(s for s in JAGGED if s.name == name)
+    program = interpreter.Program(subject, form, interpreter.WILD_SPACE)
+    if (form == "within" and not subject.within) or interpreter.refused(program):
+        pytest.skip(f"{name} has no such form")
+    assert interpreter.run_wild(program, 0, ("anything", "huge", "to and fro")).findings == ()

@@ -1562,6 +1562,16 @@ def atomic_of_another_shape(x, v):
     return v
 
 
+def atomic_in_no_order(x, v):
+    """ParseError: hl.atomic_add: sem='ERROR' is no memory order
+      hl.atomic_add(v, [tm], v[tm], sem="ERROR")
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: leave it out, or write one of 'relaxed', 'acquire', 'release', 'acq_rel'
+    """
+    for tm in hl.tile(v.shape[0]):
+        hl.atomic_add(v, [tm], v[tm], sem="ERROR")
+
+
 def atomic_without_a_tensor(x, v):
     r"""ParseError: hl.atomic_max takes a tensor first, not a float
       hl.atomic_max(1.0, [0], v[0])

@@ -16,108 +16,133 @@ from multiprocessing import get_context
 import jax
 
 import tilelang as tile
-from tests.fuzzing.draw import draw
-from tests.fuzzing.inputs import case
-from tests.fuzzing.program import Program, loops
+from tests.fuzzing.compose import compose, means_something
+from tests.fuzzing.corpus import Entry, keep
+from tests.fuzzing.program import Program
 from tests.fuzzing.shrink import smaller
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import (
+    OK,
     Outcome,
     block_names,
     try_compiler,
+    try_configs,
     try_kernel,
     try_reference,
+    try_wild,
 )
 from tilelang.aot import GENERATIONS
-from tilelang.schedule.config import LOOP_TYPES, STEPS
+from tilelang.schedule.config import LOOP_TYPES
 
 Run = Callable[[Program], Outcome]
-BAD = ("wrong", "crash", "reference", "uncompiled")
-STATIC = ("grid", "unroll")  # loop types that no ragged loop can have
+BAD = ("wrong", "crash", "reference", "accepted", "uncompiled")
 LAYOUTS = 6  # for each config
+REFERENCE_BLOCKS = (1, 5, 16, 64)
+BLOCKS = (8, 16, 32, 64)  # one of them for each loop type, all of them over the loop types
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do with every kernel: how many configs besides the default, and whether the TPU
-    compiler must take it; how many smaller kernels to try for each failure."""
+    """What to do with every kernel.
 
-    configs: int = 2
+    configs  how many loop types besides the default config, each in one block size
+    tpu      whether the TPU compiler must take it
+    trials   how many smaller kernels to try for each failure
+    """
+
+    configs: int = 8
     tpu: bool = False
     trials: int = 150
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What one kernel did when run one way; `smallest` is the source of one that still fails."""
+    """What one kernel did when run one way; `smallest` still fails and is the smallest found.
+
+    cases  calls that were compared
+    """
 
     seed: int
     way: str
     outcome: Outcome
-    smallest: str = ""
+    smallest: Program | None = None
+    cases: int = 0
+
+    @property
+    def entry(self) -> Entry | None:
+        """What the corpus keeps of a failure."""
+        if self.smallest is None or self.way.startswith("tpu"):
+            return None
+        way = self.way.removeprefix("Config(").removesuffix(")")
+        seeds = tuple(1000 * self.seed + n for n in range(LAYOUTS))
+        failed = f"{self.outcome.kind}: {self.outcome.detail}"
+        return Entry(self.smallest, "" if way == "default" else way, seeds, failed)
 
     def __str__(self) -> str:
         text = f"seed {self.seed}, {self.way}: {self.outcome.kind.upper()} {self.outcome.detail}"
-        return f"{text}\n\n{self.smallest}" if self.smallest else text
+        return f"{text}\n\n{source(self.smallest)}" if self.smallest else text
 
 
 def explore(seed: int, plan: Plan) -> list[Trial]:
     """Everything that the plan says, for the kernel of one seed."""
-    program, shown = draw(seed), set()
+    program, shown = compose(seed).program, set()
     found = []
-    for way, run in _ways(program, seed, plan):
-        outcome = run(program)
+    for way, outcome, run, cases in _tried(program, seed, plan):
         new = outcome.kind in BAD and outcome.label not in shown
         shown |= {outcome.label}
-        smallest = _smallest(program, run, outcome, plan.trials) if new and plan.trials else ""
-        found.append(Trial(seed, way, outcome, smallest))
+        smallest = _smallest(program, run, outcome, plan.trials) if new and plan.trials else None
+        count = cases if outcome == OK else 0
+        found.append(Trial(seed, way, outcome, smallest, count))
     jax.clear_caches()
     return found
 
 
-def _ways(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Run]]:
-    """What to do with a kernel, by name."""
-    rng, seeds = random.Random(seed), [1000 * seed + n for n in range(LAYOUTS)]
-    yield "reference", partial(_reference, seed=seeds[0])
-    for config in (None, *_configs(program, rng, plan.configs)):
-        yield str(config or "default"), partial(try_kernel, config=config, seeds=seeds)
+def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outcome, Run, int]]:
+    """Each way to run a kernel: its name, what came of it, how to do that again, and its cases."""
+    seeds = [1000 * seed + n for n in range(LAYOUTS)]
+    blocks = REFERENCE_BLOCKS
+    reference = partial(try_reference, seeds=seeds[:2], blocks=blocks)
+    yield "reference", reference(program), reference, 2 * len(blocks)
+    configs = [None, *_configs(program, random.Random(seed), plan.configs)]
+    for config, outcome in zip(configs, try_configs(program, configs, seeds), strict=True):
+        again = partial(try_kernel, config=config, seeds=seeds)
+        yield str(config or "default"), outcome, again, len(seeds)
+    wrong = partial(try_wild, config=None, seeds=seeds[:3])
+    yield "wild", wrong(program), wrong, 3
     if plan.tpu:
         target = f"tpu:{GENERATIONS[seed % len(GENERATIONS)]}"
-        yield target, partial(try_compiler, target=target)
-
-
-def _reference(program: Program, seed: int) -> Outcome:
-    return try_reference(program, seed, 1 + seed % 23)
+        compiled = partial(try_compiler, target=target)
+        yield target, compiled(program), compiled, 1
 
 
 def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.Config]:
-    """Other configs: small blocks, with a loop type or a form of the steps."""
-    open_loops, tiles = loops(program), block_names(program)
-    ragged = any(a.offsets for a in program.axes if a.name in open_loops)
-    kinds = [name for name in LOOP_TYPES if not ragged or name not in STATIC]
-    forms = [{}, *({"loop_type": name} for name in kinds)]
-    forms += [{"loop_type": "outer_pipeline", "steps": s} for s in STEPS] if ragged else []
-    for form in rng.sample(forms, min(count, len(forms))):
-        yield tile.Config({name: rng.choice((8, 16, 16, 32)) for name in tiles}, **form)
+    """Small blocks in every loop type, some with another form of the steps."""
+    tiles = block_names(program)
+    forms: list[dict[str, str]] = [{"loop_type": name} for name in LOOP_TYPES]
+    forms += [{"loop_type": "outer_pipeline", "steps": "rectangle"}, {"windows": "exact"}]
+    sizes = rng.sample(BLOCKS, len(BLOCKS)) * 2
+    chosen = rng.sample(list(zip(forms, sizes, strict=True)), min(count, len(forms)))
+    for form, size in chosen:
+        yield tile.Config(dict.fromkeys(tiles, size), **form)
 
 
-def _smallest(program: Program, run: Run, outcome: Outcome, trials: int) -> str:
-    """The source of a smaller kernel that fails in the same way."""
+def replayed(entry: Entry) -> Outcome:
+    """What a program of the corpus does today."""
+    match entry.way:
+        case "reference":
+            return try_reference(entry.program, entry.seeds[:2], REFERENCE_BLOCKS)
+        case "wild":
+            return try_wild(entry.program, None, entry.seeds)
+    return try_kernel(entry.program, entry.config, entry.seeds)
+
+
+def _smallest(program: Program, run: Run, outcome: Outcome, trials: int) -> Program:
+    """A smaller kernel that fails in the same way."""
 
     def fails(candidate: Program) -> bool:
         return means_something(candidate) and run(candidate).label == outcome.label
 
-    return source(smaller(program, fails, trials))
-
-
-def means_something(program: Program) -> bool:
-    """Whether a program can be printed and evaluated: one that was made smaller may not be."""
-    try:
-        source(program)
-        case(program, 0)
-    except (ValueError, KeyError, IndexError):
-        return False
-    return True
+    return smaller(program, fails, trials)
 
 
 def campaign(seeds: Sequence[int], plan: Plan, jobs: int) -> Iterator[list[Trial]]:
@@ -125,13 +150,20 @@ def campaign(seeds: Sequence[int], plan: Plan, jobs: int) -> Iterator[list[Trial
     if jobs == 1:
         yield from map(partial(explore, plan=plan), seeds)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_cacheless) as pool:
         yield from pool.map(partial(explore, plan=plan), seeds)
+
+
+def _cacheless() -> None:
+    """No random kernel is compiled twice: what is compiled is not kept on disk."""
+    jax.config.update("jax_enable_compilation_cache", False)
 
 
 def main(argv: Sequence[str]) -> int:
     """Prints every failure as it is found and the counts at the end; 1 if anything failed."""
     options = _options(argv)
+    _cacheless()
     plan = Plan(options.configs, options.tpu, options.trials)
     seeds = range(options.seed, options.seed + options.count)
     trials: list[Trial] = []
@@ -141,6 +173,8 @@ def main(argv: Sequence[str]) -> int:
         for trial in found:
             if trial.outcome.kind in BAD:
                 print(f"{trial}\n", flush=True)
+            if options.keep and trial.entry is not None:
+                print(f"kept in {keep(trial.entry)}\n", flush=True)
         if number % 50 == 0:
             print(f"{number} kernels, {time.perf_counter() - start:.0f} s", flush=True)
     print("\n".join(summary(trials)))
@@ -154,8 +188,10 @@ def summary(trials: Sequence[Trial]) -> list[str]:
     kernels = len({t.seed for t in trials})
     lines = [f"{kernels} kernels, {len(trials)} trials: {kinds['ok']} right"]
     lines[0] += "".join(f", {kinds[k]} {k}" for k in (*BAD, "refused"))
+    lines[0] += f"; {sum(t.cases for t in trials)} cases"
     for name, among in (("default config", True), ("other configs", False)):
-        own = [t for t in trials if t.way != "reference" and (t.way == "default") == among]
+        own = [t for t in trials if t.way not in ("reference", "wild")]
+        own = [t for t in own if (t.way == "default") == among and t.outcome.kind != "same"]
         refused = [t for t in own if t.outcome.kind == "refused"]
         lines.append(f"refused under the {name}: {len(refused)} of {len(own)}")
         reasons = Counter(_general(t.outcome.detail) for t in refused)
@@ -174,8 +210,9 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("what", choices=["kernels"])
     parser.add_argument("--count", type=int, default=100, help="kernels (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the first (default %(default)s)")
-    parser.add_argument("--configs", type=int, default=2, help="besides the default (%(default)s)")
+    parser.add_argument("--configs", type=int, default=8, help="besides the default (%(default)s)")
     parser.add_argument("--trials", type=int, default=150, help="for making a failure smaller")
+    parser.add_argument("--keep", action="store_true", help="add failures to the corpus")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default %(default)s)")
     parser.add_argument("--tpu", action="store_true", help="compile each for a TPU generation, too")
     return parser.parse_args(argv)

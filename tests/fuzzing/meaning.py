@@ -1,7 +1,9 @@
 """evaluate(program, arguments) -> Evaluated: a random program in float64, element by element.
 
-Written from the description of `program.py` alone: it shares nothing with the compiler.  Every tile
-loop runs once, over its whole range; programs are drawn such that tiles make no difference.
+Written from the description of `program.py` alone: it shares nothing with the compiler.  Tile loops
+run once, over their whole range, or in tiles of `block`: a program whose results then differ has no
+meaning, and the compiler must refuse it.  IndexError: something outside of an array is read or
+written.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from tests.fuzzing.program import (
     Binary,
     Dot,
     Even,
+    If,
     Let,
     Load,
     Loop,
@@ -28,6 +31,7 @@ from tests.fuzzing.program import (
     Seen,
     Statement,
     Store,
+    Term,
     Unary,
     Update,
     Value,
@@ -71,22 +75,24 @@ class Run:
     read: dict[str, Array]
     at: dict[str, Array] = field(default_factory=dict)
     begin: dict[str, int] = field(default_factory=dict)
+    block: int = 0
 
     def order(self, dims: set[str]) -> tuple[str, ...]:
         """Dimensions as loops are nested, whole dimensions last."""
         return tuple(d for d in self.at if d in dims and self.at[d].ndim)
 
 
-def evaluate(program: Program, arguments: Mapping[str, Array]) -> Evaluated:
-    """Runs every statement in order."""
-    memory = {name: np.asarray(array, np.float64) for name, array in arguments.items()}
+def evaluate(program: Program, arguments: Mapping[str, Array], block: int = 0) -> Evaluated:
+    """Runs every statement in order; of tile loops, `block` positions at a time, or all if 0."""
+    memory = {name: np.array(array, np.float64) for name, array in arguments.items()}
     for output in program.outputs:
         fill = np.nan if output.fill is None else output.fill
         memory[output.name] = np.full(output.shape, fill, np.float64)
     run = Run(program, memory, {n: np.zeros(a.shape, bool) for n, a in memory.items()})
+    run.block = block
     with np.errstate(all="ignore"):
         _block(run, program.body, {})
-    return Evaluated({t.name: memory[t.name] for t in program.outputs}, run.read)
+    return Evaluated({t.name: memory[t.name] for t in program.results}, run.read)
 
 
 # ---------------------------------------------------------------- statements
@@ -103,16 +109,38 @@ def _block(run: Run, body: tuple[Statement, ...], values: dict[str, Named]) -> N
                 _store(run, statement, _value(run, statement.value, values))
             case Loop(axis, body):
                 _loop(run, axis, body, values)
+            case If():
+                scope = dict(values)
+                _block(run, statement.body if _holds(run, statement) else statement.other, scope)
+                values.update({name: scope[name] for name in values})
+
+
+def _holds(run: Run, statement: If) -> bool:
+    if statement.what == "begin":
+        return True
+    if statement.what == "rows":
+        begin, end = _range(run, statement.term.axis)
+        return end - begin < statement.below
+    return _term(run, statement.term) < statement.below
+
+
+def _term(run: Run, term: Term) -> int:
+    """The number that a scalar is, times its factor."""
+    if not term.tensor:
+        return term.factor * int(run.at[term.axis])
+    place = (int(run.at[term.axis]),) if term.axis else ()
+    run.read[term.tensor][place] = True
+    return term.factor * int(run.memory[term.tensor][place])
 
 
 def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Named]) -> None:
     begin, end = _range(run, axis)
     single = run.program.axis(axis).kind == "grid"
-    steps = [np.asarray(i) for i in range(begin, end)] if single else [np.arange(begin, end)]
-    for step in steps:
-        if not single and not len(step):
-            return
-        inner = Run(run.program, run.memory, run.read, _inserted(run, axis, step), dict(run.begin))
+    size = 1 if single else run.block or max(end - begin, 1)
+    for first in range(begin, end, size):
+        step = np.asarray(first) if single else np.arange(first, min(first + size, end))
+        at = _inserted(run, axis, step)
+        inner = Run(run.program, run.memory, run.read, at, dict(run.begin), run.block)
         inner.begin[axis] = _first(run, axis)
         scope = dict(values)
         _block(inner, body, scope)
@@ -134,11 +162,13 @@ def _first(run: Run, name: str) -> int:
 
 def _range(run: Run, name: str) -> tuple[int, int]:
     axis = run.program.axis(name)
-    if not axis.offsets:
-        return 0, axis.size
-    offsets, group = run.memory[axis.offsets], int(run.at[axis.of])
-    run.read[axis.offsets][group : group + 2] = True
-    begin, end = int(offsets[group]), int(offsets[group + 1])
+    begin, end = 0, axis.size
+    if axis.length:
+        end = _term(run, Term(axis.of, axis.length))
+    if axis.offsets:
+        offsets, group = run.memory[axis.offsets], int(run.at[axis.of])
+        run.read[axis.offsets][group : group + 2] = True
+        begin, end = int(offsets[group]), int(offsets[group + 1])
     if axis.until:
         other = run.at[axis.until]
         end = min(end, int(other[-1]) + 1)
@@ -155,10 +185,14 @@ def _updated(run: Run, old: Named, op: str, new: Named) -> Named:
 
 def _store(run: Run, store: Store, value: Named) -> None:
     tensor = run.program.tensor(store.tensor)
-    dims = tuple(p.axis for p in store.index if run.at[p.axis].ndim)
+    dims = _dims(run, store.index)
     array = np.broadcast_to(_arranged(run, value, dims), [len(run.at[d]) for d in dims])
+    at = _positions(run, store.tensor, store.index)
+    if store.combine:
+        old = run.memory[store.tensor][at]
+        array = old + array if store.combine == "sum" else np.maximum(old, array)
     kept = array.astype(getattr(ml_dtypes, tensor.dtype, tensor.dtype)).astype(np.float64)
-    run.memory[store.tensor][_positions(run, store.index)] = kept
+    run.memory[store.tensor][at] = kept
 
 
 # ---------------------------------------------------------------- values
@@ -210,29 +244,40 @@ def _seen(run: Run, name: str) -> Named:
 
 
 def _load(run: Run, load: Load) -> Named:
-    at = _positions(run, load.index)
+    at = _positions(run, load.tensor, load.index)
     run.read[load.tensor][at] = True
-    written = tuple(p.axis for p in load.index if run.at[p.axis].ndim)
+    written = _dims(run, load.index)
     dims = run.order(set(written))
     return Named(dims, run.memory[load.tensor][at].transpose([written.index(d) for d in dims]))
 
 
-def _positions(run: Run, index: tuple[Pick, ...]) -> tuple[Array, ...]:
+def _dims(run: Run, index: tuple[Pick, ...]) -> tuple[str, ...]:
+    return tuple(p.axis for p in index if p.axis and run.at[p.axis].ndim)
+
+
+def _positions(run: Run, tensor: str, index: tuple[Pick, ...]) -> tuple[Array, ...]:
     """One array of positions for each dimension; together they span those that are not scalars."""
-    rank = sum(run.at[pick.axis].ndim for pick in index)
+    rank = len(_dims(run, index))
     found, place = [], 0
-    for pick in index:
-        at = run.at[pick.axis]
-        if pick.through:
-            run.read[pick.through][at] = True
-            at = run.memory[pick.through][at].astype(np.int64)
-        begin = run.begin[pick.axis] if pick.start or pick.back else 0
-        at = at + pick.shift + (begin if pick.start else -begin)
+    for pick, size in zip(index, run.memory[tensor].shape, strict=True):
+        at = _position(run, pick)
+        if at.size and not 0 <= at.min() <= at.max() < size:
+            raise IndexError(f"{tensor}: {at.min()} to {at.max()} of {size}")
         if at.ndim:
             place += 1
             at = at.reshape(-1, *(1,) * (rank - place))
         found.append(at)
     return tuple(found)
+
+
+def _position(run: Run, pick: Pick) -> Array:
+    at = run.at[pick.axis] if pick.axis else np.asarray(0)
+    if pick.through:
+        run.read[pick.through][at] = True
+        at = run.memory[pick.through][at].astype(np.int64)
+    begin = run.begin[pick.axis] if pick.start or pick.back else 0
+    at = at * pick.factor + pick.shift + (begin if pick.start else -begin)
+    return np.asarray(at + sum(_term(run, term) for term in pick.terms))
 
 
 def _together(run: Run, op, *operands: Named) -> Named:

@@ -24,6 +24,7 @@ class Axis:
     bounded  whether the source says max_extent
     until    the range ends where that tile ends, if it does not end before: a causal loop
     window   of a causal loop: it begins so many positions before that tile, 0 if at its own begin
+    length   the tensor that has the end of the range, at `of`, or one number for all
     """
 
     name: str
@@ -35,14 +36,17 @@ class Axis:
     bounded: bool = True
     until: str = ""
     window: int = 0
+    length: str = ""
 
 
 @dataclass(frozen=True)
 class Tensor:
     """An argument or an output.
 
-    role   "input"; "output"; "index": whole numbers below `limit`; "offsets": sorted, to `limit`
+    role   "input"; "output"; "changed": an input that is stored to; "index": whole numbers below
+           `limit`; "offsets": sorted, to `limit`
     fill   what an output is created with; None if that is unspecified
+    short  of so many positions in every dimension: calls that reach them are to be refused
     """
 
     name: str
@@ -51,13 +55,25 @@ class Tensor:
     role: str
     fill: float | None = None
     limit: int = 0
+    short: int = 0
+
+
+@dataclass(frozen=True)
+class Term:
+    """A scalar: an open grid axis, or what a tensor holds there; the tensor's one number if ""."""
+
+    axis: str = ""
+    tensor: str = ""
+    factor: int = 1
 
 
 @dataclass(frozen=True)
 class Pick:
-    """How one dimension is indexed by an axis.
+    """How one dimension is indexed by an axis, or by `terms` alone if the axis is "".
 
     shift    axis + shift
+    factor   factor * axis
+    terms    scalars that are added
     through  the name of an index tensor: through[axis]
     start    of a local axis: counts from the begin of its range in the whole array
     back     of another ragged axis: counts from the begin of its range on
@@ -68,6 +84,8 @@ class Pick:
     through: str = ""
     start: bool = False
     back: bool = False
+    factor: int = 1
+    terms: tuple[Term, ...] = ()
 
 
 # ---------------------------------------------------------------- values
@@ -173,9 +191,28 @@ class Update:
 
 @dataclass(frozen=True)
 class Store:
+    """combine: the "sum" or "max" with what is there is stored; atomic: as one operation."""
+
     tensor: str
     index: tuple[Pick, ...]
     value: Value
+    combine: str = ""
+    atomic: bool = False
+
+
+@dataclass(frozen=True)
+class If:
+    """`body` where the scalar is below `below`, else `other`.
+
+    what   "term"; "begin": the first position of the tile `term.axis`, which is always below;
+           "rows": of the ragged axis `term.axis`, how many it has
+    """
+
+    term: Term
+    below: int
+    body: tuple[Statement, ...]
+    other: tuple[Statement, ...] = ()
+    what: str = "term"
 
 
 @dataclass(frozen=True)
@@ -187,7 +224,7 @@ class Loop:
     joint: bool = False
 
 
-Statement = Let | Update | Store | Loop
+Statement = Let | Update | Store | Loop | If
 
 
 @dataclass(frozen=True)
@@ -212,6 +249,11 @@ class Program:
     def outputs(self) -> tuple[Tensor, ...]:
         return tuple(t for t in self.tensors if t.role == "output")
 
+    @property
+    def results(self) -> tuple[Tensor, ...]:
+        """What is returned: outputs, and arguments that were stored to."""
+        return tuple(t for t in self.tensors if t.role in ("output", "changed"))
+
 
 # ---------------------------------------------------------------- walking
 
@@ -221,7 +263,7 @@ def parts(node: Any) -> Iterator[Any]:
     if isinstance(node, tuple):
         for entry in node:
             yield from parts(entry)
-    elif isinstance(node, Statement | Value | Pick):
+    elif isinstance(node, Statement | Value | Pick | Term):
         yield node
         for field in fields(node):
             yield from parts(getattr(node, field.name))
@@ -237,18 +279,18 @@ def names(program: Program) -> frozenset[str]:
     used = set()
     for part in parts(program.body):
         match part:
-            case Load(tensor) | Store(tensor):
+            case Load(tensor) | Store(tensor) | Term(_, tensor):
                 used.add(tensor)
             case Pick(axis, _, through, start, back):
                 used |= {through} | ({program.axis(axis).offsets} if start or back else set())
-            case Loop(axis):
-                used.add(program.axis(axis).offsets)
+            case Loop(axis) | If(term=Term(axis), what="rows"):
+                used |= {program.axis(axis).offsets, program.axis(axis).length}
     return frozenset(used - {""})
 
 
 def pruned(program: Program) -> Program:
     """Without the axes and tensors that nothing uses."""
-    axes = {p.axis for p in parts(program.body) if isinstance(p, Loop | Pick)}
+    axes = {p.axis for p in parts(program.body) if isinstance(p, Loop | Pick | Term)}
     axes |= {d for p in parts(program.body) if isinstance(p, Let) for d in p.dims}
     used = names(program)
     return replace(
@@ -256,3 +298,37 @@ def pruned(program: Program) -> Program:
         axes=tuple(a for a in program.axes if a.name in axes),
         tensors=tuple(t for t in program.tensors if t.name in used),
     )
+
+
+def fitted(program: Program) -> Program:
+    """Arrays as long as they are indexed, less what they are short of."""
+    found: dict[str, list[int]] = {}
+    for part in parts(program.body):
+        if isinstance(part, Load | Store):
+            lengths = [extent(program, pick) for pick in part.index]
+            known = found.setdefault(part.tensor, lengths)
+            found[part.tensor] = [max(pair) for pair in zip(known, lengths, strict=True)]
+    tensors = tuple(
+        replace(t, shape=tuple(max(n - t.short, 1) for n in found[t.name]))
+        if t.name in found
+        else t
+        for t in program.tensors
+    )
+    return replace(program, tensors=tensors)
+
+
+def extent(program: Program, pick: Pick) -> int:
+    """The length of a dimension that holds every position that a pick can have."""
+    last = pick.shift + sum(_last(program, term) * term.factor for term in pick.terms)
+    if pick.through:
+        return program.tensor(pick.through).limit + last
+    if pick.axis:
+        last += (program.axis(pick.axis).size - 1) * pick.factor
+    return last + 1
+
+
+def _last(program: Program, term: Term) -> int:
+    if not term.tensor:
+        return program.axis(term.axis).size - 1
+    tensor = program.tensor(term.tensor)
+    return tensor.limit - (tensor.role == "index")

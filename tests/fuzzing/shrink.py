@@ -7,17 +7,26 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tests.fuzzing.program import (
+    Axis,
     Dot,
+    If,
     Let,
+    Load,
     Loop,
     Number,
+    Pick,
     Program,
     Reduce,
     Ref,
     Seen,
     Statement,
+    Store,
+    Tensor,
+    Term,
     Update,
     Value,
+    fitted,
+    parts,
     pruned,
 )
 
@@ -44,18 +53,60 @@ def candidates(program: Program) -> Iterator[Program]:
     """Programs with one thing less, larger steps first; each still means something."""
     for body in (*_without_statements(program.body), *_simpler(program.body)):
         yield from _complete(replace(program, body=body))
-    for tensor in program.tensors:
-        if tensor.role in ("input", "output") and tensor.dtype != "float32":
-            tensors = tuple(
-                replace(t, dtype="float32") if t == tensor else t for t in program.tensors
+    for place, axis in enumerate(program.axes):
+        for found in _simpler_axis(axis):
+            axes = (*program.axes[:place], found, *program.axes[place + 1 :])
+            yield from _complete(replace(program, axes=axes))
+    for place, tensor in enumerate(program.tensors):
+        for found in _simpler_tensor(tensor):
+            yield replace(
+                program, tensors=(*program.tensors[:place], found, *program.tensors[place + 1 :])
             )
-            yield replace(program, tensors=tensors)
+
+
+def _simpler_axis(axis: Axis) -> Iterator[Axis]:
+    """An ordinary loop in the place of one whose range is read or has a window, or a short one."""
+    if axis.offsets and not axis.until:
+        yield replace(axis, offsets="", of="", local=False)
+    if axis.length:
+        yield replace(axis, length="", of="")
+    if axis.window:
+        yield replace(axis, window=0)
+    if not axis.offsets and axis.kind != "full":
+        for size in (2, axis.size // 2):
+            if 1 < size < axis.size:
+                yield replace(axis, size=size)
+
+
+def _simpler_tensor(tensor: Tensor) -> Iterator[Tensor]:
+    if tensor.role in ("input", "output", "changed") and tensor.dtype != "float32":
+        yield replace(tensor, dtype="float32")
+    if tensor.role == "changed":
+        yield replace(tensor, role="output", fill=0.0)
+    if tensor.role == "output" and tensor.fill != 0.0:
+        yield replace(tensor, fill=0.0)
+    if tensor.short > 1:
+        yield replace(tensor, short=1)
 
 
 def _complete(program: Program) -> Iterator[Program]:
     """The program without what nothing uses, if it still stores something and names are known."""
-    if _known(program.body, frozenset()) and (found := pruned(program)).outputs:
-        yield found
+    if _known(program.body, frozenset()) and (found := pruned(program)).results:
+        yield _sized(found)
+
+
+def _sized(program: Program) -> Program:
+    """Tables as long as the axes that they are read at, arrays as they are indexed."""
+    lengths = {a.length: a.of for a in program.axes if a.length}
+    tables = {p.through: p.axis for p in parts(program.body) if isinstance(p, Pick) and p.through}
+    terms = {p.tensor: p.axis for p in parts(program.body) if isinstance(p, Term) and p.tensor}
+    owner = {**lengths, **tables, **terms}
+    found = []
+    for tensor in program.tensors:
+        if tensor.role == "index" and owner.get(tensor.name):
+            tensor = replace(tensor, shape=(program.axis(owner[tensor.name]).size,))
+        found.append(tensor)
+    return fitted(replace(program, tensors=tuple(found)))
 
 
 def _known(body: tuple[Statement, ...], names: frozenset[str]) -> bool:
@@ -65,14 +116,21 @@ def _known(body: tuple[Statement, ...], names: frozenset[str]) -> bool:
             return False
         if isinstance(statement, Let):
             names |= {statement.name}
-        if isinstance(statement, Loop) and not (statement.body and _known(statement.body, names)):
-            return False
+        for body in _bodies(statement):
+            if not (body and _known(body, names)):
+                return False
     return True
+
+
+def _bodies(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    if isinstance(statement, If):
+        return (statement.body, statement.other) if statement.other else (statement.body,)
+    return (statement.body,) if isinstance(statement, Loop) else ()
 
 
 def _used(statement: Statement) -> set[str]:
     """Names that a statement itself needs."""
-    if isinstance(statement, Loop):
+    if isinstance(statement, Loop | If):
         return set()
     own = {statement.name} if isinstance(statement, Update) else set()
     return own | {p.name for p in _values(statement.value) if isinstance(p, Ref)}
@@ -94,7 +152,11 @@ def _without_statements(body: tuple[Statement, ...]) -> Iterator[tuple[Statement
     for place in reversed(range(len(body))):
         yield body[:place] + body[place + 1 :]
     for place, statement in enumerate(body):
-        if isinstance(statement, Loop):
+        if isinstance(statement, If):
+            yield (*body[:place], *statement.body, *body[place + 1 :])
+            if statement.other:
+                yield (*body[:place], replace(statement, other=()), *body[place + 1 :])
+        if isinstance(statement, Loop | If):
             for inner in _without_statements(statement.body):
                 yield (*body[:place], replace(statement, body=inner), *body[place + 1 :])
 
@@ -107,14 +169,36 @@ def _simpler(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
 
 
 def _simpler_statement(statement: Statement) -> Iterator[Statement]:
-    if isinstance(statement, Loop):
-        if statement.joint:
+    if isinstance(statement, Loop | If):
+        if isinstance(statement, Loop) and statement.joint:
             yield replace(statement, joint=False)
         for inner in _simpler(statement.body):
             yield replace(statement, body=inner)
         return
+    if isinstance(statement, Store):
+        if statement.combine:
+            yield replace(statement, combine="", atomic=False)
+        for index in _simpler_index(statement.index):
+            yield replace(statement, index=index)
     for value in _simpler_value(statement.value):
         yield replace(statement, value=value)
+
+
+def _simpler_index(index: tuple[Pick, ...]) -> Iterator[tuple[Pick, ...]]:
+    """One pick without what moves it, or one dimension less."""
+    for place, pick in enumerate(index):
+        own: list[Pick] = []
+        if pick.terms and (pick.axis or len(pick.terms) > 1):
+            own += [
+                replace(pick, terms=pick.terms[:n] + pick.terms[n + 1 :])
+                for n in range(len(pick.terms))
+            ]
+        own += [replace(pick, shift=n) for n in (0, 1) if abs(pick.shift) > n]
+        own += [replace(pick, factor=n) for n in (1, 2) if pick.factor > n]
+        own += [replace(pick, through="")] if pick.through else []
+        own += [replace(pick, start=False, back=False)] if pick.start or pick.back else []
+        for found in own:
+            yield (*index[:place], found, *index[place + 1 :])
 
 
 def _simpler_value(value: Any) -> Iterator[Any]:
@@ -123,6 +207,9 @@ def _simpler_value(value: Any) -> Iterator[Any]:
     Dimensions may only get fewer: values are broadcast to where they are used.  A sum stays a sum,
     because without it the result would depend on the tiles.
     """
+    if isinstance(value, Load):
+        for index in _simpler_index(value.index):
+            yield replace(value, index=index)
     summed = isinstance(value, Reduce | Dot | Seen)
     if not summed and not isinstance(value, Number):
         yield Number(1.0)

@@ -12,6 +12,7 @@ from tests.fuzzing.program import (
     Binary,
     Dot,
     Even,
+    If,
     Let,
     Load,
     Loop,
@@ -25,6 +26,7 @@ from tests.fuzzing.program import (
     Statement,
     Store,
     Tensor,
+    Term,
     Unary,
     Update,
     Value,
@@ -75,7 +77,7 @@ def source(program: Program) -> str:
     """A module with one kernel, `kernel`."""
     lines = [_created(t) for t in program.outputs]
     lines += _block(Scope(program), program.body)
-    lines.append("return " + ", ".join(t.name for t in program.outputs))
+    lines.append("return " + ", ".join(t.name for t in program.results))
     head = HEAD.format(arguments=", ".join(t.name for t in program.arguments))
     return head + "".join(f"    {line}\n" for line in lines)
 
@@ -105,10 +107,44 @@ def _statement(scope: Scope, statement: Statement) -> list[str]:
                 return [f"{name} = {found.text[:-1]}, acc={name})"]
             fitted = _broadcast(found, scope.named[name])
             return [f"{name} = {UPDATE[op].format(name, fitted)}"]
-        case Store(tensor, index, value):
-            return [f"{tensor}[{_index(scope, index)}] = {_stored(scope, statement)}"]
+        case Store():
+            return _store(scope, statement)
         case Loop():
             return _loop(scope, statement)
+        case If(_, _, body, other):
+            lines = [f"if {_condition(scope, statement)}:", *_in(_branch(scope, body))]
+            return [*lines, "else:", *_in(_branch(scope, other))] if other else lines
+
+
+def _branch(scope: Scope, body: tuple[Statement, ...]) -> list[str]:
+    return _block(Scope(scope.program, scope.open, dict(scope.named)), body) or ["pass"]
+
+
+def _condition(scope: Scope, statement: If) -> str:
+    axis = statement.term.axis
+    match statement.what:
+        case "begin":
+            return f"{axis}.begin < {statement.below}"
+        case "rows":
+            begin, end = _bounds(scope.program.axis(axis))
+            return f"{end} - {begin} < {statement.below}"
+    return f"{_term(statement.term)} < {statement.below}"
+
+
+def _term(term: Term) -> str:
+    text = f"{term.tensor}[{term.axis or '()'}]" if term.tensor else term.axis
+    return f"{text} * {term.factor}" if term.factor != 1 else text
+
+
+def _store(scope: Scope, store: Store) -> list[str]:
+    place, value = _index(scope, store.index), _stored(scope, store)
+    if store.combine and store.atomic:
+        op = {"sum": "add", "max": "max"}[store.combine]
+        return [f"hl.atomic_{op}({store.tensor}, [{place.replace(':', 'slice(None)')}], {value})"]
+    element = f"{store.tensor}[{place}]"
+    return [
+        f"{element} = {UPDATE[store.combine].format(element, value) if store.combine else value}"
+    ]
 
 
 def _let(scope: Scope, dims: tuple[str, ...], value: Value) -> str:
@@ -133,7 +169,7 @@ def _lengths(scope: Scope, dims: tuple[str, ...]) -> str:
 
 
 def _stored(scope: Scope, store: Store) -> str:
-    written = tuple(p.axis for p in store.index if scope.vector(p.axis))
+    written = _written(scope, store.index)
     canonical = scope.order(set(written))
     dtype = scope.program.tensor(store.tensor).dtype
     text = _filled(scope, _value(scope, store.value), canonical)
@@ -160,15 +196,19 @@ def _in(lines: list[str]) -> list[str]:
 def _range(axis: Axis) -> str:
     begin, end = _bounds(axis)
     given = end if begin == "0" else f"{begin}, {end}"
-    return given + (f", max_extent={axis.size}" if axis.offsets and axis.bounded else "")
+    ragged = axis.offsets or axis.length
+    return given + (f", max_extent={axis.size}" if ragged and axis.bounded else "")
 
 
 def _bounds(axis: Axis) -> tuple[str, str]:
-    if not axis.offsets:
-        return "0", str(axis.size)
-    begin, end = f"{axis.offsets}[{axis.of}]", f"{axis.offsets}[{axis.of} + 1]"
+    begin, end = "0", str(axis.size)
+    if axis.length:
+        end = _term(Term(axis.of, axis.length))
+    if axis.offsets:
+        begin, end = f"{axis.offsets}[{axis.of}]", f"{axis.offsets}[{axis.of} + 1]"
     if axis.until:
-        end = f"hl.minimum({end}, {axis.until}.end)"
+        known = axis.offsets or axis.length
+        end = f"hl.minimum({end}, {axis.until}.end)" if known else f"{axis.until}.end"
     if axis.window:
         begin = f"hl.maximum({begin}, {axis.until}.begin - {axis.window})"
     return ("0", f"{end} - {begin}") if axis.local else (begin, end)
@@ -177,7 +217,8 @@ def _bounds(axis: Axis) -> tuple[str, str]:
 def _joint(first: Axis, second: Axis) -> str:
     begins, ends = zip(_bounds(first), _bounds(second))
     sizes = f", max_extent=[{first.size}, {second.size}]"
-    bounded = sizes if first.offsets or second.offsets else ""
+    ragged = any(a.offsets or a.length for a in (first, second))
+    bounded = sizes if ragged else ""
     return f"hl.{first.kind}([{', '.join(begins)}], [{', '.join(ends)}]{bounded})"
 
 
@@ -254,7 +295,7 @@ def _dot(scope: Scope, dot: Dot) -> Text:
 
 def _load(scope: Scope, load: Load) -> Text:
     """Its dimensions in the order of the loops."""
-    written = tuple(p.axis for p in load.index if scope.vector(p.axis))
+    written = _written(scope, load.index)
     dims = scope.order(set(written))
     return Text(dims, _permuted(Text(written, f"{load.tensor}[{_index(scope, load.index)}]"), dims))
 
@@ -265,22 +306,38 @@ def _float(scope: Scope, load: Load, text: Text) -> Text:
     return Text(text.dims, f"{text.text}.to(hl.float32)")
 
 
+def _written(scope: Scope, index: tuple[Pick, ...]) -> tuple[str, ...]:
+    """The dimensions of a value in the order of its index."""
+    return tuple(p.axis for p in index if p.axis and scope.vector(p.axis))
+
+
 def _index(scope: Scope, index: tuple[Pick, ...]) -> str:
-    return ", ".join(_pick(scope.program.axis(p.axis), p) for p in index)
+    return ", ".join(_pick(scope, p) for p in index)
 
 
-def _pick(axis: Axis, pick: Pick) -> str:
+def _pick(scope: Scope, pick: Pick) -> str:
+    """A position: the axis, then scalars, then the shift."""
+    if not pick.axis:
+        return " + ".join([*map(_term, pick.terms), *([str(pick.shift)] if pick.shift else [])])
+    axis = scope.program.axis(pick.axis)
     if axis.kind == "full":
         return ":"
+    terms = [*map(_term, pick.terms), _along(axis, pick)]
+    if pick.shift < 0:
+        return f"{' + '.join(terms)} - {-pick.shift}"
+    return " + ".join([*terms, *([str(pick.shift)] if pick.shift else [])])
+
+
+def _along(axis: Axis, pick: Pick) -> str:
     if pick.through:
         return f"{pick.through}[{axis.name}]"
     if pick.start:
-        moved = f"{axis.offsets}[{axis.of}] + {axis.name}.index"
-        return moved + (f" + {pick.shift}" if pick.shift else "")
-    moved = axis.name
+        return f"{axis.offsets}[{axis.of}] + {axis.name}.index"
     if pick.back:
-        moved = f"{axis.name}.index - {axis.offsets}[{axis.of}]"
-    return moved + (f" + {pick.shift}" if pick.shift else "")
+        return f"{axis.name}.index - {axis.offsets}[{axis.of}]"
+    moved = pick.factor != 1 or pick.terms
+    name = f"{axis.name}.index" if axis.kind == "tile" and moved else axis.name
+    return f"{pick.factor} * {name}" if pick.factor != 1 else name
 
 
 def _permuted(value: Text, dims: tuple[str, ...]) -> str:

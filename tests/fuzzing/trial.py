@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
+import itertools
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import tilelang as tile
-from tests.fuzzing.inputs import Case, case
+from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.program import Program, Tensor
 from tests.fuzzing.text import source
 from tilelang.aot import Worker, compile_lowered
 
 # Of the largest exact value: kernels compute in float32 from at most a few thousand terms.
 TOLERANCE = {"float32": 2e-4, "bfloat16": 2.0**-6}
+AT_THE_CALL = ("RaggedValueError: ", "CallError: ")  # refusals of values, not of the kernel
 FAULT = "inside of tilelang"  # in the message of an error that is a fault of the compiler
 
 
@@ -31,7 +33,9 @@ class Outcome:
     """What happened.
 
     kind    "ok", "wrong", "crash", "refused" (with a reason at the user's line), "reference" (the
-            NumPy reference does not agree with the meaning), "uncompiled" (by the TPU compiler)
+            NumPy reference does not agree with the meaning), "uncompiled" (by the TPU compiler),
+            "accepted" (a call that must be refused: it reaches outside of an array, or its result
+            depends on the blocks)
     detail  the first line of the error, or where the result is wrong
     seed    of the arguments, -1 if it is not about one
     """
@@ -55,24 +59,102 @@ Call = Callable[..., Any]
 def try_kernel(program: Program, config: tile.Config | None, seeds: Sequence[int]) -> Outcome:
     """The first thing that goes wrong over these arguments, under the default config if None."""
     with loaded(program) as kernel:
-        for seed in seeds:
-            given = case(program, seed)
-            found = _once(program, lambda *a: kernel(*a, config=config), given, seed)
-            if found != OK:
-                return found
+        return _cases(program, kernel, config, [(s, case(program, s)) for s in seeds])
+
+
+def try_configs(
+    program: Program, configs: Sequence[tile.Config | None], seeds: Sequence[int]
+) -> list[Outcome]:
+    """The same of each config; "same" for one that gives the text of an earlier one."""
+    cases = [(s, case(program, s)) for s in seeds]
+    found, texts = [], set()
+    with loaded(program) as kernel:
+        for config in configs:
+            try:
+                text = kernel.source(*_specs(program), config=config)
+            except Exception as error:  # as in a call
+                found.append(failure(error))
+                continue
+            found.append(OK if text not in texts else Outcome("same"))
+            if text not in texts:
+                found[-1] = _cases(program, kernel, config, cases)
+            texts.add(text)
+    return found
+
+
+def _cases(
+    program: Program,
+    kernel: tile.Kernel,
+    config: tile.Config | None,
+    cases: Sequence[tuple[int, Case]],
+) -> Outcome:
+    for seed, given in cases:
+        found = _once(program, lambda *a: kernel(*a, config=config), given, seed)
+        if found != OK:
+            return found
     return OK
 
 
-def try_reference(program: Program, seed: int, block: int) -> Outcome:
-    """The same of `Kernel.reference`, with its parallel loops shuffled."""
-    blocks = {a.name: block for a in program.axes if a.kind == "tile"}
+def try_wild(program: Program, config: tile.Config | None, seeds: Sequence[int]) -> Outcome:
+    """Whether a call refuses what `Kernel.reference` refuses, and else does the same."""
     with loaded(program) as kernel:
+        for seed in seeds:
+            drawn = wild(program, seed)
+            if drawn is None:
+                return Outcome("same")
+            arguments, words = drawn
+            found = _like_reference(program, kernel, config, list(arguments.values()))
+            if found != OK:
+                return Outcome(found.kind, f"{found.detail}; {words}", seed)
+    return OK
 
-        def call(*arguments: Any) -> Any:
-            return kernel.reference(*map(np.asarray, arguments), blocks=blocks, seed=seed)
 
-        found = _once(program, call, case(program, seed), seed)
-    return found if found.kind in ("ok", "refused") else Outcome("reference", found.detail, seed)
+def _like_reference(
+    program: Program, kernel: tile.Kernel, config: tile.Config | None, values: list[np.ndarray]
+) -> Outcome:
+    expected, refusal = _outcome(kernel.reference, [v.copy() for v in values])
+    if refusal.kind == "crash":
+        return Outcome("reference", refusal.detail)
+    made, answer = _outcome(lambda *a: kernel(*a, config=config), [v.copy() for v in values])
+    if answer.kind == "crash":
+        return answer
+    if refusal != OK:
+        return OK if answer != OK else Outcome("accepted", f"reference: {refusal.detail}")
+    for tensor, result, exact in zip(program.results, made, expected, strict=False):
+        problem = _difference(tensor, np.asarray(result), np.asarray(exact, np.float64))
+        if problem:
+            return Outcome("wrong", f"not as reference: {tensor.name}: {problem}")
+    return OK
+
+
+def _outcome(call: Call, values: list[np.ndarray]) -> tuple[tuple[Any, ...], Outcome]:
+    """The results of a call, or what it raised."""
+    try:
+        made = call(*values)
+    except Exception as error:  # whatever is raised is what is being looked for
+        return (), failure(error)
+    return made if isinstance(made, tuple) else (made,), OK
+
+
+def try_reference(program: Program, seeds: Sequence[int], blocks: Sequence[int]) -> Outcome:
+    """The same of `Kernel.reference` at each of these blocks, with its parallel loops shuffled."""
+    tiles = [a.name for a in program.axes if a.kind == "tile"]
+    with loaded(program) as kernel:
+        for seed, block in itertools.product(seeds, blocks):
+            given = case(program, seed)
+            if given.depends:
+                continue
+            sizes = dict.fromkeys(tiles, block)
+
+            def call(*arguments: Any, sizes: dict[str, int] = sizes, seed: int = seed) -> Any:
+                return kernel.reference(*map(np.asarray, arguments), blocks=sizes, seed=seed)
+
+            found = _once(program, call, given, seed)
+            if found.kind not in ("ok", "refused"):
+                return Outcome("reference", f"block {block}: {found.detail}", seed)
+            if found.kind == "refused":
+                return found
+    return OK
 
 
 @contextlib.contextmanager
@@ -113,12 +195,19 @@ def failure(error: Exception) -> Outcome:
 
 
 def _once(program: Program, call: Call, given: Case, seed: int) -> Outcome:
+    """One call; one that must be refused is right if it is."""
+    kept = any(t.role == "changed" for t in program.tensors)
+    values = [a.copy() if kept else jnp.asarray(a) for a in given.arguments.values()]
     try:
-        made = call(*map(jnp.asarray, given.arguments.values()))
+        made = call(*values)
     except Exception as error:  # whatever is raised is what is being looked for
-        return failure(error)
+        found = failure(error)
+        return OK if given.illegal and found.detail.startswith(AT_THE_CALL) else found
+    if given.illegal or given.depends:
+        why = given.illegal or "the result depends on the blocks"
+        return Outcome("accepted", f"{why}; {given.layout}", seed)
     results = made if isinstance(made, tuple) else (made,)
-    for tensor, result in zip(program.outputs, results, strict=True):
+    for tensor, result in zip(program.results, results, strict=True):
         problem = _difference(tensor, np.asarray(result), given.results[tensor.name])
         if problem:
             return Outcome("wrong", f"{tensor.name}: {problem}; {given.layout}", seed)

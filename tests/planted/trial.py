@@ -21,8 +21,10 @@ from tests.planted.bug import FORMS, Bug
 from tests.planted.cores import unsafe_splits
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS, Arrays, Subject
+from tilelang.runtime.execution import results_of
 from tilelang.runtime.lowering import Lowered
-from tilelang.runtime.program import Device, program
+from tilelang.runtime.primitive import Code
+from tilelang.runtime.program import Device, generated, program
 
 SPACE = Space(rows=72, groups=5, block=16)
 LAYOUTS = every_stratum(SPACE)
@@ -108,7 +110,10 @@ def runnable(lowered: Lowered, text: str, interpret: Any = True) -> checks.Call:
     function = replace(lowered.source, text=text).load()
     names = tuple(n for n in inspect.signature(function).parameters if n != "interpret")
     device = Device(lowered.target.device_kind, lowered.target.cores, interpret, False)
-    run = program(function, lowered.ir.name, names, device)
+    code = generated(function, device)
+    effectful = not isinstance(interpret, bool)
+    results = results_of(lowered.ir)
+    run = program(Code(lowered.ir.name, results, lambda *where: code, effectful), names)
 
     def call(*arguments: Any) -> Any:
         tensors = [a for a in arguments if isinstance(a, np.ndarray)]

@@ -11,7 +11,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from tests.runtime.pipeline import expected, numbered
 from tilelang.errors import CallError
-from tilelang.runtime.program import Device, program
+from tilelang.runtime.primitive import Code
+from tilelang.runtime.program import Device, generated, program
 
 KIND = "TPU v5 lite"
 X = np.arange(32 * 128, dtype=np.float32).reshape(32, 128)
@@ -21,10 +22,12 @@ OFFSETS = np.array([0, 5, 20, 32], np.int32)
 class Traces:
     """The hand-written kernel, counting how often it is traced."""
 
-    def __init__(self, interpret=True):
+    def __init__(self, interpret: bool | pltpu.InterpretParams = True):
         self.count = 0
-        device = Device(KIND, 1, interpret, present=False)
-        self.run = program(self.host, "numbered", ("x", "offsets"), device)
+        run = generated(self.host, Device(KIND, 1, interpret, present=False))
+        effectful = isinstance(interpret, pltpu.InterpretParams)
+        code = Code("numbered", ((X.shape, "float32"),), lambda platform, kind: run, effectful)
+        self.run = program(code, ("x", "offsets"))
 
     def host(self, x, offsets, *, interpret):
         self.count += 1

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from tests.schedule.written import Writing, add, expected, full, mul, planned, run, total
-from tilelang.codegen.pallas.plan.types import AtDim, Condition, Plan, RowStarts, Turns, Window
+from tilelang.codegen.pallas.plan.types import (
+    AtDim,
+    Condition,
+    Number,
+    Plan,
+    RowStarts,
+    Turns,
+    Window,
+)
 from tilelang.errors import PlanError
 from tilelang.ir import GridIndex, KernelIR
 from tilelang.language import build
@@ -61,7 +69,7 @@ CONFIG = Config({"tm": 16})
 def test_a_filled_output_is_filled_when_the_tile_turns_and_every_tile_is_visited() -> None:
     plan = planned(rows_and_groups(rows=True, groups=False), CONFIG)
     assert outputs(plan)["y_ref"].init == "fill"
-    assert first_visits(plan) == {"y_ref": (Turns(("tm",), ()),)}
+    assert first_visits(plan) == {"y_ref": (Turns((Number(GridIndex("tm")),)),)}
     assert visits(plan) == {"g": "live", "tm": "cover"}
 
 
@@ -114,7 +122,7 @@ def test_rows_of_a_matrix_share_a_block(rows: int, first: int) -> None:
 def test_a_block_of_rows_is_defined_at_its_first_row() -> None:
     plan = planned(picked(20, first=3), Config({"tn": 128}))
     ((_, conditions),) = first_visits(plan).items()
-    assert conditions == (RowStarts("i", 8),)
+    assert conditions == (RowStarts("i", Number(GridIndex("i"), 8), first=True),)
 
 
 def test_an_axis_that_does_not_move_the_output_defines_it_at_its_first_step() -> None:

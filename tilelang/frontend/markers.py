@@ -84,11 +84,18 @@ def _loop(name: str) -> Marker:
     return misplaced
 
 
+MEMORY_ORDERS = (None, "relaxed", "acquire", "release", "acq_rel")
+
+
 def _atomic(name: str, op: Combine) -> Marker:
     """An update whose order does not matter; `sem` orders memory on other devices."""
 
     def updated(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> None:
         given = arguments(name, loc, args, kwargs)
+        if given["sem"] not in MEMORY_ORDERS:
+            known = ", ".join(repr(order) for order in MEMORY_ORDERS if order)
+            hint = f"leave it out, or write one of {known}"
+            raise ParseError(f"hl.{name}: sem={given['sem']!r} is no memory order", loc, hint)
         update(here, op, _tensor(name, given, loc), given, loc)
 
     return updated

@@ -78,3 +78,33 @@ def clamped(expr: Expr, size: int) -> Expr:
             return expr
     low = Apply("maximum", (expr, Const(0, INT)), INT)
     return Apply("minimum", (low, Const(size - 1, INT)), INT)
+
+
+Terms = dict[GridIndex | TileScalar, int]
+
+
+def linear(expr: Expr) -> tuple[Terms, int] | None:
+    """What an expression takes each index times, and the rest, if it is a sum of those."""
+    match expr:
+        case Const(value):
+            return {}, int(value)
+        case GridIndex() | TileScalar():
+            return {expr: 1}, 0
+        case Apply("add" | "sub", (left, right)):
+            return _added(linear(left), linear(right), 1 if expr.op == "add" else -1)
+        case Apply("mul", (value, Const(by)) | (Const(by), value)):
+            return _added(({}, 0), linear(value), int(by))
+        case Apply("neg", (value,)):
+            return _added(({}, 0), linear(value), -1)
+        case _:
+            return None
+
+
+def _added(
+    a: tuple[Terms, int] | None, b: tuple[Terms, int] | None, by: int
+) -> tuple[Terms, int] | None:
+    """a + b * by"""
+    if a is None or b is None:
+        return None
+    total = {e: a[0].get(e, 0) + by * b[0].get(e, 0) for e in {**a[0], **b[0]}}
+    return {e: times for e, times in total.items() if times}, a[1] + by * b[1]

@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import CallError, RaggedValueError
 from ..ir import Tensor, TensorSpec
 from ..language.dtypes import itemsize
-from .tensors import Described
+from .tensors import Described, describe
 
 Read = Callable[[Any], Any]
 
@@ -38,17 +38,31 @@ def torch() -> Any:
     return sys.modules["torch"]
 
 
+def torch_tracer() -> str:
+    """What of torch is recording operations, of which a kernel is none; "" if nothing is."""
+    c = torch()._C
+    if c._is_tracing():
+        return "torch.jit.trace"
+    if c._len_torch_dispatch_stack() and c._get_dispatch_mode(c._TorchDispatchModeKey.PROXY):
+        return "make_fx"
+    return ""
+
+
 def torch_to_numpy(name: str, dtype: str) -> Read:
     """A reader of CPU tensors of that dtype: a view of the same memory, detached."""
     carrier, view = REINTERPRETED.get(dtype, ("", None))
     integer = getattr(torch(), carrier) if carrier else None
+    functional = torch()._is_functional_tensor  # its own memory holds nothing, and torch reads it
 
     def read(tensor: Any) -> np.ndarray:
         try:
+            if functional(tensor):
+                raise TypeError("it is functionalised")
             if integer is None:
                 return tensor.numpy(force=True)
             return tensor.detach().view(integer).numpy(force=True).view(view)
-        except (TypeError, RuntimeError) as error:
+        except Exception as error:  # modes and subclasses of torch raise errors of any kind
+            describe(name, tensor)  # says more of what it knows
             raise CallError(
                 f"{name} has no memory to read: {error}",
                 hint="torch.func transforms of kernels are not supported; pass a plain tensor",

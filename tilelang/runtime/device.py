@@ -1,4 +1,4 @@
-"""Where a call runs: the platform of its arguments, the target to plan for, and how to trace."""
+"""Where code runs: the platform of the arguments, the target to plan for, and how to trace."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from ..codegen.pallas.target import TARGETS, Target
 from ..errors import CallError, PlanError
 from .jax_compat import default_platform
 from .launch import Operand
+from .primitive import PLATFORMS
 from .program import Device
 from .tensors import Described
 
 ALIASES = {"TPU v5e": "TPU v5 lite", "TPU v5p": "TPU v5", "TPU v6e": "TPU v6 lite"}
-RUNS_ON = ("cpu", "tpu")
+UNSEEN = "tpu:v6e"  # what "a TPU" means where no device, mesh or target= says which
 
 
 def platform_of(described: Iterable[Described]) -> str:
     """ "tpu" if an argument is there, else "cpu".
 
-    Traced arguments have no device yet.  The default backend decides for them, because that is
-    where the surrounding jit will run; `lax.platform_dependent` would trace two plans, one of which
-    is illegal: a block that suits the CPU's small test sizes need not be one for the TPU.  To lower
-    for a TPU on a machine without one, give target= and interpret=False.
+    Traced arguments have no device: what they are lowered for decides, then (`code`).  To look at
+    source or a plan inside a trace, the default backend stands for it.
     """
     devices = {default_platform() if d.home == "traced" else d.device for d in described}
     return "tpu" if "tpu" in devices else "cpu"
@@ -39,49 +38,53 @@ def refuse(kernel: str, operands: Sequence[Operand]) -> None:
                 f"{operand.name} is a shape without data, and calling {kernel} needs the data",
                 hint=f"{kernel}.source, .lower and .explain take shapes",
             )
-        device = operand.described.device or default_platform()
-        if device not in RUNS_ON:
+        device = operand.described.device
+        if device and device not in PLATFORMS:
             raise CallError(
                 f"{operand.name} is on device {device!r}: this version runs kernels on CPU and TPU",
                 hint="move the arguments to the CPU",
             )
 
 
-def target_of(platform: str) -> Target:
-    """The target of this machine's device of that platform."""
+def target_of(platform: str, kind: str | None = None) -> Target:
+    """The target of a platform: of that kind of device, of this machine's, or else UNSEEN."""
     if platform == "cpu":
         return Target.of("cpu")
-    kind = jax.devices(platform)[0].device_kind
+    if kind is None and default_platform() != platform:
+        return Target.of(UNSEEN)
+    kind = kind or jax.devices(platform)[0].device_kind
     kind = ALIASES.get(kind, kind)
     for known in TARGETS.values():
         if known.device_kind == kind and known.name != "cpu":
             return known
     raise PlanError(
-        f"this machine's {kind} is not a known target",
+        f"{kind} is not a known target",
         hint=f"give target=, one of {', '.join(map(repr, TARGETS))}",
     )
 
 
-def device_of(
-    kernel: str,
-    target: Target,
-    platform: str,
-    interpret: Any,
-    operands: Sequence[Operand],
-    strict: bool = False,
-) -> Device:
+def refuse_compiled(kernel: str, platform: str, interpret: Any) -> None:
+    """CallError for compiled code on the CPU, which has none."""
+    if interpret is False and platform == "cpu":
+        raise CallError(
+            f"{kernel} was made with interpret=False, and it would run on the CPU",
+            hint="leave interpret out: the CPU interprets, the TPU runs compiled code",
+        )
+
+
+def device_of(kernel: str, target: Target, platform: str, interpret: Any, strict: bool) -> Device:
     """How to trace and run generated code; `interpret=None` interprets wherever it must.
 
     strict  only Pallas's TPU interpreter can run the code, which is slower by orders of magnitude
     """
+    refuse_compiled(kernel, platform, interpret)
     chosen = platform != "tpu" if interpret is None else interpret
-    traced = any(o.described.home == "traced" for o in operands)
-    if chosen is False and platform == "cpu" and not traced:
+    if chosen is False and target.name == "cpu":
         raise CallError(
-            f"{kernel} was made with interpret=False, and its arguments are on the CPU",
-            hint="leave interpret out: the CPU interprets, the TPU runs compiled code",
+            f"{kernel} is planned for target 'cpu', and it would run on a TPU",
+            hint="leave target out, or name the TPU: target='tpu:v6e'",
         )
     if strict and chosen is True:
         chosen = pltpu.InterpretParams()
-    present = platform == "tpu" and chosen is False
+    present = chosen is False and default_platform() == "tpu" and target == target_of("tpu")
     return Device(target.device_kind, target.cores, chosen, present)

@@ -1,21 +1,24 @@
-"""prepare(lowered, operands, ...) -> Launch: a lowered kernel as a function of argument values."""
+"""prepare(ir, operands, ...) -> Launch: a parsed kernel as a function of argument values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ..codegen.pallas.target import Target
 from ..ir import KernelIR
 from .checks import compile_checks
-from .device import device_of, platform_of, refuse, target_of
+from .device import device_of, platform_of, refuse, refuse_compiled, target_of
 from .launch import Launch, Operand, framework_of, launch
 from .lowering import Lowered
-from .program import on_cpu, program
+from .primitive import Code
+from .program import at_once, generated, on_cpu, program
 from .tensors import Described
 
 Programs = MutableMapping[Hashable, Callable[..., Any]]
 
-__all__ = ["Launch", "Operand", "platform_of", "prepare", "screen", "target_of"]
+__all__ = ["Chosen", "Launch", "Operand", "platform_of", "prepare", "screen", "target_of"]
 
 
 def screen(kernel: str, operands: Sequence[Operand]) -> None:
@@ -24,30 +27,61 @@ def screen(kernel: str, operands: Sequence[Operand]) -> None:
     framework_of(kernel, operands)
 
 
-def prepare(
-    lowered: Lowered,
-    operands: Sequence[Operand],
-    interpret: Any,
-    checks: bool | None,
-    programs: Programs,
-) -> Launch:
-    """The launch of one specialisation; `programs` keeps jitted functions for it and others.
+@dataclass(frozen=True)
+class Chosen:
+    """What a call of a kernel asks for.
 
+    target     what to plan for wherever it runs; None: the device that it is lowered for
+    planned    target -> the kernel planned for it; asked when code for a device is needed
+    strict     only Pallas's TPU interpreter can run the code on a CPU
     interpret  None: where the device needs it; True, False or pltpu.InterpretParams
     checks     None: if the values are on the host; True: also if they must be fetched; False: never
     """
-    ir = lowered.ir
+
+    target: Target | None
+    planned: Callable[[Target], Lowered]
+    strict: bool
+    interpret: Any
+    checks: bool | None
+
+
+def prepare(
+    ir: KernelIR, operands: Sequence[Operand], chosen: Chosen, programs: Programs, key: Hashable
+) -> Launch:
+    """The launch of one specialisation; `programs` keeps jitted functions for it and others."""
     framework = framework_of(ir.name, operands)
     platform = platform_of(o.described for o in operands)
-    device = device_of(ir.name, lowered.target, platform, interpret, operands, lowered.plan.exact)
-    key = (lowered.source, device)
+    traced = any(o.described.home == "traced" for o in operands)
+    if not traced:
+        refuse_compiled(ir.name, platform, chosen.interpret)
+        chosen.planned(chosen.target or target_of(platform))
     if key not in programs:
-        names = tuple(o.name for o in operands)
-        programs[key] = program(lowered.source.load(), ir.name, names, device)
+        programs[key] = program(_code(ir, chosen), tuple(o.name for o in operands))
     run = programs[key]
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
-    return launch(ir, operands, run, _check(ir, operands, checks), framework)
+    if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
+        run = at_once(run)
+    return launch(ir, operands, run, _check(ir, operands, chosen.checks), framework)
+
+
+def _code(ir: KernelIR, chosen: Chosen) -> Code:
+    interpret, strict = chosen.interpret, chosen.strict
+
+    def generate(platform: str, kind: str | None) -> Callable[..., Any]:
+        target = chosen.target or target_of(platform, kind)
+        device = device_of(ir.name, target, platform, interpret, strict)
+        return generated(chosen.planned(target).source.load(), device)
+
+    effectful = strict if interpret is None else not isinstance(interpret, bool)
+    return Code(ir.name, results_of(ir), generate, effectful or (strict and interpret is True))
+
+
+def results_of(ir: KernelIR) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Shape and dtype of what generated code returns: the results, then arguments stored to."""
+    mutated = [t for t in ir.tensors if t.mutated]
+    tensors = [*map(ir.tensor, ir.returns), *mutated]
+    return tuple((t.shape, "int32" if t.dtype == "int64" else t.dtype) for t in tensors)
 
 
 def _check(ir: KernelIR, operands: Sequence[Operand], checks: bool | None) -> Any:

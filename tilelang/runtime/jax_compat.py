@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
-from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+from jax._src import config, dispatch
+from jax.core import ShapedArray, Tracer
+from jax.sharding import (
+    AbstractDevice,
+    AbstractMesh,
+    Mesh,
+    PartitionSpec,
+    get_abstract_mesh,
+    use_abstract_mesh,
+)
 
 
 @contextmanager
@@ -37,6 +46,71 @@ def sharded_axes(array: object) -> tuple[str, ...]:
     spec = getattr(getattr(jax.typeof(array), "sharding", None), "spec", ())
     entries = [e if isinstance(e, tuple) else (e,) for e in spec if e is not None]
     return tuple(str(name) for entry in entries for name in entry)
+
+
+def abstract_kind() -> str | None:
+    """The kind of TPU that the mesh in effect was made for without one: `AbstractDevice`."""
+    device = getattr(get_abstract_mesh(), "abstract_device", None)
+    return None if device is None or device.platform != "tpu" else device.device_kind
+
+
+def lowered_kind(ctx: Any) -> str | None:
+    """The kind of TPU that is lowered for, where the devices are known; also of absent ones."""
+    axes = ctx.module_context.axis_context
+    mesh = getattr(axes, "mesh", None)
+    devices = mesh.devices.flat if isinstance(mesh, Mesh) else None
+    first = next(iter(devices or getattr(axes, "device_assignment", None) or ()), None)
+    return None if first is None or first.platform != "tpu" else first.device_kind
+
+
+def needs_devices(primitive: Any) -> None:
+    """Has JAX say which devices it lowers an operation for, where it knows: `lowered_kind`."""
+    wanting = getattr(dispatch, "prim_requires_devices_during_lowering", None)
+    if wanting is not None:
+        wanting.add(primitive)
+
+
+def varying_axes(aval: Any) -> frozenset[str]:
+    """Mesh axes of a `shard_map` over which an array is known to differ (`check_vma=True`)."""
+    return frozenset(aval.manual_axis_type.varying)
+
+
+def result_avals(
+    operands: Sequence[Any], results: Sequence[tuple[tuple[int, ...], str]]
+) -> list[Any]:
+    """Abstract arrays of these shapes and dtypes, on the mesh of the operands and varying alike."""
+    if not operands:
+        return [ShapedArray(shape, jax.numpy.dtype(dtype)) for shape, dtype in results]
+    like = max(operands, key=lambda a: (len(varying_axes(a)), not a.sharding.mesh.empty))
+    return [
+        like.update(
+            shape=shape,
+            dtype=jax.numpy.dtype(dtype),
+            weak_type=False,
+            sharding=like.sharding.update(spec=PartitionSpec(*[None] * len(shape))),
+        )
+        for shape, dtype in results
+    ]
+
+
+def is_traced(value: object) -> bool:
+    """Whether JAX is tracing: the value stands for one that is not there yet."""
+    return isinstance(value, Tracer)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Traces as if nothing were around it, whatever is in effect where JAX lowers.
+
+    The checks of a `shard_map` concern its own operations; `disable_jit` and the constant folding
+    of `ensure_compile_time_eval` would evaluate parts of what Pallas traces.
+    """
+    names = "_check_vma", "eager_constant_folding"
+    states = [getattr(config, name) for name in names if hasattr(config, name)]
+    with ExitStack() as stack:
+        for state in (jax.disable_jit, *states):
+            stack.enter_context(state(False))
+        yield
 
 
 def default_platform() -> str:

@@ -17,6 +17,7 @@ from ..errors import CallError
 from ..ir import KernelIR, Store, statements
 from . import bridge
 from .checks import Check
+from .dynamo import keep_out
 from .results import structured
 from .tensors import Described, Framework
 
@@ -55,10 +56,11 @@ def launch(
     """The function that a call of this specialisation runs."""
     for operand in operands:
         _refuse_mutation(ir, operand)
+    _refuse_late_stores(ir, operands)
     read = _reading(operands, framework)
     finish = _finishing(ir, operands, framework)
     verify = None if check is None else _verifying(check, operands)
-    guard = _gradient_guard(ir.name, operands)
+    guard = _torch_guard(ir.name, operands)
 
     def call(values: Values) -> Any:
         if guard is not None:
@@ -68,6 +70,7 @@ def launch(
             verify(arrays)
         return finish(run(*arrays), values)
 
+    keep_out(call)
     return call
 
 
@@ -91,26 +94,29 @@ def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Sequence]
     return verify
 
 
-def _gradient_guard(kernel: str, operands: Sequence[Operand]) -> Callable[[Values], None] | None:
-    """Refuses to lose gradients silently, as a call on tensors that require them would."""
-    places = tuple(o.place for o in operands if o.described.home == "torch")
-    if not places:
+def _torch_guard(kernel: str, operands: Sequence[Operand]) -> Callable[[Values], None] | None:
+    """Refuses what a call would lose without a word: gradients, tangents, its place in a trace."""
+    names = {o.place: o.name for o in operands if o.described.home == "torch"}
+    if not names:
         return None
     enabled, forward = bridge.torch().is_grad_enabled, bridge.torch().autograd.forward_ad
-    names = {o.place: o.name for o in operands}
 
     def guard(values: Values) -> None:
-        for place in places:
+        tracer = bridge.torch_tracer()
+        if tracer:
+            raise CallError(
+                f"{tracer} is tracing, and would keep the result of kernel {kernel} as a constant",
+                hint="call the kernel outside of what is traced",
+            )
+        for place, name in names.items():
             if values[place].requires_grad and enabled():
-                name = names[place]
                 raise CallError(
                     f"kernel {kernel} has no backward yet, and {name} requires grad",
                     hint=f"use torch.no_grad(), or pass {name}.detach()",
                 )
         if getattr(forward, "_current_level", -1) >= 0:  # inside forward_ad.dual_level()
-            for place in places:
+            for place, name in names.items():
                 if forward.unpack_dual(values[place]).tangent is not None:
-                    name = names[place]
                     raise CallError(
                         f"kernel {kernel} has no derivative yet, and {name} carries a tangent",
                         hint=f"pass forward_ad.unpack_dual({name}).primal",
@@ -129,6 +135,18 @@ def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:
         None if stored is None else stored.loc,
         f"store to a new output, hl.empty_like({operand.name}), and return it",
     )
+
+
+def _refuse_late_stores(ir: KernelIR, operands: Sequence[Operand]) -> None:
+    """A value that JAX is tracing comes after the call; memory of the host is stored to in it."""
+    traced = next((o.name for o in operands if o.described.home == "traced"), None)
+    mutated = next((o.name for o in operands if ir.tensor(o.name).mutated), None)
+    if traced is not None and mutated is not None:
+        raise CallError(
+            f"{ir.name} stores to {mutated}, a NumPy array, and {traced} is traced by JAX: "
+            "what to store is not known yet",
+            hint=f"store to a new output, hl.empty({mutated}.shape, ...), and return it",
+        )
 
 
 def _names(ir: KernelIR, store: Store, operand: Operand) -> bool:

@@ -1,4 +1,4 @@
-"""program(source function) -> Callable: the generated code, jitted, for any place in JAX.
+"""program(code) -> Callable: a kernel, jitted, for any place in JAX.
 
 Eager calls, jit, scan, cond, vmap, eval_shape, export and shard_map all work; differentiation
 raises an error that names the kernel.
@@ -13,7 +13,16 @@ from typing import Any
 import jax
 
 from ..errors import CallError
-from .jax_compat import cpu_device, default_platform, sharded_axes, traced_for, traced_on_tpu
+from .jax_compat import (
+    cpu_device,
+    default_platform,
+    is_traced,
+    sharded_axes,
+    traced_for,
+    traced_on_tpu,
+)
+from .primitive import Code
+from .primitive import call as call_kernel
 
 
 @dataclass(frozen=True)
@@ -30,21 +39,30 @@ class Device:
     present: bool
 
 
-def program(
-    function: Callable[..., Any], name: str, operands: tuple[str, ...], device: Device
-) -> Callable[..., Any]:
+def generated(function: Callable[..., Any], device: Device) -> Callable[..., Any]:
+    """The generated host function as JAX traces it for a device; a function of arrays alone."""
+
+    def traced(*arrays: Any) -> Any:
+        with traced_on_tpu() if device.present else traced_for(device.kind, device.cores):
+            return function(*arrays, interpret=device.interpret)
+
+    return traced
+
+
+def program(code: Code, operands: tuple[str, ...]) -> Callable[..., Any]:
     """The jitted host function; it takes the tensor parameters in order.
 
-    The layers, innermost first: a trace as for a TPU; `sequential_vmap`, because a batched
+    The layers, innermost first: the kernel as one operation; `sequential_vmap`, because a batched
     `emit_pipeline` is silently wrong or refused on a chip; a derivative rule that only raises.  The
     jit is outermost, so none of them costs anything per call.
     """
+    name, single = code.name, len(code.results) == 1
 
     def traced(*arrays: Any) -> Any:
         for operand, array in zip(operands, arrays, strict=True):
             _refuse_sharded(name, operand, array)
-        with traced_on_tpu() if device.present else traced_for(device.kind, device.cores):
-            return function(*arrays, interpret=device.interpret)
+        results = call_kernel(code, arrays)
+        return results[0] if single else results
 
     batched = jax.custom_batching.sequential_vmap(traced)
 
@@ -55,6 +73,19 @@ def program(
     primitive = jax.custom_jvp(call)
     primitive.defjvp(lambda primals, tangents: _no_derivative(name))
     return jax.jit(primitive)
+
+
+def at_once(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs at the call, also in the midst of a trace: for values and results that are all there."""
+
+    def call(*arrays: Any) -> Any:
+        results = run(*arrays)
+        if not is_traced(results[0] if isinstance(results, tuple) and results else results):
+            return results
+        with jax.ensure_compile_time_eval():
+            return run(*arrays)
+
+    return call
 
 
 def on_cpu(run: Callable[..., Any]) -> Callable[..., Any]:

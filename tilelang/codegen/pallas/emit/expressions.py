@@ -12,6 +12,7 @@ from tilelang.codegen.pallas.plan.types import (
     Keep,
     Kept,
     Launch,
+    Number,
     Part,
     PExpr,
     Read,
@@ -96,6 +97,11 @@ class Printer:
 
     def text(self, expr: PExpr) -> str:
         return flat(self.node(expr))
+
+    def number(self, number: Number) -> Node:
+        """Which block of a dimension is shown."""
+        node = self.node(number.expr)
+        return node if number.rows == 1 else Call("jax.lax.div", (node, Atom(str(number.rows))))
 
     # ------------------------------------------------------------ positions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from tilelang.codegen.pallas.plan.types import (
     AtDim,
@@ -213,17 +214,22 @@ def _print_neighbours(block: Block, launch: Launch, names: Names) -> None:
     table = launch.table
     assert table is not None
     if table.steps == "rectangle":
-        if any(isinstance(c, Turns) and c.columns for c in conditions):
+        if any(_looks_back(c) for c in conditions):
             at = names.word("at")
             block.raw(f"_, {before}, _ = {at}(jnp.maximum({names.step} - 1, 0))")
         return
-    firsts = [c for c in conditions if isinstance(c, Turns) and c.columns]
+    firsts = [c for c in conditions if _looks_back(c)]
     firsts += [c for c in conditions if isinstance(c, Ends) and c.end == "first" and c.outer]
     firsts += [c for c in conditions if isinstance(c, Enters)]
     if firsts:
         block.raw(f"{before} = jnp.maximum({names.step} - 1, 0)")
     if any(isinstance(c, Ends) and c.end == "last" and c.outer for c in conditions):
         block.raw(f"{after} = jnp.minimum({names.step} + 1, {names.steps} - 1)")
+
+
+def _looks_back(condition: Condition) -> bool:
+    """Whether the row before of the step table is asked for a block."""
+    return isinstance(condition, Turns) and condition.axis is None and bool(condition.numbers)
 
 
 def _used_names(printer: Printer, launch: Launch) -> set[str]:
@@ -295,17 +301,11 @@ def _test(printer: Printer, launch: Launch, condition: Condition) -> Node:
     names = printer.names
     match condition:
         case AtDim(axis, end):
-            plan = launch.axis(axis)
-            wanted = plan.first + (0 if end == "first" else (plan.tiles or 1) - 1)
-            index = names.axes[axis] if plan.base is None else f"{names.axes[axis]}_step"
-            return infix("==", Atom(index), Atom(str(wanted)))
-        case RowStarts(axis, rows):
-            index = Atom(names.axes[axis])
-            start = infix("==", Call("jax.lax.rem", (index, Atom(str(rows)))), Atom("0"))
-            first = launch.axis(axis).first
-            if first % rows == 0:
-                return start
-            return infix("|", start, infix("==", index, Atom(str(first))))
+            return _at_dim(names, launch.axis(axis), end)
+        case RowStarts(axis, number, first):
+            rest = Call("jax.lax.rem", (printer.node(number.expr), Atom(str(number.rows))))
+            start = infix("==", rest, Atom("0"))
+            return infix("|", start, _at_dim(names, launch.axis(axis), "first")) if first else start
         case Runs(axis):
             return printer.runs(launch.axis(axis))
         case Turns():
@@ -319,16 +319,28 @@ def _test(printer: Printer, launch: Launch, condition: Condition) -> Node:
 
 
 def _turns(printer: Printer, launch: Launch, turns: Turns) -> Node:
-    names = printer.names
-    node: Node = infix("==", Atom(names.step), Atom("0"))
-    packed = dict(turns.packed)
-    for axis in turns.columns:
-        here, there = Atom(names.axes[axis]), _neighbour(names, launch, axis, "before")
-        if axis in packed:
-            rows = Atom(str(packed[axis]))
-            here, there = Call("jax.lax.div", (here, rows)), Call("jax.lax.div", (there, rows))
-        node = infix("|", node, infix("!=", there, here))
+    before = _before(printer, launch, turns.axis)
+    node: Node = infix("==", Atom(printer.names.step), Atom("0"))
+    if turns.axis is not None:
+        node = _at_dim(printer.names, launch.axis(turns.axis), "first")
+    for number in turns.numbers:
+        node = infix("|", node, infix("!=", before.number(number), printer.number(number)))
     return node
+
+
+def _before(printer: Printer, launch: Launch, dim: str | None) -> Printer:
+    """A printer for which indices are what they were in the iteration, or row, before."""
+    names, axes = printer.names, dict(printer.names.axes)
+    if dim is not None:
+        axes[dim] = f"({axes[dim]} - 1)"
+    elif launch.table is not None:
+        tracks = {c.axis: launch.table.track(c.axis).name for c in launch.table.phases}
+        for column in launch.table.columns:
+            key = tracks.get(column.axis, column.axis)
+            axes[column.axis] = flat(_neighbour(names, launch, key, "before"))
+    moved = printer.scope()
+    moved.names = replace(names, axes=axes)
+    return moved
 
 
 def _neighbour(names: Names, launch: Launch, axis: str, which: str) -> Node:
@@ -337,6 +349,13 @@ def _neighbour(names: Names, launch: Launch, axis: str, which: str) -> Node:
         position = [c.axis for c in launch.table.columns].index(axis)
         return Atom(f"{names.word(which)}[{position}]")
     return Atom(f"{names.columns[axis]}[{names.word(which)}]")
+
+
+def _at_dim(names: Names, axis: AxisPlan, end: Literal["first", "last"]) -> Node:
+    """The grid dimension is at its first, or last, iteration."""
+    wanted = axis.first + (0 if end == "first" else (axis.tiles or 1) - 1)
+    index = names.axes[axis.name] + ("" if axis.base is None else "_step")
+    return infix("==", Atom(index), Atom(str(wanted)))
 
 
 def _ends(printer: Printer, launch: Launch, ends: Ends) -> Node:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilelang.codegen.pallas.plan.types import (
-    ByBlock,
     ByIndex,
     ByRow,
     ByTile,
     Dim,
     Launch,
-    Packed,
+    Number,
     Window,
     WindowDim,
 )
 from tilelang.codegen.pallas.plan.windows.types import extent_of
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, infix, statement
 from tilelang.ir import Apply, Const, Type, integers
-from tilelang.ir.integers import within
 
 from . import ops
 from .expressions import Printer
@@ -61,9 +59,7 @@ def stream_spec(printer: Printer, window: Window, first: Node) -> Node:
         axes[axis] = f"({flat(first)} + {index})"
     mapped = printer.scope()
     mapped.names = replace(printer.names, axes=axes)
-    pairs = zip(window.dims, window.shape, strict=True)
-    entries = tuple(_entry(mapped, dim, size) for dim, size in pairs)
-    return _spec(window, _block(window), _index_map([index], entries))
+    return _spec(window, _block(window), _index_map([index], _entries(mapped, window)))
 
 
 def _block(window: Window) -> Node:
@@ -96,9 +92,7 @@ def block_spec(printer: Printer, launch: Launch, window: Window, prefetched: boo
         params = params or ["_"]
         params += [*launch.scalars, *prefetched_list(printer, launch)]
     mapped = _mapped(printer, launch, window)
-    pairs = zip(window.dims, window.shape, strict=True)
-    entries = tuple(_entry(mapped, dim, size) for dim, size in pairs)
-    return _spec(window, _block(window), _index_map(params, entries))
+    return _spec(window, _block(window), _index_map(params, _entries(mapped, window)))
 
 
 def prefetched_list(printer: Printer, launch: Launch) -> list[str]:
@@ -153,26 +147,21 @@ def outer_first(launch: Launch) -> list[str]:
     return found
 
 
-def _entry(mapped: Printer, dim: WindowDim, size: int) -> Node:
+def _entries(mapped: Printer, window: Window) -> tuple[Node, ...]:
+    """Which block of every dimension a step sees."""
+    pairs = zip(window.dims, window.numbers, strict=True)
+    return tuple(_entry(mapped, dim, number) for dim, number in pairs)
+
+
+def _entry(mapped: Printer, dim: WindowDim, number: Number) -> Node:
     match dim:
         case ByRow(axis):
             index = mapped.names.columns[axis].removesuffix("_of")
             return Atom(f"{index}_rows({mapped.names.step})")
-        case ByTile(axis) if mapped.launch.axis(axis).limit <= 1:
-            return Atom("0")  # a constant: a block of few rows has no provable alignment
-        case ByTile(axis):
-            if mapped.launch.axis(axis).place == "single":
-                return mapped.first(mapped.launch.axis(axis))
-            return Atom(_bare(mapped.names.axes[axis]))
-        case ByIndex(expr):
-            return Atom(_bare(flat(mapped.node(within(expr, size)))))
-        case ByBlock(expr):
-            return mapped.node(expr)
-        case Packed(expr, rows) if rows < size:
-            node = mapped.node(within(expr, size))
-            return Call("jax.lax.div", (node, Atom(str(rows)))) if rows > 1 else node
+        case ByTile() | ByIndex():
+            return Atom(_bare(flat(mapped.number(number))))
         case _:
-            return Atom("0")
+            return mapped.number(number)
 
 
 def print_rows(printer: Printer, lines: list[str], launch: Launch) -> None:

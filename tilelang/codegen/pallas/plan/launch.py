@@ -14,14 +14,13 @@ from tilelang.codegen.pallas.plan.body.lower import KeptValue
 from tilelang.codegen.pallas.plan.body.sections import Key, exprs_of, split
 from tilelang.codegen.pallas.plan.body.statements import Groups, Phase
 from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit, owns
 from tilelang.codegen.pallas.plan.steps.visits import (
-    Order,
     check_consecutive,
     check_exact,
+    check_first_visit,
     check_stand_ins,
     check_stream,
-    first_visit,
-    packed_rows,
     window_axes,
 )
 from tilelang.codegen.pallas.plan.windows.exact import check_cuts
@@ -95,7 +94,7 @@ def plan_launch(
     levels, leaf = _masked(placed)
     body = level_statements(levels, leaf)
     steps = config.steps or "table"
-    arrays, order, groups = lowered(ir, target, placed, body, levels, leaf)
+    arrays, order, groups = lowered(ir, facts, target, placed, body, levels, leaf)
     check_cuts(ir, arrays.windows)
     effects = _effects(groups, levels, placed.phases)
     again = written | later | {t for t, _, writes in references(body) if not writes}
@@ -106,12 +105,14 @@ def plan_launch(
         if window.output:
             if window.stream is not None:
                 if not window.far:
-                    check_stream(ir, tensor, window)
+                    check_stream(ir, tensor, window, placed.axes)
                 continue
             partly = selective(groups, window)
             if window.exact:
                 check_exact(ir, tensor, window, columns, partly)
-            check_consecutive(ir, facts, tensor, window, order, partly or window.exact)
+            partly = partly or window.exact
+            check_first_visit(ir, placed.axes, tensor, outputs[window.ref], order)
+            check_consecutive(ir, facts, placed.axes, tensor, window, order, partly)
             how = "worklist" if placed.form == "grid" else steps
             check_stand_ins(ir, facts, tensor, window, order, standing, how)
     table = tables.table(facts, columns, placed.axes, steps, arrays.tracks)
@@ -224,7 +225,9 @@ def _sections(
 
 
 def _first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section:
-    return Section(first_visit(window, order, axes), (), title=window.ref, always=True)
+    conditions = first_visit(window, order, axes)
+    assert conditions is not None, "check_first_visit comes before"
+    return Section(conditions, (), title=window.ref, always=True)
 
 
 def _by_condition(
@@ -373,7 +376,7 @@ def _dims(
     outputs = [w for w in windows if w.output]
 
     def semantics(axis: str) -> Literal["parallel", "arbitrary"]:
-        own = all(axis in window_axes(w) and axis not in _rows_of(w, placed) for w in outputs)
+        own = all(owns(w, axis, placed.axes) for w in outputs)
         return "parallel" if own and placed.axes[axis].kind == "parallel" else "arbitrary"
 
     dims = [Dim(a, placed.axes[a].tiles, semantics(a)) for a in order.outward]
@@ -382,10 +385,6 @@ def _dims(
         dims.append(Dim(None, extent, "arbitrary"))
     dims += [Dim(a, placed.axes[a].tiles, "arbitrary") for a in order.trailing]
     return tuple(dims)
-
-
-def _rows_of(window: Window, placed: Placed) -> set[str]:
-    return set(packed_rows(window, placed.axes))
 
 
 def _cores(ir: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) -> int:

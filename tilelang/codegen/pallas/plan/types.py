@@ -26,6 +26,7 @@ from tilelang.codegen.pallas.plan.windows.types import ByRow as ByRow
 from tilelang.codegen.pallas.plan.windows.types import ByTile as ByTile
 from tilelang.codegen.pallas.plan.windows.types import Fetched as Fetched
 from tilelang.codegen.pallas.plan.windows.types import HostArray as HostArray
+from tilelang.codegen.pallas.plan.windows.types import Number as Number
 from tilelang.codegen.pallas.plan.windows.types import Packed as Packed
 from tilelang.codegen.pallas.plan.windows.types import Turned as Turned
 from tilelang.codegen.pallas.plan.windows.types import Whole as Whole

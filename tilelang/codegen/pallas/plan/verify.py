@@ -12,7 +12,18 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tilelang.errors import InternalError, Loc
-from tilelang.ir import Apply, Expr, GridIndex, Load, TileIndex, TileScalar, Var, children, walk
+from tilelang.ir import (
+    Apply,
+    Expr,
+    GridIndex,
+    Load,
+    TileIndex,
+    TileScalar,
+    Var,
+    children,
+    integers,
+    walk,
+)
 
 from .body.walk import walk_physical
 from .steps import ranges
@@ -164,8 +175,9 @@ def _compared(condition: Condition) -> tuple[str, ...]:
     match condition:
         case AtDim(axis) | RowStarts(axis) | Runs(axis):
             return (axis,)
-        case Turns(columns):
-            return columns
+        case Turns(numbers, axis):
+            found = {a for n in numbers for a in integers.axes(n.expr)}
+            return (*sorted(found), *((axis,) if axis is not None else ()))
         case Ends(outer, inner):
             return (*outer, *inner)
         case Enters(outer):

@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.placement import Placed
-from tilelang.codegen.pallas.plan.steps.visits import Order, first_visit, window_axes
+from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
+from tilelang.codegen.pallas.plan.steps.visits import window_axes
 from tilelang.codegen.pallas.plan.types import (
     All,
     AxisPlan,
     Inner,
     Keep,
     Kept,
+    Number,
     PExpr,
     PStmt,
     Read,
@@ -71,10 +73,11 @@ def _turn(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section
     shape = tuple(window.shown[d] for d in window.turn)
     turned = apply("transpose", (block,), shape, window.dtype, (("perm", window.turn),))
     often = bool(order.all) and order.all[-1] in window_axes(window)
-    conditions = () if often else first_visit(window, order, axes)
+    conditions = () if often else first_visit(window, order, axes) or ()
     if window.exact and not often:  # how many rows it has may change with the other columns
         last = max(order.columns.index(a) for a in window_axes(window) if a in order.columns)
-        conditions = (Turns(order.columns[: last + 1]),)
+        columns = order.columns[: last + 1]
+        conditions = (Turns(tuple(Number(GridIndex(c)) for c in columns)),)
     body = (Keep(window.turned.name, turned, None),)
     return Section(conditions, body, title=window.ref, always=True)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tilelang.codegen.pallas.plan.windows.types import Number
+
 
 @dataclass(frozen=True)
 class AtDim:
@@ -16,13 +18,13 @@ class AtDim:
 
 @dataclass(frozen=True)
 class Turns:
-    """A table column differs from the step before, or there is none.
+    """One of the numbers of a block differs from the step before, or there is none.
 
-    `packed` maps a column to the rows that share a block: there the block number must differ.
+    That is the row before of the step table, or the iteration before of grid dimension `axis`.
     """
 
-    columns: tuple[str, ...]
-    packed: tuple[tuple[str, int], ...] = ()
+    numbers: tuple[Number, ...]
+    axis: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,14 @@ class Enters:
 
 @dataclass(frozen=True)
 class RowStarts:
-    """The index of a grid dimension is the first of its block of `rows`."""
+    """The position that a block's number is made of, which goes up by one, is the block's first.
+
+    first: so is that of the first iteration of grid dimension `axis`, wherever it is.
+    """
 
     axis: str
-    rows: int
+    number: Number
+    first: bool
 
 
 @dataclass(frozen=True)

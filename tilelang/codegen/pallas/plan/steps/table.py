@@ -11,7 +11,7 @@ from tilelang.ir import KernelIR
 from tilelang.schedule.refusal import Need, Refused, Rule
 
 from . import ranges
-from .visits import Order
+from .moves import Order
 
 
 def columns(

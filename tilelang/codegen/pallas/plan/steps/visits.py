@@ -9,61 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from itertools import permutations
 
 from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.types import (
-    AtDim,
     AxisPlan,
     ByBlock,
     ByIndex,
     ByRow,
     ByTile,
     Column,
-    Condition,
     Packed,
-    RowStarts,
-    Turns,
     Visit,
     Whole,
     Window,
 )
-from tilelang.ir import Expr, GridIndex, KernelIR, integers
+from tilelang.errors import Loc
+from tilelang.ir import Expr, GridIndex, KernelIR, Store, integers, statements
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
+from .moves import Order, Steps, consecutive, first_visit, owns, steady, steps_of
+
 MOST_ORDERED = 6  # loops whose every order is tried
-
-
-@dataclass(frozen=True)
-class Order:
-    """The launch's axes in the order of its steps: outward dims, columns, trailing dims.
-
-    The last columns may be `phases`, loops in a row.
-    """
-
-    outward: tuple[str, ...]
-    columns: tuple[str, ...]
-    trailing: tuple[str, ...]
-    phases: tuple[str, ...] = ()
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return self.outward + self.columns + self.trailing
-
-    @property
-    def loops(self) -> tuple[tuple[str, ...], ...]:
-        """The columns, outer to inner; those of loops in a row together."""
-        nested = tuple((c,) for c in self.columns if c not in self.phases)
-        return (*nested, self.phases) if self.phases else nested
-
-    def around(self, axis: str) -> tuple[str, ...]:
-        """The axes whose loops contain the loop over `axis`, outer to inner."""
-        others = self.phases if axis in self.phases else ()
-        return tuple(a for a in self.all[: self.all.index(axis)] if a not in others)
 
 
 def window_axes(window: Window) -> set[str]:
@@ -95,59 +64,62 @@ def packed_rows(window: Window, axes: Mapping[str, AxisPlan]) -> dict[str, int]:
     return found
 
 
-def first_visit(
-    window: Window, order: Order, axes: Mapping[str, AxisPlan]
-) -> tuple[Condition, ...]:
-    """The conditions under which a step is the first of a run that shows one block."""
-    moving = window_axes(window)
-    packed = packed_rows(window, axes)
-    conditions: list[Condition] = []
-    deeper = list(order.trailing)
-    while deeper and deeper[-1] not in moving:
-        conditions.insert(0, AtDim(deeper.pop(), "first"))
-    if deeper:
-        axis = deeper[-1]
-        return ((RowStarts(axis, packed[axis]),) if axis in packed else ()) + tuple(conditions)
-    columns = tuple(c for c in order.columns if c in moving)
-    if columns:
-        rows = tuple((c, packed[c]) for c in columns if c in packed)
-        return (Turns(columns, rows), *conditions)
-    if order.columns:
-        conditions.insert(0, Turns(()))
-    outer = list(order.outward)
-    while outer and outer[-1] not in moving:
-        conditions.insert(0, AtDim(outer.pop(), "first"))
-    if outer and outer[-1] in packed:
-        conditions.insert(0, RowStarts(outer[-1], packed[outer[-1]]))
-    return tuple(conditions)
-
-
 def check_consecutive(
-    ir: KernelIR, facts: Facts, tensor: str, window: Window, order: Order, selective: bool
+    ir: KernelIR,
+    facts: Facts,
+    axes: Mapping[str, AxisPlan],
+    tensor: str,
+    window: Window,
+    order: Order,
+    selective: bool,
 ) -> None:
     """PlanError if steps that share a block are not consecutive.
 
     `selective`: a visit may leave rows of the block as an earlier visit wrote them.
     """
-    moving = window_axes(window)
-    inside = [a for a in order.all if a in moving]
-    if not inside or not selective:
+    if not selective or consecutive(window, order, axes, facts):
         return
-    around = order.around(inside[-1])
-    for position, axis in enumerate(around):
-        if axis in moving:
-            continue
-        deeper = [a for a in (*around[position + 1 :], inside[-1]) if a in moving]
-        if axis in order.columns and all(_rises(facts, a, axis) for a in deeper):
-            continue  # sorted ranges: the tiles rise from one iteration to the next
-        raise Refused(
-            Rule.FORM,
-            f"blocks of {tensor} would be visited again after other blocks: iterations of "
-            f"{ir.axis(axis).user} share them, and their ranges may overlap",
-            ir.axis(axis).loc,
-            "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, index the output by "
-            f"{ir.axis(axis).user}, or use loop_type='fori_loop'",
-        )
+    moving = window_axes(window)
+    inside = next(a for a in reversed(order.all) if a in moving)
+    steps = steps_of(window, order, axes, facts)
+    for axis in order.around(inside):
+        if axis not in moving and any(steps.goes_back(n, axis) for n in window.numbers):
+            raise Refused(
+                Rule.FORM,
+                f"blocks of {tensor} would be visited again after other blocks: iterations of "
+                f"{ir.axis(axis).user} share them, and their ranges may overlap",
+                ir.axis(axis).loc,
+                "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, index the output by "
+                f"{ir.axis(axis).user}, or use loop_type='fori_loop'",
+            )
+    raise Refused(
+        Rule.FORM,
+        f"blocks of {tensor} would be visited again after other blocks, since its index does not "
+        "rise or fall with the loops, and a store leaves part of a block as it was",
+        _stored_at(ir, tensor),
+        f"let the loops go through {tensor} in the order of its dimensions, or use "
+        "loop_type='fori_loop'",
+    )
+
+
+def _stored_at(ir: KernelIR, tensor: str) -> Loc:
+    """Where the author stores to a tensor."""
+    stores = (s for s in statements(ir.body) if isinstance(s, Store) and s.tensor == tensor)
+    return next((s.loc for s in stores), ir.tensor(tensor).loc)
+
+
+def check_first_visit(
+    ir: KernelIR, axes: Mapping[str, AxisPlan], tensor: str, window: Window, order: Order
+) -> None:
+    """PlanError if a step cannot tell whether it is the first at a block that must be defined."""
+    if window.init == "none" or first_visit(window, order, axes) is not None:
+        return
+    raise Refused(
+        Rule.FORM,
+        f"whether a step is the first at its block of {tensor} depends on several loops at once",
+        _stored_at(ir, tensor),
+        f"let one loop go through each dimension of {tensor}, or use loop_type='fori_loop'",
+    )
 
 
 def check_stand_ins(
@@ -183,25 +155,17 @@ def check_stand_ins(
         )
 
 
-def _rises(facts: Facts, axis: str, outer: str) -> bool:
-    """Whether the ranges of an axis rise with an outer one, directly or by ranges between them."""
-    between = facts.axis(axis).disjoint
-    return between is not None and (between == outer or _rises(facts, between, outer))
+def packed_conflict(
+    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts
+) -> bool:
+    """Whether rows that share a packed block are written in steps that are not consecutive.
 
-
-def packed_conflict(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> bool:
-    """Whether rows that share a packed block are written in steps that are not consecutive."""
-    if any(isinstance(d, Packed) and reads_memory(d.expr) for d in window.dims[-2:-1]):
+    Or in steps of which none can tell that it is the first.
+    """
+    if any(isinstance(d, Packed) and not steady(d.expr) for d in window.dims[-2:-1]):
         return True
-    packed = packed_rows(window, axes)
-    moving = [a for a in order.all if a in window_axes(window)]
-    if any(axis in moving and axis != moving[-1] for axis in packed):
-        return True
-    whole = {a for d in window.dims if isinstance(d, Packed) for a in integers.axes(d.expr)} - set(
-        packed
-    )
-    shared = [order.all.index(a) for a in whole if a in order.all]
-    return bool(shared and moving) and min(shared) < order.all.index(moving[-1])
+    together = consecutive(window, order, axes, facts)
+    return not together or first_visit(window, order, axes) is None
 
 
 def visits_all(
@@ -238,6 +202,8 @@ def visits_all(
             case ByIndex(expr) | Packed(expr):
                 if not _sweeps(expr, size, axes):
                     return False, {}
+            case _:
+                return False, {}
     return True, helpers
 
 
@@ -247,9 +213,9 @@ def moves_with_all(order: Order, moving: set[str], axis: str) -> bool:
 
 
 def goes_anywhere(window: Window) -> bool:
-    """Whether the block is picked by a number from memory, so that any block may come again."""
+    """Whether the block is picked by a number that follows no loop, so that any may come again."""
     return any(
-        reads_memory(d.expr)
+        not steady(d.expr)
         for d in window.dims
         if isinstance(d, ByIndex) or (isinstance(d, Packed) and not d.whole)
     )
@@ -284,16 +250,19 @@ def check_exact(
     raise Refused(Rule.FORM, what, ir.tensor(tensor).loc, "leave windows out")
 
 
-def check_stream(ir: KernelIR, tensor: str, window: Window) -> None:
+def check_stream(ir: KernelIR, tensor: str, window: Window, axes: Mapping[str, AxisPlan]) -> None:
     """PlanError if a pipeline inside the step could show a block of an output twice."""
+    stream = window.stream or ""
     packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
-    if not packed and not goes_anywhere(window):
+    tile = any(isinstance(d, ByTile) and d.axis == stream for d in window.dims)
+    inside = Steps(axes, (stream,))
+    if not packed and not goes_anywhere(window) and (tile or inside.leaves(window, stream)):
         return
     raise Refused(
         Rule.FORM,
-        f"steps of the loop over {ir.axis(window.stream or '').user} may share blocks of {tensor}, "
+        f"steps of the loop over {ir.axis(stream).user} may share blocks of {tensor}, "
         "so that a pipeline over blocks would lose what earlier steps stored",
-        ir.axis(window.stream or "").loc,
+        ir.axis(stream).loc,
         "use loop_type='fori_loop'",
     )
 
@@ -310,7 +279,7 @@ def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
     def rank(axis: str) -> int:
         if any(axis in packed_rows(w, placed.axes) for w in outputs):
             return 1
-        return 0 if all(axis in window_axes(w) for w in outputs) else 2
+        return 0 if all(owns(w, axis, placed.axes) for w in outputs) else 2
 
     owning = [a for a in placed.outward if rank(a) == 0]
     inside = sorted((a for a in placed.outward if rank(a)), key=rank)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from tilelang.analysis.uses import picks_rows, reads_memory, references
+from tilelang.analysis.uses import picks_rows, references
 from tilelang.codegen.pallas.passes.separate_gathers import gather_indices
+from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import (
     All,
     AxisPlan,
@@ -16,6 +17,7 @@ from tilelang.codegen.pallas.plan.types import (
     ByTile,
     Fetched,
     HostArray,
+    Number,
     Packed,
     Part,
     Row,
@@ -130,9 +132,13 @@ def survey(
             host = hosts[tensor]
             ref = unique(ir, tensor if not known else f"{tensor}_{len(known)}", "ref")
             stream = UNCUT if _far(dims) else _stream_of(arrays, index)
-            window = Window(
-                ref, host.name, host.shape, host.dtype, dims, tensor in written, stream=stream
+            numbers = tuple(
+                _number(axes, dim, size) for dim, size in zip(dims, host.shape, strict=True)
             )
+            window = Window(
+                ref, host.name, host.shape, host.dtype, dims, numbers, tensor in written,
+                stream=stream,
+            )  # fmt: skip
             turned = _turned(arrays, tensor, index, ref)
             found[tensor, dims] = replace(window, turned=turned)
     taken = {t.name for t in ir.tensors} | set(axes)
@@ -271,7 +277,7 @@ def _dim(
             return ByBlock(block_number(axis, far, part, block, size), block)
         case At(expr):
             inside = not known and _inside_step(arrays, expr)
-            inside = inside or (resident and reads_memory(expr))
+            inside = inside or (resident and not steady(expr))
             if place > 2:
                 return Whole(size) if inside else ByIndex(expr)
             rows = arrays.target.rows(itemsize(dtype)) if place == 2 else arrays.target.lanes
@@ -281,6 +287,25 @@ def _dim(
             return Packed(expr, size if whole else rows, whole)
         case _:
             return Whole(size)
+
+
+def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int) -> Number:
+    """Which block of a dimension of `size` positions a step sees."""
+    match dim:
+        case ByTile(name) if axes[name].limit > 1:
+            axis = axes[name]
+            once = integers.const(axis.first) if axis.base is None else axis.base
+            return Number(once if axis.place == "single" else GridIndex(name))
+        case ByRow(name):
+            return Number(GridIndex(name))
+        case ByIndex(expr):
+            return Number(within(expr, size))
+        case ByBlock(expr):
+            return Number(expr)
+        case Packed(expr, rows) if rows < size:
+            return Number(within(expr, size), rows)
+        case _:  # a constant: a block of few rows has no provable alignment
+            return Number(integers.const(0))
 
 
 def _stream_of(arrays: Arrays, index: tuple[Index, ...]) -> str | None:

@@ -10,8 +10,8 @@ from tilelang.codegen.pallas.plan.body.sections import exprs_of
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
 from tilelang.codegen.pallas.plan.body.walk import walk_physical
 from tilelang.codegen.pallas.plan.placement import Placed
+from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.codegen.pallas.plan.steps.visits import (
-    Order,
     goes_anywhere,
     moves_with_all,
     order_of,
@@ -42,6 +42,7 @@ from .widened import rows_alone
 
 def lowered(
     ir: KernelIR,
+    facts: Facts,
     target: Target,
     placed: Placed,
     body: tuple[Stmt, ...],
@@ -50,10 +51,11 @@ def lowered(
 ) -> tuple[Arrays, Order, Groups]:
     """The body on blocks of arrays.
 
-    An output is seen whole if its block is picked by a number from memory and a visit leaves part
-    of it as it was: that block may have been visited before, and may still be on its way out.
+    An output is seen whole if its block is picked by a number that follows no loop and a visit
+    leaves part of it as it was: that block may have been visited before, and may still be on its
+    way out.
     """
-    arrays, order = _survey(ir, target, placed, body, levels, frozenset())
+    arrays, order = _survey(ir, facts, target, placed, body, levels, frozenset())
     groups = lower_body(arrays, levels, leaf, placed.inner, placed.phases)
     loose = frozenset(
         tensor
@@ -62,12 +64,13 @@ def lowered(
     )
     if not loose:
         return arrays, order, groups
-    arrays, order = _survey(ir, target, placed, body, levels, loose)
+    arrays, order = _survey(ir, facts, target, placed, body, levels, loose)
     return arrays, order, lower_body(arrays, levels, leaf, placed.inner, placed.phases)
 
 
 def _survey(
     ir: KernelIR,
+    facts: Facts,
     target: Target,
     placed: Placed,
     body: tuple[Stmt, ...],
@@ -83,7 +86,7 @@ def _survey(
         for (tensor, _), window in arrays.windows.items()
         if window.output
         and isinstance(window.dims[-2], Packed)
-        and packed_conflict(window, order, placed.axes)
+        and packed_conflict(window, order, placed.axes, facts)
     }
     widened = rows_alone(arrays, everything)
     if lifted or widened:

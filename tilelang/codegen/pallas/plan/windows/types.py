@@ -76,6 +76,15 @@ class Fetched:
 SHORT = 8  # rows of a register tile of 32-bit values
 UNCUT = "\0uncut"  # the stream of arrays that no pipeline cuts into blocks
 
+
+@dataclass(frozen=True)
+class Number:
+    """Which block of a dimension is shown: the one of `rows` that holds position `expr`."""
+
+    expr: Expr
+    rows: int = 1
+
+
 WindowDim = ByTile | ByBlock | ByRow | ByIndex | Packed | Whole | Fetched
 
 
@@ -96,6 +105,7 @@ class Window:
     """The block of one array that a step sees.
 
     ref        the name of the block inside the step
+    numbers    which block of every dimension it is; of ByRow the row that it begins with
     array      the name of the host array that it is cut from
     output     the step writes it
     init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
@@ -112,6 +122,7 @@ class Window:
     shape: tuple[int, ...]
     dtype: str
     dims: tuple[WindowDim, ...]
+    numbers: tuple[Number, ...]
     output: bool = False
     init: Literal["none", "fill", "existing"] = "none"
     fill: Scalar = 0

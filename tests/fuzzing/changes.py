@@ -1,0 +1,328 @@
+"""changed(program, rng) -> Program: with one unusual thing more, a dimension that is drawn.
+
+Each change is a function of its own, and knows nothing of the others.  It may give a program that
+means nothing (`compose.py` drops those), one that must be refused, or None where it has no place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from tests.fuzzing.program import (
+    Axis,
+    If,
+    Load,
+    Loop,
+    Pick,
+    Program,
+    Ref,
+    Statement,
+    Store,
+    Tensor,
+    Term,
+    Update,
+    Value,
+    fitted,
+    parts,
+)
+
+Change = Callable[[Program, random.Random], Program | None]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node, and the loops that are open there from outer to inner."""
+
+    node: Any
+    open: tuple[str, ...]
+
+
+def sites(node: Any, opened: tuple[str, ...] = ()) -> Iterator[Site]:
+    """Every statement, value and pick with the loops around it."""
+    if isinstance(node, tuple):
+        for entry in node:
+            yield from sites(entry, opened)
+    elif isinstance(node, Statement | Value | Pick):
+        yield Site(node, opened)
+        inner = (*opened, node.axis) if isinstance(node, Loop) else opened
+        for field in fields(node):
+            yield from sites(getattr(node, field.name), inner)
+
+
+def swapped(node: Any, old: Any, new: Any) -> Any:
+    """`new` in the place of `old`, which is found by what it is, not by what it equals."""
+    if node is old:
+        return new
+    if isinstance(node, tuple):
+        found: list[Any] = []
+        for entry in node:
+            other = swapped(entry, old, new)
+            spread = entry is old and isinstance(new, tuple)
+            found += other if spread else [other]
+        return tuple(found)
+    if not isinstance(node, Statement | Value | Pick):
+        return node
+    return replace(node, **{f.name: swapped(getattr(node, f.name), old, new) for f in fields(node)})
+
+
+def _picked(program: Program, rng: random.Random, kinds: tuple[str, ...]) -> Site | None:
+    """A pick of an axis of these kinds that is not looked up."""
+    by_name = {a.name: a for a in program.axes}
+    found = [
+        site
+        for site in sites(program.body)
+        if isinstance(site.node, Pick)
+        and not site.node.through
+        and site.node.axis
+        and by_name[site.node.axis].kind in kinds
+    ]
+    return rng.choice(found) if found else None
+
+
+def _fresh(program: Program, prefix: str) -> str:
+    used = {t.name for t in program.tensors} | {a.name for a in program.axes}
+    return next(name for n in range(1, 1000) if (name := f"{prefix}{n}") not in used)
+
+
+def _grids(program: Program, site: Site) -> list[Axis]:
+    return [program.axis(n) for n in site.open if program.axis(n).kind == "grid"]
+
+
+# ---------------------------------------------------------------- positions
+
+
+def moved(program: Program, rng: random.Random) -> Program | None:
+    """An offset or a factor, of one access, or of every access to that array."""
+    site = _picked(program, rng, ("grid", "tile"))
+    if site is None:
+        return None
+    grid = program.axis(site.node.axis).kind == "grid"
+    shift, factor = rng.choice((1, 1, 2, 3, 5, 8, 16)), 1
+    if rng.random() < (0.35 if grid else 0.1):
+        factor, shift = rng.choice((2, 3, 8)), rng.choice((0, 1, 3))
+    new = replace(site.node, shift=site.node.shift + shift, factor=site.node.factor * factor)
+    return replace(program, body=swapped(program.body, site.node, new))
+
+
+def chunked(program: Program, rng: random.Random) -> Program | None:
+    """A static tile as one of several chunks: c * C + t.index, in a loop around or inside."""
+    own = [a for a in program.axes if a.kind == "tile" and not (a.offsets or a.length)]
+    taken = {a.until for a in program.axes}
+    own = [a for a in own if not a.until and (a.name not in taken or rng.random() < 0.8)]
+    if not own:
+        return None
+    axis, count = rng.choice(own), rng.randint(2, 4)
+    chunk = Axis(_fresh(program, "k"), "grid", count)
+    length = axis.size if rng.random() < 0.8 else rng.choice((8, axis.size + 3))
+    together = {axis.name} | {a.name for a in program.axes if a.until == axis.name}
+    outside = rng.random() < 0.5
+
+    def rewritten(node: Any, inside: bool) -> Any:
+        if isinstance(node, tuple):
+            return tuple(rewritten(e, inside) for e in node)
+        if isinstance(node, Pick) and inside and node.axis in together:
+            return replace(node, terms=(*node.terms, Term(chunk.name, "", length)))
+        if isinstance(node, Loop) and node.axis == axis.name:
+            body = rewritten(node.body, True)
+            if outside:
+                return Loop(chunk.name, (replace(node, body=body, joint=False),))
+            return replace(node, body=(Loop(chunk.name, body),), joint=False)
+        if not isinstance(node, Statement | Value | Pick):
+            return node
+        return replace(
+            node, **{f.name: rewritten(getattr(node, f.name), inside) for f in fields(node)}
+        )
+
+    return replace(program, axes=(*program.axes, chunk), body=rewritten(program.body, False))
+
+
+def placed(program: Program, rng: random.Random) -> Program | None:
+    """A scalar from memory in a position, or a dimension more that has only that position."""
+    site = _picked(program, rng, ("grid", "tile"))
+    if site is None:
+        return None
+    term, tensors = _scalar(program, site, rng, rng.choice((1, 2, 9)))
+    if rng.random() < 0.6:
+        new = replace(site.node, terms=(*site.node.terms, term))
+        return replace(program, tensors=tensors, body=swapped(program.body, site.node, new))
+    accesses = [s for s in sites(program.body) if isinstance(s.node, Load | Store)]
+    access = rng.choice(accesses)
+    if len(access.node.index) > 3 or _uses(program, access.node.tensor) > 1:
+        return None
+    term, tensors = _scalar(program, access, rng, rng.choice((1, 3, 9)))
+    new = replace(access.node, index=(Pick("", terms=(term,)), *access.node.index))
+    return replace(program, tensors=tensors, body=swapped(program.body, access.node, new))
+
+
+def _uses(program: Program, tensor: str) -> int:
+    return sum(isinstance(p, Load | Store) and p.tensor == tensor for p in parts(program.body))
+
+
+def _scalar(
+    program: Program, site: Site, rng: random.Random, limit: int
+) -> tuple[Term, tuple[Tensor, ...]]:
+    """A term that reads a new tensor, or offsets that there are, and the tensors with it."""
+    grids = _grids(program, site)
+    known = [t for t in program.tensors if t.role == "offsets"]
+    owners = [(g, t) for g in grids for t in known if t.shape[0] == g.size + 1]
+    if owners and rng.random() < 0.4:
+        grid, tensor = rng.choice(owners)
+        return Term(grid.name, tensor.name), program.tensors
+    name = _fresh(program, "s")
+    axis = rng.choice(grids) if grids and rng.random() < 0.5 else None
+    shape = (axis.size,) if axis else ()
+    made = Tensor(name, shape, "int32", "index", limit=limit)
+    return Term(axis.name if axis else "", name), (*program.tensors, made)
+
+
+# ---------------------------------------------------------------- ranges and conditions
+
+
+def measured(program: Program, rng: random.Random) -> Program | None:
+    """A static loop to a length that is read from memory."""
+    found = [
+        s
+        for s in sites(program.body)
+        if isinstance(s.node, Loop) and not _given(program.axis(s.node.axis))
+    ]
+    if not found:
+        return None
+    site = rng.choice(found)
+    axis = program.axis(site.node.axis)
+    loops = [s for s in found if s.node.axis == axis.name]
+    grids = _grids(program, site)
+    of = rng.choice(grids) if grids and len(loops) == 1 and rng.random() < 0.6 else None
+    name = _fresh(program, "n")
+    shape = (of.size,) if of else ()
+    tensor = Tensor(name, shape, "int32", "index", limit=axis.size + 1)
+    new = replace(axis, length=name, of=of.name if of else "")
+    axes = tuple(new if a == axis else a for a in program.axes)
+    return replace(program, axes=axes, tensors=(*program.tensors, tensor))
+
+
+def _given(axis: Axis) -> bool:
+    return bool(axis.offsets or axis.length)
+
+
+def conditional(program: Program, rng: random.Random) -> Program | None:
+    """A statement, or a loop, under a condition; perhaps with another branch."""
+    found = [
+        s
+        for s in sites(program.body)
+        if isinstance(s.node, Loop | Store | Update | If) and (s.open or isinstance(s.node, Loop))
+    ]
+    site = rng.choice(found)
+    what, term, below, tensors = "term", Term(), rng.choice((1, 1, 2)), program.tensors
+    tiles = [n for n in site.open if program.axis(n).kind == "tile"]
+    ragged = [a for a in program.axes if a.offsets and not a.until and a.of in site.open]
+    kind = rng.choice(("memory", "memory", "index", "begin", "rows"))
+    grids = _grids(program, site)
+    if kind == "begin" and tiles:
+        what, term, below = "begin", Term(rng.choice(tiles)), 10_000
+    elif kind == "rows" and ragged:
+        what, term, below = "rows", Term(rng.choice(ragged).name), rng.choice((1, 8, 20))
+    elif kind == "index" and grids:
+        term, below = Term(rng.choice(grids).name), rng.randint(1, 3)
+    else:
+        term, tensors = _scalar(program, site, rng, 3)
+    other: tuple[Statement, ...] = ()
+    if isinstance(site.node, Update) and rng.random() < 0.3:
+        other = (replace(site.node, value=Ref(site.node.name)),) if site.node.op == "max" else ()
+    new = If(term, below, (site.node,), other, what)
+    return replace(program, tensors=tensors, body=swapped(program.body, site.node, new))
+
+
+# ---------------------------------------------------------------- stores
+
+
+def filled(program: Program, rng: random.Random) -> Program | None:
+    """Another fill of an output, or an argument in its place that is changed."""
+    if not program.outputs:
+        return None
+    output = rng.choice(program.outputs)
+    new = replace(output, fill=rng.choice((0.0, 3.0, -1.5, None)))
+    if rng.random() < 0.5:
+        new = replace(output, role="changed", fill=None)
+    return replace(program, tensors=tuple(new if t == output else t for t in program.tensors))
+
+
+def combined(program: Program, rng: random.Random) -> Program | None:
+    """A store that adds to what is there, or takes the maximum."""
+    stores = [s.node for s in sites(program.body) if isinstance(s.node, Store)]
+    stores = [s for s in stores if not s.combine and not any(p.through for p in s.index)]
+    if not stores:
+        return None
+    store = rng.choice(stores)
+    new = replace(store, combine=rng.choice(("sum", "max")), atomic=rng.random() < 0.4)
+    tensor = program.tensor(store.tensor)
+    plain = replace(tensor, dtype="float32")
+    if plain.role == "output" and plain.fill is None:
+        plain = replace(plain, fill=0.0)
+    tensors = tuple(plain if t == tensor else t for t in program.tensors)
+    return replace(program, tensors=tensors, body=swapped(program.body, store, new))
+
+
+def stored(program: Program, rng: random.Random) -> Program | None:
+    """A carry that is stored in every step of its loop."""
+    updates = [s for s in sites(program.body) if isinstance(s.node, Update)]
+    if not updates:
+        return None
+    site = rng.choice(updates)
+    found = [p for p in parts(program.body) if getattr(p, "name", "") == site.node.name]
+    dims = next((p.dims for p in found if hasattr(p, "dims")), ())
+    grids = [n for n in site.open[:-1] if program.axis(n).kind == "grid"]
+    last = (site.open[-1],) if program.axis(site.open[-1]).kind == "grid" else ()
+    axes = [*grids, *(last if rng.random() < 0.5 else ()), *dims]
+    if not axes or len(axes) > 4:
+        return None
+    name = _fresh(program, "z")
+    fill = rng.choice((0.0, 3.0, None))
+    store = Store(name, tuple(Pick(a) for a in axes), Ref(site.node.name))
+    tensors = (*program.tensors, Tensor(name, (), "float32", "output", fill))
+    both = (site.node, store)
+    return replace(program, tensors=tensors, body=swapped(program.body, site.node, both))
+
+
+def short(program: Program, rng: random.Random) -> Program | None:
+    """An array that is shorter than what is read or written."""
+    arrays = [t for t in program.tensors if t.role in ("input", "output", "changed")]
+    tensor = rng.choice(arrays)
+    new = replace(tensor, short=rng.choice((1, 1, 2, 5)))
+    return replace(program, tensors=tuple(new if t == tensor else t for t in program.tensors))
+
+
+def dropped(program: Program, rng: random.Random) -> Program | None:
+    """A store without one of its dimensions: of several iterations the last one stays."""
+    stores = [s.node for s in sites(program.body) if isinstance(s.node, Store)]
+    store = rng.choice(stores)
+    kinds = {a.name: a.kind for a in program.axes}
+    places = [n for n, p in enumerate(store.index) if p.axis and kinds[p.axis] == "grid"]
+    if not places or len(store.index) == 1 or _uses(program, store.tensor) > 1:
+        return None
+    place = rng.choice(places)
+    new = replace(store, index=store.index[:place] + store.index[place + 1 :])
+    return replace(program, body=swapped(program.body, store, new))
+
+
+CHANGES: Mapping[str, tuple[Change, float]] = {
+    "moved": (moved, 3),
+    "chunked": (chunked, 1.5),
+    "placed": (placed, 1.5),
+    "measured": (measured, 1),
+    "conditional": (conditional, 1.5),
+    "filled": (filled, 1),
+    "combined": (combined, 1),
+    "stored": (stored, 0.7),
+    "dropped": (dropped, 0.3),
+    "short": (short, 0.25),
+}
+
+
+def changed(program: Program, rng: random.Random) -> tuple[str, Program] | None:
+    """One change by chance, with its name."""
+    name = rng.choices(list(CHANGES), [weight for _, weight in CHANGES.values()])[0]
+    found = CHANGES[name][0](program, rng)
+    return None if found is None else (name, fitted(found))

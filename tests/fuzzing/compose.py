@@ -1,0 +1,60 @@
+"""compose(seed) -> Composed: a drawn kernel with a few unusual things, and their names."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tests.fuzzing.changes import changed
+from tests.fuzzing.draw import draw
+from tests.fuzzing.inputs import case
+from tests.fuzzing.program import Program, parts
+from tests.fuzzing.small import small
+from tests.fuzzing.text import source
+
+LARGEST = 60  # nodes of a large kernel, which makes one compile slow
+MOST = 4  # changes
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A program, and the changes that made it."""
+
+    program: Program
+    changes: tuple[str, ...]
+
+
+def compose(seed: int) -> Composed:
+    """The program of a seed; every seed gives one that means something."""
+    for attempt in range(100):
+        rng = random.Random(f"{seed} {attempt}")
+        program = small(rng) if rng.random() < 0.8 else _drawn(rng)
+        if not means_something(program):
+            continue
+        changes: list[str] = []
+        for _ in range(rng.randint(1, MOST)):
+            found = changed(program, rng)
+            if found is not None and means_something(found[1]):
+                changes.append(found[0])
+                program = found[1]
+        if program.results:
+            return Composed(program, tuple(changes))
+    raise AssertionError(f"seed {seed} gives no program")
+
+
+def _drawn(rng: random.Random) -> Program:
+    """One of the larger programs that is not too large."""
+    while True:
+        program = draw(rng.randrange(1 << 30))
+        if len(list(parts(program.body))) <= LARGEST:
+            return program
+
+
+def means_something(program: Program) -> bool:
+    """Whether a program can be printed and evaluated: one that was made smaller may not be."""
+    try:
+        source(program)
+        case(program, 0, blocks=())
+    except (ValueError, KeyError, IndexError):
+        return False
+    return True

@@ -1,0 +1,227 @@
+"""small(rng) -> Program: a small kernel of one nest, for `changes.py` to make unusual."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.fuzzing.program import (
+    Axis,
+    Binary,
+    Dot,
+    Let,
+    Load,
+    Loop,
+    Number,
+    Pick,
+    Position,
+    Program,
+    Reduce,
+    Ref,
+    Seen,
+    Statement,
+    Store,
+    Tensor,
+    Unary,
+    Update,
+    Value,
+    fitted,
+    pruned,
+)
+
+SIZES = (1, 7, 12, 16, 24, 33, 40, 50)
+DTYPES = ("float32", "float32", "float32", "bfloat16", "int32")
+COLUMNS = Axis("c", "full", 8)
+
+
+def small(rng: random.Random) -> Program:
+    """A map, a reduction, a causal reduction, or several loops in a row."""
+    sprout = Sprout(rng)
+    axes = sprout.axes()
+    leaf = rng.choice((sprout.mapping, sprout.mapping, sprout.reduction, sprout.rows))
+    body = leaf(axes)
+    every = (*axes, *sprout.more, *((COLUMNS,) if sprout.columns else ()))
+    return fitted(pruned(Program(every, tuple(sprout.tensors), body)))
+
+
+class Sprout:
+    """A small program in the making; arrays get their lengths when all of it is known."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.tensors: list[Tensor] = []
+        self.count = 0
+        self.columns = rng.random() < 0.5
+        self.more: list[Axis] = []
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def fresh(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    # ------------------------------------------------------------ loops
+
+    def axes(self) -> tuple[Axis, ...]:
+        """Loops from outer to inner, in any order in which ranges are known."""
+        rng = self.rng
+        found = [Axis("i", "grid", rng.randint(1, 12)), Axis("t", "tile", rng.choice(SIZES))]
+        found += [Axis("j", "grid", rng.randint(1, 4)), Axis("u", "tile", rng.choice(SIZES))]
+        kind = rng.choice(("static", "static", "ragged", "ragged", "pair", "causal", "edge"))
+        found = rng.sample(found, rng.randint(1, 3) if kind == "static" else rng.randint(0, 1))
+        found += self._related(kind)
+        rng.shuffle(found)
+        ordered: list[Axis] = []
+        while found:
+            known = {"", *(a.name for a in ordered)}
+            ordered.append(next(a for a in found if {a.of, a.until} <= known))
+            found.remove(ordered[-1])
+        return tuple(
+            sorted(ordered, key=lambda a: bool(a.until))
+        )  # its tiles are masked by one loop
+
+    def _related(self, kind: str) -> list[Axis]:
+        """Loops whose ranges are those of groups, or end at another tile."""
+        rng, rows = self.rng, self.rng.choice(SIZES)
+        window = rng.choice((0, 0, 0, 1, 7))
+        if kind == "static":
+            return []
+        if kind == "edge":
+            first = Axis("tq", "tile", rows)
+            return [first, Axis("tk", "tile", rows, until="tq", window=window)]
+        groups = rng.randint(1, 6)
+        name = self.fresh("offsets")
+        self.tensors.append(Tensor(name, (groups + 1,), "int32", "offsets", limit=rows))
+        group, first = Axis("g", "grid", groups), Axis("tm", "tile", rows, name, "g")
+        if kind == "ragged":
+            return [group, replace(first, local=self.chance(0.2))]
+        until, window = ("tm", window) if kind == "causal" else ("", 0)
+        return [group, first, Axis("tk", "tile", rows, name, "g", until=until, window=window)]
+
+    # ------------------------------------------------------------ bodies
+
+    def mapping(self, axes: Sequence[Axis]) -> tuple[Statement, ...]:
+        """A store inside of all loops, of what is loaded there."""
+        if any(a.until for a in axes):
+            return self.reduction(axes)
+        where = self._where(axes)
+        return nest(axes, (self.store(where, self.value(axes, where)),))
+
+    def reduction(self, axes: Sequence[Axis]) -> tuple[Statement, ...]:
+        """A carry over the innermost loop, stored after it."""
+        if len(axes) == 1:
+            self.more.append(Axis("o", "grid", 3))
+            axes = (*self.more, *axes)
+        *outer, over = axes
+        dims = self._dims(outer)
+        name = self.fresh("acc")
+        loop = self._reduced(outer, over, name, dims)
+        start = Let(name, tuple(a.name for a in dims), Number(self.rng.choice((0.0, 1.5))))
+        return nest(outer, (start, loop, self.store(self._where(outer, dims), Ref(name))))
+
+    def rows(self, axes: Sequence[Axis]) -> tuple[Statement, ...]:
+        """Reductions over one range in a row, and a loop that stores with all of them."""
+        if axes[-1].until or axes[-1].kind == "grid" or len(axes) == 1:
+            return self.reduction(axes)
+        *outer, over = axes
+        dims = self._dims(outer)
+        body: list[Statement] = []
+        made: list[str] = []
+        for _ in range(self.rng.randint(1, 3)):
+            name = self.fresh("acc")
+            body.append(Let(name, tuple(a.name for a in dims), Number(0.0)))
+            using = made if self.chance(0.4) else []
+            body.append(self._reduced(outer, over, name, dims, using))
+            made.append(name)
+        where = self._where(axes, [*dims, over])
+        value = self.value(axes, where)
+        for name in self.rng.sample(made, self.rng.randint(1, len(made))):
+            value = Binary("+", value, Ref(name))
+        if self.chance(0.8):
+            body.append(Loop(over.name, (self.store(where, value),)))
+        else:
+            last = Ref(made[-1])
+            body.append(self.store(self._where(outer, dims), last))
+        return nest(outer, tuple(body))
+
+    def _reduced(
+        self,
+        outer: Sequence[Axis],
+        over: Axis,
+        name: str,
+        dims: Sequence[Axis],
+        using: Sequence[str] = (),
+    ) -> Loop:
+        """A loop that adds to a carry, or takes its maximum."""
+        op = self.rng.choice(("sum", "sum", "max"))
+        if over.kind == "grid":
+            return Loop(over.name, (Update(name, op, self.value((*outer, over), dims)),))
+        pair = [a for a in dims if a.kind == "tile" and a.name != over.until]
+        until = [a for a in outer if a.name == over.until]
+        grids = [a for a in outer if a.kind == "grid"]
+        if self.chance(0.3) and pair and self.columns and not until:
+            left = self.load((*self._some(grids), pair[0], over))
+            right = self.load((*self._some(grids), over, COLUMNS))
+            if COLUMNS in dims and len(dims) == 2:
+                return Loop(over.name, (Update(name, "sum", Dot(over.name, left, right)),))
+        value = self.load((*self._some(grids), *until, over, *self._some(list(dims), until)))
+        found: Value = value
+        for other in using:
+            found = Binary("*", found, Unary("tanh", Ref(other)))
+        if until:
+            found = Seen(over.name, found, -4.0 if op == "max" else 0.0)
+        return Loop(over.name, (Update(name, op, Reduce(op, over.name, found)),))
+
+    def _some(self, axes: list[Axis], without: Sequence[Axis] = ()) -> list[Axis]:
+        return [a for a in axes if a not in without and self.chance(0.6)]
+
+    def _dims(self, outer: Sequence[Axis]) -> list[Axis]:
+        """What a carry runs along: the tiles outside of its loop, and the columns."""
+        found = [a for a in outer if a.kind == "tile"]
+        return found + ([COLUMNS] if self.columns and self.chance(0.7) else [])
+
+    def _where(self, axes: Sequence[Axis], dims: Sequence[Axis] | None = None) -> list[Axis]:
+        """The axes of a store: of every loop, mostly without groups that pick a range."""
+        own = [a.of for a in axes if a.of]
+        found = [a for a in axes if a.name not in own or self.chance(0.2)]
+        columns = self.columns if dims is None else COLUMNS in dims
+        return found + ([COLUMNS] if columns else [])
+
+    def value(self, axes: Sequence[Axis], within: Sequence[Axis]) -> Value:
+        """One or two loads, or positions."""
+        able = [a for a in (*axes, COLUMNS) if a.kind == "grid" or a in within]
+        able = [a for a in able if a in axes or a in within]
+        loads = [self.load(self._some(able) or [able[-1]]) for _ in range(self.rng.randint(1, 2))]
+        found: Value = loads[0] if len(loads) == 1 else Binary("+", *loads)
+        tiles = [a for a in axes if a.kind == "tile" and a in within]
+        if tiles and self.chance(0.15):
+            found = Binary("+", found, Position(self.rng.choice(tiles).name))
+        return found
+
+    def load(self, axes: Sequence[Axis]) -> Load:
+        axes = list(dict.fromkeys(axes))
+        if self.chance(0.2):
+            self.rng.shuffle(axes)
+        name = self.fresh("x")
+        self.tensors.append(Tensor(name, (), self.rng.choice(DTYPES), "input"))
+        return Load(name, tuple(Pick(a.name) for a in axes))
+
+    def store(self, axes: Sequence[Axis], value: Value) -> Store:
+        axes = list(axes)
+        if self.chance(0.2):
+            self.rng.shuffle(axes)
+        name = self.fresh("y")
+        dtype = self.rng.choice(("float32", "float32", "float32", "bfloat16"))
+        fill = self.rng.choice((0.0, 0.0, 3.0, None))
+        self.tensors.append(Tensor(name, (), dtype, "output", fill))
+        index = tuple(Pick(a.name, start=a.local) for a in axes)
+        return Store(name, index, value)
+
+
+def nest(axes: Sequence[Axis], body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The loops from outer to inner with one body."""
+    for axis in reversed(axes):
+        body = (Loop(axis.name, body),)
+    return body

@@ -1,0 +1,182 @@
+"""What the random kernels have come to draw: the text and the meaning of every dimension."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.fuzzing.compose import compose
+from tests.fuzzing.corpus import Entry, _read, written
+from tests.fuzzing.inputs import case, wild
+from tests.fuzzing.meaning import evaluate
+from tests.fuzzing.program import (
+    Axis,
+    If,
+    Let,
+    Load,
+    Loop,
+    Number,
+    Pick,
+    Program,
+    Reduce,
+    Ref,
+    Store,
+    Tensor,
+    Term,
+    Update,
+    fitted,
+    parts,
+)
+from tests.fuzzing.text import source
+from tests.fuzzing.trial import try_kernel, try_reference
+
+CHUNKS = fitted(
+    Program(
+        (Axis("c", "grid", 3), Axis("t", "tile", 4), Axis("u", "tile", 5, length="n")),
+        (
+            Tensor("x", (), "float32", "input"),
+            Tensor("n", (), "int32", "index", limit=6),
+            Tensor("y", (), "float32", "changed"),
+        ),
+        (
+            Loop(
+                "c",
+                (
+                    Loop(
+                        "t",
+                        (
+                            Let("acc", ("t",), Number(0.0)),
+                            Loop(
+                                "u",
+                                (
+                                    Update(
+                                        "acc",
+                                        "sum",
+                                        Reduce(
+                                            "sum",
+                                            "u",
+                                            Load(
+                                                "x",
+                                                (
+                                                    Pick("t", 1, terms=(Term("c", "", 4),)),
+                                                    Pick("u", factor=1),
+                                                ),
+                                            ),
+                                        ),
+                                    ),
+                                ),
+                            ),
+                            If(
+                                Term("c"),
+                                2,
+                                (
+                                    Store(
+                                        "y",
+                                        (Pick("t", terms=(Term("c", "", 4),)),),
+                                        Ref("acc"),
+                                        "sum",
+                                    ),
+                                ),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    )
+)
+TEXT = """
+def kernel(x, n, y):
+    for c in hl.grid(3):
+        for t in hl.tile(4):
+            acc = hl.full([t], 0.0, dtype=hl.float32)
+            for u in hl.tile(n[()], max_extent=5):
+                acc = acc + x[c * 4 + t.index + 1, u].sum(1)
+            if c < 2:
+                y[c * 4 + t.index] = y[c * 4 + t.index] + acc
+    return y
+"""
+
+
+def test_the_text_of_unusual_things():
+    assert source(CHUNKS).endswith(TEXT[1:])
+
+
+def test_the_meaning_of_unusual_things():
+    assert [t.shape for t in CHUNKS.tensors] == [(13, 5), (), (12,)]
+    x, y = np.arange(65.0).reshape(13, 5), np.arange(12.0)
+    found = evaluate(CHUNKS, {"x": x, "n": np.asarray(2), "y": y})
+    added = np.where(np.arange(12) < 8, x[1:, :2].sum(1), 0)
+    np.testing.assert_array_equal(found.results["y"], y + added)
+
+
+@pytest.mark.parametrize("block", [1, 3, 8])
+def test_tiles_make_no_difference(block):
+    arguments = case(CHUNKS, 0).arguments
+    one, other = evaluate(CHUNKS, arguments), evaluate(CHUNKS, arguments, block)
+    np.testing.assert_allclose(one.results["y"], other.results["y"])
+
+
+def test_what_depends_on_the_tiles_is_known():
+    """The last tile stays: of 7 rows in tiles of 3, one row."""
+    column = Store("y", (), Reduce("sum", "t", Load("x", (Pick("t"),))))
+    program = Program(
+        (Axis("t", "tile", 7),),
+        (Tensor("x", (7,), "float32", "input"), Tensor("y", (), "float32", "output", 0.0)),
+        (Loop("t", (column,)),),
+    )
+    assert case(program, 0).depends and not case(CHUNKS, 0).depends
+
+
+def test_what_reaches_outside_is_known():
+    short = tuple(replace(t, short=1) if t.name == "x" else t for t in CHUNKS.tensors)
+    assert case(fitted(replace(CHUNKS, tensors=short)), 1).illegal.startswith("x: ")
+
+
+def test_wild_arguments_have_one_wrong_tensor():
+    given = wild(CHUNKS, 3)
+    assert given is not None and given[1].startswith("n: one index")
+    assert not 0 <= given[0]["n"] <= 5
+
+
+def test_a_call_that_must_be_refused(monkeypatch):
+    """The text has a longer array than the description: a call that is accepted is told."""
+    short = fitted(
+        replace(CHUNKS, tensors=tuple(replace(t, short=t.name == "x") for t in CHUNKS.tensors))
+    )
+    calm = TEXT.replace("x[c * 4 + t.index + 1, u].sum(1)", "x[c * 4 + t.index, 0]")
+    calm = calm.replace("n[()], max_extent=5", "4")
+    text = "import tilelang as tile\nimport tilelang.language as hl\n\n\n@tile.kernel" + calm
+    monkeypatch.setattr("tests.fuzzing.trial.source", lambda program: text)
+    seed = next(n for n in range(9) if case(short, n).illegal)
+    assert try_reference(short, [seed], [2]).kind == "reference"
+    assert try_kernel(short, None, [seed]).kind == "accepted"
+
+
+def test_what_is_composed():
+    drawn = [compose(seed) for seed in range(60)]
+    nodes = [p for c in drawn for p in parts(c.program.body)]
+    kinds = {name for c in drawn for name in c.changes}
+    assert kinds >= {"moved", "chunked", "placed", "measured", "conditional", "filled", "combined"}
+    assert kinds >= {"stored", "short", "dropped"}
+    picks = [p for p in nodes if isinstance(p, Pick)]
+    assert any(p.factor > 1 for p in picks) and any(not p.axis for p in picks)
+    assert any(p.shift and c for p in picks for c in p.terms)
+    assert {p.what for p in nodes if isinstance(p, If)} == {"term", "begin", "rows"}
+    assert {p.combine for p in nodes if isinstance(p, Store)} == {"", "sum", "max"}
+    tensors = [t for c in drawn for t in c.program.tensors]
+    assert any(t.role == "changed" for t in tensors)
+    assert any(t.role == "index" and t.shape == () for t in tensors)
+    axes = [a for c in drawn for a in c.program.axes]
+    assert any(a.until and not a.offsets for a in axes) and any(a.length and a.of for a in axes)
+    for composed in drawn:
+        ast.parse(source(composed.program))
+
+
+def test_the_corpus_keeps_what_a_program_is():
+    for seed in range(10):
+        entry = Entry(compose(seed).program, '{"loop_type": "worklist"}', (1, 2), "wrong: y", "x")
+        assert _read(written(entry)) == entry

@@ -1,0 +1,99 @@
+"""Bugs planted in how a kernel meets JAX, torch and Python, and the check that must notice each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax.sharding import AbstractDevice, AbstractMesh
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import tilelang as tile
+import tilelang.language as hl
+from tilelang.runtime import bridge, execution, primitive
+from tilelang.runtime.device import device_of, target_of
+
+X = np.arange(32, dtype=np.float32).reshape(4, 8)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One wrong function in the place of a right one; `check` raises or is False with it."""
+
+    what: str
+    owner: Any
+    name: str
+    wrong: Any
+    check: Callable[[], bool]
+
+    def __str__(self) -> str:
+        return self.what
+
+
+def double(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for tm, tn in hl.tile(x.shape):
+        y[tm, tn] = x[tm, tn] * 2.0
+    return y
+
+
+def compiled_for_the_tpu() -> bool:
+    module = jax.export.export(jax.jit(tile.kernel(double)), platforms=["tpu"])(X)
+    return "tpu_custom_call" in module.mlir_module()
+
+
+def planned_for_the_mesh() -> bool:
+    kernel = tile.kernel(double)
+    device = AbstractDevice(device_kind="TPU v5", num_cores=2, platform="tpu")
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        jax.export.export(jax.jit(kernel), platforms=["tpu"])(X)
+    return [target.name for _, _, target in kernel._lowered] == ["tpu:v5p"]
+
+
+def right_inside_of_a_trace() -> bool:
+    kernel = tile.kernel(double)
+    return bool((jax.jit(lambda a: a + kernel(X))(jnp.zeros_like(X)) == 2 * X).all())
+
+
+def never_a_constant() -> bool:
+    kernel = tile.kernel(double)
+    try:
+        replay = make_fx(lambda x: kernel(x))(torch.from_numpy(X))
+    except tile.CallError:
+        return True
+    return torch.equal(replay(torch.ones(4, 8)), torch.full((4, 8), 2.0))
+
+
+def copied_as_itself() -> bool:
+    kernel = tile.kernel(double)
+    return copy.deepcopy([kernel])[0] is kernel
+
+
+def _by_host(kernel: str, target: Any, platform: str, interpret: Any, strict: bool) -> Any:
+    return device_of(kernel, target, "cpu", interpret, strict)
+
+
+def _ignoring(platform: str, kind: str | None = None) -> Any:
+    return target_of(platform)
+
+
+BROKEN = (
+    Broken("the host decides what is lowered", execution, "device_of", _by_host,
+           compiled_for_the_tpu),
+    Broken("every TPU is the same", execution, "target_of", _ignoring, planned_for_the_mesh),
+    Broken("a call on values is staged into the trace", execution, "at_once", lambda run: run,
+           right_inside_of_a_trace),
+    Broken("traces of torch are not noticed", bridge, "torch_tracer", lambda: "",
+           never_a_constant),
+    Broken("a kernel is copied", tile.Kernel, "__deepcopy__",
+           lambda self, memo: tile.kernel(self._fn), copied_as_itself),
+    Broken("no mesh ever says which TPU", primitive, "abstract_kind", lambda: None,
+           planned_for_the_mesh),
+)  # fmt: skip

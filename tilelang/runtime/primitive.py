@@ -1,0 +1,116 @@
+"""call(code, arrays): a kernel as one operation of JAX, whose code is made when it is lowered.
+
+What JAX traces says nothing of the device: a jit, an export or a mesh of absent TPUs decides it
+later.  So what is traced is one opaque operation, and each platform that it is lowered for plans,
+prints and traces its own code then.  Nothing is planned for a platform that nobody lowers for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+from jax.extend import core
+from jax.interpreters import mlir
+
+from ..errors import CallError
+from .jax_compat import (
+    abstract_kind,
+    lowered_kind,
+    needs_devices,
+    result_avals,
+    undisturbed,
+    varying_axes,
+)
+
+Generated = Callable[..., Any]
+PLATFORMS = ("cpu", "tpu")
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """What a kernel does on each platform; each object is an operation of its own.
+
+    results    shape and dtype of every result, the same on all platforms
+    generated  (platform, device kind or None) -> the function to trace there
+    effectful  the CPU's code has effects, which JAX must know of when it traces the operation
+    traces     the code's jaxprs so far
+    """
+
+    name: str
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    generated: Callable[[str, str | None], Generated]
+    effectful: bool = False
+    traces: dict[Any, Any] = field(default_factory=dict)
+
+
+def call(code: Code, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of the kernel, traced or computed like any operation of JAX."""
+    return tuple(_kernel.bind(*arrays, code=code, kind=abstract_kind()))
+
+
+_kernel = core.Primitive("tile_kernel")
+_kernel.multiple_results = True
+_compiled = jax.jit(_kernel.bind, static_argnames=("code", "kind"))
+
+
+def _traced(code: Code, platform: str, kind: str | None, operands: Sequence[Any]) -> Any:
+    """The jaxpr of the code for a platform: one trace serves every place that lowers it."""
+    shapes = tuple((a.shape, a.dtype) for a in operands)
+    key = (platform, kind, shapes)
+    if key not in code.traces:
+        arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
+        with undisturbed():
+            code.traces[key] = jax.make_jaxpr(code.generated(platform, kind))(*arrays)
+    return code.traces[key]
+
+
+def _impl(*arrays: Any, code: Code, kind: str | None) -> Any:
+    """One operation outside of every jit, as under jax.disable_jit(): compiled all the same."""
+    with jax.disable_jit(False):
+        return _compiled(*arrays, code=code, kind=kind)
+
+
+def _abstract(*operands: Any, code: Code, kind: str | None) -> Any:
+    varying = [varying_axes(o) for o in operands]
+    every = frozenset[str]().union(*varying)
+    if every and every not in varying:
+        raise CallError(
+            f"the arguments of kernel {code.name} vary over different mesh axes: "
+            f"{', '.join(sorted(every))}",
+            hint="give jax.shard_map check_vma=False",
+        )
+    effects = _traced(code, "cpu", kind, operands).effects if code.effectful else set()
+    return result_avals(operands, code.results), effects
+
+
+def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
+    """Without the shardings of the arguments: the kernel's code sees whole arrays, or one shard."""
+    jaxpr = _traced(code, platform, lowered_kind(ctx) or kind, ctx.avals_in)
+    there = ctx.replace(platforms=[platform], avals_in=jaxpr.in_avals)
+    with undisturbed():
+        results = mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(there, *operands)
+    if there.tokens_out is not None:
+        ctx.set_tokens_out(there.tokens_out)
+    return results
+
+
+def _refuse(ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
+    platforms = ctx.platforms or ctx.module_context.platforms
+    others = ", ".join(repr(p) for p in platforms if p not in PLATFORMS)
+    raise CallError(
+        f"kernel {code.name} is lowered for platform {others}: "
+        "this version has code for CPU and TPU",
+        hint="run the jit on the CPU, as under jax.default_device(jax.devices('cpu')[0])",
+    )
+
+
+needs_devices(_kernel)
+_kernel.def_impl(_impl)
+_kernel.def_effectful_abstract_eval(_abstract)
+mlir.register_lowering(_kernel, _refuse)
+for _platform in PLATFORMS:
+    mlir.register_lowering(_kernel, partial(_lower, _platform), platform=_platform)
