@@ -11,6 +11,7 @@ from .axes import axis_fact
 from .bounds import width_facts
 from .carries import definitions
 from .facts import Facts
+from .inside import leaving
 from .outputs import output_facts
 from .placed import loops
 from .ranges import ranges
@@ -33,6 +34,7 @@ def analyze(ir: KernelIR) -> Facts:
         outputs=output_facts(ir, refs, known),
         widths=width_facts(ir, defined.values),
         sorted=tuple(sorted({name for name, _ in known.sorted})),
+        leaving=leaving(refs, known),
     )
 
 

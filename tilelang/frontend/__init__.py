@@ -86,7 +86,8 @@ def parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
         what = f"{fn.__name__} returns nothing and changes no argument"
         raise ParseError(what, loc, "return the tensors that it makes")
     axes, doc = used_axes(draft, kept), inspect.getdoc(fn) or ""
-    return KernelIR(fn.__name__, params, tensors, axes, kept, names, structure, loc, doc)
+    blocks = tuple(b for n, b in draft.blocks.items() if any(a.block == n for a in axes))
+    return KernelIR(fn.__name__, params, tensors, axes, kept, names, structure, loc, doc, blocks)
 
 
 def _parameters(

@@ -12,6 +12,7 @@ from ..language.dtypes import is_integer
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import called
 from .containers import counted
+from .extents import longest
 from .hosting import is_value, static_int
 from .scope import Here, integer
 
@@ -135,6 +136,10 @@ def finish(here: Here, name: str) -> None:
     if axis.max_extent is not None:
         return
     extent, _ = here.draft.extents.get(name, (None, False))
+    if extent is None or name in here.draft.moved:  # a moved tile may leave what it indexes
+        extent = max(
+            (e for e in (extent, longest(here.draft, axis)) if e is not None), default=None
+        )
     if extent is None:
         what = f"missing max_extent: the extent of {axis.user} depends on data"
         hint = f"it indexes no dimension that would bound it: hl.{axis.kind}(..., max_extent=...)"

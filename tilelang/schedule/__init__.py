@@ -15,6 +15,8 @@ from .defaults import (
     ROWS_LEAST,
     alike,
     following,
+    least_registered,
+    registered,
     shrink,
     start_sizes,
     whole_products,
@@ -26,6 +28,7 @@ from .flatten import flatten
 from .gathers import separate
 from .launch import Planned, plan_launch
 from .nest import drop_unused
+from .outside import without_outside
 from .placement import place
 from .plan import HostArray, Inner, Launch, Plan
 from .positions import scatter_far
@@ -46,7 +49,7 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan:
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)
-    ir = flatten(expand(share(fold_empty(ir))), target)
+    ir = flatten(expand(share(fold_empty(without_outside(ir, facts)))), target)
     ir = separate(whole_rows(scatter_far(ir, target), target))
     if config.within is not None:
         return _chosen(ir, facts, config, target)
@@ -138,7 +141,7 @@ def _sized(ir: KernelIR, facts: Facts, config: Config, target: Target, fold: boo
     if config.blocks or config.block_sizes is not None or not guess:
         return _plan(ir, facts, config, target, sizes(ir, config, target, guess), fold)
     blocks = sizes(ir, config, target, guess)
-    legal = {n: multiple(ir, n, target) for n in blocks}
+    legal = {n: multiple(ir, n, target) for n in blocks} | least_registered(ir, target)
     if config.within:
         legal = {n: max(need, min(ROWS_LEAST, blocks[n])) for n, need in legal.items()}
     whole = whole_products(ir, facts, blocks, legal)
@@ -173,7 +176,7 @@ def _fitted(
             if "bytes" not in caught.what:
                 raise
         weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
-        smaller = shrink(blocks, least, weights, alike(ir, facts))
+        smaller = shrink(blocks, least, weights, (*registered(ir), *alike(ir, facts)))
         if smaller is None:
             if planned is None:
                 assert error is not None
@@ -207,7 +210,12 @@ def _check_stores(ir: KernelIR) -> None:
 def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config that `plan` uses when none is given."""
     chosen = plan(ir, facts, Config(), target)
-    named = {str(a.block): dict(chosen.blocks)[a.name] for a in ir.axes if isinstance(a.block, str)}
+    named: dict[str, int] = {}
+    for axis in ir.axes:
+        if isinstance(axis.block, str):
+            block, bounds = dict(chosen.blocks)[axis.name], ir.block_size(axis)
+            block = block if bounds is None else bounds.nearest(block)  # of a short dimension
+            named[axis.block] = max(block, named.get(axis.block, 0))
     return Config(named, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 

@@ -10,6 +10,7 @@ from ..ir import (
     Along,
     At,
     Axis,
+    BlockSize,
     Expr,
     Index,
     KernelIR,
@@ -36,6 +37,7 @@ class Use:
     itemsize: int
     offset: Expr | None
     written: bool
+    loose: bool = False
 
 
 def loads(expr: Expr) -> Iterator[Load]:
@@ -80,8 +82,9 @@ def uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
     """The dimensions that an axis cuts into tiles, in program order, without repeats.
 
     Those are the ones that it indexes at one offset: where it is stored to, else where it begins.
+    What it may leave has no say.
     """
-    found = all_uses(ir, axis)
+    found = tuple(u for u in all_uses(ir, axis) if not u.loose or u.written)
     stored = [u.offset for u in found if u.written]
     plain = [None] if any(u.offset is None for u in found) else [u.offset for u in found]
     return tuple(u for u in found if u.offset == (stored or plain)[0])
@@ -96,7 +99,10 @@ def all_uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
             if isinstance(entry, Along) and entry.axis == axis:
                 place = _place(index, dim)
                 size = itemsize(tensor.dtype)
-                found[Use(name, dim, tensor.shape[dim], place, size, entry.offset, written)] = None
+                use = Use(
+                    name, dim, tensor.shape[dim], place, size, entry.offset, written, entry.loose
+                )  # fmt: skip
+                found[use] = None
     return tuple(found)
 
 
@@ -139,7 +145,9 @@ def sizes(
     chosen = _chosen(ir, config, tiles)
     out = {}
     for axis in tiles:
-        size = extent(ir, axis)
+        size, bounds = extent(ir, axis), ir.block_size(axis)
+        if axis.name in chosen and bounds is not None:
+            _check_bounds(bounds, chosen[axis.name])
         block = chosen.get(axis.name, default[axis.name])
         out[axis.name] = max(size, 1) if block >= size else block
         _check(ir, axis, out[axis.name], size, target)
@@ -171,12 +179,24 @@ def _chosen(ir: KernelIR, config: Config, tiles: list[Axis]) -> dict[str, int]:
     return {**fixed_sizes, **{a.name: given[str(a.block)] for a in tiles if str(a.block) in given}}
 
 
+def _check_bounds(bounds: BlockSize, block: int) -> None:
+    if not bounds.holds(block):
+        raise PlanError(
+            f"a block of {block} for {bounds.name}, which goes from {bounds}",
+            bounds.loc,
+            "choose one within the bounds, or change what hl.register_block_size is given",
+        )
+
+
 def _check(ir: KernelIR, axis: Axis, block: int, size: int, target: Target) -> None:
-    need = multiple(ir, axis.name, target)
+    need, bounds = multiple(ir, axis.name, target), ir.block_size(axis)
     if block == size or block % need == 0 or target.name == "cpu":
         return  # the interpreter runs any block
+    hint = f"on {target} use a multiple of {need}, or at least {size} for the whole dimension"
+    if bounds is not None and bounds.most is not None and bounds.most < need:
+        hint = f"on {target} it is a multiple of {need}: raise the bound of {bounds.name}"
     raise PlanError(
         f"a block of {block} for {axis.user} cannot be cut from a dimension of {size}",
         axis.loc,
-        f"on {target} use a multiple of {need}, or at least {size} for the whole dimension",
+        hint,
     )
