@@ -31,6 +31,7 @@ from . import (
 )
 from .inlining import frame
 from .ranges import check_unmoved
+from .rankless import rankless
 from .returns import check_reads, check_scopes, launches, returned, used_axes, used_tensors
 from .scope import Bound, Draft, Here, Rules, around, execute
 from .source import parameters, read
@@ -72,7 +73,7 @@ def parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
     params = _parameters(here, fn, node, arguments)
     try:
         structure, names = returned(execute(here, node.body))
-        kept = launches(body)
+        kept = rankless(draft, launches(body))
         check_scopes(draft, kept)
         check_unmoved(draft)
     except RecursionError:

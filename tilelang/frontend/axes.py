@@ -10,7 +10,7 @@ from ..ir import Axis, Const, Expr
 from ..language.build import cast
 from ..language.dtypes import is_integer
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
-from ..language.values import called
+from ..language.values import called, number_of
 from .containers import counted
 from .extents import longest
 from .hosting import is_value, static_int
@@ -65,6 +65,7 @@ def _per_axis(loc: Loc, name: str, value: Any, many: int) -> list[Any]:
 
 def _bound(loc: Loc, value: Any) -> Expr:
     """A bound: a whole number that is known now, or an integer scalar of the kernel."""
+    value = number_of(value, loc)
     match value:
         case TileHandle(_, user):
             hint = f"{user}.begin and {user}.end are its bounds"

@@ -176,6 +176,9 @@ def _mutate(here: Here, name: str, loc: Loc) -> None:
         raise ParseError(f"{name} is stored to, and is int64", loc, hint)
     if owner.role != "input":
         return
+    if not owner.shape:
+        hint = f"pass an array of one element, or make an output, {owner.name} = hl.zeros([])"
+        raise ParseError(f"{owner.name} is stored to, and has no dimensions", loc, hint)
     if here.draft.frameworks.get(owner.name) == "jax":
         hint = f"store to a new output, hl.empty_like({owner.name}), and return it"
         raise ParseError(f"{owner.name} is stored to, and JAX arrays cannot be changed", loc, hint)
