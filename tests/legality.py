@@ -28,8 +28,8 @@ from tests.compile_cache import CachedWorker
 from tests.subjects import SUBJECTS, Subject
 from tests.vmem import granted
 from tilelang.aot import compile_lowered
+from tilelang.codegen.pallas.target import Target
 from tilelang.runtime.lowering import Lowered
-from tilelang.schedule import Target
 from tilelang.schedule.config import LOOP_TYPES, STEPS, WINDOWS
 
 GENERATIONS = ("v5e", "v5p", "v6e", "7x")

@@ -27,7 +27,7 @@ from tilelang.ir import (
     Var,
     View,
 )
-from tilelang.printing import expression, print_ir
+from tilelang.ir.text import expression, print_ir
 
 LOC = Loc("kernel.py", 1, 0, 1, "x")
 INT, F32, BOOL = Type((), "int32"), Type((), "float32"), Type((), "bool")

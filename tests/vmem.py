@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tests.compile_cache import CachedWorker
 from tilelang.aot import compile_lowered
-from tilelang.codegen.pallas import emit
+from tilelang.codegen.pallas.emit import emit
 from tilelang.errors import CompileError
 from tilelang.runtime.lowering import Lowered
 

@@ -25,9 +25,10 @@ from .errors import (
 if TYPE_CHECKING:
     from .aot import Compiled
     from .api import Kernel, Stats, kernel
+    from .codegen.pallas.target import Target
     from .runtime.lowering import Lowered
     from .runtime.tensors import spec
-    from .schedule import Config, Target
+    from .schedule.config import Config
 
 __version__ = "0.1.0"
 
@@ -52,11 +53,11 @@ __all__ = [
 # Loaded when first used: importing tilelang imports neither jax, torch, triton nor sympy.
 _LAZY = {
     "Compiled": ".aot",
-    "Config": ".schedule",
+    "Config": ".schedule.config",
     "Kernel": ".api",
     "Lowered": ".runtime.lowering",
     "Stats": ".api",
-    "Target": ".schedule",
+    "Target": ".codegen.pallas.target",
     "kernel": ".api",
     "spec": ".runtime.tensors",
 }

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from .aot import GENERATIONS
 from .aot.compile import require_libtpu
+from .codegen.pallas.target import Target
 from .commands import doctor
 from .commands.cases import cases_of
 from .commands.check import check
 from .commands.table import show
 from .errors import TileError
-from .schedule import Target
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

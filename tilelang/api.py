@@ -24,10 +24,11 @@ from .runtime.tensors import KEYS, Described, describe, home_of
 
 if TYPE_CHECKING:
     from .aot import Compiled
-    from .ir import KernelIR
+    from .codegen.pallas.target import Target
+    from .ir.types import KernelIR
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered
-    from .schedule import Config, Target
+    from .schedule.config import Config
 
 
 @dataclass(frozen=True)

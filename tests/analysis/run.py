@@ -5,18 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
-from tilelang.ir import (
-    Along,
-    Apply,
-    At,
-    Const,
-    GridIndex,
-    Load,
-    Loop,
-    Span,
-    Store,
-    TileScalar,
-)
+from tilelang.ir import Along, Apply, At, Const, GridIndex, Load, Loop, Span, Store, TileScalar
 
 OPS = {
     "add": lambda a, b: a + b,

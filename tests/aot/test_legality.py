@@ -17,7 +17,7 @@ from tests.legality import Draw, Verdict, draws, judge, judged, kind, lifted, re
 from tests.subjects import SUBJECTS
 from tests.vmem import granted, needed
 from tilelang.aot import compile_lowered
-from tilelang.schedule import Target
+from tilelang.codegen.pallas.target import Target
 
 SUBJECT = next(s for s in SUBJECTS if s.name == "softmax")
 COUNT, SEED = 24, 5

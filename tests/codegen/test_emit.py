@@ -15,9 +15,9 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.codegen.kernels import CASES
+from tilelang.codegen.pallas.target import TARGETS
 from tilelang.codegen.source import Source
-from tilelang.schedule import Config
-from tilelang.schedule.target import TARGETS
+from tilelang.schedule.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 PRINTED = [(name, config) for name, case in CASES.items() for config in case.configs]

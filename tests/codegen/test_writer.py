@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilelang.codegen.pallas.ops import ELEMENTWISE, number
+from tilelang.codegen.pallas.emit.ops import ELEMENTWISE, number
 from tilelang.codegen.writer import (
     WIDTH,
     Atom,

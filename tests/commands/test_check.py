@@ -12,10 +12,11 @@ import tilelang as tile
 from tests.aot.written import double, needs_libtpu
 from tilelang.__main__ import main
 from tilelang.aot import Compiled, Memory, Worker
+from tilelang.codegen.pallas.target import Target
 from tilelang.commands import table
 from tilelang.commands.cases import Case, cases_of
 from tilelang.commands.check import Row, check
-from tilelang.schedule import Config, Target
+from tilelang.schedule.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "import tilelang as tile\nimport tilelang.language as hl\n"

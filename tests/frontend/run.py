@@ -8,7 +8,7 @@ import numpy as np
 
 from tilelang.frontend import parse
 from tilelang.ir import TensorSpec
-from tilelang.printing import print_ir
+from tilelang.ir.text import print_ir
 from tilelang.reference import evaluate
 
 

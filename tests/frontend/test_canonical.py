@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tilelang.frontend import parse
-from tilelang.printing import print_ir
+from tilelang.ir.text import print_ir
 
 from . import canonical
 

@@ -6,11 +6,13 @@ import pytest
 
 from tests.schedule.written import Writing, mul, planned
 from tilelang.analysis import analyze
+from tilelang.codegen.pallas.plan.blocks import multiple
+from tilelang.codegen.pallas.plan.defaults import shrink
+from tilelang.codegen.pallas.plan.search import default_config
+from tilelang.codegen.pallas.target import Target
 from tilelang.errors import PlanError
 from tilelang.ir import KernelIR
-from tilelang.schedule import Config, Target, default_config
-from tilelang.schedule.blocks import multiple
-from tilelang.schedule.defaults import shrink
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilelang.errors import PlanError
-from tilelang.schedule import Config
-from tilelang.schedule.config import LOOP_TYPES
+from tilelang.schedule.config import LOOP_TYPES, Config
 
 REFUSED = {
     "blocks and block_sizes": (

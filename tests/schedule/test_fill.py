@@ -8,8 +8,8 @@ import pytest
 from tests.schedule.written import Writing, add, full, printed, run, total
 from tilelang.ir import Apply, Const, Expr, KernelIR, Type, Var
 from tilelang.language import build
-from tilelang.schedule import Config
-from tilelang.schedule.fill import merged
+from tilelang.passes.fill_pads import merged
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 MASK = Apply("in_range", (), Type(("tm", 1), "bool"), (("axis", "tm"),))

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from tests.schedule.written import INT, Writing, edge, planned
+from tilelang.codegen.pallas.plan.known import Axes, at_least, at_most, both, bounds, holds, more
 from tilelang.ir import Apply, Expr, GridIndex, Load, Type
-from tilelang.schedule import Config
-from tilelang.schedule.known import Axes, at_least, at_most, both, bounds, holds, more
-from tilelang.schedule.scalars import add, const, mul
+from tilelang.ir.integers import add, const, mul
+from tilelang.schedule.config import Config
 
 BOOL = Type((), "bool")
 MEMORY = Load("lengths", (), INT)  # any number

@@ -6,12 +6,13 @@ import pytest
 
 from tests.schedule.written import Writing, add, full, planned
 from tilelang.analysis import analyze
+from tilelang.codegen.pallas.plan.memory import padded_bytes
+from tilelang.codegen.pallas.plan.search import default_config
+from tilelang.codegen.pallas.target import MIB, Target
 from tilelang.errors import PlanError
 from tilelang.ir import KernelIR
 from tilelang.language import build
-from tilelang.schedule import Config, Target, default_config
-from tilelang.schedule.memory import padded_bytes
-from tilelang.schedule.target import MIB
+from tilelang.schedule.config import Config
 
 V5E = Target.of("tpu:v5e")
 

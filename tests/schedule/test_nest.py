@@ -6,8 +6,9 @@ import numpy as np
 
 from tests.schedule.written import INT, Writing, add, full, mul, printed, run
 from tilelang.ir import Assign, Const, GridIndex, Loop, Store, Var, statements
-from tilelang.schedule import Config
-from tilelang.schedule.nest import Level, chain, drop_unused, interchange, write_out
+from tilelang.ir.chain import Level, chain, interchange
+from tilelang.passes.write_out import drop_unused, write_out
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.schedule.written import Writing, add, expected, full, mul, positions, printed, run, total
 from tilelang.ir import Expr, KernelIR
 from tilelang.language import build, build_shape
-from tilelang.schedule import Config
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 CONFIG = Config({"tm": 16})

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tests.schedule.written import INT, Writing, add, expected, full, mul, planned, run, total
+from tilelang.codegen.pallas.plan.types import Plan
 from tilelang.errors import PlanError
 from tilelang.ir import Along, Const, KernelIR
 from tilelang.language import build
-from tilelang.schedule import Config, Plan
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 BLOCKS = {"tm": 16, "tn": 32, "tk": 64}

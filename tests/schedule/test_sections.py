@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.schedule.written import Writing, add, expected, full, mul, planned, printed, run, total
+from tilelang.codegen.pallas.plan.types import AtDim, Ends, Runs
 from tilelang.ir import KernelIR
 from tilelang.language import build
-from tilelang.schedule import Config
-from tilelang.schedule.plan import AtDim, Ends, Runs
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 CONFIG = Config({"tm": 16, "tk": 64})

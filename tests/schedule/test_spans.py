@@ -22,7 +22,7 @@ from tests.schedule.written import (
 from tilelang.errors import PlanError
 from tilelang.ir import Along, At, Const, Expr, GridIndex, KernelIR
 from tilelang.language import build
-from tilelang.schedule import Config
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 LOOP_TYPES = ("grid", "outer_pipeline", "fori_loop", "unroll", "emit_pipeline")

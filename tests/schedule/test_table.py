@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.schedule.written import Writing, add, full, mul, planned, printed, total
 from tilelang.errors import PlanError
 from tilelang.ir import GridIndex, KernelIR
-from tilelang.schedule import Config
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 ROWS, GROUPS, BLOCK = 50, 5, 16

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tilelang.codegen.pallas.target import MIB, TARGETS, Target
 from tilelang.errors import PlanError
-from tilelang.schedule import Target
-from tilelang.schedule.target import MIB, TARGETS
 
 
 def test_none_is_the_cpu_and_a_target_is_itself() -> None:

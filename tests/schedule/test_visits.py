@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.schedule.written import Writing, add, expected, full, mul, planned, run, total
+from tilelang.codegen.pallas.plan.types import AtDim, Condition, Plan, RowStarts, Turns, Window
 from tilelang.errors import PlanError
 from tilelang.ir import GridIndex, KernelIR
 from tilelang.language import build
-from tilelang.schedule import Config, Plan
-from tilelang.schedule.plan import AtDim, Condition, RowStarts, Turns, Window
+from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
 LAYOUTS = [[0, 7, 7, 20, 50], [3, 3, 3, 3, 3], [0, 50, 50, 50, 50], [10, 12, 13, 13, 40]]

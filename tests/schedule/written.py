@@ -12,7 +12,10 @@ import numpy as np
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from tilelang.analysis import analyze
-from tilelang.codegen.pallas import emit
+from tilelang.codegen.pallas.emit import emit
+from tilelang.codegen.pallas.plan.search import plan
+from tilelang.codegen.pallas.plan.types import Plan
+from tilelang.codegen.pallas.target import Target
 from tilelang.codegen.source import Source
 from tilelang.errors import Loc
 from tilelang.ir import (
@@ -42,7 +45,8 @@ from tilelang.ir import (
 )
 from tilelang.language import build
 from tilelang.reference import evaluate
-from tilelang.schedule import Config, Plan, Target, plan
+from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refusal
 
 INT = Type((), "int32")
 Given = Expr | int | str | slice
@@ -243,7 +247,10 @@ def total(value: Expr, axis: int) -> Expr:
 
 
 def planned(ir: KernelIR, config: Config | None = None, target: str = "cpu") -> Plan:
-    return plan(ir, analyze(ir), config or Config(), Target.of(target))
+    planned = plan(ir, analyze(ir), config or Config(), Target.of(target))
+    if isinstance(planned, Refusal):
+        raise planned.error
+    return planned
 
 
 def printed(ir: KernelIR, config: Config | None = None, target: str = "cpu") -> Source:

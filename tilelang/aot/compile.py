@@ -12,9 +12,9 @@ from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
 
+from ..codegen.pallas.target import Target
 from ..errors import CallError, CompileError
 from ..runtime.lowering import Lowered
-from ..schedule import Target
 from .bundles import FLAGS
 from .process import Gone, Worker
 from .report import Compiled, compiled

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..codegen.pallas.target import Target
 from ..errors import CompileError
-from ..schedule import Config, Target
+from ..schedule.config import Config
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 from jax.experimental.pallas import tpu as pltpu
 
+from ..codegen.pallas.target import TARGETS, Target
 from ..errors import CallError, PlanError
-from ..schedule.target import TARGETS, Target
 from .jax_compat import default_platform
 from .launch import Operand
 from .program import Device

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.placed import loops
+from ..codegen.pallas.plan.types import AxisPlan, Plan
 from ..ir import KernelIR
-from ..schedule.plan import AxisPlan, Plan
 from .lowering import Lowered
 from .points import Domain, depends, domain, reads
 from .pointwise import Scope, scope, term

@@ -12,11 +12,15 @@ from types import MappingProxyType
 
 from ..analysis import analyze
 from ..analysis.facts import AxisFact, Facts
-from ..codegen.pallas import emit
+from ..codegen.pallas.emit import emit
+from ..codegen.pallas.plan.search import config_of, default_config, plan
+from ..codegen.pallas.plan.types import Plan
+from ..codegen.pallas.target import Target
 from ..codegen.source import Source
 from ..errors import CallError, Loc, TileError
 from ..ir import KernelIR
-from ..schedule import Config, Plan, Target, default_config, plan
+from ..schedule.config import Config
+from ..schedule.refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,10 @@ def lower(ir: KernelIR, config: Config | None, target: Target) -> Lowered:
     """All stages of a parsed kernel; without a config the default one."""
     with our_fault(ir.name, ir.loc):
         facts = analyze(ir)
-        used = default_config(ir, facts, target) if config is None else config
-        planned = plan(ir, facts, used, target)
+        planned = plan(ir, facts, config or Config(), target)
+        if isinstance(planned, Refusal):
+            raise planned.error
+        used = config_of(planned) if config is None else config
         return Lowered(ir, facts, planned, emit(planned), used, target)
 
 

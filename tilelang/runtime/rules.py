@@ -31,8 +31,8 @@ from ..ir import (
     index_exprs,
     walk,
 )
+from ..ir.integers import add, fold
 from ..language.op import OPS
-from ..schedule.scalars import add, fold
 from .points import depends, ragged, reads_data
 from .pointwise import Scope, resolve
 

@@ -1,0 +1,155 @@
+"""Ops: a table from primitive op to the JAX expression that means the same inside a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilelang.codegen.writer import POWER, Atom, Call, Group, Infix, Keyword, Node, Prefix, infix
+
+DTYPES = {"bool": "jnp.bool_"}
+
+
+def dtype(name: str) -> Atom:
+    """The jax.numpy name of a dtype."""
+    return Atom(DTYPES.get(name, f"jnp.{name}"))
+
+
+def number(value: bool | int | float, kind: str) -> Atom:
+    """A literal: weakly typed, so that it takes the dtype of what it meets."""
+    if isinstance(value, bool) or kind == "bool":
+        return Atom(str(bool(value)))
+    if kind.startswith(("int", "uint")):
+        return Atom(str(int(value)))
+    value = float(value)
+    if value != value:
+        return Atom("jnp.nan")
+    if value in (float("inf"), float("-inf")):
+        return Atom("jnp.inf" if value > 0 else "-jnp.inf")
+    return Atom(repr(value))
+
+
+def _fn(name: str) -> Callable[..., Node]:
+    return lambda *args: Call(name, args)
+
+
+def _infix(op: str) -> Callable[..., Node]:
+    return lambda a, b: infix(op, a, b)
+
+
+# op -> nodes of the operands -> node
+ELEMENTWISE: dict[str, Callable[..., Node]] = {
+    "neg": lambda a: Prefix("-", a, 7),
+    "abs": _fn("jnp.abs"),
+    "exp": _fn("jnp.exp"),
+    "exp2": _fn("jnp.exp2"),
+    "log": _fn("jnp.log"),
+    "log1p": _fn("jnp.log1p"),
+    "log2": _fn("jnp.log2"),
+    "sqrt": _fn("jnp.sqrt"),
+    "rsqrt": _fn("jax.lax.rsqrt"),
+    "sin": _fn("jnp.sin"),
+    "cos": _fn("jnp.cos"),
+    "tanh": _fn("jnp.tanh"),
+    "erf": _fn("jax.lax.erf"),
+    "sigmoid": _fn("jax.nn.sigmoid"),
+    "silu": _fn("jax.nn.silu"),
+    "gelu_tanh": _fn("jax.nn.gelu"),
+    # jax.nn.gelu(approximate=False) uses erfc, which the TPU compiler does not have
+    "gelu_erf": lambda a: infix(
+        "*",
+        infix("*", Atom("0.5"), a),
+        infix("+", Atom("1.0"), Call("jax.lax.erf", (infix("*", a, Atom("0.7071067811865476")),))),
+    ),
+    "relu": lambda a: Call("jnp.maximum", (a, Atom("0"))),
+    "softplus": _fn("jax.nn.softplus"),
+    "floor": _fn("jnp.floor"),
+    "ceil": _fn("jnp.ceil"),
+    "round": _fn("jnp.round"),
+    "trunc": _fn("jnp.trunc"),
+    "sign": _fn("jnp.sign"),
+    "isnan": _fn("jnp.isnan"),
+    "isfinite": _fn("jnp.isfinite"),
+    "logical_not": lambda a: Prefix("~", a, 7),
+    "add": _infix("+"),
+    "sub": _infix("-"),
+    "mul": _infix("*"),
+    "div": _infix("/"),
+    "floordiv": _infix("//"),
+    "mod": _infix("%"),
+    "pow": lambda a, b: Infix("**", _base(a), b, POWER),
+    "minimum": _fn("jnp.minimum"),
+    "maximum": _fn("jnp.maximum"),
+    "eq": _infix("=="),
+    "ne": _infix("!="),
+    "lt": _infix("<"),
+    "le": _infix("<="),
+    "gt": _infix(">"),
+    "ge": _infix(">="),
+    "logical_and": _infix("&"),
+    "logical_or": _infix("|"),
+    "logical_xor": _infix("^"),
+    "bitwise_and": _infix("&"),
+    "bitwise_or": _infix("|"),
+    "bitwise_xor": _infix("^"),
+    "shift_left": _infix("<<"),
+    "shift_right": _infix(">>"),
+    "where": _fn("jnp.where"),
+}
+
+REDUCE = {
+    "sum": "jnp.sum",
+    "max": "jnp.max",
+    "min": "jnp.min",
+    "argmax": "jnp.argmax",
+    "argmin": "jnp.argmin",
+    "any": "jnp.any",
+    "all": "jnp.all",
+}
+
+
+def _base(node: Node) -> Node:
+    return Call("", (node,)) if isinstance(node, Prefix | Infix) else node
+
+
+def cast(value: Node, name: str, rank: int) -> Node:
+    """A conversion; numbers of rank 0 may be Python integers, which have no methods."""
+    if rank == 0:
+        return Call(dtype(name).text, (value,))
+    return Call("astype", (dtype(name),), of=value)
+
+
+def reduce(op: str, value: Node, axis: int, keepdim: bool) -> Node:
+    keep = (Keyword("keepdims", Atom("True")),) if keepdim else ()
+    return Call(REDUCE[op], (value, Keyword("axis", Atom(str(axis))), *keep))
+
+
+def dot(
+    a: Node, b: Node, contract: tuple[int, int], batch: tuple[tuple, tuple], ranks: tuple[int, int],
+    out: str,
+) -> Node:  # fmt: skip
+    """A product with a 32-bit accumulator; a plain matrix product is printed as one."""
+    accumulator = Keyword("preferred_element_type", dtype(out))
+    if contract == (1, 0) and ranks == (2, 2) and not batch[0]:
+        return Call("jnp.dot", (a, b, accumulator))
+    numbers = f"((({contract[0]},), ({contract[1]},)), ({_tuple(batch[0])}, {_tuple(batch[1])}))"
+    return Call("jax.lax.dot_general", (a, b, Atom(numbers), accumulator))
+
+
+def _tuple(items: tuple) -> str:
+    inner = ", ".join(map(str, items))
+    return f"({inner},)" if len(items) == 1 else f"({inner})"
+
+
+def shape(extents: tuple[int, ...]) -> Group:
+    return Group(tuple(Atom(str(e)) for e in extents))
+
+
+def full(extents: tuple[int, ...], value: Node, name: str, zero: bool) -> Node:
+    """A constant array."""
+    if zero:
+        return Call("jnp.zeros", (shape(extents), dtype(name)))
+    return Call("jnp.full", (shape(extents), value, dtype(name)))
+
+
+def iota(extents: tuple[int, ...], axis: int) -> Node:
+    return Call("jax.lax.broadcasted_iota", (Atom("jnp.int32"), shape(extents), Atom(str(axis))))

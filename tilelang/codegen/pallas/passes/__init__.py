@@ -1,0 +1,1 @@
+"""KernelIR -> KernelIR for TPUs: forms that windows and scalar memory can hold."""

@@ -1,0 +1,219 @@
+"""Flatten: loads from scalar memory -> positions that lie in the array, matrices without padding.
+
+slot[t, k]          ->   slot_flat[t * K + k]           a row of a matrix takes 512 bytes or more
+count[ids[b], p]    ->   count[clip(ids[b], 0, 7), p]   memory may hold any number
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tilelang.codegen.pallas.target import Target, scalar_bytes
+from tilelang.ir import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Axis,
+    Const,
+    Expr,
+    Gather,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Span,
+    Stmt,
+    Store,
+    Tensor,
+    TileIndex,
+    Type,
+    View,
+    index_exprs,
+    map_carries,
+    map_children,
+    map_index,
+    statement_exprs,
+    statements,
+)
+from tilelang.ir.integers import INT, within
+from tilelang.ir.names import unique
+
+WORTH = 16  # a matrix that takes more than this part of scalar memory is made flat
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A loop nest, the tensors of which it reads single numbers only, and the flat ones' views."""
+
+    ir: KernelIR
+    alone: frozenset[str]
+    flat: Mapping[str, str]
+
+
+def flatten(ir: KernelIR, target: Target) -> KernelIR:
+    """The kernel with every load from scalar memory inside of its array."""
+    flat = {t.name: unique(ir, t.name, "flat") for t in ir.tensors if _wastes(ir, t, target)}
+    axes = {a.name: a for a in ir.axes}
+    body: list[Loop] = []
+    used: set[str] = set()
+    for loop in ir.body:
+        nest = Nest(ir, _alone(ir, loop), flat)
+        own = [s for s in statements((loop,)) if isinstance(s, Loop)]
+        for axis in (axes[s.axis] for s in own):
+            begin, end = _read(nest, axis.begin), _read(nest, axis.end)
+            axes[axis.name] = replace(axis, begin=begin, end=end)
+        changed = _statement(nest, loop)
+        assert isinstance(changed, Loop)
+        body.append(changed)
+        used |= {e.tensor for s in statements((changed,)) for e in _loads(statement_exprs(s))}
+        used |= {e.tensor for s in own for e in _loads(_bounds(axes[s.axis]))}
+    views = tuple(_view(ir.tensor(name), view) for name, view in flat.items() if view in used)
+    return replace(ir, tensors=(*ir.tensors, *views), axes=tuple(axes.values()), body=tuple(body))
+
+
+def _wastes(ir: KernelIR, tensor: Tensor, target: Target) -> bool:
+    """Whether scalar memory would be padded by much, and the array is one that stays as it is."""
+    root = tensor
+    while root.view is not None:
+        root = ir.tensor(root.view.source)
+    held = scalar_bytes(tensor.shape)
+    padded = held > scalar_bytes((_count(tensor.shape),))
+    return padded and held > target.smem // WORTH and not root.mutated and 0 not in tensor.shape
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for extent in shape:
+        total *= extent
+    return total
+
+
+def _view(tensor: Tensor, name: str) -> Tensor:
+    shape = (_count(tensor.shape),)
+    view = View(tensor.name, "reshape", shape)
+    return replace(tensor, name=name, shape=shape, role="view", view=view, fill=None, mutated=False)
+
+
+# ---------------------------------------------------------------- where numbers are read
+
+
+def _bounds(axis: Axis) -> tuple[Expr, ...]:
+    return axis.begin, axis.end
+
+
+def _loads(exprs: tuple[Expr, ...], picks: bool = True) -> Iterator[Load]:
+    """All loads; without `picks` those that no index array of a gather is made of."""
+    for expr in exprs:
+        if isinstance(expr, Load):
+            yield expr
+            for entry in expr.index:
+                if picks or not isinstance(entry, Gather):
+                    yield from _loads(index_exprs(entry), picks)
+            yield from _loads(() if expr.mask is None else (expr.mask,), picks)
+        elif isinstance(expr, Apply):
+            yield from _loads(expr.args, picks)
+
+
+def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
+    """Tensors of which single numbers are read, and nothing but those, except to pick rows."""
+    names: set[str] = set()
+    others: set[str] = set()
+    for stmt in statements((nest,)):
+        bounds = _bounds(ir.axis(stmt.axis)) if isinstance(stmt, Loop) else ()
+        exprs = (*statement_exprs(stmt), *bounds)
+        if isinstance(stmt, Store):
+            others.add(stmt.tensor)
+            picked = [e.expr for e in stmt.index if isinstance(e, Gather)]
+            exprs = tuple(e for e in exprs if e not in picked)
+        for load in _loads(exprs, picks=False):
+            single = all(isinstance(entry, At) for entry in load.index)
+            (names if single else others).add(load.tensor)
+    return frozenset(names - others)
+
+
+# ---------------------------------------------------------------- the rewriting
+
+
+def _statement(nest: Nest, stmt: Stmt) -> Stmt:
+    match stmt:
+        case Assign():
+            return replace(stmt, value=_read(nest, stmt.value))
+        case Store():
+            index = tuple(_entry(nest, entry, False) for entry in stmt.index)
+            mask = None if stmt.mask is None else _read(nest, stmt.mask)
+            return replace(stmt, index=index, value=_read(nest, stmt.value), mask=mask)
+        case Loop():
+            carries = map_carries(stmt.carries, lambda e: _read(nest, e))
+            body = tuple(_statement(nest, s) for s in stmt.body)
+            return replace(stmt, carries=carries, body=body)
+
+
+def _entry(nest: Nest, entry: Index, picks: bool) -> Index:
+    picks = picks or isinstance(entry, Gather)
+    return map_index(entry, lambda e: _read(nest, e, picks))
+
+
+def _read(nest: Nest, expr: Expr, picks: bool = False) -> Expr:
+    """`picks`: the expression tells which rows are picked, so that it is read from scalar memory"""
+    if not isinstance(expr, Load):
+        return map_children(expr, lambda e: _read(nest, e, picks))
+    index = tuple(_entry(nest, entry, picks) for entry in expr.index)
+    mask = None if expr.mask is None else _read(nest, expr.mask, picks)
+    load = replace(expr, index=index, mask=mask)
+    if not (picks or expr.tensor in nest.alone):
+        return load
+    shape = nest.ir.tensor(expr.tensor).shape
+    pairs = zip(load.index, shape, strict=True)
+    index = tuple(
+        replace(entry, expr=_inside(entry.expr, n)) if isinstance(entry, At | Gather) else entry
+        for entry, n in pairs
+    )
+    if expr.tensor not in nest.flat:
+        return replace(load, index=index)
+    place = _flat_place(index, shape, load.type)
+    entry = Gather(place) if load.type.shape else At(place)
+    return replace(load, tensor=nest.flat[expr.tensor], index=(entry,))
+
+
+def _inside(expr: Expr, size: int) -> Expr:
+    """Positions as they are, unless they were read from memory."""
+    near = within(expr, size)
+    if near == expr or not expr.type.shape:
+        return near
+    low = Apply("maximum", (expr, Const(0, INT)), expr.type)
+    return Apply("minimum", (low, Const(size - 1, INT)), expr.type)
+
+
+def _flat_place(index: tuple[Index, ...], shape: tuple[int, ...], value: Type) -> Expr:
+    """The position in the flat array: dimensions times strides, constants together."""
+    known, stride = 0, _count(shape)
+    terms: list[Expr] = []
+    for entry, size in zip(index, shape, strict=True):
+        stride //= size
+        place = _position(entry, value)
+        if isinstance(place, Const):
+            known += int(place.value) * stride
+            continue
+        by = Const(stride, INT)
+        terms.append(place if stride == 1 else Apply("mul", (place, by), place.type))
+    if known or not terms:
+        terms.append(Const(known, INT))
+    total = terms[0]
+    for term in terms[1:]:
+        total = Apply("add", (total, term), Type(total.type.shape or term.type.shape, "int32"))
+    return total
+
+
+def _position(entry: Index, value: Type) -> Expr:
+    """The positions that an index entry names, as a value."""
+    lanes = Type(value.shape, "int32")
+    match entry:
+        case At(expr) | Gather(expr):
+            return expr
+        case Along(axis, offset):
+            place = TileIndex(axis, lanes)
+            return place if offset is None else Apply("add", (place, offset), lanes)
+        case Span(start):
+            return Apply("arange", (), lanes, (("start", start), ("step", 1)))

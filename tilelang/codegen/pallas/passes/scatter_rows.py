@@ -1,0 +1,134 @@
+"""Positions: stores at a position that is read from memory -> scatters of one row, where needed.
+
+    y[index[m], :] = v   ->   y[[index[m]], :] = v[None, :]
+
+A block that any step may visit again must hold the whole array.  Where it cannot, the row goes to
+where the array lies, as the rows of a scatter do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+
+from tilelang.analysis.uses import reads_memory
+from tilelang.codegen.pallas.target import STORED_SHARE, Target, padded_bytes
+from tilelang.ir import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Expr,
+    Gather,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Span,
+    Stmt,
+    Store,
+    Type,
+    Var,
+    map_carries,
+    map_children,
+    statements,
+    walk,
+)
+from tilelang.passes.inline_indices import resolve
+
+Places = Set[tuple[str, tuple[Index, ...]]]
+
+
+def scatter_far(ir: KernelIR, target: Target) -> KernelIR:
+    """The kernel with such stores to large outputs, and the loads at their places, as scatters."""
+    stores = [s for s in statements(ir.body) if isinstance(s, Store)]
+    large = {s.tensor for s in stores if _large(ir, s.tensor, target)}
+    able = {(s.tensor, s.index): True for s in stores if s.tensor in large}
+    for s in stores:
+        if s.tensor in large:
+            able[s.tensor, s.index] &= _row(ir, s)
+    far = frozenset(place for place, one_row in able.items() if one_row)
+    defined = {s.name: s.value for s in statements(ir.body) if isinstance(s, Assign)}
+    return replace(ir, body=_body(ir.body, far, defined)) if far else ir
+
+
+def _large(ir: KernelIR, name: str, target: Target) -> bool:
+    tensor = ir.tensor(name)
+    held = 2 * padded_bytes(tensor.shape, tensor.dtype, target)
+    return held > target.vmem_default // STORED_SHARE
+
+
+def _row(ir: KernelIR, store: Store) -> bool:
+    """Whether a store is one of whole rows, or of tiles of them that no range cuts."""
+    if store.mask is not None and (store.mask.type.shape or _carried(ir, store.mask)):
+        return False
+    at = _picked(store.index)
+    if at is None:
+        return False
+    shape = ir.tensor(store.tensor).shape
+    for d, (entry, size) in enumerate(zip(store.index, shape, strict=True)):
+        match entry:
+            case Gather():
+                return False
+            case Span() if d < at:
+                return False
+            case Along(axis, offset):
+                if d < at or offset is not None or ir.axis(axis).static != (0, size):
+                    return False
+            case _:
+                pass
+    return True
+
+
+def _carried(ir: KernelIR, mask: Expr) -> bool:
+    """Whether a loop changes what the mask is made of."""
+    defined = {s.name: s.value for s in statements(ir.body) if isinstance(s, Assign)}
+    names = [e.name for e in walk(mask) if isinstance(e, Var)]
+    return any(n not in defined or _carried(ir, defined[n]) for n in names)
+
+
+def _picked(index: tuple[Index, ...]) -> int | None:
+    """The last position that is read from memory and has something behind it."""
+    vectors = [d for d, entry in enumerate(index) if not isinstance(entry, At)]
+    read = [
+        d
+        for d, entry in enumerate(index)
+        if isinstance(entry, At) and reads_memory(entry.expr) and vectors and d < vectors[-1]
+    ]
+    return read[-1] if read else None
+
+
+def _scattered(index: tuple[Index, ...]) -> tuple[Index, ...]:
+    at = _picked(index)
+    assert at is not None
+    entry = index[at]
+    assert isinstance(entry, At)
+    lane = Apply("broadcast", (entry.expr,), Type((1,), entry.expr.type.dtype))
+    return (*index[:at], Gather(lane), *index[at + 1 :])
+
+
+def _body(body: tuple[Stmt, ...], far: Places, defined: Mapping[str, Expr]) -> tuple[Stmt, ...]:
+    return tuple(_statement(stmt, far, defined) for stmt in body)
+
+
+def _statement(stmt: Stmt, far: Places, defined: Mapping[str, Expr]) -> Stmt:
+    def read(expr: Expr) -> Expr:
+        if not (isinstance(expr, Load) and (expr.tensor, expr.index) in far):
+            return map_children(expr, read)
+        lanes = replace(expr.type, shape=(1, *expr.type.shape))
+        row = replace(expr, index=_scattered(expr.index), type=lanes)
+        return Apply("squeeze", (row,), expr.type, (("axis", 0),), expr.loc)
+
+    match stmt:
+        case Assign():
+            return replace(stmt, value=read(stmt.value))
+        case Store():
+            if (stmt.tensor, stmt.index) not in far:
+                mask = None if stmt.mask is None else read(stmt.mask)
+                return replace(stmt, value=read(stmt.value), mask=mask)
+            value = stmt.value if stmt.combine is not None else read(stmt.value)
+            mask = None if stmt.mask is None else resolve(stmt.mask, defined, stmt.loc)
+            return replace(stmt, index=_scattered(stmt.index), value=value, mask=mask)
+        case Loop():
+            body = _body(stmt.body, far, defined)
+            return replace(stmt, body=body, carries=map_carries(stmt.carries, read))

@@ -1,0 +1,1 @@
+"""Body: statements of the author -> operations on registers, under their conditions."""

@@ -1,0 +1,90 @@
+"""Layouts: values of any rank -> arrays of rank 2 or more, the shapes that vector registers like.
+
+A value of rank 1 is printed as a row (1, n) or a column (n, 1), never as a vector: reductions over
+the last dimension give columns, and reductions over rows give rows, with keepdims, as an expert
+would write them.  `x[:, None]` of a column is then the column itself, and costs nothing.
+
+layout   logical shape -> physical shape
+scalar   ()      -> ()           a number in scalar memory or a register
+unit     ()      -> (1, 1)       a number computed from vectors
+row      (n,)    -> (1, n)
+column   (.., n) -> (.., n, 1)
+plain    rank 2+ -> unchanged
+free     rank 1  -> either: indices, masks and constants are made in the layout that is wanted
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tilelang.codegen.pallas.plan.types import PExpr
+from tilelang.errors import Loc
+from tilelang.ir import Apply, Dim, Type
+
+Layout = Literal["scalar", "unit", "row", "column", "plain", "free"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A physical expression and how it lays out the logical value."""
+
+    expr: PExpr
+    layout: Layout
+    logical: tuple[Dim, ...]
+
+
+def apply(
+    op: str,
+    args: tuple[PExpr, ...],
+    shape: tuple[Dim, ...],
+    dtype: str,
+    attrs: tuple[tuple[str, object], ...] = (),
+    loc: Loc | None = None,
+) -> Apply:
+    """An op on physical values; Apply is shared with the IR, whose operands are logical ones."""
+    operands: Any = args
+    return Apply(op, operands, Type(shape, dtype), attrs, loc)
+
+
+def physical_shape(shape: tuple[Dim, ...], layout: Layout) -> tuple[Dim, ...]:
+    """The shape of the array that holds a value of that logical shape."""
+    match layout:
+        case "unit":
+            return (1, 1)
+        case "row":
+            return (1, *shape)
+        case "column":
+            return (*shape, 1)
+        case _:
+            return shape
+
+
+def relayout(value: Value, want: Layout) -> Value:
+    """The value in another layout; a transpose between row and column."""
+    have = value.layout
+    if have == want or (have in ("scalar", "unit") and want in ("scalar", "unit", "row", "column")):
+        return value
+    if {have, want} <= {"row", "column"} and len(value.logical) == 1:
+        shape = physical_shape(value.logical, want)
+        moved = apply("transpose", (value.expr,), shape, value.expr.type.dtype, (("perm", (1, 0)),))
+        return Value(moved, want, value.logical)
+    shape = physical_shape(value.logical, want)
+    return Value(apply("reshape", (value.expr,), shape, value.expr.type.dtype), want, value.logical)
+
+
+def laid_out(value: PExpr, logical: Type, shape: tuple[Dim, ...]) -> Value:
+    """An array of that shape as a value."""
+    rank, have = logical.rank, len(shape)
+    if rank == 0:
+        return Value(value, "unit", ())
+    if shape == logical.shape and rank >= 2:
+        return Value(value, "plain", logical.shape)
+    if have == rank + 1 and shape[-1] == 1 and shape[:-1] == logical.shape:
+        return Value(value, "column", logical.shape)
+    if rank == 1 and have == 2 and shape[0] == 1:
+        return Value(value, "row", logical.shape)
+    layout: Layout = "row" if rank == 1 else "plain"
+    want = physical_shape(logical.shape, layout)
+    moved = apply("reshape", (value,), want, logical.dtype)
+    return Value(moved, layout, logical.shape)

@@ -1,0 +1,140 @@
+"""Known: what scalar expressions cannot be below or above, so that nobody asks.
+
+max(tk * 256, 0) is tk * 256;  min(a, 64) > 0 is a > 0;  lane >= 0 always holds
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from tilelang.ir import Apply, Const, Expr, GridIndex, TileScalar, Type, integers
+
+from .types import AxisPlan
+
+Axes = Mapping[str, AxisPlan]
+Bounds = tuple[float, float]
+
+ANYTHING: Bounds = (-math.inf, math.inf)
+BOOL = Type((), "bool")
+
+
+def bounds(expr: Expr, axes: Axes) -> Bounds:
+    """The smallest and the largest value that an expression may have."""
+    match expr:
+        case Const(value):
+            return float(value), float(value)
+        case GridIndex(name):
+            return _index(axes[name])
+        case TileScalar(name, "begin" | "end" as edge):
+            return _edge(axes[name], edge, axes)
+        case Apply("lane_position"):
+            name = expr.attr("axis")
+            return (0, math.inf) if name is None else _position(axes[str(name)])
+        case Apply("add" | "sub" | "mul" | "minimum" | "maximum" | "floordiv", (left, right)):
+            return _computed(expr.op, bounds(left, axes), bounds(right, axes))
+        case _:
+            return ANYTHING
+
+
+def at_least(expr: Expr, low: int, axes: Axes) -> Expr:
+    """max(expr, low)"""
+    value = integers.value_of(expr)
+    if value is not None:
+        return integers.const(max(value, low))
+    if bounds(expr, axes)[0] >= low:
+        return expr
+    return Apply("maximum", (expr, integers.const(low)), integers.INT)
+
+
+def at_most(expr: Expr, high: int, axes: Axes) -> Expr:
+    """min(expr, high)"""
+    value = integers.value_of(expr)
+    if value is not None:
+        return integers.const(min(value, high))
+    if bounds(expr, axes)[1] <= high:
+        return expr
+    return Apply("minimum", (expr, integers.const(high)), integers.INT)
+
+
+def more(left: Expr, right: Expr, axes: Axes) -> Expr:
+    """left > right, without terms of a minimum that are more in any case."""
+    top = bounds(right, axes)[1]
+    while isinstance(left, Apply) and left.op == "minimum":
+        open_terms = [term for term in left.args if bounds(term, axes)[0] <= top]
+        if len(open_terms) != 1:
+            break
+        left = open_terms[0]
+    return Apply("gt", (left, right), BOOL)
+
+
+def holds(condition: Expr, axes: Axes) -> bool:
+    """Whether a comparison is true in any case."""
+    if not (isinstance(condition, Apply) and condition.op in ("ge", "lt", "gt")):
+        return False
+    (left, right), op = condition.args, condition.op
+    (low, high), (least, most) = bounds(left, axes), bounds(right, axes)
+    return {"ge": low >= most, "lt": high < least, "gt": low > most}[op]
+
+
+def both(conditions: Iterable[Expr], axes: Axes) -> Expr | None:
+    """All of the conditions, without those that always hold; None if all of them do."""
+    left = None
+    for condition in conditions:
+        if not holds(condition, axes):
+            left = condition if left is None else Apply("logical_and", (left, condition), BOOL)
+    return left
+
+
+def _index(axis: AxisPlan) -> Bounds:
+    """Numbers of a grid index; a step that stands for an empty range has one of them too.
+
+    A tile that begins with its range is known by its first row instead.
+    """
+    if axis.length is not None:
+        return 0, math.inf
+    if axis.tiles is not None:
+        return axis.first, axis.first + max(axis.tiles, 1) - 1
+    return 0, max(axis.limit, 1) - 1
+
+
+def _position(axis: AxisPlan) -> Bounds:
+    """Positions of a tile's lanes, in arrays."""
+    block = axis.block or 1
+    if axis.length is not None:
+        return 0, math.inf
+    if axis.tiles is not None and axis.base is None:
+        return axis.first * block, (axis.first + axis.tiles) * block - 1
+    return 0, max(axis.limit, 1) * block - 1
+
+
+def _edge(axis: AxisPlan, what: str, axes: Axes) -> Bounds:
+    """begin or end of a tile, which the range cuts."""
+    if axis.shift is not None:
+        return ANYTHING
+    low, high = _position(axis)
+    if axis.tiles is not None and not axis.partial:
+        block = axis.block or 1
+        return (low, high + 1 - block) if what == "begin" else (low + block, high + 1)
+    if what == "begin":
+        return max(low, bounds(axis.begin, axes)[0]), math.inf
+    return min(low + 1, bounds(axis.end, axes)[0]), high + 1
+
+
+def _computed(op: str, left: Bounds, right: Bounds) -> Bounds:
+    (a, b), (c, d) = left, right
+    match op:
+        case "add":
+            return a + c, b + d
+        case "sub":
+            return a - d, b - c
+        case "minimum":
+            return min(a, c), min(b, d)
+        case "maximum":
+            return max(a, c), max(b, d)
+        case "mul" if c == d and c >= 0 and math.inf not in (abs(a), abs(b)):
+            return a * c, b * c
+        case "floordiv" if c == d and c > 0:
+            return a // c if a > -math.inf else a, b // c if b < math.inf else b
+        case _:
+            return ANYTHING

@@ -1,0 +1,306 @@
+"""plan(ir, facts, config, target) -> Plan: every choice, checked to be legal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tilelang.analysis.facts import Facts
+from tilelang.analysis.uses import references
+from tilelang.codegen.pallas.passes.flat_scalars import flatten
+from tilelang.codegen.pallas.passes.gather_columns import whole_rows
+from tilelang.codegen.pallas.passes.scatter_rows import scatter_far
+from tilelang.codegen.pallas.passes.separate_gathers import separate
+from tilelang.codegen.pallas.plan.windows.turned import picked_last
+from tilelang.codegen.pallas.target import Target
+from tilelang.errors import PlanError
+from tilelang.ir import KernelIR, Loop, Stmt, Store, statements
+from tilelang.passes.fold_empty import fold_empty
+from tilelang.passes.inline_indices import expand
+from tilelang.passes.mask_outside import mask_outside
+from tilelang.passes.name_shared import share
+from tilelang.passes.write_out import drop_unused
+from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
+
+from .blocks import multiple, sizes
+from .defaults import (
+    ROWS_LEAST,
+    alike,
+    following,
+    grow,
+    least_registered,
+    registered,
+    shrink,
+    start_sizes,
+    whole_products,
+)
+from .dtypes import check_dtypes
+from .launch import Planned, plan_launch
+from .placement import place
+from .types import HostArray, Inner, Launch, Plan
+
+MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
+
+__all__ = ["Config", "Plan", "Target", "default_config", "plan"]
+
+
+def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
+    """Fills what the config leaves open with the defaults, and plans every launch.
+
+    Raises PlanError for a kernel that no config would make legal.
+    """
+    _check_names(ir)
+    _check_stores(ir)
+    check_dtypes(ir, target)
+    ir = flatten(expand(share(fold_empty(mask_outside(ir, facts)))), target)
+    ir = separate(whole_rows(scatter_far(ir, target), target))
+    planned = _formed(ir, facts, config, target)
+    if config.within is not None:
+        return planned
+    turned = _without_copies(ir, facts, config, target, planned)
+    return planned if turned is None else turned
+
+
+def _without_copies(
+    ir: KernelIR, facts: Facts, config: Config, target: Target, planned: Plan | Refusal
+) -> Plan | None:
+    """The plan that runs heads within the step, where the host would have to transpose arrays.
+
+    That reads and writes each of them once more, which costs more than the smaller blocks do:
+    attention over short sequences is bound by memory.
+    """
+    moved = [t.name for t in ir.tensors if len(t.shape) >= 3]
+    if isinstance(planned, Plan):
+        moved = [a.source for a in planned.arrays if a.permute is not None]
+    loops = dict.fromkeys(u for name in moved for u in picked_last(ir, name))
+    if not loops:
+        return None
+    instead = _formed(ir, facts, replace(config, within=tuple(loops)), target)
+    if isinstance(instead, Refusal) or any(a.permute is not None for a in instead.arrays):
+        return None
+    room = target.vmem_physical * 4 // 5  # what is asked for is a quarter more than is predicted
+    return instead if all(one.memory.vmem <= room for one in instead.launches) else None
+
+
+def _formed(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
+    """The plan with the loop type of the config, or with the best one that the nest allows.
+
+    Loops in a row become steps of one pipeline where they can.  Else they run inside the step;
+    arrays that do not fit vector memory then stay where they are and stream through loops inside
+    the step, and a nest whose steps cannot be folded at all still runs as plain loops there.
+    """
+
+    def tried(fold: bool = True, loop_type: str | None = config.loop_type) -> Plan | Refusal:
+        return _sized(ir, facts, replace(config, loop_type=loop_type), target, fold)
+
+    folded = tried()
+    if config.loop_type is not None or config.steps is not None:
+        return folded if isinstance(folded, Plan) else tried(fold=False)
+    if isinstance(folded, Plan) and _settled(folded):
+        return folded
+    inside = tried(fold=False)
+    if isinstance(inside, Plan) and _settled(inside):
+        return inside
+    streamed = tried(loop_type="emit_pipeline")
+    if isinstance(streamed, Plan) and (isinstance(inside, Refusal) or _modest(streamed)):
+        return streamed
+    if isinstance(inside, Plan):
+        return inside
+    looped = tried(loop_type="fori_loop")
+    return looped if isinstance(looped, Plan) else inside  # the form that was wanted says why not
+
+
+def _settled(planned: Plan) -> bool:
+    """Whether no other form could do better: it is modest, or has no loops inside the step."""
+    return _modest(planned) or not _has_loops(planned)
+
+
+def _has_loops(planned: Plan) -> bool:
+    """Whether some step loops over blocks that lie in vector memory as a whole."""
+    return any(
+        isinstance(stmt, Inner) and launch.axis(stmt.axis).place != "within"
+        for launch in planned.launches
+        for section in launch.sections
+        for stmt in section.body
+    )
+
+
+def _sized(
+    ir: KernelIR, facts: Facts, config: Config, target: Target, fold: bool
+) -> Plan | Refusal:
+    """The plan with the blocks of the config, or with the largest modest ones.
+
+    `fold`: loops in a row become steps where they can.
+    """
+
+    def planned(blocks: Mapping[str, int]) -> Plan | Refusal:
+        return attempted(lambda: _plan(ir, facts, config, target, blocks, fold))
+
+    guess = following(ir, facts, target, config, start_sizes(ir, facts, target))
+    if config.blocks or config.block_sizes is not None or not guess:
+        return attempted(
+            lambda: _plan(ir, facts, config, target, sizes(ir, config, target, guess), fold)
+        )
+    blocks = sizes(ir, config, target, guess)
+    legal = {n: multiple(ir, n, target) for n in blocks} | least_registered(ir, target)
+    if config.within:
+        legal = {n: max(need, min(ROWS_LEAST, blocks[n])) for n, need in legal.items()}
+    whole = whole_products(ir, facts, blocks, legal)
+    if whole is not None:
+        found = _fitted(ir, facts, planned, *whole)
+        if isinstance(found, Plan) and _modest(found):
+            return found
+    return _fitted(ir, facts, planned, blocks, legal)
+
+
+def _fitted(
+    ir: KernelIR,
+    facts: Facts,
+    planned: Callable[[Mapping[str, int]], Plan | Refusal],
+    blocks: dict[str, int],
+    least: Mapping[str, int],
+) -> Plan | Refusal:
+    """The plan with the largest blocks that are modest; with the least ones if none are.
+
+    Blocks shrink while vector memory is short.  They grow while scalar memory is: a table of steps
+    has a row for every block.
+    """
+    tried: set[tuple[tuple[str, int], ...]] = set()
+    while True:
+        tried.add(tuple(sorted(blocks.items())))
+        found = planned(blocks)
+        if isinstance(found, Plan) and _modest(found):
+            return found
+        wants = "smaller" if isinstance(found, Plan) else found.needs and found.needs.wants
+        if wants == "smaller":
+            weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
+            other = shrink(blocks, least, weights, (*registered(ir), *alike(ir, facts)))
+        elif wants == "larger":
+            assert isinstance(found, Refusal) and found.needs is not None
+            other = grow(ir, blocks, found.needs.axes)
+        else:
+            return found
+        if other is None or tuple(sorted(other.items())) in tried:
+            return found
+        blocks = other
+
+
+def _check_names(ir: KernelIR) -> None:
+    """PlanError for names that would hide a module in the generated source."""
+    for name, loc in ((ir.name, ir.loc), *((t.name, t.loc) for t in ir.tensors)):
+        if name in MODULE_NAMES:
+            raise PlanError(
+                f"the name {name} is that of a module in the generated source",
+                loc,
+                f"rename it; the names {', '.join(sorted(MODULE_NAMES))} are taken",
+            )
+
+
+def _check_stores(ir: KernelIR) -> None:
+    """PlanError for stores through a view."""
+    for stmt in statements(ir.body):
+        if isinstance(stmt, Store) and ir.tensor(stmt.tensor).view is not None:
+            raise PlanError(
+                f"{stmt.tensor} is a view, and stores through views are not supported",
+                stmt.loc,
+                "make the output in the shape that the kernel stores, and return the view of it",
+            )
+
+
+def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:
+    """The config that `plan` uses when none is given."""
+    chosen = plan(ir, facts, Config(), target)
+    if isinstance(chosen, Refusal):
+        raise chosen.error
+    return config_of(chosen)
+
+
+def config_of(chosen: Plan) -> Config:
+    """The config that says what was chosen."""
+    ir = chosen.ir
+    named: dict[str, int] = {}
+    for axis in ir.axes:
+        if isinstance(axis.block, str):
+            block, bounds = dict(chosen.blocks)[axis.name], ir.block_size(axis)
+            block = block if bounds is None else bounds.nearest(block)  # of a short dimension
+            named[axis.block] = max(block, named.get(axis.block, 0))
+    return Config(named, loop_type=chosen.config.loop_type, within=chosen.config.within)
+
+
+def _modest(planned: Plan) -> bool:
+    """Whether every launch fits the memory that a kernel gets without asking for more."""
+    return all(launch.memory.limit is None for launch in planned.launches)
+
+
+def _cost(facts: Facts, name: str) -> int:
+    """Long ordered blocks shrink first: that only adds steps, not traffic."""
+    return 2 if facts.axis(name).kind == "ordered" else 1
+
+
+def _check_steps(ir: KernelIR, facts: Facts, config: Config) -> None:
+    """PlanError if `steps` is given and no loop is ragged."""
+    if config.steps is None or any(a.ragged for a in facts.axes):
+        return
+    raise Refused(
+        Rule.CONFIG,
+        f"steps={config.steps!r}, but no loop of {ir.name} is ragged: there is no table",
+        ir.loc,
+        "leave steps out",
+    )
+
+
+def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
+    """The nest without stores to arrays of no elements; None if nothing is left of it."""
+
+    def keep(stmt: Stmt) -> tuple[Stmt, ...]:
+        match stmt:
+            case Store(tensor) if 0 in ir.tensor(tensor).shape:
+                return ()
+            case Loop():
+                return (replace(stmt, body=tuple(s for inner in stmt.body for s in keep(inner))),)
+            case _:
+                return (stmt,)
+
+    left = drop_unused(keep(loop))
+    return left[0] if left and isinstance(left[0], Loop) else None
+
+
+def _plan(
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    target: Target,
+    blocks: Mapping[str, int],
+    fold: bool,
+) -> Plan:
+    planned: list[Planned] = []
+    _check_steps(ir, facts, config)
+    nests = [_without_empty(ir, loop) for loop in ir.body]
+    stored = [
+        frozenset(t for t, _, writes in references((n,)) if writes) if n else () for n in nests
+    ]
+    for position, loop in enumerate(nests):
+        placed = place(ir, facts, config, blocks, loop, fold) if loop is not None else None
+        if placed is None:
+            continue
+        suffix = f"_{len(planned) + 1}" if len(ir.body) > 1 else ""
+        name = f"{ir.name}{suffix}_kernel"
+        while any(t.name == name for t in ir.tensors):
+            name += "_"
+        written = frozenset(
+            launch_array.source
+            for one in planned
+            for launch_array in one.arrays
+            if any(w.array == launch_array.name for w in one.launch.outputs)
+        )
+        later = frozenset(t for tensors in stored[position + 1 :] for t in tensors)
+        planned.append(plan_launch(ir, facts, config, target, placed, name, written, later))
+    arrays: dict[tuple[str, str], HostArray] = {}
+    for one in planned:
+        for host in one.arrays:
+            arrays[host.name, host.source] = host
+    launches: tuple[Launch, ...] = tuple(p.launch for p in planned)
+    return Plan(
+        ir, facts, config, target, tuple(arrays.values()), launches, tuple(sorted(blocks.items()))
+    )

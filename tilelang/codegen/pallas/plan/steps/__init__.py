@@ -1,0 +1,1 @@
+"""Steps: the table of steps, which blocks they revisit, and when a section runs."""

@@ -1,0 +1,168 @@
+"""Table: which steps a ragged nest has, and how many there can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilelang.analysis.facts import Facts
+from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Table, Track
+from tilelang.codegen.pallas.target import Target
+from tilelang.ir import KernelIR
+from tilelang.schedule.refusal import Need, Refused, Rule
+
+from .visits import Order
+
+
+def columns(
+    ir: KernelIR,
+    facts: Facts,
+    order: Order,
+    axes: Mapping[str, AxisPlan],
+    helpers: Mapping[str, str],
+    effects: Mapping[str, bool],
+    steps: str,
+) -> tuple[Column, ...]:
+    """The columns of the step table, outer to inner.
+
+    `helpers` says which columns must visit more than their ranges; `effects` says which loops
+    stand in a body that does something else too, so that an empty range still needs one step.  Of
+    loops in a row, the last one has that step: it comes when all of them are through.
+    """
+    out: list[Column] = []
+    for name in order.columns:
+        axis = axes[name]
+        phase = order.phases.index(name) if name in order.phases else None
+        # under a tile that no range touches, nothing is known of the ranges further in
+        real = not any(stands_in(c, axes) for c in out if c.phase is None)
+        certain = axis.tiles is not None or (axis.nonempty and real)
+        last = phase is None or name == order.phases[-1]
+        visit = "live"
+        if steps == "table" and name in helpers:
+            visit = helpers[name]
+        elif not certain and last and (effects[name] or not real):
+            visit = "at_least_one"
+        names = (*(a for a in order.around(name) if a in order.columns), name)
+        tiles = axis.block is not None and axis.length is None
+        rising = tiles and len(names) > 1 and _rises(facts, names, name)
+        cursor = rising and visit in ("live", "cover") and steps == "table"
+        most = _most(ir, axis)
+        out.append(Column(name, visit, cursor, certain, most, phase))  # type: ignore[arg-type]
+    return tuple(out)
+
+
+def stands_in(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether some steps of a column stand for a range or tile that is not there."""
+    return replaces_empty(column, axes) or column.visit in ("cover", "sweep")
+
+
+def replaces_empty(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether an empty range of the column gets a step all the same."""
+    return column.visit == "at_least_one" and not axes[column.axis].nonempty
+
+
+def _rises(facts: Facts, names: tuple[str, ...], name: str) -> bool:
+    """Whether the tiles of a column rise over the whole table: disjoint ranges all the way up."""
+    position = names.index(name)
+    if position == 0:
+        return True
+    outer = names[position - 1]
+    return facts.axis(name).disjoint == outer and (position == 1 or _rises(facts, names, outer))
+
+
+def _most(ir: KernelIR, axis: AxisPlan) -> int:
+    """Steps that one iteration of the outer columns can have."""
+    if axis.tiles is not None:
+        return axis.tiles
+    bound = ir.axis(axis.name).max_extent
+    if axis.block is None:
+        return max(bound or 1, 1)
+    if bound is None:
+        return max(axis.limit, 1)
+    return max(min(-(-bound // axis.block) + 1, axis.limit), 1)
+
+
+def table(
+    facts: Facts,
+    found: tuple[Column, ...],
+    axes: Mapping[str, AxisPlan],
+    steps: str,
+    tracks: tuple[Track, ...] = (),
+) -> Table | None:
+    """The table of these columns, with a bound on its rows that holds for any sorted offsets.
+
+    A range that is disjoint in g touches each of its `limit` tiles once, and one more for every
+    boundary that two groups share; an empty range that needs a step adds one per group.  Where
+    offsets that break the rules could ask for more, the table is capped.
+    """
+    if not found:
+        return None
+    if steps == "rectangle":
+        total = 1
+        for column in found:
+            total *= column.most
+        return Table(found, max(total, 1), False, "rectangle")
+    total, before, capped = 1, 1, False
+    nested = [c for c in found if c.phase is None]
+    for outer, column in zip([None, *nested], nested, strict=False):
+        rows, tight = _rows(facts, axes, column, outer, total, before)
+        capped = capped or tight
+        before, total = total, rows
+    last = nested[-1] if nested else None
+    ends = [_rows(facts, axes, c, last, total, before) for c in found if c.phase is not None]
+    if ends:
+        total, capped = sum(rows for rows, _ in ends), capped or any(tight for _, tight in ends)
+    sure = all(_has_steps(c) for c in nested)
+    sure = sure and (not ends or any(_has_steps(c) for c in found if c.phase is not None))
+    return Table(found, max(total, 1), capped, "table", sure, tracks)
+
+
+def _has_steps(column: Column) -> bool:
+    """Whether the column has a step for every one of the columns before it."""
+    return column.certain or column.visit in ("cover", "sweep", "at_least_one")
+
+
+def _rows(
+    facts: Facts,
+    axes: Mapping[str, AxisPlan],
+    column: Column,
+    outer: Column | None,
+    total: int,
+    before: int,
+) -> tuple[int, bool]:
+    """How many rows there are with this column, and whether offsets could ask for more.
+
+    `total` rows without it, `before` without the column around it, `outer`, too.
+    """
+    axis = axes[column.axis]
+    if column.visit == "sweep":
+        return total * axis.limit, False
+    if column.cursor and outer is not None:
+        return before * (axis.limit + _span(axes, outer.axis) - 1), False
+    inside = outer.axis if outer is not None and axis.block is not None else None
+    if inside is not None and facts.axis(column.axis).disjoint == inside:
+        tight = before * (axis.limit + 2 * _span(axes, inside))
+        return min(total * column.most, tight), tight < total * axis.limit
+    return total * column.most, axis.block is not None and column.most < axis.limit
+
+
+def _span(axes: Mapping[str, AxisPlan], name: str) -> int:
+    axis = axes[name]
+    return axis.tiles if axis.tiles is not None else max(axis.limit, 1)
+
+
+def check_fits(ir: KernelIR, table: Table, target: Target, scalar_bytes: int) -> None:
+    """PlanError if the table does not fit scalar memory, with the sum and what to do."""
+    if table.steps != "table":
+        return
+    need = table.rows * table.width * 4
+    if need + scalar_bytes <= target.smem or scalar_bytes > target.smem:
+        return  # tensors that do not fit by themselves are refused with their sum
+    raise Refused(
+        Rule.MEMORY,
+        f"the step table of {ir.name} needs {table.rows:,} rows of {table.width} numbers, "
+        f"{need:,} bytes; {target} has {target.smem - scalar_bytes:,} bytes of scalar memory left",
+        ir.loc,
+        "use larger blocks, give hl.tile(..., max_extent=) a bound on the length of a group, "
+        "or use steps='rectangle'",
+        Need("smem", need, "larger", tuple(c.axis for c in table.columns)),
+    )

@@ -1,0 +1,333 @@
+"""Visits: when an output block is seen for the first time, and whether every block is seen at all.
+
+A block stays in vector memory while consecutive steps write it, and goes back to the array when the
+block number changes.  So the steps that share a block must be consecutive, its first visit must
+define every row, and a block that no step visits keeps what the array held before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+
+from tilelang.analysis.facts import Facts
+from tilelang.analysis.uses import reads_memory
+from tilelang.codegen.pallas.plan.placement import Placed
+from tilelang.codegen.pallas.plan.types import (
+    AtDim,
+    AxisPlan,
+    ByBlock,
+    ByIndex,
+    ByRow,
+    ByTile,
+    Column,
+    Condition,
+    Packed,
+    RowStarts,
+    Turns,
+    Whole,
+    Window,
+)
+from tilelang.ir import Expr, GridIndex, KernelIR, integers
+from tilelang.language.dtypes import itemsize
+from tilelang.schedule.refusal import Refused, Rule
+
+MOST_ORDERED = 6  # loops whose every order is tried
+
+
+@dataclass(frozen=True)
+class Order:
+    """The launch's axes in the order of its steps: outward dims, columns, trailing dims.
+
+    The last columns may be `phases`, loops in a row.
+    """
+
+    outward: tuple[str, ...]
+    columns: tuple[str, ...]
+    trailing: tuple[str, ...]
+    phases: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.outward + self.columns + self.trailing
+
+    @property
+    def loops(self) -> tuple[tuple[str, ...], ...]:
+        """The columns, outer to inner; those of loops in a row together."""
+        nested = tuple((c,) for c in self.columns if c not in self.phases)
+        return (*nested, self.phases) if self.phases else nested
+
+    def around(self, axis: str) -> tuple[str, ...]:
+        """The axes whose loops contain the loop over `axis`, outer to inner."""
+        others = self.phases if axis in self.phases else ()
+        return tuple(a for a in self.all[: self.all.index(axis)] if a not in others)
+
+
+def window_axes(window: Window) -> set[str]:
+    """Axes whose steps change the block that a window shows."""
+    found: set[str] = set()
+    for dim in window.dims:
+        match dim:
+            case ByTile(axis, _, over):
+                found |= {axis, *over}
+            case ByRow(axis):
+                found.add(axis)
+            case ByIndex(expr) | ByBlock(expr):
+                found |= integers.axes(expr)
+            case Packed(expr, rows) if rows < window.shape[window.dims.index(dim)]:
+                found |= integers.axes(expr)
+            case _:
+                pass
+    return found
+
+
+def packed_rows(window: Window, axes: Mapping[str, AxisPlan]) -> dict[str, int]:
+    """Axes that pick rows inside a block of several rows."""
+    found = {}
+    for dim, size in zip(window.dims, window.shape, strict=True):
+        if isinstance(dim, Packed) and 1 < dim.rows < size:
+            for axis in integers.axes(dim.expr):
+                if axis in axes:
+                    found[axis] = dim.rows
+    return found
+
+
+def first_visit(
+    window: Window, order: Order, axes: Mapping[str, AxisPlan]
+) -> tuple[Condition, ...]:
+    """The conditions under which a step is the first of a run that shows one block."""
+    moving = window_axes(window)
+    packed = packed_rows(window, axes)
+    conditions: list[Condition] = []
+    deeper = list(order.trailing)
+    while deeper and deeper[-1] not in moving:
+        conditions.insert(0, AtDim(deeper.pop(), "first"))
+    if deeper:
+        axis = deeper[-1]
+        return ((RowStarts(axis, packed[axis]),) if axis in packed else ()) + tuple(conditions)
+    columns = tuple(c for c in order.columns if c in moving)
+    if columns:
+        rows = tuple((c, packed[c]) for c in columns if c in packed)
+        return (Turns(columns, rows), *conditions)
+    if order.columns:
+        conditions.insert(0, Turns(()))
+    outer = list(order.outward)
+    while outer and outer[-1] not in moving:
+        conditions.insert(0, AtDim(outer.pop(), "first"))
+    if outer and outer[-1] in packed:
+        conditions.insert(0, RowStarts(outer[-1], packed[outer[-1]]))
+    return tuple(conditions)
+
+
+def check_consecutive(
+    ir: KernelIR, facts: Facts, tensor: str, window: Window, order: Order, selective: bool
+) -> None:
+    """PlanError if steps that share a block are not consecutive.
+
+    `selective`: a visit may leave rows of the block as an earlier visit wrote them.
+    """
+    moving = window_axes(window)
+    inside = [a for a in order.all if a in moving]
+    if not inside or not selective:
+        return
+    around = order.around(inside[-1])
+    for position, axis in enumerate(around):
+        if axis in moving:
+            continue
+        deeper = [a for a in (*around[position + 1 :], inside[-1]) if a in moving]
+        if axis in order.columns and all(_rises(facts, a, axis) for a in deeper):
+            continue  # sorted ranges: the tiles rise from one iteration to the next
+        raise Refused(
+            Rule.FORM,
+            f"blocks of {tensor} would be visited again after other blocks: iterations of "
+            f"{ir.axis(axis).user} share them, and their ranges may overlap",
+            ir.axis(axis).loc,
+            "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, index the output by "
+            f"{ir.axis(axis).user}, or use loop_type='fori_loop'",
+        )
+
+
+def check_stand_ins(
+    ir: KernelIR,
+    facts: Facts,
+    tensor: str,
+    window: Window,
+    order: Order,
+    standing: Collection[str],
+    steps: str,
+) -> None:
+    """PlanError if a step that stands for an empty range could go back to a block already left.
+
+    `standing` are the columns that have such steps.  In the step table such a step repeats the row
+    before it; loops inside the row, the rectangle and the work list start from the beginning.
+    """
+    moving = window_axes(window)
+    for axis in standing:
+        ranges = [c for c in order.columns if axis in facts.axis(c).depends]
+        inside = [] if steps == "table" else ranges
+        again = moving.intersection((*inside, *order.trailing))
+        if not again:
+            continue
+        hint = "use loop_type='fori_loop'"
+        if steps != "table" and not moving.intersection(order.trailing):
+            hint = "use steps='table'" if steps == "rectangle" else "use loop_type='outer_pipeline'"
+        raise Refused(
+            Rule.FORM,
+            f"the step that an empty range of {ir.axis(axis).user} needs would visit blocks of "
+            f"{tensor} again, because they change with {ir.axis(min(again)).user}",
+            ir.axis(axis).loc,
+            hint,
+        )
+
+
+def _rises(facts: Facts, axis: str, outer: str) -> bool:
+    """Whether the ranges of an axis rise with an outer one, directly or by ranges between them."""
+    between = facts.axis(axis).disjoint
+    return between is not None and (between == outer or _rises(facts, between, outer))
+
+
+def packed_conflict(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether rows that share a packed block are written in steps that are not consecutive."""
+    if any(isinstance(d, Packed) and reads_memory(d.expr) for d in window.dims[-2:-1]):
+        return True
+    packed = packed_rows(window, axes)
+    moving = [a for a in order.all if a in window_axes(window)]
+    if any(axis in moving and axis != moving[-1] for axis in packed):
+        return True
+    whole = {a for d in window.dims if isinstance(d, Packed) for a in integers.axes(d.expr)} - set(
+        packed
+    )
+    shared = [order.all.index(a) for a in whole if a in order.all]
+    return bool(shared and moving) and min(shared) < order.all.index(moving[-1])
+
+
+def visits_all(
+    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts, sure: bool
+) -> tuple[bool, dict[str, str]]:
+    """Whether every block of an output can be visited, and the columns that must help.
+
+    `sure`: the step table has a step, whatever the ranges are.
+
+    The columns map to "cover" (tiles between the ranges get steps too) or "sweep" (every tile of
+    the dimension gets a step, for every iteration of the columns before).
+    """
+    helpers: dict[str, str] = {}
+    others = {a for a in window_axes(window) if a in order.columns}
+    if order.columns and not others and not sure:
+        return False, {}
+    for dim, size in zip(window.dims, window.shape, strict=True):
+        match dim:
+            case Whole():
+                continue
+            case ByTile(axis) if axes[axis].place == "table" and facts.axis(axis).ragged:
+                grid_only = all(axes[a].block is None for a in others - {axis})
+                alone = others == {axis}
+                if alone and facts.axis(axis).disjoint in order.columns:
+                    helpers[axis] = "cover"
+                elif grid_only and moves_with_all(order, others, axis):
+                    helpers[axis] = "sweep"
+                else:
+                    return False, {}
+            case ByTile(axis):
+                tiles = axes[axis].tiles
+                if tiles is None or tiles < axes[axis].limit:
+                    return False, {}
+            case ByIndex(expr) | Packed(expr):
+                if not _sweeps(expr, size, axes):
+                    return False, {}
+    return True, helpers
+
+
+def moves_with_all(order: Order, moving: set[str], axis: str) -> bool:
+    """Whether a window shows another block for every iteration of the columns before `axis`."""
+    return moving.issuperset(a for a in order.around(axis) if a in order.columns)
+
+
+def goes_anywhere(window: Window) -> bool:
+    """Whether the block is picked by a number from memory, so that any block may come again."""
+    return any(
+        reads_memory(d.expr)
+        for d in window.dims
+        if isinstance(d, ByIndex) or (isinstance(d, Packed) and not d.whole)
+    )
+
+
+def _sweeps(expr: Expr, size: int, axes: Mapping[str, AxisPlan]) -> bool:
+    if integers.value_of(expr) is not None:
+        return size == 1
+    if not isinstance(expr, GridIndex):
+        return False
+    axis = axes[expr.axis]
+    return axis.place != "inner" and axis.first == 0 and axis.tiles == size
+
+
+def check_exact(
+    ir: KernelIR, tensor: str, window: Window, columns: tuple[Column, ...], selective: bool
+) -> None:
+    """PlanError if steps could write rows of an output that they must not, or not all of a block.
+
+    Nothing fills such a block before it is written.
+    """
+    moving = window_axes(window)
+    standing = [c.axis for c in columns if c.axis in moving and c.visit != "live"]
+    if not selective and not standing:
+        return
+    what = (
+        f"windows='exact', but only part of a block of {tensor} is stored"
+        if selective
+        else f"windows='exact', but {tensor} would be stored for empty ranges of "
+        f"{ir.axis(standing[0]).user} too"
+    )
+    raise Refused(Rule.FORM, what, ir.tensor(tensor).loc, "leave windows out")
+
+
+def check_stream(ir: KernelIR, tensor: str, window: Window) -> None:
+    """PlanError if a pipeline inside the step could show a block of an output twice."""
+    packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
+    if not packed and not goes_anywhere(window):
+        return
+    raise Refused(
+        Rule.FORM,
+        f"steps of the loop over {ir.axis(window.stream or '').user} may share blocks of {tensor}, "
+        "so that a pipeline over blocks would lose what earlier steps stored",
+        ir.axis(window.stream or "").loc,
+        "use loop_type='fori_loop'",
+    )
+
+
+def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
+    """Axes that every output owns blocks along come first: only those may be split over cores.
+
+    Axes that share an output block, or pick rows inside one, come last among the outward axes, so
+    that the steps which share a block are adjacent.  Among the first ones, that order is taken in
+    which the fewest bytes of inputs are fetched, and the author's where it makes no difference.
+    """
+    outputs = [w for w in windows if w.output]
+
+    def rank(axis: str) -> int:
+        if any(axis in packed_rows(w, placed.axes) for w in outputs):
+            return 1
+        return 0 if all(axis in window_axes(w) for w in outputs) else 2
+
+    owning = [a for a in placed.outward if rank(a) == 0]
+    inside = sorted((a for a in placed.outward if rank(a)), key=rank)
+    deeper = {*inside, *placed.columns, *placed.trailing}
+    inputs = [w for w in windows if not w.output and w.stream is None]
+    still = [w for w in inputs if window_axes(w).isdisjoint(deeper)]
+    orders = permutations(owning) if len(owning) <= MOST_ORDERED else [tuple(owning)]
+    best = min(orders, key=lambda axes: sum(_fetched(w, axes, placed.axes) for w in still))
+    return Order((*best, *inside), placed.columns, placed.trailing, placed.phases)
+
+
+def _fetched(window: Window, order: tuple[str, ...], axes: Mapping[str, AxisPlan]) -> int:
+    """Bytes that the copies of one input are, in this order of its loops.
+
+    A block is fetched when its number changes: once for every iteration of the innermost loop that
+    moves it, and of those around.
+    """
+    moving = window_axes(window)
+    last = max((i for i, axis in enumerate(order) if axis in moving), default=-1)
+    size = math.prod(b for b in window.block if b is not None) * itemsize(window.dtype)
+    return size * math.prod(axes[axis].tiles or 1 for axis in order[: last + 1])

@@ -1,0 +1,463 @@
+"""Plan: every choice made for one kernel, checked to be legal.  Data only.
+
+A Launch is one `pallas_call`: a grid of dims, some of which may be one table of steps; windows
+that say which block of each array a step sees; sections of the body with the condition under which
+each runs; and the scratch that carries values from step to step.  An emitter prints a Plan and
+decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tilelang.analysis.facts import Facts
+from tilelang.codegen.pallas.plan.steps.conditions import AtDim as AtDim
+from tilelang.codegen.pallas.plan.steps.conditions import Condition as Condition
+from tilelang.codegen.pallas.plan.steps.conditions import Ends as Ends
+from tilelang.codegen.pallas.plan.steps.conditions import Enters as Enters
+from tilelang.codegen.pallas.plan.steps.conditions import InPhase as InPhase
+from tilelang.codegen.pallas.plan.steps.conditions import RowStarts as RowStarts
+from tilelang.codegen.pallas.plan.steps.conditions import Runs as Runs
+from tilelang.codegen.pallas.plan.steps.conditions import Turns as Turns
+from tilelang.codegen.pallas.plan.windows.types import ByBlock as ByBlock
+from tilelang.codegen.pallas.plan.windows.types import ByIndex as ByIndex
+from tilelang.codegen.pallas.plan.windows.types import ByRow as ByRow
+from tilelang.codegen.pallas.plan.windows.types import ByTile as ByTile
+from tilelang.codegen.pallas.plan.windows.types import Fetched as Fetched
+from tilelang.codegen.pallas.plan.windows.types import HostArray as HostArray
+from tilelang.codegen.pallas.plan.windows.types import Packed as Packed
+from tilelang.codegen.pallas.plan.windows.types import Turned as Turned
+from tilelang.codegen.pallas.plan.windows.types import Whole as Whole
+from tilelang.codegen.pallas.plan.windows.types import Window as Window
+from tilelang.codegen.pallas.plan.windows.types import WindowDim as WindowDim
+from tilelang.codegen.pallas.target import Target
+from tilelang.errors import Loc
+from tilelang.ir import Expr, KernelIR, Type
+from tilelang.schedule.config import Config
+
+from .axis import AxisPlan as AxisPlan
+from .axis import Place as Place
+
+Form = Literal["grid", "pipeline"]
+
+# ---------------------------------------------------------------- physical expressions
+
+
+@dataclass(frozen=True)
+class All:
+    """The whole extent of a block dimension."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A static slice of a block dimension."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """The part of a block dimension that tile number `axis` of an inner loop covers.
+
+    number: the same for a tile that is moved: which of the parts of that length it is
+    """
+
+    axis: str
+    block: int
+    number: PExpr | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One position of an untiled leading dimension, chosen inside the step; it disappears."""
+
+    expr: PExpr
+
+
+Select = All | Part | Step | Row
+
+
+@dataclass(frozen=True)
+class Read:
+    """Reads a window's block; `select` has one entry per unsqueezed dimension.
+
+    turned  the copy is read in which a dimension of the block is the first one
+    """
+
+    ref: str
+    select: tuple[Select, ...]
+    type: Type
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class ScalarRead:
+    """Reads one number of an array that lies in scalar memory."""
+
+    array: str
+    index: tuple[PExpr, ...]
+    type: Type
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Reads a value that scratch memory carries from step to step.
+
+    at  the iteration of the loops within the step whose own value it is
+    """
+
+    name: str
+    type: Type
+    at: tuple[PExpr, ...] = ()
+
+
+@dataclass(frozen=True)
+class TakeRows:
+    """Rows that integers in scalar memory pick, put together one by one in scratch memory.
+
+    ref     the window that the rows lie in; "" where `place` is the number itself
+    place   position of a row: an expression over "lane_position"
+    at      which dimension of the window is picked from
+    select  what of its block is meant, where it has one
+    name    unique in the kernel
+    far     rows are copied from where the array lies
+    tile    rows of a register tile, where a row of the array cannot be read alone; else 1
+    held    the dtype in which rows are put together: single rows of narrow ones cannot be stored
+    part    what is copied of the last dimension of rows that lie far away, and `kept` of that
+    """
+
+    ref: str
+    place: Expr
+    at: int
+    select: tuple[Select, ...]
+    name: str
+    far: bool
+    tile: int
+    size: int
+    type: Type
+    held: str
+    part: Part | None = None
+    kept: Part | None = None
+
+    @property
+    def rows(self) -> str:
+        """The scratch memory in which the rows are put together."""
+        return f"fetched_{self.name}"
+
+    @property
+    def tiles(self) -> str:
+        """The scratch memory for the register tiles that the rows are in."""
+        return f"tiles_{self.name}"
+
+
+PExpr = Expr | Read | ScalarRead | Kept | TakeRows
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class Bind:
+    """`name = value`, a local of the step."""
+
+    name: str
+    value: PExpr
+    loc: Loc | None
+    user: str
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Writes a value to the scratch that carries it; `at` as in Kept."""
+
+    name: str
+    value: PExpr
+    loc: Loc | None
+    at: tuple[PExpr, ...] = ()
+
+
+@dataclass(frozen=True)
+class PutRows:
+    """Rows of a value go to the rows of an array that integers in scalar memory pick, in order.
+
+    place, live  the row of a lane, and whether it is stored: over "lane_position"
+    combine      the op with what the row holds, where it is not just replaced
+    name         the scratch memory from which single rows of the value are read
+    tile, type   as in TakeRows
+    far          rows are copied to where the array lies; else they are stored to a block of it
+    together     how many copies are on their way at once, at most
+    part         what is copied of the last dimension, where that is not all of it
+    """
+
+    place: Expr
+    live: Expr
+    combine: str | None
+    name: str
+    tile: int
+    type: Type
+    far: bool = False
+    together: int = 1
+    part: Part | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether a store needs what is there: the row itself, or the rows beside it."""
+        return self.combine is not None or self.tile > 1
+
+    @property
+    def places(self) -> str:
+        """The scratch memory in which rows that lie far away are changed."""
+        return self.name.replace("stored", "changed", 1)
+
+
+@dataclass(frozen=True)
+class Write:
+    """Writes a block, or the selected part of it, or some rows of it; `turned` as in Read."""
+
+    ref: str
+    select: tuple[Select, ...]
+    value: PExpr
+    loc: Loc | None
+    rows: PutRows | None = None
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class InnerCarry:
+    """A value that an inner loop changes; as in ir.Carry."""
+
+    name: str
+    init: PExpr
+    next: PExpr
+    out: str
+    user: str
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A loop inside the step over the tiles of `axis`.
+
+    A pipeline has no carries: scratch memory holds what it passes on.
+    """
+
+    axis: str
+    form: Literal["fori_loop", "unroll", "pipeline"]
+    carries: tuple[InnerCarry, ...]
+    body: tuple[PStmt, ...]
+    loc: Loc
+
+
+PStmt = Bind | Keep | Write | Inner
+
+
+# ---------------------------------------------------------------- sections
+
+
+@dataclass(frozen=True)
+class Section:
+    """Statements that run in the steps where every condition holds.
+
+    title   the window whose block it prepares
+    always  it runs in steps that stand for nothing, too, since it prepares what later steps see
+    """
+
+    conditions: tuple[Condition, ...]
+    body: tuple[PStmt, ...]
+    title: str = ""
+    always: bool = False
+
+
+# ---------------------------------------------------------------- the launch
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One grid dimension: a static axis, or the step table (axis None)."""
+
+    axis: str | None
+    extent: int | None
+    semantics: Literal["parallel", "arbitrary"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One axis of the step table.
+
+    first, stop  tile numbers or indices of its loop: expressions over earlier columns
+    visit   "live": tiles of the range; "at_least_one": one step even if the range is empty;
+            "cover": also the tiles that no range touches, so that their outputs are initialised
+    cursor  tiles are visited in rising order over the whole table (ranges are disjoint)
+    certain the range is never empty in any step that the table asks for
+    most    static bound on the steps of one iteration of the columns before it
+    phase   its number among loops in a row: their steps follow each other, they do not nest
+    """
+
+    axis: str
+    visit: Literal["live", "at_least_one", "cover"]
+    cursor: bool
+    certain: bool
+    most: int
+    phase: int | None = None
+
+
+@dataclass(frozen=True)
+class Track:
+    """What the step table holds of loops in a row: the tile that the windows of some of them see.
+
+    A row of one of `axes` is at that loop's tile.  A row of another loop moves no data: it is at
+    the first tile that one of `axes` has next in the same iteration of the loops around, or, if
+    none has any, where the row before is.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The step table: columns from outer to inner, and how many rows it can need at most.
+
+    The last columns may be loops in a row.  Then a row holds the number of its loop and `tracks`
+    instead of their tiles.
+
+    `capped`: offsets that break the rules could ask for more rows, so the builder stops at `rows`.
+    `sure`: it has a row, whatever the ranges are.
+    """
+
+    columns: tuple[Column, ...]
+    rows: int
+    capped: bool
+    steps: Literal["table", "rectangle"]
+    sure: bool = True
+    tracks: tuple[Track, ...] = ()
+
+    @property
+    def outer(self) -> tuple[Column, ...]:
+        """The columns whose loops nest."""
+        return tuple(c for c in self.columns if c.phase is None)
+
+    @property
+    def phases(self) -> tuple[Column, ...]:
+        """The loops in a row."""
+        return tuple(c for c in self.columns if c.phase is not None)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return len(self.outer) + (1 + len(self.tracks) if self.tracks else 0)
+
+    def track(self, axis: str) -> Track:
+        """Where the tile of a loop is found in the loop's own rows."""
+        found = [t for t in self.tracks if axis in t.axes]
+        return min(found, key=lambda t: len(t.axes))
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Vector memory that lives through the whole launch."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Predicted bytes: every block times its buffers, scratch, temporaries, and scalar memory."""
+
+    parts: tuple[tuple[str, int], ...]
+    vmem: int
+    smem: int
+    limit: int | None  # what `vmem_limit_bytes` asks for; None leaves the default
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One `pallas_call`."""
+
+    name: str
+    form: Form
+    axes: tuple[AxisPlan, ...]
+    dims: tuple[Dim, ...]
+    table: Table | None
+    scalars: tuple[str, ...]
+    windows: tuple[Window, ...]
+    scratch: tuple[Scratch, ...]
+    sections: tuple[Section, ...]
+    memory: Memory
+    cores: int
+    loc: Loc
+
+    def axis(self, name: str) -> AxisPlan:
+        return next(a for a in self.axes if a.name == name)
+
+    def window(self, ref: str) -> Window:
+        return next(w for w in self.windows if w.ref == ref)
+
+    @property
+    def worklist(self) -> bool:
+        """Whether XLA builds the step table, for a grid that prefetches it."""
+        return self.form == "grid" and self.table is not None
+
+    @property
+    def outputs(self) -> tuple[Window, ...]:
+        return tuple(w for w in self.windows if w.output)
+
+    @property
+    def inputs(self) -> tuple[Window, ...]:
+        return tuple(w for w in self.windows if not w.output)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole kernel: one launch per top-level loop."""
+
+    ir: KernelIR
+    facts: Facts
+    config: Config
+    target: Target
+    arrays: tuple[HostArray, ...]
+    launches: tuple[Launch, ...]
+    blocks: tuple[tuple[str, int], ...] = field(default=())
+
+    def array(self, name: str) -> HostArray:
+        return next(a for a in self.arrays if a.name == name)
+
+    @property
+    def exact(self) -> bool:
+        """Whether some blocks begin with a range: only Pallas's TPU interpreter can run those."""
+        return any(window.exact for launch in self.launches for window in launch.windows)
+
+    def __str__(self) -> str:
+        return "\n".join(_launch_text(launch) for launch in self.launches)
+
+
+def _columns_text(table: Table) -> str:
+    nested = [f"{c.axis} ({c.visit})" for c in table.outer]
+    in_a_row = " then ".join(f"{c.axis} ({c.visit})" for c in table.phases)
+    return ", ".join([*nested, in_a_row] if in_a_row else nested)
+
+
+def _launch_text(launch: Launch) -> str:
+    each = [f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims]
+    dims = ", ".join(each)
+    lines = [f"launch {launch.name}: {launch.form} over ({dims})"]
+    if launch.table is not None:
+        columns = _columns_text(launch.table)
+        lines.append(f"  {launch.table.steps}: {columns}; at most {launch.table.rows} steps")
+    for axis in launch.axes:
+        block = f" block {axis.block}" if axis.block is not None else ""
+        mask = ", masked" if axis.partial else ""
+        lines.append(f"  axis {axis.name}: {axis.kind}, {axis.place}{block}{mask}: {axis.why}")
+    for window in launch.windows:
+        arrow = "writes" if window.output else "reads "
+        init = f", first visit: {window.init}" if window.output else ""
+        shape = ", ".join("-" if b is None else str(b) for b in window.block)
+        lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")
+    lines += [f"  keeps {s.name}: {s.dtype}{list(s.shape)}" for s in launch.scratch]
+    lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
+    limit = launch.memory.limit
+    asked = "" if limit is None else f"; asks for {limit:,} B"
+    lines.append(f"  memory: VMEM {launch.memory.vmem:,} B, SMEM {launch.memory.smem:,} B{asked}")
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""Exact: tiles that begin where their range does, instead of at a block of the array.
+
+A copy may begin at any row, and have any number of them, along a dimension that is not one of the
+last two: those are laid out in tiles of registers.  Ranges then share no block, so that a range of
+one block's length is one tile, where it would touch two blocks of the array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilelang.analysis.facts import Facts
+from tilelang.analysis.uses import all_uses, uses
+from tilelang.codegen.pallas.plan.types import AxisPlan, ByRow, Window, WindowDim
+from tilelang.ir import Axis, KernelIR
+from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refused, Rule
+
+
+def begin_with_range(
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    loop_type: str,
+    axes: Mapping[str, AxisPlan],
+    columns: tuple[str, ...],
+) -> dict[str, AxisPlan]:
+    """The axes, with tiles of every ragged one beginning where its range does.
+
+    Raises PlanError for a form that cannot have such tiles, and if no axis could.
+    """
+    tiles = [n for n in columns if axes[n].block is not None and facts.axis(n).ragged]
+    if not tiles:
+        raise Refused(
+            Rule.CONFIG,
+            f"windows='exact', but no tiles of {ir.name} have a range that is read from memory",
+            ir.loc,
+            "leave windows out",
+        )
+    if loop_type != "outer_pipeline" or config.steps == "rectangle":
+        other = "steps='rectangle'" if loop_type == "outer_pipeline" else f"loop_type={loop_type!r}"
+        raise Refused(
+            Rule.CONFIG,
+            f"windows='exact' needs a pipeline over a table of steps, not {other}",
+            ir.loc,
+            "leave loop_type and steps out",
+        )
+    return {n: _exact(ir, ir.axis(n), a) if n in tiles else a for n, a in axes.items()}
+
+
+def _exact(ir: KernelIR, axis: Axis, plan: AxisPlan) -> AxisPlan:
+    """The axis with such tiles; PlanError if an array could not be cut there."""
+    found = uses(ir, axis.name)
+    if len(found) < len(all_uses(ir, axis.name)):
+        raise Refused(
+            Rule.CONFIG,
+            f"windows='exact', but {axis.user} indexes arrays at different offsets",
+            axis.loc,
+            "leave windows out",
+        )
+    sizes = {use.size for use in found}
+    if len(sizes) != 1:
+        raise Refused(
+            Rule.CONFIG,
+            f"windows='exact', but {axis.user} indexes dimensions of {len(sizes)} lengths",
+            axis.loc,
+            "leave windows out",
+        )
+    return replace(plan, owned=True, partial=True, length=sizes.pop())
+
+
+def check_cuts(ir: KernelIR, windows: Mapping[tuple[str, tuple[WindowDim, ...]], Window]) -> None:
+    """PlanError for a block that would begin inside of a register tile."""
+    for (tensor, _), window in windows.items():
+        for dim in window.dims[-2:]:
+            if isinstance(dim, ByRow):
+                axis = ir.axis(dim.axis)
+                raise Refused(
+                    Rule.CONFIG,
+                    f"windows='exact', but {axis.user} indexes one of the last two dimensions of "
+                    f"{tensor}, where a block cannot begin at any position",
+                    axis.loc,
+                    "leave windows out, or put the ragged dimension first and two others behind it",
+                )

@@ -1,0 +1,221 @@
+"""Outputs: the windows of a launch, and what the first visit of an output's block does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilelang.analysis.facts import Facts
+from tilelang.codegen.pallas.plan.body.sections import exprs_of
+from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
+from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.placement import Placed
+from tilelang.codegen.pallas.plan.steps.visits import (
+    Order,
+    goes_anywhere,
+    moves_with_all,
+    order_of,
+    packed_conflict,
+    visits_all,
+    window_axes,
+)
+from tilelang.codegen.pallas.plan.types import AxisPlan, ByTile, Packed, PStmt, Read, Window, Write
+from tilelang.codegen.pallas.target import Target
+from tilelang.ir import Assign, Expr, KernelIR, Stmt
+from tilelang.ir.chain import Level
+from tilelang.ir.names import unique
+from tilelang.schedule.config import Config
+
+from .choose import Arrays, survey
+from .types import UNCUT
+from .widened import rows_alone
+
+
+def lowered(
+    ir: KernelIR,
+    target: Target,
+    placed: Placed,
+    body: tuple[Stmt, ...],
+    levels: tuple[Level, ...],
+    leaf: tuple[Stmt, ...],
+) -> tuple[Arrays, Order, Groups]:
+    """The body on blocks of arrays.
+
+    An output is seen whole if its block is picked by a number from memory and a visit leaves part
+    of it as it was: that block may have been visited before, and may still be on its way out.
+    """
+    arrays, order = _survey(ir, target, placed, body, levels, frozenset())
+    groups = lower_body(arrays, levels, leaf, placed.inner, placed.phases)
+    loose = frozenset(
+        tensor
+        for (tensor, _), window in arrays.windows.items()
+        if window.output and not window.far and goes_anywhere(window) and selective(groups, window)
+    )
+    if not loose:
+        return arrays, order, groups
+    arrays, order = _survey(ir, target, placed, body, levels, loose)
+    return arrays, order, lower_body(arrays, levels, leaf, placed.inner, placed.phases)
+
+
+def _survey(
+    ir: KernelIR,
+    target: Target,
+    placed: Placed,
+    body: tuple[Stmt, ...],
+    levels: tuple[Level, ...],
+    resident: frozenset[str],
+) -> tuple[Arrays, Order]:
+    bounds = tuple(e for level in levels for c in level.carries for e in (c.init, c.next))
+    everything = body + _as_statements(bounds, ir)
+    arrays = survey(ir, target, placed.axes, everything, (), resident, placed.phases)
+    order = order_of(placed, tuple(arrays.windows.values()))
+    lifted = {
+        tensor
+        for (tensor, _), window in arrays.windows.items()
+        if window.output
+        and isinstance(window.dims[-2], Packed)
+        and packed_conflict(window, order, placed.axes)
+    }
+    widened = rows_alone(arrays, everything)
+    if lifted or widened:
+        more = lifted, resident, placed.phases, widened
+        arrays = survey(ir, target, placed.axes, everything, *more)
+        order = order_of(placed, tuple(arrays.windows.values()))
+    return arrays, order
+
+
+def _as_statements(exprs: tuple[Expr, ...], ir: KernelIR) -> tuple[Stmt, ...]:
+    return tuple(Assign(f"\0carry{i}", e, ir.loc, "") for i, e in enumerate(exprs))
+
+
+def initialised(
+    ir: KernelIR,
+    facts: Facts,
+    arrays: Arrays,
+    order: Order,
+    steps: str,
+    written: frozenset[str],
+    again: frozenset[str],
+    effects: Mapping[str, bool],
+) -> tuple[dict[str, Window], dict[str, str]]:
+    """Output windows with what their first visit does, and the columns that must visit more.
+
+    `again` are tensors that this launch reads or that another launch stores to: what one store
+    covers is then not all that matters.
+    """
+    windows: dict[str, Window] = {}
+    helpers: dict[str, str] = {}
+    for (name, _), window in arrays.windows.items():
+        if not window.output:
+            continue
+        tensor, covered = ir.tensor(name), facts.output(name).covered and name not in again
+        if window.stream is not None:
+            nothing = tensor.fill is None and not tensor.mutated and name not in written
+            whole = nothing if window.far else covered and _owns_blocks(window, arrays.axes)
+            windows[window.ref] = window if whole else _read_back(ir, name, window)
+            continue
+        if window.exact:
+            before = tensor.mutated or name in written or (tensor.fill is not None and not covered)
+            kept = unique(ir, name, "in_ref") if before else None
+            windows[window.ref] = replace(window, existing=kept, fill=tensor.fill or 0)
+            continue
+        if not covered and (tensor.mutated or name in written):
+            windows[window.ref] = replace(
+                window, init="existing", existing=unique(ir, name, "in_ref")
+            )
+            continue
+        if tensor.fill is None or covered:
+            windows[window.ref] = window
+            continue
+        sure = all(any(_has_steps(arrays, effects, c) for c in each) for each in order.loops)
+        everywhere, help_here = visits_all(window, order, arrays.axes, facts, sure)
+        skips = any(
+            effects.get(a, False) and how == "cover" and not arrays.axes[a].nonempty
+            for a, how in help_here.items()
+        )
+        skips = skips or any(
+            how == "sweep" and _needs_rising(arrays, order, a) for a, how in help_here.items()
+        )
+        if everywhere and not skips and not (help_here and steps == "rectangle"):
+            windows[window.ref] = replace(window, init="fill", fill=tensor.fill)
+            helpers |= help_here
+        else:
+            windows[window.ref] = replace(
+                window, init="existing", existing=unique(ir, name, "in_ref"), fill=tensor.fill
+            )
+    return windows, helpers
+
+
+def _has_steps(arrays: Arrays, effects: Mapping[str, bool], name: str) -> bool:
+    """Whether the loop has a step whenever it is reached."""
+    axis = arrays.axes[name]
+    return axis.tiles is not None or axis.nonempty or effects.get(name, False)
+
+
+def _owns_blocks(window: Window, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether every step of a pipeline inside the step writes the whole of its block."""
+    dims = [d for d in window.dims if isinstance(d, ByTile)]
+    packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
+    return not packed and all(axes[d.axis].owned for d in dims)
+
+
+def _read_back(ir: KernelIR, name: str, window: Window) -> Window:
+    """An output that starts from what the array holds, earlier pipelines' rows included."""
+    fill = ir.tensor(name).fill or 0
+    return replace(window, init="existing", existing=unique(ir, name, "in_ref"), fill=fill)
+
+
+def _needs_rising(arrays: Arrays, order: Order, axis: str) -> bool:
+    """Whether an output counts on the tiles of a column to rise from one outer step to the next."""
+    outputs = [window_axes(w) for w in arrays.windows.values() if w.output]
+    return any(axis in moving and not moves_with_all(order, moving, axis) for moving in outputs)
+
+
+def all_windows(
+    arrays: Arrays, outputs: Mapping[str, Window], config: Config
+) -> tuple[Window, ...]:
+    """Inputs, then copies of what outputs held before, then outputs."""
+    found = list(dict.fromkeys(arrays.windows.values()))
+    inputs = [replace(w, buffers=config.buffers) for w in found if not w.output]
+    written = [outputs[w.ref] for w in found if w.output]
+    before = [
+        replace(
+            w,
+            ref=w.existing,
+            output=False,
+            init="none",
+            existing=None,
+            passed=w.existing.removesuffix("_ref"),
+            back=w.array if w.stream is not None else None,
+            stream=UNCUT if w.exact else w.stream,
+            turned=None,
+        )
+        for w in written
+        if w.existing is not None
+    ]
+    return (*inputs, *before, *written)
+
+
+def selective(groups: Groups, window: Window) -> bool:
+    """Whether some store to the window leaves part of the block as it was."""
+    for stmt in flat(groups.all):
+        if isinstance(stmt, Write) and stmt.ref == window.ref and not stmt.turned:
+            partial = any(type(s).__name__ != "All" for s in stmt.select)
+            partial = partial or stmt.rows is not None
+            reads = [e for e in _parts(stmt) if isinstance(e, Read) and not e.turned]
+            if partial or any(e.ref == window.ref for e in reads):
+                return True
+    return False
+
+
+def flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
+    out: list[PStmt] = []
+    for stmt in stmts:
+        out.append(stmt)
+        if hasattr(stmt, "body"):
+            out += flat(stmt.body)  # type: ignore[union-attr]
+    return out
+
+
+def _parts(stmt: PStmt) -> list[object]:
+    return [e for x in exprs_of(stmt) for e in walk_physical(x)]

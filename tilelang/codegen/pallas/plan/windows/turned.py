@@ -1,0 +1,131 @@
+"""Within: parallel loops of which every step runs all iterations.
+
+    for h: (for g: (for t: A, then B))   ->   for g: (for t: (for h: A), then (for h: B))
+
+Blocks then hold all positions that the loop indexes.  Where these are the rows of [tokens, heads,
+width], a block is turned to [heads, tokens, width] in vector memory, so that each head is a matrix:
+the array itself is never transposed.  What a loop carries becomes one value for every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilelang.analysis.facts import Facts
+from tilelang.analysis.uses import references
+from tilelang.codegen.pallas.plan.types import AxisPlan, Select, Window
+from tilelang.errors import Loc
+from tilelang.ir import At, Axis, GridIndex, Index, KernelIR, integers, walk
+from tilelang.schedule.config import Config
+from tilelang.schedule.refusal import Refused, Rule
+
+MOST = 32  # iterations: the compiled step has the code of each of them
+
+
+def all_at_once(
+    ir: KernelIR,
+    facts: Facts,
+    config: Config,
+    names: set[str],
+    outward: tuple[str, ...],
+    streams: set[str],
+) -> tuple[str, ...]:
+    """The axes of a nest, among `names`, that the config wants within the step.
+
+    Raises PlanError for a loop that cannot run there, and for a name that no loop has.
+    """
+    wanted = config.within or ()
+    grids = dict.fromkeys(a.user for a in ir.axes if a.kind == "grid")
+    for name in wanted:
+        if name not in grids:
+            raise Refused(
+                Rule.CONFIG,
+                f"config wants all iterations of {name!r} within the step, but no hl.grid loop of "
+                f"{ir.name} has that index",
+                ir.loc,
+                f"the indices of such loops are: {', '.join(grids) or 'none'}",
+            )
+    asked = [a for a in ir.axes if a.kind == "grid" and a.user in wanted and a.name in names]
+    for axis in asked:
+        _check(ir, facts, axis, outward)
+    if asked and streams:
+        raise Refused(
+            Rule.CONFIG,
+            f"iterations of {asked[0].user} cannot run within a step whose inner loops are "
+            "pipelines of their own",
+            asked[0].loc,
+            "use loop_type='outer_pipeline', or leave within out",
+        )
+    return tuple(a.name for a in asked)
+
+
+def _check(ir: KernelIR, facts: Facts, axis: Axis, outward: tuple[str, ...]) -> None:
+    """PlanError for a loop whose iterations cannot all run in one step."""
+    for other in ir.axes:
+        if axis.name in integers.axes(other.begin) | integers.axes(other.end):
+            raise Refused(
+                Rule.CONFIG,
+                f"not all iterations of {axis.user} can run within one step: the range of "
+                f"{other.user} depends on it",
+                axis.loc,
+                "only a parallel loop with constant bounds can, if no other range depends on it",
+            )
+    if axis.name not in outward:
+        fact = facts.axis(axis.name)
+        raise Refused(
+            Rule.CONFIG,
+            f"not all iterations of {axis.user} can run within one step: {fact.why}",
+            axis.loc,
+            "only a parallel loop with constant bounds can, if no other range depends on it",
+        )
+    begin, end = axis.static or (0, 0)
+    if end - begin > MOST:
+        raise Refused(
+            Rule.CONFIG,
+            f"{end - begin} iterations of {axis.user} within one step are too many",
+            axis.loc,
+            f"the step contains the code of each of them: {MOST} are the most",
+        )
+
+
+def picked_last(ir: KernelIR, tensor: str) -> list[str]:
+    """The loops whose index picks a position in one of the last two dimensions of a tensor."""
+    found: dict[str, None] = {}
+    for name, index, _ in references(ir.body):
+        for entry in index[-2:] if name == tensor else ():
+            for part in walk(entry.expr) if isinstance(entry, At) else ():
+                if isinstance(part, GridIndex):
+                    found[ir.axis(part.axis).user] = None
+    return list(found)
+
+
+def takes_all(axes: Mapping[str, AxisPlan], entry: Index) -> bool:
+    """Whether a step takes all positions that an index goes through."""
+    if not isinstance(entry, At):
+        return False
+    found = (e.axis for e in walk(entry.expr) if isinstance(e, GridIndex))
+    return any(axes[a].place == "within" for a in found if a in axes)
+
+
+def turned_dim(axes: Mapping[str, AxisPlan], entries: tuple[Index, ...]) -> int | None:
+    """The dimension that a block must be turned by: heads between tokens and width, all of them."""
+    shown = [d for d, e in enumerate(entries) if not isinstance(e, At) or takes_all(axes, e)]
+    if len(shown) != 3 or shown[1] != len(entries) - 2:
+        return None
+    tokens, heads, width = (isinstance(entries[d], At) for d in shown)
+    return shown[1] if heads and not tokens and not width else None
+
+
+def turned(window: Window, chosen: tuple[Select, ...], loc: Loc | None) -> tuple[Select, ...]:
+    """What is selected of a block, for its turned copy.
+
+    Raises PlanError if the block is an output: its copy holds nothing before it is written.
+    """
+    if window.output:
+        raise Refused(
+            Rule.CONFIG,
+            f"{window.array} is stored and also read, for all iterations of a loop at once",
+            loc,
+            "leave within out of the config",
+        )
+    return tuple(chosen[d] for d in window.turn)

@@ -1,0 +1,203 @@
+"""Windows as data: which block of an array a step sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tilelang.ir import Expr, Scalar
+from tilelang.language.dtypes import itemsize
+
+
+@dataclass(frozen=True)
+class ByTile:
+    """The dimension is cut into blocks; the step sees block number `axis`.
+
+    over: axes that this number moves with besides.
+    """
+
+    axis: str
+    block: int
+    over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ByRow:
+    """The step sees up to `block` positions from row `axis` on, and none behind `axis`' range."""
+
+    axis: str
+    block: int
+
+
+@dataclass(frozen=True)
+class ByBlock:
+    """The dimension is cut into blocks; the step sees block number `expr`."""
+
+    expr: Expr
+    block: int
+
+
+@dataclass(frozen=True)
+class ByIndex:
+    """One position; the dimension is squeezed out of the block."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One position of a dimension that cannot be squeezed: `rows` of them form the block.
+
+    whole: the block is the whole dimension.
+    """
+
+    expr: Expr
+    rows: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole dimension, rounded up to `block` positions."""
+
+    block: int
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Positions that an index array picks: rows are copied from the array one by one.
+
+    `rows` is how many rows a register tile of the array holds, where a row cannot be copied alone.
+    """
+
+    rows: int
+
+
+SHORT = 8  # rows of a register tile of 32-bit values
+UNCUT = "\0uncut"  # the stream of arrays that no pipeline cuts into blocks
+
+WindowDim = ByTile | ByBlock | ByRow | ByIndex | Packed | Whole | Fetched
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A copy of a block in scratch memory `name`, in which dimension `dim` is the first one.
+
+    axis    what the author calls the loop within the step that runs along it
+    """
+
+    name: str
+    dim: int
+    axis: str
+
+
+@dataclass(frozen=True)
+class Window:
+    """The block of one array that a step sees.
+
+    ref        the name of the block inside the step
+    array      the name of the host array that it is cut from
+    output     the step writes it
+    init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
+    passed     the argument that holds the array, where that is not `array` itself
+    stream     the loop inside the step whose pipeline the window belongs to; UNCUT: none does
+    back       an output that the block is read back from: earlier pipelines wrote to it
+    buffers    blocks in flight, when the config says so
+    turned     the scratch memory through which the body reads, or writes, the block
+    track      of loops in a row, the part of the step table that picks the block
+    """
+
+    ref: str
+    array: str
+    shape: tuple[int, ...]
+    dtype: str
+    dims: tuple[WindowDim, ...]
+    output: bool = False
+    init: Literal["none", "fill", "existing"] = "none"
+    fill: Scalar = 0
+    existing: str | None = None
+    passed: str = ""
+    buffers: int | None = None
+    stream: str | None = None
+    back: str | None = None
+    turned: Turned | None = None
+    track: str | None = None
+
+    @property
+    def far(self) -> bool:
+        """Whether the array stays where it is, and no pipeline cuts it into blocks."""
+        return self.stream == UNCUT
+
+    @property
+    def argument(self) -> str:
+        """The kernel's name for the array behind the window."""
+        return self.passed or self.array
+
+    @property
+    def block(self) -> tuple[int | None, ...]:
+        """The block shape; None for squeezed dimensions."""
+        return tuple(extent_of(d) for d in self.dims)
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """The block as the body sees it, without squeezed dimensions."""
+        return tuple(b for b in self.block if b is not None)
+
+    @property
+    def turn(self) -> tuple[int, ...]:
+        """How the dimensions of the block are ordered in its turned copy."""
+        assert self.turned is not None
+        first = sum(b is not None for b in self.block[: self.turned.dim])
+        return (first, *(d for d in range(len(self.shown)) if d != first))
+
+    @property
+    def rounding(self) -> tuple[int, ...]:
+        """What each dimension of the array must be a multiple of, to be cut into whole blocks."""
+        return tuple(1 if isinstance(d, ByRow) else extent_of(d) or 1 for d in self.dims)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the block is cut where a range begins, not where a tile of the array does."""
+        return any(isinstance(d, ByRow) for d in self.dims)
+
+    @property
+    def short(self) -> bool:
+        """Whether the array has too few rows to be laid out in whole register tiles.
+
+        Narrow types with fewer than SHORT lie in smaller ones, of which no copy takes a part.
+        """
+        few = isinstance(self.dims[-2], ByBlock) and self.shape[-2] < SHORT
+        return few and itemsize(self.dtype) < 4
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """The array's shape rounded up to whole blocks."""
+        pairs = zip(self.shape, self.rounding, strict=True)
+        return tuple(-(-s // b) * b for s, b in pairs)
+
+
+def extent_of(dim: WindowDim) -> int | None:
+    """How many positions a block holds; None where the dimension is squeezed out."""
+    match dim:
+        case ByTile(_, block) | ByBlock(_, block) | ByRow(_, block) | Whole(block):
+            return block
+        case Packed(_, rows) | Fetched(rows):
+            return rows
+        case ByIndex():
+            return None
+
+
+@dataclass(frozen=True)
+class HostArray:
+    """An array that the host function prepares before a launch.
+
+    `shape` is what the kernel sees; `permute` reorders the source's dimensions first; `wide` arrays
+    are cast to `dtype`.
+    """
+
+    name: str
+    source: str
+    permute: tuple[int, ...] | None
+    shape: tuple[int, ...]
+    dtype: str
+    wide: bool = False

@@ -1,0 +1,146 @@
+"""Moved: tiles of arrays that lie at another position than the tile that a step is at.
+
+    for t in hl.tile(L): out[b, t, :] = x[offsets[b] + t.index, :]
+
+The tiles of t are blocks of `out`.  The rows of x begin anywhere, and a block of an array does not,
+so a step sees the two blocks of x that they lie in:
+
+    x       |. . . a b c|d e f g h i|        offsets[b] % 6 is 3
+    chosen  |d e f a b c|                    from the first block where the lane is 3 or more
+    turned  |a b c d e f|                    and turned by as much
+
+Rows of neighbours in lanes that belong to no position of the range are masked like those of a tile
+that a range cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilelang.codegen.pallas.plan.body.layouts import apply
+from tilelang.codegen.pallas.plan.types import AxisPlan, PExpr
+from tilelang.codegen.pallas.target import Target
+from tilelang.errors import Loc
+from tilelang.ir import Along, Apply, Const, Expr, GridIndex, Index, integers
+from tilelang.ir.integers import clamped
+from tilelang.language.dtypes import itemsize, wide_of
+from tilelang.schedule.refusal import Refused, Rule
+
+PARTS = (0, 1)  # the block that a moved tile begins in, and the one behind it
+
+
+def shift(axis: AxisPlan, offset: Expr | None) -> Expr | None:
+    """How far an array's tile lies behind the tile that a step is at; None if they are the same."""
+    far = integers.sub(offset or integers.const(0), axis.shift or integers.const(0))
+    return None if integers.value_of(far) == 0 else far
+
+
+def moved_along(
+    axes: Mapping[str, AxisPlan], index: tuple[Index, ...], loc: Loc | None = None
+) -> Along | None:
+    """The entry of an index whose tile is moved; PlanError if there are several."""
+    found = [e for e in index if isinstance(e, Along) and shift(axes[e.axis], e.offset) is not None]
+    if len(found) > 1:
+        names = " and ".join(axes[e.axis].user for e in found)
+        raise Refused(
+            Rule.FORM,
+            f"an array is read at other positions than those of the tiles {names} in two "
+            "dimensions at once",
+            loc,
+            "read one of them in a loop of single positions, hl.grid, or pad the array",
+        )
+    return found[0] if found else None
+
+
+def parts(
+    axes: Mapping[str, AxisPlan], index: tuple[Index, ...], loc: Loc | None
+) -> tuple[int, ...]:
+    """The blocks of an array that a reference needs: one, or a second one behind it."""
+    return PARTS if moved_along(axes, index, loc) is not None else PARTS[:1]
+
+
+def rounded(axis: AxisPlan, place: int, dtype: str, target: Target) -> int:
+    """How long the blocks are that a moved tile lies in: they fill whole register tiles.
+
+    A tile that is the whole dimension of another array need not.  `place` counts dimensions from
+    the last.
+    """
+    need = target.tile(place, itemsize(dtype))
+    return -(-(axis.block or 1) // need) * need
+
+
+def start(axis: AxisPlan, shift: Expr, block: int) -> tuple[Expr, Expr]:
+    """Where a moved tile begins: the number of a block, and positions from its begin on.
+
+    Blocks as long as a tile are counted like tiles; the positions may be more than a block has.
+    """
+    number: Expr = GridIndex(axis.name)
+    if axis.place == "single":
+        number = axis.base or integers.const(axis.first)
+    if block == axis.block:
+        return number, shift
+    return integers.const(0), integers.add(integers.mul(number, axis.block or 1), shift)
+
+
+def block_number(axis: AxisPlan, shift: Expr, part: int, block: int, size: int) -> Expr:
+    """The number of a block that a moved tile lies in, in a dimension of `size` positions."""
+    if size <= block:
+        return integers.const(0)
+    number, rest = start(axis, shift, block)
+    total = integers.add(integers.add(number, _divided(rest, block)), integers.const(part))
+    return clamped(total, -(-size // block))
+
+
+def _divided(rest: Expr, block: int) -> Expr:
+    value = integers.value_of(rest)
+    if value is not None:
+        return integers.const(value // block)
+    return Apply("floordiv", (rest, integers.const(block)), integers.INT)
+
+
+def joined(
+    first: PExpr, second: PExpr, rest: PExpr, dim: int, axis: AxisPlan, block: int, name: str
+) -> PExpr:
+    """A moved tile of the two blocks that it lies in, along dimension `dim` of both.
+
+    rest  as in start
+    name  of the array, for the lines that the value takes
+    """
+    kind, wide = first.type, wide_of(first.type.dtype)
+    by, back = _turns(rest, block), _turns(_negative(rest), block)
+    shape = tuple(d if i == dim else 1 for i, d in enumerate(kind.shape))
+    lane = apply("iota", (), shape, "int32", (("axis", dim),))
+    here = apply("ge", (lane, by), shape, "bool")
+    # registers that hold several rows to a lane cannot be turned, and a single row not be chosen
+    blocks = tuple(
+        apply("cast", (e,), kind.shape, wide) if kind.dtype != wide else e for e in (first, second)
+    )
+    value = blocks[0]
+    if first != second:
+        value = apply("where", (here, *blocks), kind.shape, wide, (("label", f"{name}_blocks"),))
+    value = apply("roll", (value, back), kind.shape, wide, (("axis", dim),))
+    tile = tuple(axis.name if i == dim else d for i, d in enumerate(kind.shape))
+    if block != axis.block:
+        value = apply("head", (value,), tile, wide, (("axis", dim),))
+    if kind.dtype != wide:
+        value = apply("cast", (value,), tile, kind.dtype)
+    return replace(value, attrs=(*value.attrs, ("label", f"{name}_moved")))
+
+
+def _turns(rest: PExpr, block: int) -> PExpr:
+    """rest % block"""
+    if isinstance(rest, Const):
+        return integers.const(int(rest.value) % block)
+    return apply("mod", (rest, integers.const(block)), (), "int32")
+
+
+def _negative(rest: PExpr) -> PExpr:
+    match rest:
+        case Const(value):
+            return integers.const(-int(value))
+        case Apply("neg", (inner,)):
+            return inner
+        case Apply("sub", (left, right)):
+            return apply("sub", (right, left), (), "int32")
+    return apply("neg", (rest,), (), "int32")

@@ -1,0 +1,44 @@
+"""Rows: tables of narrow types that are worth a copy of 32 bits, in which any row moves alone."""
+
+from __future__ import annotations
+
+from tilelang.analysis.uses import references
+from tilelang.codegen.pallas.plan.types import Fetched, Window
+from tilelang.ir import Gather, Stmt
+from tilelang.language.dtypes import itemsize
+
+from .choose import Arrays
+
+
+def rows_alone(arrays: Arrays, body: tuple[Stmt, ...]) -> set[str]:
+    """Tables of which more would be moved in register tiles than their copies take."""
+    windows: dict[str, list[Window]] = {}
+    for (tensor, _), window in arrays.windows.items():
+        windows.setdefault(tensor, []).append(window)
+    picks = _picks(arrays, body)
+    whole = {t for t in windows if arrays.hosts[t].name == t}
+    return {t for t in whole if all(_worth(w, picks.get(t, 0)) for w in windows[t])}
+
+
+def _picks(arrays: Arrays, body: tuple[Stmt, ...]) -> dict[str, int]:
+    """How many rows of each tensor are picked, if every place is passed once."""
+    found: dict[str, int] = {}
+    for tensor, index in dict.fromkeys((t, i) for t, i, _ in references(body)):
+        for entry in index:
+            if isinstance(entry, Gather):
+                (lanes,) = entry.expr.type.shape
+                if isinstance(lanes, str):
+                    lanes = arrays.axes[lanes].limit * (arrays.axes[lanes].block or 1)
+                found[tensor] = found.get(tensor, 0) + lanes
+    return found
+
+
+def _worth(window: Window, picks: int) -> bool:
+    dim = window.dims[-2]
+    if window.output or not isinstance(dim, Fetched):
+        return False
+    wider = 4 // itemsize(window.dtype)
+    table = 1
+    for extent in window.shape[:-1]:
+        table *= extent
+    return dim.rows > 1 and picks * (dim.rows - wider) > table * (1 + wider)

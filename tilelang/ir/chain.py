@@ -1,0 +1,89 @@
+"""Chain: one top-level loop as the loops that contain one loop each, and the innermost body.
+
+for g: A; for t: B; (for k: C); D       ->   levels (g: A, -), (t: B, D), (k: C)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from .traversal import map_carries
+from .types import Carry, Expr, Loop, Stmt
+
+
+@dataclass(frozen=True)
+class Level:
+    """One loop of the chain: the statements before and after the loop that it contains."""
+
+    axis: str
+    carries: tuple[Carry, ...]
+    before: tuple[Stmt, ...]
+    after: tuple[Stmt, ...]
+
+
+Chain = tuple[tuple[Level, ...], tuple[Stmt, ...]]  # levels, and what the innermost one contains
+
+
+def map_chain(
+    levels: tuple[Level, ...],
+    leaf: tuple[Stmt, ...],
+    statement: Callable[[Stmt], Stmt],
+    carried: Callable[[Expr], Expr],
+) -> Chain:
+    """A chain with `statement` applied to its statements, and `carried` to what loops carry."""
+    changed = tuple(
+        replace(
+            level,
+            carries=map_carries(level.carries, carried),
+            before=tuple(map(statement, level.before)),
+            after=tuple(map(statement, level.after)),
+        )
+        for level in levels
+    )
+    return changed, tuple(map(statement, leaf))
+
+
+def chain(loop: Loop, stop: Callable[[Loop], bool]) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+    """The loops that contain exactly one loop each, from the outside in, and the innermost body.
+
+    `stop(inner)` ends the chain early: that loop stays in the body.
+    """
+    inner = [s for s in loop.body if isinstance(s, Loop)]
+    if len(inner) != 1 or stop(inner[0]):
+        return (Level(loop.axis, loop.carries, (), ()),), loop.body
+    position = loop.body.index(inner[0])
+    levels, body = chain(inner[0], stop)
+    before, after = loop.body[:position], loop.body[position + 1 :]
+    return (Level(loop.axis, loop.carries, before, after), *levels), body
+
+
+def interchange(
+    levels: tuple[Level, ...], leaf: tuple[Stmt, ...], outward: Collection[str]
+) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+    """Takes the axes in `outward` out of the chain: they become outer grid dimensions.
+
+    What stood before and after an inner loop joins the statements around the next loop further in
+    when the loop between them moves out, because both then start and end together.  The first
+    level that is returned has no axis: it holds what stands above every remaining loop.
+    """
+    remaining = [Level("", (), (), ())]
+    for level in levels:
+        if level.axis not in outward:
+            remaining.append(level)
+            continue
+        host = remaining.pop()
+        before, after = host.before + level.before, level.after + host.after
+        remaining.append(replace(host, before=before, after=after))
+    if levels[-1].axis in outward:
+        host = remaining.pop()
+        leaf = host.before + leaf + host.after
+        remaining.append(replace(host, before=(), after=()))
+    return tuple(remaining), leaf
+
+
+def level_statements(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """All statements of a chain, in program order."""
+    before = tuple(s for level in levels for s in level.before)
+    after = tuple(s for level in reversed(levels) for s in level.after)
+    return before + leaf + after

@@ -1,0 +1,354 @@
+"""The whole IR: what was written, with every name unique and every expression typed.
+
+A kernel is host declarations (tensors) and a sequence of top-level loops; each top-level loop is
+one launch.  Values are in single-assignment form: `Assign.name` is unique in the kernel, and a
+value that a loop changes is a `Carry` of that loop, never a second assignment.  A dynamic `if` is
+gone by now: the frontend turns it into selects, store masks and empty ranges.
+
+    KernelIR -> tensors, axes, body: Stmt...
+    Stmt     =  Assign | Store | Loop
+    Expr     =  Const | Var | GridIndex | TileIndex | TileScalar | Load | Apply
+    Index    =  At | Along | Span | Gather          one per dimension of the tensor
+
+A value's shape is a tuple of dimensions; a dimension is an int (its length) or a str (the name of
+the tile axis that it runs along).  Two different axes never match, whatever their block sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import Loc
+
+Dim = int | str
+Scalar = bool | int | float
+
+
+@dataclass(frozen=True)
+class Type:
+    """Shape and dtype of a value.  `dtype` is a canonical name: "float32", "bfloat16", "int32"."""
+
+    shape: tuple[Dim, ...]
+    dtype: str
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An argument as far as the compiler needs it: shape and canonical dtype, no data.
+
+    `framework` is "jax", "torch" or "numpy" and decides nothing but what `x.device` and error
+    messages say.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    framework: str = "numpy"
+
+
+# ---------------------------------------------------------------- expressions
+
+
+@dataclass(frozen=True)
+class Const:
+    """A number known while parsing; rank 0.  `weak` follows JAX: it does not promote others."""
+
+    value: Scalar
+    type: Type
+    weak: bool = False
+
+
+@dataclass(frozen=True)
+class Var:
+    """A value named by an Assign, by a Carry inside its loop, or by a Carry after its loop."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class GridIndex:
+    """The scalar index of an `hl.grid` axis."""
+
+    axis: str
+    type: Type = Type((), "int32")
+
+
+@dataclass(frozen=True)
+class TileIndex:
+    """`tile.index`: the int32 positions that a tile covers, of shape (axis,)."""
+
+    axis: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class TileScalar:
+    """A scalar of a tile: begin and end are clipped to the loop's range, `end` is exclusive."""
+
+    axis: str
+    what: Literal["begin", "end", "id", "count", "block_size"]
+    type: Type = Type((), "int32")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Reads `tensor` at `index`; lanes outside a tile's range are never read as data.
+
+    `mask` (bool, broadcastable to the value) selects the lanes that are read; the others, and those
+    that a moved tile has outside of the tensor, are `other`.
+    """
+
+    tensor: str
+    index: tuple[Index, ...]
+    type: Type
+    mask: Expr | None = None
+    other: Scalar = 0
+    loc: Loc | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A primitive op of `language` applied to values; attributes are static."""
+
+    op: str
+    args: tuple[Expr, ...]
+    type: Type
+    attrs: tuple[tuple[str, object], ...] = ()
+    loc: Loc | None = field(default=None, compare=False)
+
+    def attr(self, name: str, default: object = None) -> object:
+        return dict(self.attrs).get(name, default)
+
+
+Expr = Const | Var | GridIndex | TileIndex | TileScalar | Load | Apply
+
+
+# ---------------------------------------------------------------- indices
+
+
+@dataclass(frozen=True)
+class At:
+    """A scalar index: the dimension disappears."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Along:
+    """A tile: the dimension becomes `axis`, at positions tile.index + offset (a scalar).
+
+    Lanes that a moved tile has outside of the tensor are neither read nor written.  `loose`: a load
+    may have some, which a mask takes out, so that the tensor need not say where tiles are cut.
+    """
+
+    axis: str
+    offset: Expr | None = None
+    loose: bool = False
+
+
+@dataclass(frozen=True)
+class Span:
+    """A static slice [start, stop) of the dimension; `:` is Span(0, size)."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Rows picked by an int value of rank 1: the dimension becomes that value's dimension."""
+
+    expr: Expr
+
+
+Index = At | Along | Span | Gather
+
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class Assign:
+    """`name = value`.  `user` is what the author wrote; `name` is unique in the kernel."""
+
+    name: str
+    value: Expr
+    loc: Loc
+    user: str
+
+
+@dataclass(frozen=True)
+class Store:
+    """`tensor[index] = value` where `mask` (a scalar or broadcastable bool) holds.
+
+    A Gather may pick one row several times; its rows are stored one by one, and the last one stays.
+
+    `combine` is the op of an atomic update.  Then `value` is `combine(old, new)`, where `old` loads
+    the same place; iterations may do this in any order, and rows that a Gather picks several times
+    are combined with each of theirs.
+    """
+
+    tensor: str
+    index: tuple[Index, ...]
+    value: Expr
+    loc: Loc
+    mask: Expr | None = None
+    combine: Literal["add", "maximum", "minimum"] | None = None
+
+
+@dataclass(frozen=True)
+class Carry:
+    """A value that a loop changes.
+
+    On entry the body sees Var(name); the first iteration sees `init`; `next` (evaluated at the end
+    of the body) is what the following iteration sees, and what Var(out) is after the loop.  With
+    no iterations Var(out) is `init`.
+    """
+
+    name: str
+    init: Expr
+    next: Expr
+    out: str
+    user: str
+    loc: Loc
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Runs `body` for every index or tile of `axis`."""
+
+    axis: str
+    body: tuple[Stmt, ...]
+    carries: tuple[Carry, ...]
+    loc: Loc
+
+
+Stmt = Assign | Store | Loop
+
+
+# ---------------------------------------------------------------- declarations
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop dimension: `hl.grid` (scalar index) or `hl.tile` (a tile of `block` positions).
+
+    `begin` and `end` are scalar expressions over constants, outer axes and loaded integers.
+    `max_extent` bounds end - begin; an int whenever the extent is data-dependent.
+    `block` is a number that the author fixed, or the name of the config entry that chooses it.
+    """
+
+    name: str
+    kind: Literal["grid", "tile"]
+    begin: Expr
+    end: Expr
+    max_extent: int | None
+    block: int | str | None
+    loc: Loc
+    user: str
+
+    @property
+    def static(self) -> tuple[int, int] | None:
+        """(begin, end) when both are constants."""
+        if isinstance(self.begin, Const) and isinstance(self.end, Const):
+            return int(self.begin.value), int(self.end.value)
+        return None
+
+
+@dataclass(frozen=True)
+class BlockSize:
+    """A block size that the author registered: the config chooses from `least` to `most`.
+
+    `loc` is where; None as `most` is no bound.
+    """
+
+    name: str
+    least: int
+    most: int | None
+    loc: Loc
+
+    def holds(self, block: int) -> bool:
+        """Whether a block lies within the bounds."""
+        return self.nearest(block) == block
+
+    def nearest(self, block: int) -> int:
+        """The possible block that is nearest."""
+        most = block if self.most is None else min(block, self.most)
+        return max(most, self.least)
+
+    def __str__(self) -> str:
+        return f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
+class View:
+    """A host-side rearrangement of another tensor: "reshape" to, or "permute" by, `arg`."""
+
+    source: str
+    how: Literal["reshape", "permute"]
+    arg: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An array in device memory.
+
+    role "input": a parameter; `mutated` if the kernel stores to it.
+    role "output": made by the kernel's host code; `fill` is its initial value, None for `empty`.
+    role "view": `view` says of what.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Literal["input", "output", "view"]
+    loc: Loc
+    fill: Scalar | None = None
+    view: View | None = None
+    mutated: bool = False
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of the user's function: a tensor, or a static value that is part of the key."""
+
+    name: str
+    tensor: str | None  # None: static
+    static: object = None
+
+
+@dataclass(frozen=True)
+class KernelIR:
+    """A parsed kernel, specialised to shapes, dtypes and static arguments.
+
+    `returns` names tensors; `structure` says how the author returned them.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    tensors: tuple[Tensor, ...]
+    axes: tuple[Axis, ...]
+    body: tuple[Loop, ...]
+    returns: tuple[str, ...]
+    structure: Literal["none", "single", "tuple", "list"]
+    loc: Loc
+    doc: str = ""
+    blocks: tuple[BlockSize, ...] = ()
+
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
+
+    def axis(self, name: str) -> Axis:
+        return next(a for a in self.axes if a.name == name)
+
+    def block_size(self, axis: Axis) -> BlockSize | None:
+        """What bounds the block of a tile axis, if the author registered it."""
+        return next((b for b in self.blocks if b.name == axis.block), None)

@@ -1,0 +1,1 @@
+"""KernelIR -> KernelIR, for every target: the same kernel, simpler; facts stay true."""

@@ -1,0 +1,145 @@
+"""Decided: masks of weights whose scores are masked already go.
+
+    s = where(mask, ..., -inf); m = max(m_before, max(s)); p = where(mask, exp(s - m), 0)   ->
+    s = where(mask, ..., -inf); m = max(m_before, max(s)); p = exp(s - m)
+
+A masked lane has exp(-inf - m), which is 0 unless m is -inf or NaN.  Since m is at least every s of
+the row, every lane of the row is NaN then, the unmasked ones too.  So what is summed or multiplied
+over the row is the same with and without the mask, in a step that has an unmasked lane; steps that
+have none are guarded where they could change anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ..ir import Apply, Assign, Const, Expr, Stmt, Var, children, statement_exprs
+from ..ir.chain import Chain, Level, level_statements, map_chain
+from ..ir.traversal import rewrite, rewrite_stmt
+from .fill_pads import deep
+
+Made = Mapping[str, Expr]
+
+
+def without_decided(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chain:
+    """The chain without masks that decide nothing."""
+    everything = _exprs(levels, leaf)
+    stmts = deep(level_statements(levels, leaf))
+    made = {s.name: s.value for s in stmts if isinstance(s, Assign)}
+    axes = {name: axis for name, value in made.items() if (axis := _decided(value, made))}
+    elsewhere: set[str] = set()
+    for expr in everything:
+        _other_uses(expr, axes, elsewhere)
+    named = axes.keys() - elsewhere
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Apply) or expr.op not in ("sum", "dot"):
+            return None
+        args = tuple(rewrite(_unmasked(a, d, made), change) for a, d in _summed(expr))
+        return replace(expr, args=args)
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Assign) and stmt.name in named:
+            stmt = replace(stmt, value=_inner(stmt.value))
+        return rewrite_stmt(stmt, change)
+
+    return map_chain(levels, leaf, visit, lambda e: rewrite(e, change))
+
+
+def _exprs(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Iterator[Expr]:
+    for stmt in deep(level_statements(levels, leaf)):
+        yield from statement_exprs(stmt)
+    for level in levels:
+        yield from (e for c in level.carries for e in (c.init, c.next))
+
+
+# ---------------------------------------------------------------- what is summed
+
+
+def _summed(expr: Apply) -> list[tuple[Expr, object]]:
+    """The arguments of a sum or a product, each with the dimension that is summed over."""
+    along = (expr.attr("axis"),) if expr.op == "sum" else expr.attr("contract")
+    pairs = zip(expr.args, along, strict=True)  # type: ignore[arg-type]
+    return [(arg, arg.type.shape[int(d)]) for arg, d in pairs]
+
+
+def _unmasked(expr: Expr, dim: object, made: Made) -> Expr:
+    """The argument without a mask along the summed dimension that decides nothing."""
+    if isinstance(expr, Apply) and expr.op == "cast":
+        return replace(expr, args=(_unmasked(expr.args[0], dim, made),))
+    return _inner(expr) if _decided(expr, made) == dim else expr
+
+
+def _other_uses(expr: Expr, axes: Mapping[str, str], found: set[str]) -> None:
+    """Collects the names that are used otherwise than to be summed over their masked dimension."""
+    summed = _summed(expr) if isinstance(expr, Apply) and expr.op in ("sum", "dot") else []
+    for child in children(expr):
+        value = child
+        while isinstance(value, Apply) and value.op == "cast":
+            value = value.args[0]
+        dim = next((d for a, d in summed if a is child), None)
+        if not (isinstance(value, Var) and value.name in axes and axes[value.name] == dim):
+            _other_uses(child, axes, found)
+    if isinstance(expr, Var):
+        found.add(expr.name)
+
+
+# ---------------------------------------------------------------- what decides
+
+
+def _inner(expr: Expr) -> Expr:
+    assert isinstance(expr, Apply)
+    return expr.args[1]
+
+
+def _decided(expr: Expr, made: Made) -> str | None:
+    """The axis of `where(mask of the axis, exp(s - m), 0)` in which the mask decides nothing."""
+    match expr:
+        case Apply(
+            "where", (Apply("in_range") as mask, Apply("exp" | "exp2", (difference,)), Const(0))
+        ):
+            axis = str(mask.attr("axis"))
+        case _:
+            return None
+    match difference:
+        case Apply("sub", (Var(name, value_type), peak)) if axis in value_type.shape:
+            place = value_type.shape.index(axis)
+            sure = _never_seen(made.get(name), axis) and _is_peak(peak, name, place, made)
+            return axis if sure else None
+        case _:
+            return None
+
+
+def _never_seen(value: Expr | None, axis: str) -> bool:
+    """Whether a value is -inf in the lanes outside of the axis' range."""
+    if not (isinstance(value, Apply) and value.op == "where"):
+        return False
+    mask, _, other = value.args
+    return isinstance(other, Const) and other.value == -math.inf and _needs(mask, axis)
+
+
+def _needs(mask: Expr, axis: str) -> bool:
+    match mask:
+        case Apply("logical_and", (left, right)):
+            return _needs(left, axis) or _needs(right, axis)
+        case Apply("in_range"):
+            return mask.attr("axis") == axis
+        case _:
+            return False
+
+
+def _is_peak(expr: Expr, name: str, place: int, made: Made) -> bool:
+    """Whether an expression is at least every element of `name` along the dimension `place`."""
+    match expr:
+        case Apply("expand_dims", (inner,)):
+            return expr.attr("axis") == place and _is_peak(inner, name, place, made)
+        case Apply("maximum", args):
+            return any(_is_peak(a, name, place, made) for a in args)
+        case Apply("max", (Var(found),)):
+            return found == name and expr.attr("axis") == place
+        case Var(other) if other in made:
+            return _is_peak(made[other], name, place, made)
+        case _:
+            return False

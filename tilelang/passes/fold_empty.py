@@ -1,0 +1,58 @@
+"""Empty: what is made of nothing is made without loads.
+
+Sums and products over a dimension of no elements are their neutral value; a tile that lies at
+another position of an array without elements than the tile that a step is at has none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..analysis.uses import uses
+from ..ir import Along, Apply, Expr, KernelIR, Load
+from ..ir.traversal import rewrite_stmt
+
+NEUTRAL = {"sum": 0, "any": False, "all": True}
+
+
+def fold_empty(ir: KernelIR) -> KernelIR:
+    """The kernel in which nothing is read or reduced along a dimension of length zero."""
+    if all(0 not in tensor.shape for tensor in ir.tensors):
+        return ir
+
+    def change(expr: Expr) -> Expr | None:
+        match expr:
+            case Apply():
+                value = _neutral(expr)
+            case Load() if _nowhere(ir, expr):
+                value = 0
+            case _:
+                return None
+        if value is None:
+            return None
+        return Apply("full", (), expr.type, (("value", value),), expr.loc)
+
+    return replace(ir, body=tuple(rewrite_stmt(s, change) for s in ir.body))
+
+
+def _nowhere(ir: KernelIR, load: Load) -> bool:
+    """Whether a tile has no position in the array, and another array says where tiles are."""
+    return any(
+        size == 0 and isinstance(entry, Along) and entry.offset not in _offsets(ir, entry.axis)
+        for entry, size in zip(load.index, ir.tensor(load.tensor).shape, strict=True)
+    )
+
+
+def _offsets(ir: KernelIR, axis: str) -> set[Expr | None]:
+    return {use.offset for use in uses(ir, axis)}
+
+
+def _neutral(expr: Apply) -> int | bool | None:
+    """What an op gives because it goes over nothing; None if it does not."""
+    if expr.op in NEUTRAL:
+        shape = expr.args[0].type.shape
+        return NEUTRAL[expr.op] if shape[int(expr.attr("axis"))] == 0 else None  # type: ignore[call-overload]
+    if expr.op == "dot":
+        left, _ = expr.attr("contract")  # type: ignore[misc]
+        return 0 if expr.args[0].type.shape[left] == 0 else None
+    return None

@@ -1,0 +1,142 @@
+"""Spans: ranges of one fixed length behind another, such as the tiles of a tile.
+
+    for ts in hl.tile(K, block_size=L): for tk in hl.tile(ts.begin, ts.end)
+    for s in hl.grid(4): for tk in hl.tile(s * L, (s + 1) * L)
+
+Where the block divides L and where the range begins, the tiles are those of a static loop, counted
+from a tile that outer indices give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..analysis.uses import extent, uses
+from ..ir import Apply, Axis, Const, Expr, GridIndex, KernelIR, TileScalar, integers
+
+Blocks = Mapping[str, int]
+Linear = dict[Expr | None, int]  # factors of indices; None stands for 1
+
+
+@dataclass(frozen=True)
+class Span:
+    """The range [begin, begin + length) with a begin that is linear in outer indices.
+
+    An index is the number of an `hl.grid`, or the id of a tile.
+    """
+
+    begin: tuple[tuple[Expr, int], ...]
+    constant: int
+    length: int
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The outer axes that the range moves with."""
+        return tuple(dict.fromkeys(i.axis for i, _ in self.begin))  # type: ignore[union-attr]
+
+    def divisible(self, block: int) -> bool:
+        """Whether tiles of this length never reach over an end of the range."""
+        numbers = (self.constant, self.length, *(factor for _, factor in self.begin))
+        return all(number % block == 0 for number in numbers)
+
+    def base(self, block: int) -> Expr:
+        """The number of the first tile."""
+        total: Expr = integers.const(0)
+        for index, factor in self.begin:
+            total = integers.add(total, integers.mul(index, factor // block))
+        return integers.add(total, integers.const(self.constant // block))
+
+
+def span(ir: KernelIR, axis: Axis, blocks: Blocks) -> Span | None:
+    """The span of a tile axis whose range moves with static outer loops; None for other axes.
+
+    `blocks` are those of the outer tile axes.
+    """
+    found = uses(ir, axis.name)
+    offsets = {u.offset for u in found} or {None}
+    shift = next(iter(offsets)) or integers.const(0)
+    stays = axis.static is not None and isinstance(shift, Const)
+    if axis.kind != "tile" or stays or len(offsets) > 1:
+        return None
+    low = _linear(ir, integers.add(shift, axis.begin), blocks)
+    high = _linear(ir, integers.add(shift, axis.end), blocks)
+    if low is None or high is None:
+        return None
+    length = high.pop(None, 0) - low.get(None, 0)
+    constant = low.pop(None, 0)
+    if low != high or length <= 0 or constant < 0 or min(low.values(), default=0) < 0:
+        return None
+    moved = tuple((i, f) for i, f in low.items() if i is not None)
+    most = constant + sum(factor * _largest(ir, i, blocks) for i, factor in moved)
+    if found and most + length > extent(ir, axis):
+        return None  # the array ends inside of a range
+    return Span(moved, constant, length)
+
+
+def _linear(ir: KernelIR, expr: Expr, blocks: Blocks) -> Linear | None:
+    """The expression as a sum of indices of static loops, each times a number."""
+    match expr:
+        case Const(value):
+            return {None: int(value)}
+        case GridIndex(name):
+            static = ir.axis(name).static
+            return {expr: 1} if static and static[0] >= 0 else None
+        case TileScalar(name, "id"):
+            return None if _range(ir, name, blocks) is None else _number(ir, name, blocks)
+        case TileScalar(name, "begin" | "end" as edge):
+            return _edge(ir, name, edge, blocks)
+        case Apply("add" | "sub", (left, right)):
+            one, other = _linear(ir, left, blocks), _linear(ir, right, blocks)
+            return _plus(one, other, 1 if expr.op == "add" else -1)
+        case Apply("mul", (left, Const(by))) | Apply("mul", (Const(by), left)):
+            one = _linear(ir, left, blocks)
+            return None if one is None else {i: f * int(by) for i, f in one.items() if f and by}
+        case _:
+            return None
+
+
+def _edge(ir: KernelIR, name: str, what: str, blocks: Blocks) -> Linear | None:
+    """Where a tile of a static range begins or ends, if no tile is cut."""
+    whole, block = _range(ir, name, blocks), blocks.get(name, 0)
+    if whole is None:
+        return None
+    start = _plus(dict(whole.begin), {None: whole.constant}, 1)
+    own: Linear = {i: f * block for i, f in _number(ir, name, blocks).items()}
+    return _plus(_plus(start, own, 1), {None: block if what == "end" else 0}, 1)
+
+
+def _number(ir: KernelIR, name: str, blocks: Blocks) -> Linear:
+    """The id of a tile; 0 where there is one."""
+    index = TileScalar(name, "id")
+    return {index: 1} if _largest(ir, index, blocks) > 0 else {}
+
+
+def _largest(ir: KernelIR, index: Expr, blocks: Blocks) -> int:
+    """The last index of a static loop."""
+    if isinstance(index, GridIndex):
+        return (ir.axis(index.axis).static or (0, 1))[1] - 1
+    assert isinstance(index, TileScalar)
+    whole = _range(ir, index.axis, blocks)
+    return 0 if whole is None else whole.length // blocks[index.axis] - 1
+
+
+def _range(ir: KernelIR, name: str, blocks: Blocks) -> Span | None:
+    """The range of a tile axis that whole tiles fill, in positions of the author; else None."""
+    axis, block = ir.axis(name), blocks.get(name)
+    if block is None or any(u.offset for u in uses(ir, name)):
+        return None
+    found = span(ir, axis, blocks)
+    if axis.static is not None and axis.static[0] >= 0:
+        begin, end = axis.static
+        found = Span((), begin, end - begin) if end > begin else None
+    return found if found is not None and found.divisible(block) else None
+
+
+def _plus(one: Linear | None, other: Linear | None, sign: int) -> Linear | None:
+    if one is None or other is None:
+        return None
+    total = dict(one)
+    for index, factor in other.items():
+        total[index] = total.get(index, 0) + sign * factor
+    return {i: f for i, f in total.items() if f}
