@@ -28,7 +28,7 @@ def leaving(references: tuple[Reference, ...], known: Ranges) -> tuple[Leaving, 
     for reference in references:
         shape = known.scope.ir.tensor(reference.base).shape
         for reach, size in zip(reference.dims, shape, strict=True):
-            if isinstance(reach.index, Along):
+            if isinstance(reach.index, Along) and reach.first is not None:
                 sides = _sides(reach.index.axis, reach.first, size, known)
                 if any(sides):
                     found[Leaving(reach.index, size, *sides)] = None

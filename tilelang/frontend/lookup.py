@@ -14,9 +14,8 @@ from typing import Any
 
 from ..errors import Loc, ParseError
 from ..ir import Expr, Tensor
-from ..language.build import binary, broadcast, where
-from ..language.dtypes import is_integer
-from ..language.values import const
+from ..language.build import binary, broadcast, cast, where
+from ..language.dtypes import is_integer, itemsize, wide_of
 from .hosting import is_value
 from .naming import assign
 from .scope import Here
@@ -39,17 +38,19 @@ def looked_up(
     place, loc = entries[box]
     _check(tensor, entries, box)
     size = tensor.shape[box]
-    place = assign(here, f"{tensor.name}_place", place, loc)
-    found: Expr = broadcast(_one(entries, box, 0, read), place.type.shape, loc)
+    dtype = "int32" if tensor.dtype == "int64" else tensor.dtype
+    wide = dtype if itemsize(dtype) == 4 else wide_of(dtype)  # as wide as what is compared
+
+    def one(number: int) -> Expr:
+        value = read([(number if i == box else v, at) for i, (v, at) in enumerate(entries)])
+        return cast(value, wide, loc)
+
+    place = assign(here, f"{tensor.name}_place", cast(place, "int32", loc), loc)
+    found: Expr = broadcast(one(0), place.type.shape, loc)
     for number in range(1, size):
-        behind = binary("ge", place, const(number, like=place.type.dtype), loc)
-        found = where(behind, _one(entries, box, number, read), found, loc)
-        found = assign(here, f"{tensor.name}_at", found, loc)
-    return found
-
-
-def _one(entries: Entries, box: int, number: int, read: Callable[[Entries], Expr]) -> Expr:
-    return read([(number if i == box else v, at) for i, (v, at) in enumerate(entries)])
+        behind = binary("ge", place, number, loc)
+        found = assign(here, f"{tensor.name}_at", where(behind, one(number), found, loc), loc)
+    return cast(found, dtype, loc)
 
 
 def _check(tensor: Tensor, entries: Entries, box: int) -> None:

@@ -127,8 +127,9 @@ def _range(ir: KernelIR, axis: Axis) -> str:
         bounds = bounds[1:]
     options = [] if axis.static is not None else [f"max_extent={axis.max_extent}"]
     if axis.kind == "tile" and axis.block != axis.name:
-        bounds = ir.block_size(axis)
-        options.append(f"block={axis.block}" + ("" if bounds is None else f" ({bounds})"))
+        registered = ir.block_size(axis)
+        shown = "" if registered is None else f" ({registered})"
+        options.append(f"block={axis.block}{shown}")
     return f"{axis.kind}({', '.join([*bounds, *options])})"
 
 
