@@ -29,7 +29,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test quick lint types fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench test-next clean
+.PHONY: help install demo test quick lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -40,9 +40,9 @@ install: $(STAMP)  ## the development environment in .venv
 demo: $(STAMP)  ## run on real text; FILES="..." for your own
 	$(BIN)/python -m examples.real_text $(FILES)
 
-test: lint types  ## everything that needs no device; ends with the tests' count
-	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --programs 40 --workers $(WORKERS)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+test: $(STAMP)  ## everything that needs no device; ends with the tests' count
+	@$(MAKE) --no-print-directory --jobs lint types layouts
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 quick: $(STAMP)  ## the tests without the slow ones
 	$(BIN)/python -m pytest -m "not gpu and not tpu and not slow" $(PYTEST_ARGS)
@@ -52,6 +52,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+layouts: $(STAMP)  ## a share of `make fuzz`, fully optimised
+	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --programs 16 --workers $(WORKERS)
 
 fuzz: $(STAMP)  ## N=... SEED=...: random ragged layouts against float64
 	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --workers $(WORKERS)
@@ -85,7 +88,7 @@ bench: $(STAMP)  ## what a call costs
 
 test-next: $(STAMP_NEXT)  ## the Pallas tests on Python 3.12 with the newest JAX, without torch
 	@$(BIN_NEXT)/python -c "import sys, jax, jaxlib; print('Python', sys.version.split()[0], 'jax', jax.__version__, 'jaxlib', jaxlib.__version__)"
-	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 clean:  ## remove both environments and every cache
 	rm -rf $(VENV) $(VENV_NEXT) build *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks

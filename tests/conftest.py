@@ -1,15 +1,19 @@
-"""What every test may rely on: the CPU, no deadlines, and --update-golden."""
+"""What every test may rely on: the CPU, cheap programs, no deadlines, and --update-golden."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 
 import pytest
 from hypothesis import settings
 
+from tests import xla
+
 # Before anything imports JAX: where libtpu is installed, JAX would look for a TPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+xla.compile_cheaply()
 
 # The first example of a kernel compiles it: no deadline.  CI draws the same examples every time.
 settings.register_profile("local", deadline=None)
@@ -24,6 +28,33 @@ if importlib.util.find_spec("torch") is None:
         "runtime/test_tensors.py",
         "test_api.py",
     ]
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What may share compiled programs goes to one worker: an example, or else a file."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    """The example that a test is about, or else its file; planted bugs go by what is printed."""
+    given = getattr(getattr(item, "callspec", None), "params", {})
+    if "planted" in given:
+        return f"{given['planted'].subject} {given['planted'].form}"
+    if isinstance(given.get("name"), str) and isinstance(given.get("form"), str):
+        return f"{given['name']} {given['form']}"
+    if "subject" in given and "aot" not in item.path.parts:  # one compiler serves all of a file
+        return str(given["subject"])
+    return item.path.as_posix()
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: looking through it again and again is a sixth of all tracing."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -25,6 +25,8 @@ PACKAGE = "tilelang"
 RANKS = {
     "errors": 0,
     "ir": 1,
+    "reads": 1,
+    "texts": 2,
     "language": 2,
     "frontend": 3,
     "analysis": 3,

@@ -12,23 +12,26 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, overload
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from .errors import CallError
+from .reads import NotStatic, Read, check_static, stamp
 from .runtime import bridge
+from .runtime.choices import Choices
 from .runtime.signature import bind, signature
-from .runtime.static import Fingerprint, NotStatic, Stamp, fingerprint, stamp
 from .runtime.tensors import KEYS, Described, describe, home_of
+from .texts import texts
 
 if TYPE_CHECKING:
     from .aot import Compiled
     from .codegen.pallas.target import Target
+    from .frontend import Parsed
     from .ir.types import KernelIR
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered
     from .schedule.config import Config
+    from .texts import Texts
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,13 @@ class Kernel:
         self._fn, self._config, self._target = fn, config, target
         self._interpret, self._checks = interpret, checks
         self._arity = self.signature.positional
-        self._own = fingerprint(fn)
+        self._texts = texts(fn)
         self._keys = _Keys()
-        self._launches: dict[Hashable, Launch] = {}
-        self._lowered: dict[Hashable, Lowered] = {}
+        self._launches: Choices[Launch] = Choices()
+        self._lowered: Choices[_Specialised] = Choices()
         self._programs: dict[Hashable, Callable[..., Any]] = {}
         self._lock = threading.RLock()
-        self._calls, self._compiles, self._seconds = 0, 0, 0.0
+        self._calls, self._launched, self._compiles, self._seconds = 0, 0, 0, 0.0
         functools.update_wrapper(self, fn)
 
     def __call__(
@@ -90,12 +93,10 @@ class Kernel:
         if kwargs or len(args) != self._arity:
             args = bind(self.signature, args, kwargs)
         self._calls += 1
-        if not self._own.holds():
-            self._own = fingerprint(self._fn)
         keys = self._keys
         try:
-            key = (self._own.stamp, config, target, *[keys[type(arg)](arg) for arg in args])
-            launch = self._launches.get(key)
+            key = (config, target, *[keys[type(arg)](arg) for arg in args])
+            launch = self._launches.find(key, (self._fn, *args))
         except Exception:  # an argument that cannot be part of a key: specialising says which
             key, launch = None, None
         if launch is None:
@@ -113,7 +114,7 @@ class Kernel:
     ) -> Lowered:
         """Every stage for these arguments: .ir .facts .plan .source .config .target .axes."""
         values = bind(self.signature, args, kwargs)
-        return self._lower(values, self._described(values), config, target)
+        return self._lower(values, self._described(values), config, target).lowered
 
     def source(
         self,
@@ -145,7 +146,7 @@ class Kernel:
         """Axes and why, the plan and, where offsets have values, how much work is padding."""
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
-        lowered = self._lower(values, described, config, target)
+        lowered = self._lower(values, described, config, target).lowered
         concrete = {n: d for n, d in described.items() if d.home not in ("traced", "shape")}
         integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
         return _explain().explain(lowered, self._arrays(values, integers))
@@ -167,7 +168,7 @@ class Kernel:
         """
         values = bind(self.signature, args, kwargs)
         chosen = target or self._target or "tpu:v6e"
-        lowered = self._lower(values, self._described(values), config, chosen)
+        lowered = self._lower(values, self._described(values), config, chosen).lowered
         return _aot().compile_lowered(lowered, timeout=timeout, schedule=schedule)
 
     def default_config(
@@ -177,7 +178,7 @@ class Kernel:
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
         goal = self._goal(described, target)
-        return _lowering().chosen_by_default(self._parsed(values, described), goal)
+        return _lowering().chosen_by_default(self._parsed(values, described).ir, goal)
 
     def reference(
         self,
@@ -195,7 +196,7 @@ class Kernel:
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
         arrays = self._arrays(values, described)
-        ir = self._parsed(values, described)
+        ir = self._parsed(values, described).ir
         _oracle().verify(ir, arrays, self._checks)
         parallel = frozenset() if seed is None else _oracle().parallel(ir)
         results = _evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
@@ -203,7 +204,7 @@ class Kernel:
 
     def stats(self) -> Stats:
         """Calls, specialisations and compiles so far."""
-        return Stats(self._calls, len(self._launches), self._compiles, self._seconds)
+        return Stats(self._calls, self._launched, self._compiles, self._seconds)
 
     def __repr__(self) -> str:
         code, names = self._fn.__code__, ", ".join(self.signature.names)
@@ -226,9 +227,9 @@ class Kernel:
         arguments: dict[str, object] = dict(zip(self.signature.names, values, strict=True))
         return arguments | {name: tensor.spec for name, tensor in described.items()}
 
-    def _parsed(self, values: tuple, described: Mapping[str, Described]) -> KernelIR:
+    def _parsed(self, values: tuple, described: Mapping[str, Described]) -> Parsed:
         with _lowering().our_fault(self.signature.kernel):
-            return _parse(self._fn, self._arguments(values, described))
+            return _parse(self._fn, self._arguments(values, described), self._texts)
 
     def _goal(self, described: Mapping[str, Described], target: str | Target | None) -> Target:
         """The target that was asked for, else that of the device which holds the arguments."""
@@ -244,7 +245,7 @@ class Kernel:
         described: Mapping[str, Described],
         config: Config | None,
         target: str | Target | None,
-    ) -> Lowered:
+    ) -> _Specialised:
         """The stages, from the cache if these shapes were lowered before on any framework."""
         chosen = _lowering().checked_config(self._config if config is None else config)
         goal = self._goal(described, target)
@@ -252,15 +253,17 @@ class Kernel:
             (described[n].spec.shape, described[n].spec.dtype) if n in described else stamp(v)
             for n, v in zip(self.signature.names, values, strict=True)
         ]
-        key = (self._own.stamp, chosen, goal, *shapes)
+        key = (chosen, goal, *shapes)
         with self._lock:
-            if key not in self._lowered:
+            known = self._lowered.find(key, (self._fn, *values))
+            if known is None:
                 start = time.perf_counter()
-                ir = self._parsed(values, described)
-                self._lowered[key] = _lowering().lower(ir, chosen, goal)
+                parsed = self._parsed(values, described)
+                known = _Specialised(_lowering().lower(parsed.ir, chosen, goal), parsed.reads)
+                self._lowered.add(key, known.reads, known)
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1
-            return self._lowered[key]
+            return known
 
     def _specialise(
         self,
@@ -277,13 +280,14 @@ class Kernel:
             if name in described
         ]
         running.screen(self.signature.kernel, operands)
-        lowered = self._lower(values, described, config, target)
+        known = self._lower(values, described, config, target)
         with self._lock:
             launch = running.prepare(
-                lowered, operands, self._interpret, self._checks, self._programs
+                known.lowered, operands, self._interpret, self._checks, self._programs
             )
             if key is not None:
-                self._launches[key] = launch
+                self._launches.add(key, known.reads, launch)
+                self._launched += 1
         return launch
 
     def _arrays(self, values: tuple, described: Mapping[str, Described]) -> dict[str, np.ndarray]:
@@ -333,26 +337,23 @@ def kernel(
 class _Keys(dict[type, Callable[[Any], Hashable]]):
     """Type -> how to make the part of a call's key that stands for a value of that type."""
 
-    def __init__(self) -> None:
-        super().__init__({FunctionType: self._function})
-        self._known: WeakKeyDictionary[FunctionType, Fingerprint] = WeakKeyDictionary()
-
     def __missing__(self, kind: type) -> Callable[[Any], Hashable]:
         home = home_of(kind)
         self[kind] = stamp if home is None else KEYS[home]
         return self[kind]
 
-    def _function(self, fn: FunctionType) -> Stamp:
-        """A function's stamp is kept for as long as what it rests on stays the same."""
-        known = self._known.get(fn)
-        if known is None or not known.holds():
-            known = self._known[fn] = fingerprint(fn)
-        return known.stamp
+
+@dataclass(frozen=True)
+class _Specialised:
+    """The stages, and the reads that they rest on."""
+
+    lowered: Lowered
+    reads: tuple[Read, ...]
 
 
 def _check_static(name: str, value: object) -> None:
     try:
-        stamp(value)
+        check_static(value)
     except NotStatic as error:
         kind = type(error.args[0]).__name__
         hints = {
@@ -366,10 +367,10 @@ def _check_static(name: str, value: object) -> None:
         ) from None
 
 
-def _parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
-    from .frontend import parse
+def _parse(fn: FunctionType, arguments: Mapping[str, object], files: Texts) -> Parsed:
+    from .frontend import parsed
 
-    return parse(fn, arguments)
+    return parsed(fn, arguments, files)
 
 
 def _evaluate(ir: KernelIR, arrays: Mapping[str, np.ndarray], **how: Any) -> dict[str, np.ndarray]:

@@ -48,23 +48,28 @@ def test_the_totals_of_the_page():
     assert failed == 0 and "all of them compile" in " ".join(text.split())
 
 
+@pytest.fixture(scope="module")
+def worker():
+    with CachedWorker() as started:
+        yield started
+
+
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", SHARE, ids=str)
-def test_a_share_of_the_page(subject):
+def test_a_share_of_the_page(subject, worker):
     """The first and the last case compile, and the plan's sum of memory is no less than needed.
 
     Sums are fitted to the compiler of the page; others may need what is asked for on top.
     """
     fitted = f"libtpu {version('libtpu')}" in PAGE.read_text(encoding="utf-8")
-    with CachedWorker() as worker:
-        for case in (subject.cases[0], subject.cases[-1]):
-            for generation in GENERATIONS:
-                made = compile_matrix.cell(subject, case, f"tpu:{generation}", worker)
-                assert made.problem == ""
-            lowered = subject.kernel.lower(*case, target="tpu:v6e")
-            predicted = max(launch.memory.vmem for launch in lowered.plan.launches)
-            assert needed(lowered, worker) <= max(predicted if fitted else predicted * 1.25, LEAST)
+    for case in (subject.cases[0], subject.cases[-1]):
+        for generation in GENERATIONS:
+            made = compile_matrix.cell(subject, case, f"tpu:{generation}", worker)
+            assert made.problem == ""
+        lowered = subject.kernel.lower(*case, target="tpu:v6e")
+        predicted = max(launch.memory.vmem for launch in lowered.plan.launches)
+        assert needed(lowered, worker) <= max(predicted if fitted else predicted * 1.25, LEAST)
 
 
 def test_a_page():

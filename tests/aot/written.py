@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.util
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.compile_cache import CachedWorker
+from tilelang.aot import Compiled, compile_lowered
 from tilelang.codegen.source import Source
 from tilelang.runtime.lowering import Lowered
 
@@ -50,6 +55,19 @@ def double(x):
         value = x[tm, :]
         y[tm, :] = value * 2
     return y
+
+
+def compiled(kernel: tile.Kernel, *arguments: Any, **options: Any) -> Compiled:
+    """`kernel.compile`, in one process for all tests: each new one takes seconds to start."""
+    return compile_lowered(kernel.lower(*arguments, **options), worker=_worker())
+
+
+@functools.cache
+def _worker() -> Any:
+    """The compiler of this process; one that has died is started again."""
+    worker = CachedWorker()
+    atexit.register(worker.close)
+    return worker
 
 
 def lowered(rows: int = 512, dtype: str = "float32", target: str = "tpu:v5e") -> Lowered:

@@ -14,7 +14,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.jagged_to_padded import jagged_to_padded
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 from tests.ragged import Space, every_stratum
 from tests.subjects import HAS_TORCH
 from tilelang.errors import PlanError
@@ -153,7 +153,7 @@ def test_arrays_of_few_rows(rows, dtype):
 @pytest.mark.parametrize("rows", [1, 3, 200])
 def test_few_rows_compile(rows, dtype):
     x, offsets = tile.spec((rows, 128), dtype), tile.spec((G + 1,), "int32")
-    jagged_to_padded.compile(x, offsets, 45, target="tpu:v5e")
+    assert compiled(jagged_to_padded, x, offsets, 45, target="tpu:v5e")
 
 
 # ---------------------------------------------------------------- and summed

@@ -11,7 +11,7 @@ import tilelang as tile
 import tilelang.language as hl
 from examples.jagged import grouped_gemm
 from tests import checks
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 from tests.frameworks import from_jax
 from tests.ragged import Space, every_stratum
 from tests.subjects import JAGGED, Subject
@@ -42,10 +42,9 @@ def test_every_layout(subject: Subject) -> None:
 @pytest.mark.parametrize("name", ["grouped_gemm", "jagged_attention_causal", "jagged_sum"])
 def test_it_compiles(name: str, generation: str) -> None:
     subject = next(s for s in JAGGED if s.name == name)
-    compiled = subject.kernel.compile(
-        *subject.cases[-2], target=f"tpu:{generation}", config=WORKLIST
-    )
-    assert compiled.memory.vmem > 0
+    target = f"tpu:{generation}"
+    found = compiled(subject.kernel, *subject.cases[-2], target=target, config=WORKLIST)
+    assert found.memory.vmem > 0
 
 
 def test_one_compiled_kernel_serves_a_batch() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-import jax
 import numpy as np
 import pytest
 
@@ -49,16 +48,11 @@ def _call_torch(subject: Subject, *arguments):
 
 
 @each
-def test_inside_jit_it_is_the_same(subject):
-    arrays, static = subject.arrays("float32"), subject.static
-
-    @jax.jit
-    def run(*given):
-        return subject.kernel(*given, *static, config=subject.small)
-
-    eager = _jax(subject, subject.small)(*arrays, *static)
-    for one, other in zip(checks.parts(from_jax(run, arrays)), checks.parts(eager), strict=True):
-        np.testing.assert_array_equal(one, other)
+def test_inside_jit(subject):
+    """Compiled as a user's call is, without the cheaper options of the tests."""
+    for dtype in subject.dtypes:
+        call = subject.inside_jit
+        assert checks.right(subject, call, _arguments(subject, dtype), dtype) == ""
 
 
 @each

@@ -14,8 +14,9 @@ from tests import checks
 from tests.ragged import Space, every_stratum, wrong_layouts
 from tests.subjects import DENSE, JAGGED, Subject
 
-SPACE = Space(rows=40, groups=5, block=8)
+SPACE = Space(rows=40, groups=4, block=8)  # as in test_tpu_interpreter: XLA compiles once
 BLOCKS = (12, 24, 128)  # of which the last one holds most of these arrays whole
+STRATA = {12: slice(None), 24: slice(0, None, 2), 128: slice(1, None, 2)}  # two blocks for each
 
 
 def _reference(subject: Subject, block: int, seed: int | None):
@@ -28,7 +29,7 @@ def _reference(subject: Subject, block: int, seed: int | None):
 def test_jagged(subject, block):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     wrong = []
-    for seed, layout in enumerate(every_stratum(SPACE, seed=block)):
+    for seed, layout in enumerate(every_stratum(SPACE, seed=block)[STRATA[block]]):
         call = _reference(subject, block, seed)
         wrong += checks.every_layout(subject, call, arrays, [layout], "float32")
     assert wrong == []

@@ -6,6 +6,8 @@ with a read or a write are found.  It is slow, so that a few layouts have to do.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
@@ -14,7 +16,7 @@ import tilelang as tile
 from tests import checks
 from tests.frameworks import from_jax
 from tests.ragged import Space, every_stratum, wild_offsets
-from tests.subjects import JAGGED, Subject
+from tests.subjects import JAGGED
 
 races = pytest.importorskip(
     "jax._src.pallas.mosaic.interpret.interpret_pallas_call",
@@ -38,7 +40,10 @@ def fresh_interpreter():
     pltpu.reset_tpu_interpret_mode_state()
 
 
-def _call(subject: Subject, steps: str = "table"):
+@functools.cache
+def _call(name: str, steps: str = "table"):
+    """An example in that interpreter; one program for both tests of it."""
+    subject = next(s for s in JAGGED if s.name == name)
     config = tile.Config(subject.blocks, loop_type="outer_pipeline", steps=steps)
     strict = pltpu.InterpretParams(detect_races=True)
     kernel = tile.kernel(subject.kernel.__wrapped__, interpret=strict, checks=False)
@@ -54,19 +59,19 @@ def _call(subject: Subject, steps: str = "table"):
 @each
 def test_layouts(subject):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
-    assert checks.every_layout(subject, _call(subject), arrays, LAYOUTS, "float32") == []
+    assert checks.every_layout(subject, _call(subject.name), arrays, LAYOUTS, "float32") == []
 
 
 def test_layouts_with_guarded_steps():
     subject = JAGGED[0]
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
-    call = _call(subject, "rectangle")
+    call = _call(subject.name, "rectangle")
     assert checks.every_layout(subject, call, arrays, LAYOUTS[:2], "float32") == []
 
 
 @each
 def test_wrong_offsets_reach_no_memory_of_others(subject):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
-    call, wild = _call(subject), wild_offsets(SPACE)
+    call, wild = _call(subject.name), wild_offsets(SPACE)
     for name in ("anything", "huge"):
         assert checks.unchecked(subject, call, arrays, wild[name]) == [], name

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+from tests import xla
 from tests.planted.bugs import BUGS
 from tests.planted.trial import verdict
 
@@ -20,6 +21,7 @@ SHOWN = 110  # characters of what a check says
 
 def main(argv: Sequence[str]) -> int:
     """Plants every bug; 0 if all are caught."""
+    xla.compile_cheaply()
     only = argv[0] if argv else ""
     chosen = [b for b in BUGS if only in str(b)]
     start, missed = time.perf_counter(), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,8 @@ import jax
 import numpy as np
 
 import tilelang as tile
+from tests import xla
+from tests.frameworks import from_jax
 from tests.numerics import as_dtype
 from tests.ragged import Layout, Space
 
@@ -105,6 +108,19 @@ class Subject:
     def _tensors(self) -> int:
         """How many arguments are tensors: those that the cases do not pass as static values."""
         return len(self.cases[0]) - len(self.static)
+
+    @functools.cached_property
+    def inside_jit(self) -> Callable[..., Any]:
+        """The kernel with its small blocks under `jax.jit`, compiled as a user's call is.
+
+        Values of offsets are not known there.  One program for every test in this process.
+        """
+
+        def call(*tensors: Any) -> Any:
+            return self.kernel(*tensors, *self.static, config=self.small)
+
+        run = jax.jit(call, compiler_options=dict(xla.FULL))
+        return lambda *arguments: from_jax(run, arguments[: self._tensors])
 
     @property
     def small(self) -> tile.Config:

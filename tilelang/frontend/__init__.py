@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import FunctionType
 
 from ..errors import CallError, ParseError
@@ -17,6 +18,8 @@ from ..ir import KernelIR, Param, Tensor, TensorSpec
 from ..language.calls import marker
 from ..language.dtypes import REFUSED, SUPPORTED
 from ..language.handles import TensorHandle
+from ..reads import Read
+from ..texts import Texts
 from . import (
     attributes,
     calls,
@@ -30,13 +33,14 @@ from . import (
     statements,
 )
 from .inlining import frame
+from .observed import attribute, recording
 from .ranges import check_unmoved
 from .rankless import rankless
 from .returns import check_reads, check_scopes, launches, returned, used_axes, used_tensors
 from .scope import Bound, Draft, Here, Rules, around, execute
 from .source import parameters, read
 
-__all__ = ["parse"]
+__all__ = ["Parsed", "parse", "parsed"]
 
 RULES = Rules(
     expressions={
@@ -58,16 +62,40 @@ RULES = Rules(
 )
 
 
-def parse(fn: FunctionType, arguments: Mapping[str, object]) -> KernelIR:
+@dataclass(frozen=True)
+class Parsed:
+    """A kernel, and what was read outside of its text to make it."""
+
+    ir: KernelIR
+    reads: tuple[Read, ...]
+
+
+def parse(
+    fn: FunctionType, arguments: Mapping[str, object], texts: Texts | None = None
+) -> KernelIR:
     """The kernel that `fn` is for these arguments, by name: TensorSpecs and static values.
 
+    Functions are read from `texts`, the files as they were, or else from the files as they are.
     Raises ParseError for what is not in the language, TypingError for shapes and dtypes that do
     not fit, CallError for a failing assert.
     """
-    source, node = read(fn)
+    return parsed(fn, arguments, texts).ir
+
+
+def parsed(fn: FunctionType, arguments: Mapping[str, object], texts: Texts | None = None) -> Parsed:
+    """The same with the reads that a later call has to make again."""
+    known = [None if isinstance(a, TensorSpec) else a for a in arguments.values()]
+    with recording(fn, known) as reads:
+        attribute(fn, "__code__")
+        ir = _parse(fn, arguments, {} if texts is None else texts)
+    return Parsed(ir, tuple(reads))
+
+
+def _parse(fn: FunctionType, arguments: Mapping[str, object], texts: Texts) -> KernelIR:
+    source, node = read(fn, texts)
     if isinstance(node, ast.Lambda):
         raise ParseError("a lambda is no kernel", source.loc(node), "write a def")
-    draft = Draft()
+    draft = Draft(texts)
     body: list = []
     here = Here(draft, frame(source, node, around(fn)), RULES, body)
     params = _parameters(here, fn, node, arguments)

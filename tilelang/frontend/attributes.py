@@ -12,8 +12,8 @@ from ..errors import Loc, ParseError
 from ..ir import Expr, TileIndex, TileScalar, Type
 from ..language.calls import creation_method, method, property_of
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
-from . import tensors
-from .hosting import is_value, really
+from . import observed, tensors
+from .hosting import is_value, reading
 from .naming import settled
 from .ranges import check_numbered
 from .scope import Here, evaluate
@@ -55,7 +55,7 @@ def attribute_of(here: Here, loc: Loc, value: Any, name: str) -> Any:
             raise ParseError(f"the method {value.name} has no attribute {name}", loc, hint)
     if is_value(value):
         return _of_value(loc, value, name)
-    return really(loc, getattr, value, name)
+    return reading(loc, observed.attribute, value, name)
 
 
 def _of_tensor(here: Here, loc: Loc, handle: TensorHandle, name: str) -> Any:

@@ -28,10 +28,10 @@ from ..language.calls import (
 from ..language.dtypes import DType, canonical, to_numpy
 from ..language.handles import TensorHandle, TileHandle
 from ..language.values import name_of
-from . import tensors
+from . import observed, tensors
 from .attributes import Method, attribute_of
-from .containers import check_mutable, items
-from .hosting import is_value, kind_of, on_device, really
+from .containers import check_mutable, items, mapping, own
+from .hosting import is_value, kind_of, on_device, reading, really
 from .inlining import inlinable, inline, uses_language
 from .markers import MARKERS
 from .naming import named, settled
@@ -41,6 +41,8 @@ from .unrolled import iterated
 
 # Python functions that take values of the kernel as they are, without looking into them.
 OPAQUE = (zip, enumerate, tuple, list, dict, reversed, isinstance, type, callable, slice, partial)
+COPYING = (list, tuple, set, dict)
+ITERATING = (*COPYING, zip, enumerate, reversed)
 # fmt: off
 CHANGES = frozenset((
     "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add",
@@ -60,6 +62,13 @@ class Call:
     loc: Loc
     text: str
 
+    def whole(self) -> Call:
+        """The call as an op of the language gets it, which looks into lists and tuples."""
+        args = [observed.whole(arg) for arg in self.args]
+        return replace(
+            self, args=args, kwargs={n: observed.whole(v) for n, v in self.kwargs.items()}
+        )
+
     @property
     def on_device(self) -> bool:
         return on_device(self.args) or on_device(self.kwargs)
@@ -72,7 +81,7 @@ def call(here: Here, node: ast.Call) -> object:
     for keyword in node.keywords:
         value = evaluate(here, keyword.value)
         if keyword.arg is None:
-            kwargs.update(really(here.loc(keyword.value), dict, value))
+            kwargs.update(mapping(here.loc(keyword.value), value))
         else:
             kwargs[keyword.arg] = value
     inner = here if node is not here.whole else replace(here, whole=_body(fn))
@@ -92,19 +101,21 @@ def _body(fn: Any) -> ast.expr | None:
 def invoke(here: Here, fn: Any, given: Call) -> Any:
     """The value of a call."""
     if isinstance(fn, partial):
-        args, kwargs = [*fn.args, *given.args], {**fn.keywords, **given.kwargs}
-        return invoke(here, fn.func, Call(args, kwargs, given.loc, given.text))
-    if isinstance(fn, Method):
-        return _method(here, fn, given)
+        before, named = observed.whole_attributes(fn, "args", "keywords")
+        given = replace(given, args=[*before, *given.args], kwargs={**named, **given.kwargs})
+        return invoke(here, observed.attribute(fn, "func"), given)
     if isinstance(fn, Nested):
         return inline(here, fn, given.args, given.kwargs, given.loc)
-    if (name := marker(fn)) is not None:
-        return MARKERS[name](here, given.loc, given.args, given.kwargs)
     special = next((rule for python, rule in _SPECIAL if python is fn), None)
     if special is not None:
         return special(here, given)
+    if isinstance(fn, Method):
+        return _method(here, fn, given.whole())
+    if (name := marker(fn)) is not None:
+        inner = given.whole()
+        return MARKERS[name](here, inner.loc, inner.args, inner.kwargs)
     if (builder := resolve(fn)) is not None:
-        return _op(here, fn, builder, given)
+        return _op(here, fn, builder, given.whole())
     return _python(here, fn, given)
 
 
@@ -184,7 +195,18 @@ def _python(here: Here, fn: Any, given: Call) -> Any:
         return really(loc, fn, *given.args, **given.kwargs)
     if given.on_device and not _takes_anything(fn):
         raise unknown_call(given.text, loc)
+    if any(fn is python for python in ITERATING):
+        return _iterating(here, fn, given)
     return really(loc, fn, *_of_framework(fn, given.args), **given.kwargs)
+
+
+def _iterating(here: Here, fn: Any, given: Call) -> Any:
+    """list(items), zip(a, b): the kernel's own sequences, of items that are read one by one."""
+    if fn not in COPYING:
+        args = [observed.listed(arg) for arg in given.args]
+        return really(given.loc, fn, *args, **given.kwargs)
+    made = observed.whole(really(given.loc, fn, *given.args, **given.kwargs))
+    return made if fn is tuple else own(here, made)
 
 
 def _takes_anything(fn: Any) -> bool:
@@ -246,6 +268,8 @@ def _sum(here: Here, given: Call) -> Any:
 def _getattr(here: Here, given: Call) -> Any:
     if given.on_device and len(given.args) > 1:
         return attribute_of(here, given.loc, given.args[0], given.args[1])
+    if len(given.args) == 2:
+        return reading(given.loc, observed.attribute, *given.args)
     return really(given.loc, getattr, *given.args)
 
 

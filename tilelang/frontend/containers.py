@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from ..errors import Loc, ParseError
+from . import observed
 from .hosting import kind_of, really, truth
 from .naming import bind
 from .scope import Frame, Here, evaluate, variable
@@ -40,10 +41,15 @@ def dict_(here: Here, node: ast.Dict) -> object:
     made: dict[Any, object] = {}
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
-            made.update(really(here.loc(value), dict, evaluate(here, value)))
+            made.update(mapping(here.loc(value), evaluate(here, value)))
         else:
             really(here.loc(key), made.__setitem__, evaluate(here, key), evaluate(here, value))
     return own(here, made)
+
+
+def mapping(loc: Loc, value: object) -> dict[Any, Any]:
+    """What `**value` stands for."""
+    return observed.whole(really(loc, dict, value))
 
 
 def slice_(here: Here, node: ast.Slice) -> object:

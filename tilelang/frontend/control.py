@@ -9,13 +9,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import eq
 from typing import Any
 
 from ..errors import Loc, ParseError, TypingError
 from ..ir import Apply, Const, Expr, Load, Var, walk
 from ..language.build import unary, where
 from ..language.values import as_expr
-from .hosting import condition, is_value, on_device, under
+from .hosting import condition, is_value, on_device, really, under
 from .naming import assign, named, settled
 from .scope import Bound, Here, Left, Missing, evaluate, execute
 
@@ -107,7 +108,12 @@ def _select(here: Here, choice: _Choice, first: Bound, second: Bound) -> Bound |
 
 def _chosen(here: Here, choice: _Choice, first: Bound, second: Bound) -> Any:
     a, b = first.value, second.value
-    if a is b or (not on_device(a) and not on_device(b) and type(a) is type(b) and a == b):
+    if a is b or (
+        not on_device(a)
+        and not on_device(b)
+        and type(a) is type(b)
+        and really(choice.loc, eq, a, b)
+    ):
         return a
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         pairs = [(Bound(x, first.loc), Bound(y, second.loc)) for x, y in zip(a, b, strict=True)]

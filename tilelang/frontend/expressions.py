@@ -14,6 +14,7 @@ from ..language.build import where
 from ..language.calls import operator
 from ..language.handles import TileHandle
 from ..language.values import number_of
+from . import observed
 from .hosting import (
     HANDLES,
     condition,
@@ -81,7 +82,7 @@ def operate(loc: Loc, op: ast.operator, left: Any, right: Any) -> Any:
         left, right = _moved(loc, symbol, left, right)
     if computed(left) or computed(right):
         return settled(operator(symbol)(loc, left, right))
-    return really(loc, host, left, right)
+    return really(loc, host, observed.whole(left), observed.whole(right))
 
 
 def computed(value: object) -> bool:
@@ -158,11 +159,11 @@ def compare(here: Here, node: ast.Compare) -> object:
 
 def _compared(loc: Loc, op: ast.cmpop, left: Any, right: Any) -> Any:
     if type(op) in IDENTITY:
-        return IDENTITY[type(op)](left, right)
+        return really(loc, IDENTITY[type(op)], left, right)
     if isinstance(op, ast.In | ast.NotIn):
         if holds_value(left) or holds_value(right) or isinstance(right, HANDLES):
             raise ParseError("`in` depends on data", loc, "compare with each: (a == 0) | (a == 1)")
-        return really(loc, lambda: (left in right) is isinstance(op, ast.In))
+        return really(loc, python.contains, right, left) is isinstance(op, ast.In)
     symbol, host = COMPARE[type(op)]
     if isinstance(left, TileHandle) or isinstance(right, TileHandle):
         user = left.user if isinstance(left, TileHandle) else right.user
@@ -205,9 +206,10 @@ def formatted(here: Here, node: ast.FormattedValue) -> object:
     if on_device(value):
         hint = "format shapes, dtypes and other host values"
         raise ParseError("an f-string shows a value of the kernel", here.loc(node.value), hint)
-    convert = {115: str, 114: repr, 97: ascii}.get(node.conversion, lambda v: v)
+    convert = {115: str, 114: repr, 97: ascii}.get(node.conversion)
     spec = "" if node.format_spec is None else str(evaluate(here, node.format_spec))
-    return really(here.loc(node.value), lambda: format(convert(value), spec))
+    loc = here.loc(node.value)
+    return really(loc, format, value if convert is None else really(loc, convert, value), spec)
 
 
 EXPRESSIONS: Mapping[type[ast.expr], Callable[[Here, Any], object]] = {

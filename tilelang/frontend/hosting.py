@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ from ..ir import Expr
 from ..language.build import binary
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import EXPRS, number_of
+from . import observed
 from .scope import Here, Nested
 
 HANDLES = (TensorHandle, TileHandle, BlockHandle)
@@ -19,8 +21,13 @@ HANDLES = (TensorHandle, TileHandle, BlockHandle)
 
 def really(loc: Loc, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Runs host code; what it raises becomes a ParseError."""
+    return reading(loc, observed.call, call, *args, **kwargs)
+
+
+def reading(loc: Loc, read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The same for one of the reads of `observed`."""
     try:
-        return call(*args, **kwargs)
+        return read(*args, **kwargs)
     except TileError as error:
         raise type(error)(error.what, error.loc or loc, error.hint) from None
     except Exception as error:
@@ -119,4 +126,4 @@ def static_int(loc: Loc, value: Any, what: str) -> int:
         raise ParseError(f"{what} depends on data", loc, "it must be known while compiling")
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ParseError(f"{what} is {value!r}, not a whole number", loc)
-    return int(really(loc, value.__index__))
+    return int(really(loc, operator.index, value))

@@ -6,6 +6,7 @@ entries(here, handle, items, ...) -> one ir.Index per dimension, and the shape o
 from __future__ import annotations
 
 import ast
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ from .hosting import is_value, really
 from .ranges import check_along, check_grid
 from .scope import Here, evaluate, integer
 from .tensors import current, root
+from .unrolled import iterated
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ def items(here: Here, node: ast.expr) -> list[tuple[Any, Loc]]:
     for part in nodes:
         starred = isinstance(part, ast.Starred)
         value = evaluate(here, part.value if isinstance(part, ast.Starred) else part)
-        several = value if starred or isinstance(value, tuple) else (value,)
+        several = (
+            iterated(here.loc(part), value) if starred or isinstance(value, tuple) else (value,)
+        )
         found += [(v, here.loc(part)) for v in several]
     return found
 
@@ -120,7 +124,7 @@ def _entry(
         return _computed(here, tensor, dim, value, loc, masked)
     if not hasattr(value, "__index__"):
         raise _not_an_index(value, loc)
-    return At(integer(_wrapped(tensor, dim, really(loc, value.__index__), loc))), []
+    return At(integer(_wrapped(tensor, dim, really(loc, operator.index, value), loc))), []
 
 
 def _computed(
@@ -195,7 +199,7 @@ def _span(value: slice, size: int, loc: Loc) -> Span:
     if value.step not in (None, 1):
         hint = "load every element and pick those that are needed, or reshape the tensor first"
         raise ParseError(f"a slice has a step of {value.step}", loc, hint)
-    start, stop, _ = really(loc, value.indices, size)
+    start, stop, _ = really(loc, slice.indices, value, size)
     return Span(start, max(stop, start))
 
 

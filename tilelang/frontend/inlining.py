@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import Loc, ParseError, TileError
 from ..language.calls import marker, resolve
 from ..language.dtypes import DType
+from . import observed
 from .liveness import assigned, liveness
 from .naming import named
 from .scope import (
@@ -48,16 +49,16 @@ def inlinable(fn: Any) -> tuple[FunctionType | Nested, list[object]] | None:
             case FunctionType():
                 return None if in_library(fn) else (fn, [])
             case MethodType():
-                found = inlinable(fn.__func__)
-                return None if found is None else (found[0], [fn.__self__])
+                found = inlinable(observed.attribute(fn, "__func__"))
+                return None if found is None else (found[0], [observed.attribute(fn, "__self__")])
             case type():
                 return None
         inner = _wrapped(fn)
         if inner is None:
-            call = vars(type(fn)).get("__call__")
+            call = inspect.getattr_static(type(fn), "__call__", None)
             if not isinstance(call, FunctionType) or in_library(call):
                 return None
-            return call, [fn]
+            return observed.attribute(type(fn), "__call__"), [fn]
         fn = inner
     return None
 
@@ -65,9 +66,8 @@ def inlinable(fn: Any) -> tuple[FunctionType | Nested, list[object]] | None:
 def _wrapped(fn: Any) -> Any:
     """What jax.jit, functools.cache or jax.custom_jvp was given."""
     for name in ("__wrapped__", "fun"):
-        inner = getattr(fn, name, None)
-        if callable(inner):
-            return inner
+        if callable(getattr(fn, name, None)):
+            return observed.attribute(fn, name)
     return None
 
 
@@ -169,10 +169,11 @@ def _entered(
     """The place inside the function, with its parameters bound."""
     if isinstance(fn, Nested):
         source, node = fn.frame.source, fn.node
-        signature, outer = _signature(fn), partial(variable, fn.frame)
+        signature, outer = _signature(node, fn.defaults), partial(variable, fn.frame)
     else:
-        source, node = _read(fn, loc)
-        signature, outer = inspect.signature(fn, follow_wrapped=False), around(fn)
+        observed.attribute(fn, "__code__")
+        source, node = _read(here, fn, loc)
+        signature, outer = _signature(node, _defaults(fn, node)), around(fn)
     bound = _bound(signature, fn, args, kwargs, loc)
     inner = replace(here, frame=frame(source, node, outer), calls=here.calls + 1)
     for user, value in bound.items():
@@ -187,9 +188,9 @@ def frame(source: Source, node: Function, outer: Callable[[str], object]) -> Fra
     return Frame(source, {}, frozenset([*given, *own]), outer, liveness(node))
 
 
-def _read(fn: FunctionType, loc: Loc) -> tuple[Source, Function]:
+def _read(here: Here, fn: FunctionType, loc: Loc) -> tuple[Source, Function]:
     try:
-        return read(fn)
+        return read(fn, here.draft.texts)
     except ParseError as error:
         raise ParseError(error.what, error.loc or loc, error.hint) from None
 
@@ -215,23 +216,30 @@ def _shown(signature: inspect.Signature) -> str:
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 
-def _signature(fn: Nested) -> inspect.Signature:
-    """The signature of a function that exists as syntax only."""
-    given, kind = fn.node.args, inspect.Parameter
+def _defaults(fn: FunctionType, node: Function) -> dict[str, Any]:
+    """The defaults that the function has now, by parameter."""
+    positional, named = observed.whole_attributes(fn, "__defaults__", "__kwdefaults__")
+    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    return {**dict(zip(names[::-1], (positional or ())[::-1], strict=False)), **(named or {})}
+
+
+def _signature(node: Function, defaults: Mapping[str, Any]) -> inspect.Signature:
+    """The signature of a function as it is written, with the defaults that it has."""
+    given, kind = node.args, inspect.Parameter
     made: list[inspect.Parameter] = []
     for argument in given.posonlyargs:
-        made.append(_parameter(fn, argument, kind.POSITIONAL_ONLY))
+        made.append(_parameter(defaults, argument, kind.POSITIONAL_ONLY))
     for argument in given.args:
-        made.append(_parameter(fn, argument, kind.POSITIONAL_OR_KEYWORD))
+        made.append(_parameter(defaults, argument, kind.POSITIONAL_OR_KEYWORD))
     if given.vararg:
         made.append(kind(given.vararg.arg, kind.VAR_POSITIONAL))
     for argument in given.kwonlyargs:
-        made.append(_parameter(fn, argument, kind.KEYWORD_ONLY))
+        made.append(_parameter(defaults, argument, kind.KEYWORD_ONLY))
     if given.kwarg:
         made.append(kind(given.kwarg.arg, kind.VAR_KEYWORD))
     return inspect.Signature(made)
 
 
-def _parameter(fn: Nested, argument: ast.arg, kind: Any) -> inspect.Parameter:
-    default = fn.defaults.get(argument.arg, inspect.Parameter.empty)
+def _parameter(defaults: Mapping[str, Any], argument: ast.arg, kind: Any) -> inspect.Parameter:
+    default = defaults.get(argument.arg, inspect.Parameter.empty)
     return inspect.Parameter(argument.arg, kind, default=default)

@@ -15,10 +15,10 @@ from ..ir import Axis, GridIndex, Loop
 from ..language.build import where
 from ..language.calls import marker
 from ..language.handles import TileHandle
+from . import observed
 from .axes import declare, finish, ranges
 from .carries import carried, enter, fill_in, forget, leave, refused
-from .containers import counted, items, unpack
-from .hosting import really
+from .containers import counted, items, mapping, unpack
 from .markers import arguments
 from .scope import Bound, Here, Left, evaluate, execute
 from .unrolled import iterated
@@ -78,10 +78,12 @@ def _arguments(here: Here, call: ast.Call, kind: str) -> dict[str, Any]:
     for keyword in call.keywords:
         value = evaluate(here, keyword.value)
         if keyword.arg is None:
-            kwargs.update(really(here.loc(keyword.value), dict, value))
+            kwargs.update(mapping(here.loc(keyword.value), value))
         else:
             kwargs[keyword.arg] = value
-    return arguments(kind, here.loc(call), list(items(here, call.args)), kwargs)
+    args = [observed.whole(arg) for arg in items(here, call.args)]
+    named = {name: observed.whole(value) for name, value in kwargs.items()}
+    return arguments(kind, here.loc(call), args, named)
 
 
 def _targets(here: Here, target: ast.expr, number: int) -> list[str]:

@@ -15,7 +15,8 @@ from ..language.build import where as select
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import as_expr, called, const, show
-from .hosting import is_value, kind_of, on_device, really
+from . import observed
+from .hosting import is_value, kind_of, on_device, reading
 from .indexing import Place, items, of_value, place
 from .lookup import box_of, looked_up
 from .naming import assign
@@ -44,7 +45,7 @@ def subscript(here: Here, node: ast.Subscript) -> object:
     index = evaluate(here, node.slice)
     if on_device(index):
         raise _host_indexed(base, here.loc(node.slice))
-    return really(loc, lambda: base[index])
+    return reading(loc, observed.item, base, index)
 
 
 def _host_indexed(base: object, loc: Loc) -> ParseError:

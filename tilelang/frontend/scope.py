@@ -31,7 +31,9 @@ from ..ir import (
     Type,
     Var,
 )
+from ..texts import Texts
 from .liveness import Live
+from .observed import name_in_module, variable_around
 from .source import Source
 
 DEEPEST = 40  # calls within calls that are inlined
@@ -75,6 +77,7 @@ class Frame:
 class Draft:
     """The kernel so far.
 
+    texts        the files that functions are read from
     names        names in use, of tensors, axes and values
     frameworks   parameter -> where it comes from: "torch", "jax", "numpy"
     definitions  Assign.name -> value
@@ -89,6 +92,7 @@ class Draft:
     places       id of a list or dict that the kernel made -> (it, the loops around its making)
     """
 
+    texts: Texts
     tensors: dict[str, Tensor] = field(default_factory=dict)
     axes: dict[str, Axis] = field(default_factory=dict)
     blocks: dict[str, BlockSize] = field(default_factory=dict)
@@ -236,17 +240,18 @@ def variable(frame: Frame, name: str) -> object:
 
 def around(fn: FunctionType) -> Callable[[str], object]:
     """Looks a name up as `fn` does: its closure, its module, the builtins."""
-    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    cells = {name: place for place, name in enumerate(fn.__code__.co_freevars)}
 
     def look(name: str) -> object:
         if name in cells:
             try:
-                return cells[name].cell_contents
+                return variable_around(fn, cells[name])
             except ValueError:
                 raise ParseError(f"{name} is read before it is assigned") from None
-        if name in fn.__globals__:
-            return fn.__globals__[name]
-        return vars(builtins)[name]
+        try:
+            return name_in_module(fn, name)
+        except KeyError:
+            return vars(builtins)[name]
 
     return look
 

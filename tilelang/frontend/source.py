@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 
 from ..errors import Loc, ParseError
+from ..texts import Texts, lines
+from .written import is_of, tree_of
 
 Function = ast.FunctionDef | ast.Lambda
+Async = ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -54,43 +57,46 @@ def parameters(node: Function) -> list[ast.arg]:
     return [*plain, *given.kwonlyargs, *many]
 
 
-def read(fn: FunctionType) -> tuple[Source, Function]:
-    """The function's source; ParseError if it has none, as in the interactive interpreter."""
-    if fn.__name__ == "<lambda>":
-        return _read_lambda(fn)
-    try:
-        lines, first = inspect.getsourcelines(fn)
-    except (OSError, TypeError):
-        raise _unavailable(fn) from None
-    source = Source(_filename(fn), first, tuple(lines))
-    nested = lines[0][:1].isspace()  # under a header of its own it parses as it stands
-    try:
-        tree = _parsed(("if True:\n" if nested else "") + "".join(lines))
-    except SyntaxError:
-        raise _changed(fn) from None
-    ast.increment_lineno(tree, first - 1 - nested)
-    found = next((n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS)), None)
-    if found is None or found.name != fn.__name__:
-        raise _changed(fn)
-    if isinstance(found, ast.AsyncFunctionDef):
-        hint = "write def instead of async def"
-        raise ParseError("an async function is not in the language", source.loc(found), hint)
-    return source, found
+def read(fn: FunctionType, texts: Texts) -> tuple[Source, Function]:
+    """The function's source, from the text that it was compiled from.
 
-
-def _parsed(text: str) -> ast.Module:
-    """The tree of a text.
-
-    Before 3.11.8 and 3.12.2, ast.parse now and then fails for no reason in the text: "AST
-    constructor recursion depth mismatch" (https://github.com/python/cpython/issues/106905).
+    ParseError if it has none, as in the interactive interpreter, or if the file is another one now.
     """
+    known = texts.get(fn.__code__.co_filename)
+    found = None if known is None else _read(fn, known)
+    if found is None:
+        now = lines(fn)
+        if not now:
+            raise _unavailable(fn)
+        found = _read(fn, now)
+    if found is None:
+        raise _changed(fn)
+    source, node = found
+    if isinstance(node, ast.AsyncFunctionDef):
+        hint = "write def instead of async def"
+        raise ParseError("an async function is not in the language", source.loc(node), hint)
+    return source, node
+
+
+def _read(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function | Async] | None:
+    """The function in the lines of a file; None if it is not what they say there."""
+    found = (_lambda if fn.__code__.co_name == "<lambda>" else _def)(fn, text)
+    return found if found is not None and is_of(fn, found[1]) else None
+
+
+def _def(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function | Async] | None:
+    first = fn.__code__.co_firstlineno
     try:
-        return ast.parse(text)
-    except SystemError:
-        return ast.parse(text)
-
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+        block = inspect.getblock(text[first - 1 :])
+        nested = "".join(block)[:1].isspace()  # under a header of its own it parses as it stands
+        tree = tree_of(("if True:\n" if nested else "") + "".join(block))
+    except (SyntaxError, tokenize.TokenError):
+        return None
+    ast.increment_lineno(tree, first - 1 - nested)
+    found = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | Async)), None)
+    if found is None or found.name != fn.__code__.co_name:
+        return None
+    return Source(_filename(fn), first, tuple(block)), found
 
 
 def _filename(fn: FunctionType) -> str:
@@ -106,25 +112,21 @@ def _unavailable(fn: FunctionType) -> ParseError:
 
 def _changed(fn: FunctionType) -> ParseError:
     where = f"{_filename(fn)}, line {fn.__code__.co_firstlineno}"
-    hint = f"the file may have changed since it was imported: {where}"
+    hint = f"the file was changed after it was imported ({where}): reload it"
     return ParseError(f"the source of {fn.__name__} is not found where it was", hint=hint)
 
 
 # ---------------------------------------------------------------- lambdas
 
 
-def _read_lambda(fn: FunctionType) -> tuple[Source, Function]:
+def _lambda(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function] | None:
     """A lambda is found in the tree of its whole file, since its lines need not parse alone."""
-    filename = _filename(fn)
-    lines = linecache.getlines(filename, fn.__globals__)
     try:
-        tree = _parsed("".join(lines))
+        tree = tree_of("".join(text))
     except SyntaxError:
-        raise _changed(fn) from None
+        return None
     found = next(_lambdas(tree, fn.__code__), None)
-    if found is None:
-        raise _changed(fn) if lines else _unavailable(fn)
-    return Source(filename, 1, tuple(lines)), found
+    return None if found is None else (Source(_filename(fn), 1, tuple(text)), found)
 
 
 def _lambdas(tree: ast.AST, code: CodeType) -> Iterator[ast.Lambda]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..errors import CallError, Loc, ParseError
 from ..language.handles import TensorHandle
+from . import observed
 from .containers import check_mutable, own, spread
 from .expressions import operate
-from .hosting import is_value, kind_of, really, truth
+from .hosting import is_value, kind_of, reading, really, truth
 from .indexing import items, place
 from .memory import load, store
 from .naming import bind
@@ -102,7 +103,7 @@ def _element_augmented(here: Here, node: ast.AugAssign, target: ast.Subscript, l
     base = evaluate(here, target.value)
     if not isinstance(base, TensorHandle):
         index = evaluate(here, target.slice)
-        before = really(loc, lambda: base[index]) if isinstance(base, list | dict) else None
+        before = reading(loc, observed.item, base, index) if isinstance(base, list | dict) else None
         _element(here, target, operate(loc, node.op, before, evaluate(here, node.value)), loc)
         return
     entries = items(here, target.slice)

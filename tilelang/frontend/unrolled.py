@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
-from typing import cast
-
 from ..errors import Loc, ParseError
 from ..language.handles import TensorHandle, TileHandle
-from .hosting import is_value, kind_of, really
-
-MOST = 4096  # items of an unrolled loop: more are certainly meant for a loop of the kernel
+from ..reads import MOST  # more are certainly meant for a loop of the kernel
+from . import observed
+from .hosting import is_value, kind_of, reading
 
 
 def iterated(loc: Loc, value: object) -> list[object]:
@@ -27,7 +23,7 @@ def iterated(loc: Loc, value: object) -> list[object]:
         raise ParseError("a value of the kernel is iterated over", loc, hint)
     if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
         raise ParseError(f"{kind_of(value)} is iterated over", loc, "a sequence is needed here")
-    found = really(loc, lambda: list(itertools.islice(cast(Iterable[object], value), MOST + 1)))
+    found: list[object] = reading(loc, observed.items, value)
     if len(found) > MOST:
         hint = "hl.grid or hl.tile makes a loop in the kernel"
         raise ParseError(f"a Python loop of over {MOST} iterations would be unrolled", loc, hint)

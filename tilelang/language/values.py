@@ -102,6 +102,9 @@ def _not_a_value(value: object, loc: Loc | None) -> TypingError:
         case tuple() | list():
             hint = "hl.cat or hl.stack makes one value of several"
             return TypingError("a sequence is used as one value", loc, hint)
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        hint = "pass it to the kernel as an argument, and load the part that this step needs"
+        return TypingError("an array from outside of the kernel is used as a value", loc, hint)
     hint = "values are loaded from tensors, made by hl.full and hl.arange, or Python numbers"
     return TypingError(f"a {type(value).__name__} is used as a value", loc, hint)
 

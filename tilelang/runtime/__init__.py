@@ -2,7 +2,7 @@
 
 signature   a call's arguments -> one value per parameter
 tensors     a value -> where it lives, its shape and dtype
-static      a static value -> a key that is equal when the value means the same
+choices     what specialisations read -> the one that fits a call
 checks      offsets and indices are in range, before anything runs
 bridge      torch, JAX and NumPy values -> what the jitted function takes, and back
 program     the generated host function -> a jitted function that works anywhere in JAX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tilelang.analysis.facts import Facts
@@ -53,13 +53,35 @@ def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | R
     _check_names(ir)
     _check_stores(ir)
     check_dtypes(ir, target)
-    ir = flatten(expand(share(fold_empty(mask_outside(ir, facts)))), target)
-    ir = separate(whole_rows(scatter_far(ir, target), target))
+    *_, (_, ir) = normalised(ir, facts, target)
     planned = _formed(ir, facts, config, target)
     if config.within is not None:
         return planned
     turned = _without_copies(ir, facts, config, target, planned)
     return planned if turned is None else turned
+
+
+def normalised(ir: KernelIR, facts: Facts, target: Target) -> Iterator[tuple[str, KernelIR]]:
+    """The kernel after each pass, in their order.
+
+    Lanes outside of arrays are masked first, while indices are those that the facts speak of.
+    Positions are written out before those in scalar memory are made flat; single rows become
+    scatters and gathers while loads are where the author wrote them; and gathers get statements of
+    their own last, because no pass after that may write a load anywhere.
+    """
+    passes: tuple[tuple[str, Callable[[KernelIR], KernelIR]], ...] = (
+        ("mask_outside", lambda ir: mask_outside(ir, facts)),
+        ("fold_empty", fold_empty),
+        ("name_shared", share),
+        ("inline_indices", expand),
+        ("flat_scalars", lambda ir: flatten(ir, target)),
+        ("scatter_rows", lambda ir: scatter_far(ir, target)),
+        ("gather_columns", lambda ir: whole_rows(ir, target)),
+        ("separate_gathers", separate),
+    )
+    for name, run in passes:
+        ir = run(ir)
+        yield name, ir
 
 
 def _without_copies(

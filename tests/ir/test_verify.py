@@ -1,0 +1,124 @@
+"""Every rule of the IR that a pass could break, broken once; and no pass breaks one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tests.subjects import SUBJECTS
+from tests.test_golden import TARGET
+from tilelang.codegen.pallas.plan.search import normalised
+from tilelang.codegen.pallas.target import Target
+from tilelang.ir import Assign, At, Const, GridIndex, KernelIR, Loop, Span, Store, Type, Var
+from tilelang.ir.traversal import rewrite_stmt
+from tilelang.ir.verify import BrokenIR, verify
+
+
+@tile.kernel
+def sums(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            rows = x[t, :] * 2
+            total = total + rows.sum(0)
+        y[g, :] = total
+    return y
+
+
+def written() -> KernelIR:
+    return sums.lower(np.ones((20, 8), np.float32), np.array([0, 5, 20])).ir
+
+
+def inner(ir: KernelIR) -> Loop:
+    return next(s for s in ir.body[0].body if isinstance(s, Loop))
+
+
+def with_inner(ir: KernelIR, loop: Loop) -> KernelIR:
+    body = tuple(loop if isinstance(s, Loop) else s for s in ir.body[0].body)
+    return replace(ir, body=(replace(ir.body[0], body=body),))
+
+
+def renamed(ir: KernelIR) -> KernelIR:
+    loop = inner(ir)
+    made = next(s for s in loop.body if isinstance(s, Assign))
+    return with_inner(ir, replace(loop, body=(*loop.body, made)))
+
+
+def unassigned(ir: KernelIR) -> KernelIR:
+    return with_inner(ir, replace(inner(ir), body=()))
+
+
+def escaped(ir: KernelIR) -> KernelIR:
+    index = GridIndex("t", Type((), "int32"))
+    stored = replace(store(ir, index), value=Const(0.0, Type((), "float32")))
+    return replace(ir, body=(replace(ir.body[0], body=(stored, *ir.body[0].body)),))
+
+
+def store(ir: KernelIR, position: object) -> Store:
+    (found,) = (s for s in ir.body[0].body if isinstance(s, Store))
+    return replace(found, index=(At(position), *found.index[1:]))  # type: ignore[arg-type]
+
+
+def changed_store(ir: KernelIR, found: Store) -> KernelIR:
+    body = tuple(found if isinstance(s, Store) else s for s in ir.body[0].body)
+    return replace(ir, body=(replace(ir.body[0], body=body),))
+
+
+def retyped(ir: KernelIR) -> KernelIR:
+    def change(expr):
+        return replace(expr, type=Type((3,), "float32")) if isinstance(expr, Var) else None
+
+    return replace(ir, body=tuple(rewrite_stmt(s, change) for s in ir.body))
+
+
+def carried(ir: KernelIR) -> KernelIR:
+    loop = inner(ir)
+    (carry,) = loop.carries
+    other = Const(0.0, Type((), "float32"))
+    return with_inner(ir, replace(loop, carries=(replace(carry, next=other),)))
+
+
+FLOAT = Const(0.0, Type((), "float32"))
+BREAKS = {
+    "is assigned twice": renamed,
+    "is read before it is assigned": unassigned,
+    "an index of t is read outside of its loop": escaped,
+    "read as float32[3]": retyped,
+    "begins as float32[8] and becomes float32[]": carried,
+    "a position in y is float32[], not one integer": lambda ir: changed_store(ir, store(ir, FLOAT)),
+    "y has 2 dimensions, the index 1": lambda ir: changed_store(
+        ir, replace(store(ir, Const(0, Type((), "int32"))), index=(Span(0, 2),))
+    ),
+    "0:9 leaves y of length 8": lambda ir: changed_store(
+        ir, replace(store(ir, FLOAT), index=(Span(0, 2), Span(0, 9)))
+    ),
+    "tensor z is not declared": lambda ir: replace(ir, returns=("z",)),
+    "axis t is there twice": lambda ir: replace(ir, axes=(*ir.axes, ir.axis("t"))),
+    "the loop over g is there twice": lambda ir: replace(ir, body=(*ir.body, *ir.body)),
+    "float32 is stored to y, which is int8": lambda ir: replace(
+        ir, tensors=tuple(replace(t, dtype="int8") if t.name == "y" else t for t in ir.tensors)
+    ),
+}
+
+
+def test_what_the_frontend_makes_holds():
+    assert verify(written()) == written()
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_broken_rule_is_found(what):
+    with pytest.raises(BrokenIR) as found:
+        verify(BREAKS[what](written()))
+    assert what in str(found.value)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+def test_no_pass_breaks_a_rule(subject):
+    lowered = subject.kernel.lower(*subject.cases[-2], target=TARGET)
+    for _, ir in normalised(verify(lowered.ir), lowered.facts, Target.of(TARGET)):
+        verify(ir)

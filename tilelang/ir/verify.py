@@ -1,0 +1,204 @@
+"""verify(ir): what every stage may count on; a broken rule is a fault of the pass before.
+
+every name is assigned once, and before it is read; a loop's carries keep their type
+every index has one entry for each dimension, at scalar positions, along tiles in scope
+every value has the type that its parts give it: loads that of the array, stores too
+every axis is declared once, run once, and its bounds read nothing that a loop changes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from ..errors import Loc
+from .traversal import children, index_exprs, statements
+from .types import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Carry,
+    Dim,
+    Expr,
+    Gather,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Span,
+    Stmt,
+    Store,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+)
+
+# Inputs of 64 bits are checked to fit 32, and read as those.
+NARROWED = MappingProxyType({"int64": "int32"})
+
+
+class BrokenIR(AssertionError):
+    """A rule of the IR does not hold: what, and where in the author's file."""
+
+    def __init__(self, what: str, loc: Loc | None) -> None:
+        where = "" if loc is None else f" ({loc.filename}:{loc.line})"
+        super().__init__(f"{what}{where}")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What may be read at one place: values with their types, and axes of the loops around."""
+
+    ir: KernelIR
+    axes: frozenset[str] = frozenset()
+    names: Mapping[str, Type] = field(default_factory=dict)
+
+    def with_name(self, name: str, type: Type, loc: Loc) -> Known:
+        """The same and one name more."""
+        if name in self.names:
+            raise BrokenIR(f"{name} is assigned twice", loc)
+        return replace(self, names={**self.names, name: type})
+
+
+def verify(ir: KernelIR) -> KernelIR:
+    """The kernel itself; raises BrokenIR for the first rule that does not hold."""
+    _once([t.name for t in ir.tensors], "tensor", ir.loc)
+    _once([a.name for a in ir.axes], "axis", ir.loc)
+    run = [s.axis for s in statements(ir.body) if isinstance(s, Loop)]
+    _once(run, "the loop over", ir.loc)
+    unknown = set(run) - {a.name for a in ir.axes}
+    if unknown:
+        raise BrokenIR(f"axis {min(unknown)} is not declared", ir.loc)
+    for name in (*ir.returns, *(p.tensor for p in ir.params if p.tensor)):
+        if name not in {t.name for t in ir.tensors}:
+            raise BrokenIR(f"tensor {name} is not declared", ir.loc)
+    _body(Known(ir), ir.body)
+    return ir
+
+
+def _once(names: list[str], what: str, loc: Loc) -> None:
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise BrokenIR(f"{what} {twice[0]} is there twice", loc)
+
+
+def _body(known: Known, body: tuple[Stmt, ...]) -> Known:
+    for stmt in body:
+        match stmt:
+            case Assign(name, value, loc):
+                _expr(known, value, loc)
+                known = known.with_name(name, value.type, loc)
+            case Store():
+                _store(known, stmt)
+            case Loop():
+                known = _loop(known, stmt)
+    return known
+
+
+def _loop(known: Known, loop: Loop) -> Known:
+    """What is known after the loop: the ends of what it carries, and no name of its body."""
+    axis = known.ir.axis(loop.axis)
+    for bound in (axis.begin, axis.end):
+        _expr(known, bound, axis.loc)
+        _scalar(bound, "a bound", axis.loc)
+    inside = replace(known, axes=known.axes | {loop.axis})
+    for carry in loop.carries:
+        _expr(known, carry.init, carry.loc)
+        inside = inside.with_name(carry.name, carry.init.type, carry.loc)
+    inside = _body(inside, loop.body)
+    for carry in loop.carries:
+        _expr(inside, carry.next, carry.loc)
+        _same_type(carry)
+        known = known.with_name(carry.out, carry.init.type, carry.loc)
+    return known
+
+
+def _same_type(carry: Carry) -> None:
+    if carry.init.type != carry.next.type:
+        what = f"{carry.name} begins as {carry.init.type} and becomes {carry.next.type}"
+        raise BrokenIR(what, carry.loc)
+
+
+def _store(known: Known, store: Store) -> None:
+    for part in (store.value, *((store.mask,) if store.mask is not None else ())):
+        _expr(known, part, store.loc)
+    shape = _indexed(known, store.tensor, store.index, store.loc)
+    tensor = known.ir.tensor(store.tensor)
+    if store.value.type.dtype != tensor.dtype:
+        what = f"{store.value.type.dtype} is stored to {store.tensor}, which is {tensor.dtype}"
+        raise BrokenIR(what, store.loc)
+    if not _broadcasts(store.value.type.shape, shape):
+        what = f"{store.value.type} is stored to {store.tensor} at {list(shape)}"
+        raise BrokenIR(what, store.loc)
+
+
+def _broadcasts(value: tuple[Dim, ...], place: tuple[Dim, ...]) -> bool:
+    pairs = zip(reversed(value), reversed(place), strict=False)
+    return len(value) <= len(place) and all(v in (p, 1) for v, p in pairs)
+
+
+def _expr(known: Known, expr: Expr, loc: Loc | None) -> None:
+    for child in children(expr):
+        _expr(known, child, loc)
+    match expr:
+        case Var(name, type):
+            if name not in known.names:
+                raise BrokenIR(f"{name} is read before it is assigned", loc)
+            if known.names[name] != type:
+                raise BrokenIR(f"{name} is {known.names[name]} and read as {type}", loc)
+        case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+            if axis not in known.axes:
+                raise BrokenIR(f"an index of {axis} is read outside of its loop", loc)
+        case Load():
+            shape = _indexed(known, expr.tensor, expr.index, expr.loc or loc)
+            dtype = known.ir.tensor(expr.tensor).dtype
+            found = Type(shape, NARROWED.get(dtype, dtype))
+            if found != expr.type:
+                raise BrokenIR(f"a load of {expr.tensor} is {found} and typed {expr.type}", loc)
+        case Apply():
+            missing = {d for d in expr.type.shape if isinstance(d, str)} - known.axes
+            if missing:
+                what = f"{expr.op} makes a value along {min(missing)} outside of its loop"
+                raise BrokenIR(what, expr.loc or loc)
+        case _:
+            pass
+
+
+def _indexed(
+    known: Known, tensor: str, index: tuple[Index, ...], loc: Loc | None
+) -> tuple[Dim, ...]:
+    """The shape of a reference."""
+    if tensor not in {t.name for t in known.ir.tensors}:
+        raise BrokenIR(f"tensor {tensor} is not declared", loc)
+    sizes = known.ir.tensor(tensor).shape
+    if len(index) != len(sizes):
+        raise BrokenIR(f"{tensor} has {len(sizes)} dimensions, the index {len(index)}", loc)
+    shape: list[Dim] = []
+    for entry, size in zip(index, sizes, strict=True):
+        for expr in index_exprs(entry):
+            _expr(known, expr, loc)
+        match entry:
+            case At(expr):
+                _scalar(expr, f"a position in {tensor}", loc)
+            case Along(axis, offset):
+                if axis not in known.axes or known.ir.axis(axis).kind != "tile":
+                    raise BrokenIR(f"{tensor} is indexed along {axis} outside of its loop", loc)
+                if offset is not None:
+                    _scalar(offset, f"an offset in {tensor}", loc)
+                shape.append(axis)
+            case Span(start, stop):
+                if not 0 <= start <= stop <= size:
+                    raise BrokenIR(f"{start}:{stop} leaves {tensor} of length {size}", loc)
+                shape.append(stop - start)
+            case Gather(expr):
+                shape += expr.type.shape
+    return tuple(shape)
+
+
+def _scalar(expr: Expr, what: str, loc: Loc | None) -> None:
+    if expr.type.shape or not expr.type.dtype.startswith(("int", "uint")):
+        raise BrokenIR(f"{what} is {expr.type}, not one integer", loc)
