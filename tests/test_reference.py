@@ -349,15 +349,31 @@ def test_offset_tiles_and_masks():
     assert got["y"].tolist() == [0, 0, 2, 3, 4, -1, -1]
 
 
-def test_a_lane_outside_of_the_tensor_is_an_error_unless_it_is_masked():
-    t = Along("t", number(2))
+def test_a_lane_that_a_moved_tile_has_outside_of_the_tensor_is_no_data():
+    there, back = Along("t", number(2)), Along("t", number(-2))
     ir = kernel(
-        [tensor("x", (5,)), output("y", (5,), fill=0)],
+        [tensor("x", (5,)), output("y", (5,), fill=9), output("z", (5,), fill=9)],
         [axis("t", 0, 5)],
-        loop("t", store("y", (t,), load("x", Along("t")))),
+        loop(
+            "t",
+            store("y", (there,), load("x", Along("t"))),
+            store("z", (Along("t"),), load("x", back)),
+        ),
+    )
+    got = evaluate(ir, {"x": np.arange(1, 6, dtype=np.float32)}, blocks={"t": 2})
+    assert got["y"].tolist() == [9, 9, 1, 2, 3]
+    assert got["z"].tolist() == [0, 0, 1, 2, 3]
+
+
+def test_a_tile_that_is_not_moved_lies_in_the_tensor():
+    t = Along("t")
+    ir = kernel(
+        [tensor("x", (7,)), output("y", (5,), fill=0)],
+        [axis("t", 0, 7)],
+        loop("t", store("y", (t,), load("x", t))),
     )
     with pytest.raises(RaggedValueError) as caught:
-        evaluate(ir, {"x": np.ones(5, np.float32)})
+        evaluate(ir, {"x": np.ones(7, np.float32)})
     assert caught.value.what == "the kernel writes y at 5 of dimension 0, whose length is 5"
     assert caught.value.loc == LOC
 

@@ -226,7 +226,14 @@ def _block_size(run: Run, axis: Axis) -> int:
     if isinstance(axis.block, int):
         return axis.block
     given = (run.blocks.get(n) for n in (axis.name, axis.block, axis.user) if n is not None)
-    return next((b for b in given if b is not None), DEFAULT_BLOCK)
+    chosen, bounds = next((b for b in given if b is not None), None), run.ir.block_size(axis)
+    if bounds is None:
+        return DEFAULT_BLOCK if chosen is None else chosen
+    if chosen is not None and not bounds.holds(chosen):
+        raise CallError(
+            f"a block of {chosen} for {bounds.name}, which goes from {bounds}", bounds.loc
+        )
+    return bounds.nearest(chosen or DEFAULT_BLOCK)
 
 
 # ---------------------------------------------------------------- values
@@ -276,6 +283,7 @@ def _load(run: Run, load: Load, frame: Frame) -> Array:
     at = _positions(run, load.tensor, load.index, frame)
     shape = np.broadcast_shapes(*(p.shape for p in at))
     mask = None if load.mask is None else np.broadcast_to(_value(run, load.mask, frame), shape)
+    mask = _where_it_is(run, load, at, mask)
     at = _inside(run, load.tensor, at, mask, load.loc, "reads")
     if run.ir.tensor(load.tensor).role == "view":
         flat = run.memory[run.roots[load.tensor]].reshape(-1)
@@ -303,6 +311,8 @@ def _store(run: Run, store: Store, frame: Frame) -> None:
     mask = np.ones(shape, np.bool_)
     if store.mask is not None:
         mask = np.broadcast_to(_value(run, store.mask, frame), shape)
+    inside = _where_it_is(run, store, at, mask)
+    mask = mask if inside is None else inside
     at = _inside(run, store.tensor, at, mask, store.loc, "writes")
     if run.ir.tensor(store.tensor).role == "view":
         at = (_take(run.positions[store.tensor], at, 0),)
@@ -368,6 +378,18 @@ def _along(run: Run, entry: Index, frame: Frame) -> Array:
         case Along(axis, offset):
             moved = 0 if offset is None else int(_value(run, offset, frame))
             return _covered(frame.tiles[axis]) + moved
+
+
+def _where_it_is(
+    run: Run, access: Load | Store, at: tuple[Array, ...], mask: Array | None
+) -> Array | None:
+    """The mask without lanes that a moved tile has outside of the tensor."""
+    sizes = run.ir.tensor(access.tensor).shape
+    for entry, positions, size in zip(access.index, at, sizes, strict=True):
+        if isinstance(entry, Along) and entry.offset is not None:
+            inside = (positions >= 0) & (positions < size)
+            mask = inside if mask is None else mask & inside
+    return mask
 
 
 def _inside(

@@ -990,7 +990,7 @@ def test_block_sizes():
     ir = parsed(kernel, X, X)
     assert [a.block for a in ir.axes] == ["rows", "rows", 3]
     y = X.copy()
-    run(kernel, X, y, blocks={"rows": 2})
+    run(kernel, X, y, blocks={"rows": 8})
     same(y, X + 4)
 
 

@@ -11,7 +11,6 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.subjects import SUBJECTS
 from tests.test_golden import TARGET
-from tilelang.analysis import analyze
 from tilelang.codegen.pallas.plan.search import normalised
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Assign, At, Const, GridIndex, KernelIR, Loop, Span, Store, Type, Var
@@ -120,6 +119,6 @@ def test_a_broken_rule_is_found(what):
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 def test_no_pass_breaks_a_rule(subject):
-    written = verify(subject.kernel.lower(*subject.cases[-2], target=TARGET).ir)
-    for _, ir in normalised(written, analyze(written), Target.of(TARGET)):
+    lowered = subject.kernel.lower(*subject.cases[-2], target=TARGET)
+    for _, ir in normalised(verify(lowered.ir), lowered.facts, Target.of(TARGET)):
         verify(ir)

@@ -13,6 +13,7 @@ from .axes import axis_fact
 from .bounds import width_facts
 from .carries import definitions
 from .facts import Facts
+from .inside import leaving
 from .mistakes import refuse
 from .outputs import output_facts
 from .placed import loops
@@ -41,6 +42,7 @@ def analyze(ir: KernelIR) -> Facts:
         positions=position_facts(refs, known),
         stores=store_facts(ir, defined, known),
         sorted=tuple(sorted({name for name, _ in known.sorted})),
+        leaving=leaving(refs, known),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import sympy
 
 from ..errors import Loc
-from ..ir import Expr
+from ..ir import Along, Expr
 
 AxisKind = Literal["parallel", "ordered"]
 
@@ -128,6 +128,16 @@ class OutputFact:
 
 
 @dataclass(frozen=True)
+class Leaving:
+    """A tile that was not proved to lie in its dimension of `size`: on which sides it may not."""
+
+    index: Along
+    size: int
+    before: bool
+    behind: bool
+
+
+@dataclass(frozen=True)
 class WidthFact:
     """The largest element offset that an access can form, and whether it stays below 2**31."""
 
@@ -151,6 +161,7 @@ class Facts:
     positions: tuple[PositionFact, ...]
     stores: tuple[StoreFact, ...]
     sorted: tuple[str, ...] = ()
+    leaving: tuple[Leaving, ...] = ()
 
     def axis(self, name: str) -> AxisFact:
         return next(a for a in self.axes if a.name == name)

@@ -34,6 +34,7 @@ class Use:
     itemsize: int
     offset: Expr | None
     written: bool
+    loose: bool = False
 
 
 def references(body: Iterable[Stmt]) -> Iterator[tuple[str, tuple[Index, ...], bool]]:
@@ -70,8 +71,9 @@ def uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
     """The dimensions that an axis cuts into tiles, in program order, without repeats.
 
     Those are the ones that it indexes at one offset: where it is stored to, else where it begins.
+    What it may leave has no say.
     """
-    found = all_uses(ir, axis)
+    found = tuple(u for u in all_uses(ir, axis) if not u.loose or u.written)
     stored = [u.offset for u in found if u.written]
     plain = [None] if any(u.offset is None for u in found) else [u.offset for u in found]
     return tuple(u for u in found if u.offset == (stored or plain)[0])
@@ -86,7 +88,10 @@ def all_uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
             if isinstance(entry, Along) and entry.axis == axis:
                 place = _place(index, dim)
                 size = itemsize(tensor.dtype)
-                found[Use(name, dim, tensor.shape[dim], place, size, entry.offset, written)] = None
+                use = Use(
+                    name, dim, tensor.shape[dim], place, size, entry.offset, written, entry.loose
+                )  # fmt: skip
+                found[use] = None
     return tuple(found)
 
 

@@ -35,6 +35,7 @@ from . import (
 from .inlining import frame
 from .observed import attribute, recording
 from .ranges import check_unmoved
+from .rankless import rankless
 from .returns import check_reads, check_scopes, launches, returned, used_axes, used_tensors
 from .scope import Bound, Draft, Here, Rules, around, execute
 from .source import parameters, read
@@ -100,7 +101,7 @@ def _parse(fn: FunctionType, arguments: Mapping[str, object], texts: Texts) -> K
     params = _parameters(here, fn, node, arguments)
     try:
         structure, names = returned(execute(here, node.body))
-        kept = launches(body)
+        kept = rankless(draft, launches(body))
         check_scopes(draft, kept)
         check_unmoved(draft)
     except RecursionError:
@@ -114,7 +115,8 @@ def _parse(fn: FunctionType, arguments: Mapping[str, object], texts: Texts) -> K
         what = f"{fn.__name__} returns nothing and changes no argument"
         raise ParseError(what, loc, "return the tensors that it makes")
     axes, doc = used_axes(draft, kept), inspect.getdoc(fn) or ""
-    return KernelIR(fn.__name__, params, tensors, axes, kept, names, structure, loc, doc)
+    blocks = tuple(b for n, b in draft.blocks.items() if any(a.block == n for a in axes))
+    return KernelIR(fn.__name__, params, tensors, axes, kept, names, structure, loc, doc, blocks)
 
 
 def _parameters(

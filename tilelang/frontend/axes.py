@@ -10,8 +10,9 @@ from ..ir import Axis, Const, Expr
 from ..language.build import cast
 from ..language.dtypes import is_integer
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
-from ..language.values import called
+from ..language.values import called, number_of
 from .containers import counted
+from .extents import longest
 from .hosting import is_value, static_int
 from .scope import Here, integer
 
@@ -64,6 +65,7 @@ def _per_axis(loc: Loc, name: str, value: Any, many: int) -> list[Any]:
 
 def _bound(loc: Loc, value: Any) -> Expr:
     """A bound: a whole number that is known now, or an integer scalar of the kernel."""
+    value = number_of(value, loc)
     match value:
         case TileHandle(_, user):
             hint = f"{user}.begin and {user}.end are its bounds"
@@ -135,6 +137,10 @@ def finish(here: Here, name: str) -> None:
     if axis.max_extent is not None:
         return
     extent, _ = here.draft.extents.get(name, (None, False))
+    if extent is None or name in here.draft.moved:  # a moved tile may leave what it indexes
+        extent = max(
+            (e for e in (extent, longest(here.draft, axis)) if e is not None), default=None
+        )
     if extent is None:
         what = f"missing max_extent: the extent of {axis.user} depends on data"
         hint = f"it indexes no dimension that would bound it: hl.{axis.kind}(..., max_extent=...)"

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Carry, Const, Expr, Type, Var
+from ..ir import Carry, Const, Expr, Store, Tensor, Type, Var, statements
+from ..language.build import full
 from ..language.dtypes import is_float
 from ..language.handles import TensorHandle
-from ..language.values import as_expr, const
+from ..language.values import as_expr, const, number_of
 from .hosting import is_value, kind_of
 from .scope import Bound, Here, Missing
 
@@ -39,13 +40,30 @@ def carried(here: Here, node: ast.For) -> tuple[str, ...]:
     return tuple(n for n in live.assigned[node] if n in live.again[node])
 
 
+def fill_in(here: Here, users: Sequence[str]) -> None:
+    """acc = hl.zeros([D]) before the loops is a tensor; where a loop assigns to acc, a value.
+
+    What was stored to is a tensor for good, and one that is empty has no value to begin with.
+    """
+    stored = {s.tensor for s in statements(tuple(here.into)) if isinstance(s, Store)}
+    for user in users if not here.loops else ():
+        match here.frame.names.get(user):
+            case Bound(TensorHandle(Tensor(role="output") as made), loc) if (
+                made.fill is not None and made.name not in stored
+            ):
+                value = full(made.shape, made.fill, made.dtype, loc)
+                here.frame.names[user] = Bound(value, loc)
+            case _:
+                pass
+
+
 def refused(here: Here, users: Sequence[str], line: int) -> dict[str, Missing]:
     """Of those variables the ones that no loop can carry: what they are instead of a value."""
     bound = {u: b for u in users if isinstance(b := here.frame.names.get(u), Bound)}
     return {
         u: _uncarried(u, b.value, line)
         for u, b in bound.items()
-        if not _is_number(b.value) and not is_value(b.value)
+        if not _is_number(b.value) and not is_value(number_of(b.value, b.loc))
     }
 
 
@@ -77,6 +95,8 @@ def _uncarried(user: str, value: object, line: int) -> Missing:
         hint = "carry its items one by one, each in a variable of its own"
     if isinstance(value, TensorHandle):
         hint = f"a tensor is changed by a store: {value.tensor.name}[index] = value"
+        if value.tensor.role == "output" and value.tensor.fill is None:
+            hint += f"; a value begins as {user} = hl.zeros([...])"
     what = f"{user} is {kind_of(value)} before the loop of line {line}, which changes it"
     return Missing(what, hint)
 
@@ -99,7 +119,7 @@ def leave(here: Here, entries: Sequence[Entry], loc: Loc) -> tuple[Carry, ...]:
 def _next(entry: Entry, bound: Bound) -> Expr:
     """What the body leaves; its type is what it was."""
     kind = entry.init.type
-    if not _is_number(bound.value) and not is_value(bound.value):
+    if not _is_number(bound.value) and not is_value(number_of(bound.value, bound.loc)):
         what = f"carried value {entry.user} changes from {kind} to {kind_of(bound.value)}"
         raise TypingError(what, bound.loc, "it must stay a value of one shape and dtype")
     after = as_expr(bound.value, bound.loc)

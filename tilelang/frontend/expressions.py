@@ -13,6 +13,7 @@ from ..language.build import unary as unary_op
 from ..language.build import where
 from ..language.calls import operator
 from ..language.handles import TileHandle
+from ..language.values import number_of
 from . import observed
 from .hosting import (
     HANDLES,
@@ -76,6 +77,7 @@ def binary(here: Here, node: ast.BinOp) -> object:
 def operate(loc: Loc, op: ast.operator, left: Any, right: Any) -> Any:
     """left op right: on host values what Python says, else an op of the language."""
     symbol, host = BINARY[type(op)]
+    left, right = number_of(left, loc), number_of(right, loc)
     if isinstance(left, TileHandle) or isinstance(right, TileHandle):
         left, right = _moved(loc, symbol, left, right)
     if computed(left) or computed(right):

@@ -12,7 +12,7 @@ from ..errors import Loc, ParseError, TileError
 from ..ir import Expr
 from ..language.build import binary
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
-from ..language.values import EXPRS
+from ..language.values import EXPRS, number_of
 from . import observed
 from .scope import Here, Nested
 
@@ -70,6 +70,7 @@ def is_value(value: object) -> bool:
 
 def truth(loc: Loc, value: Any, what: str) -> bool | Expr:
     """A condition: decided now for host values, an expression of type () for scalars."""
+    value = number_of(value, loc)
     if isinstance(value, EXPRS):
         if value.type.rank:
             hint = "hl.where(condition, a, b) chooses for each element"

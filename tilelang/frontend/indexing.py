@@ -28,7 +28,7 @@ from ..ir import (
 from ..language.build import expand_dims
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
-from ..language.values import as_expr
+from ..language.values import as_expr, number_of
 from .affine import grid_axis, moved, offset_of
 from .containers import counted
 from .hosting import is_value, really
@@ -106,7 +106,7 @@ def _spelled_out(tensor: Tensor, entries: list[tuple[Any, Loc]], loc: Loc) -> li
 def _entry(
     here: Here, tensor: Tensor, dim: int, value: Any, loc: Loc, masked: bool
 ) -> tuple[Index, list[Dim]]:
-    size = tensor.shape[dim]
+    size, value = tensor.shape[dim], number_of(value, loc)
     match value:
         case TileHandle(axis):
             check_along(here, tensor, dim, axis, None, True, masked, loc)

@@ -17,7 +17,7 @@ from ..language.calls import marker
 from ..language.handles import TileHandle
 from . import observed
 from .axes import declare, finish, ranges
-from .carries import carried, enter, forget, leave, refused
+from .carries import carried, enter, fill_in, forget, leave, refused
 from .containers import counted, items, mapping, unpack
 from .markers import arguments
 from .scope import Bound, Here, Left, evaluate, execute
@@ -64,6 +64,7 @@ def _of_kernel(here: Here, node: ast.For, call: ast.Call, kind: str) -> None:
     if here.condition is not None:
         _guard(here, axes[0], loc)
     wanted = carried(here, node)
+    fill_in(here, wanted)
     uncarried = refused(here, wanted, node.lineno)
     here.frame.names.update(uncarried)
     kept = [n for n in wanted if isinstance(here.frame.names.get(n), Bound)]

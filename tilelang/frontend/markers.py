@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import language
 from ..errors import Loc, ParseError
+from ..ir import BlockSize
 from ..language.handles import BlockHandle, TensorHandle
 from .hosting import kind_of, on_device, static_int
 from .indexing import place
@@ -53,9 +54,20 @@ def _store(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Non
 
 
 def _register_block_size(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    for bound in arguments("register_block_size", loc, args, kwargs)["bounds"]:
-        static_int(loc, bound, "a block size")
-    return BlockHandle(here.draft.unique(here.wish or "block"))
+    bounds = arguments("register_block_size", loc, args, kwargs)["bounds"]
+    limits = [static_int(loc, bound, "a block size") for bound in bounds]
+    if len(limits) > 2:
+        hint = "hl.register_block_size(most) or hl.register_block_size(least, most)"
+        raise ParseError(f"hl.register_block_size with {len(limits)} bounds", loc, hint)
+    least = limits[0] if len(limits) == 2 else 1
+    most = limits[-1] if limits else None
+    if least < 1 or (most is not None and most < least):
+        shown = ", ".join(map(str, limits))
+        hint = "the least is 1 or more, and the most no less than it"
+        raise ParseError(f"hl.register_block_size({shown}) leaves no block size", loc, hint)
+    name = here.draft.unique(here.wish or "block")
+    here.draft.blocks[name] = BlockSize(name, least, most, loc)
+    return BlockHandle(name)
 
 
 def _specialize(here: Here, loc: Loc, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from ..errors import Loc, ParseError, TypingError
 from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type
 from ..language.build import binary, broadcast, cast, expand_dims, squeeze
+from ..language.build import where as select
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import as_expr, called, const, show
 from . import observed
 from .hosting import is_value, kind_of, on_device, reading
 from .indexing import Place, items, of_value, place
+from .lookup import box_of, looked_up
 from .naming import assign
 from .ranges import inside
 from .scope import Here, evaluate
@@ -61,6 +64,10 @@ def load(
     here: Here, handle: TensorHandle, entries: Entries, loc: Loc, mask: Any = None, other: Any = 0
 ) -> Expr:
     """The block that the entries pick, with a dimension of length 1 for every None."""
+    if (box := box_of(entries)) is not None and here.loops:
+        read = partial(load, here, handle, loc=loc)
+        found = looked_up(here, current(here, handle), entries, box, read)
+        return found if mask is None else select(mask, found, other, loc)
     where = place(here, handle, entries, loc, mask is not None)
     tensor = current(here, handle)
     kind = Type(where.shape, "int32" if tensor.dtype == "int64" else tensor.dtype)
@@ -177,6 +184,9 @@ def _mutate(here: Here, name: str, loc: Loc) -> None:
         raise ParseError(f"{name} is stored to, and is int64", loc, hint)
     if owner.role != "input":
         return
+    if not owner.shape:
+        hint = f"pass an array of one element, or make an output, {owner.name} = hl.zeros([])"
+        raise ParseError(f"{owner.name} is stored to, and has no dimensions", loc, hint)
     if here.draft.frameworks.get(owner.name) == "jax":
         hint = f"store to a new output, hl.empty_like({owner.name}), and return it"
         raise ParseError(f"{owner.name} is stored to, and JAX arrays cannot be changed", loc, hint)

@@ -18,7 +18,19 @@ from types import FunctionType
 from typing import Any
 
 from ..errors import Loc, ParseError
-from ..ir import Axis, Const, Expr, GridIndex, Stmt, Tensor, TileIndex, TileScalar, Type, Var
+from ..ir import (
+    Axis,
+    BlockSize,
+    Const,
+    Expr,
+    GridIndex,
+    Stmt,
+    Tensor,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+)
 from ..texts import Texts
 from .liveness import Live
 from .observed import name_in_module, variable_around
@@ -83,6 +95,7 @@ class Draft:
     texts: Texts
     tensors: dict[str, Tensor] = field(default_factory=dict)
     axes: dict[str, Axis] = field(default_factory=dict)
+    blocks: dict[str, BlockSize] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     frameworks: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, Expr] = field(default_factory=dict)

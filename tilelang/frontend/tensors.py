@@ -16,6 +16,7 @@ from ..language.creation import Created
 from ..language.handles import TensorHandle
 from ..language.values import const, dtype_name
 from .hosting import is_value, on_device, static_int
+from .naming import settled
 from .scope import Here
 
 How = Literal["reshape", "permute"]
@@ -129,7 +130,9 @@ def rearranged(
     steps = _steps(result, stand_in)
     if steps is not None:
         return _view(here, loc, tensor, steps)
-    builder(loc, handle, *args, **kwargs)
+    value = builder(loc, handle, *args, **kwargs)
+    if not tensor.shape:
+        return settled(value)
     hint = f"load the part that this step needs: {tensor.name}[tile, :]"
     raise ParseError(f"{tensor.name} is used whole, as if it were a value", loc, hint)
 

@@ -13,6 +13,7 @@ from .types import Apply as Apply
 from .types import Assign as Assign
 from .types import At as At
 from .types import Axis as Axis
+from .types import BlockSize as BlockSize
 from .types import Carry as Carry
 from .types import Const as Const
 from .types import Dim as Dim

@@ -103,7 +103,7 @@ def _statement(ir: KernelIR, stmt: Stmt, indent: str) -> Iterator[str]:
 
 
 def _loop(ir: KernelIR, loop: Loop, indent: str) -> Iterator[str]:
-    head = f"{indent}for {loop.axis} in {_range(ir.axis(loop.axis))}"
+    head = f"{indent}for {loop.axis} in {_range(ir, ir.axis(loop.axis))}"
     yield f"{head}{_carrying(loop.carries)}:"
     inner = f"{indent}    "
     for stmt in loop.body:
@@ -121,13 +121,15 @@ def _carrying(carries: tuple[Carry, ...]) -> str:
     return f" carrying {shown}" if carries else ""
 
 
-def _range(axis: Axis) -> str:
+def _range(ir: KernelIR, axis: Axis) -> str:
     bounds = [expression(axis.begin), expression(axis.end)]
     if axis.static is not None and axis.static[0] == 0:
         bounds = bounds[1:]
     options = [] if axis.static is not None else [f"max_extent={axis.max_extent}"]
     if axis.kind == "tile" and axis.block != axis.name:
-        options.append(f"block={axis.block}")
+        registered = ir.block_size(axis)
+        shown = "" if registered is None else f" ({registered})"
+        options.append(f"block={axis.block}{shown}")
     return f"{axis.kind}({', '.join([*bounds, *options])})"
 
 

@@ -105,8 +105,8 @@ def map_index(index: Index, fn: Callable[[Expr], Expr]) -> Index:
             return At(fn(expr))
         case Gather(expr):
             return Gather(fn(expr))
-        case Along(axis, offset) if offset is not None:
-            return Along(axis, fn(offset))
+        case Along(_, offset) if offset is not None:
+            return replace(index, offset=fn(offset))
         case _:
             return index
 

@@ -102,8 +102,8 @@ class TileScalar:
 class Load:
     """Reads `tensor` at `index`; lanes outside a tile's range are never read as data.
 
-    `mask` (bool, broadcastable to the value) selects the lanes that are read; the others are
-    `other`.
+    `mask` (bool, broadcastable to the value) selects the lanes that are read; the others, and those
+    that a moved tile has outside of the tensor, are `other`.
     """
 
     tensor: str
@@ -143,10 +143,15 @@ class At:
 
 @dataclass(frozen=True)
 class Along:
-    """A tile: the dimension becomes `axis`, at positions tile.index + offset (a scalar)."""
+    """A tile: the dimension becomes `axis`, at positions tile.index + offset (a scalar).
+
+    Lanes that a moved tile has outside of the tensor are neither read nor written.  `loose`: a load
+    may have some, which a mask takes out, so that the tensor need not say where tiles are cut.
+    """
 
     axis: str
     offset: Expr | None = None
+    loose: bool = False
 
 
 @dataclass(frozen=True)
@@ -259,6 +264,31 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class BlockSize:
+    """A block size that the author registered: the config chooses from `least` to `most`.
+
+    `loc` is where; None as `most` is no bound.
+    """
+
+    name: str
+    least: int
+    most: int | None
+    loc: Loc
+
+    def holds(self, block: int) -> bool:
+        """Whether a block lies within the bounds."""
+        return self.nearest(block) == block
+
+    def nearest(self, block: int) -> int:
+        """The possible block that is nearest."""
+        most = block if self.most is None else min(block, self.most)
+        return max(most, self.least)
+
+    def __str__(self) -> str:
+        return f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
 class View:
     """A host-side rearrangement of another tensor: "reshape" to, or "permute" by, `arg`."""
 
@@ -311,6 +341,7 @@ class KernelIR:
     structure: Literal["none", "single", "tuple", "list"]
     loc: Loc
     doc: str = ""
+    blocks: tuple[BlockSize, ...] = ()
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)
@@ -318,5 +349,6 @@ class KernelIR:
     def axis(self, name: str) -> Axis:
         return next(a for a in self.axes if a.name == name)
 
-
-# ---------------------------------------------------------------- traversal
+    def block_size(self, axis: Axis) -> BlockSize | None:
+        """What bounds the block of a tile axis, if the author registered it."""
+        return next((b for b in self.blocks if b.name == axis.block), None)

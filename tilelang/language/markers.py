@@ -35,7 +35,10 @@ def static_range(*bounds: int) -> Iterator[int]:
 
 
 def register_block_size(*bounds: Any) -> Any:
-    """A block size that the config chooses, to give to hl.tile(..., block_size=)."""
+    """A block size that the config chooses, to give to hl.tile(..., block_size=).
+
+    `bounds` are the largest one, or the smallest and the largest one, that may be chosen.
+    """
     _outside("register_block_size")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,7 @@ def retype(number: Const, dtype: str | None, loc: Loc | None) -> Const:
 
 def as_expr(value: object, loc: Loc | None) -> Expr:
     """A value of the kernel or a number as an expression; anything else is an error."""
+    value = number_of(value, loc)
     if isinstance(value, EXPRS):
         return value
     if isinstance(value, bool | int | float):
@@ -68,6 +70,14 @@ def as_expr(value: object, loc: Loc | None) -> Expr:
     if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:
         return _numpy_scalar(value, loc)
     raise _not_a_value(value, loc)
+
+
+def number_of(value: Any, loc: Loc | None) -> Any:
+    """An argument without dimensions as the number that it holds; other values as they are."""
+    if isinstance(value, TensorHandle) and not value.tensor.shape and value.tensor.role == "input":
+        dtype = "int32" if value.tensor.dtype == "int64" else value.tensor.dtype
+        return Load(value.tensor.name, (), Type((), dtype), loc=loc)
+    return value
 
 
 def _numpy_scalar(value: np.generic | np.ndarray, loc: Loc | None) -> Const:

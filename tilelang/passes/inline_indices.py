@@ -71,8 +71,8 @@ def _index(entry: Index, definitions: Definitions, loc: Loc | None) -> Index:
     match entry:
         case At(expr):
             return At(resolve(expr, definitions, loc))
-        case Along(axis, offset) if offset is not None:
-            return Along(axis, resolve(offset, definitions, loc))
+        case Along(_, offset) if offset is not None:
+            return replace(entry, offset=resolve(offset, definitions, loc))
         case _ if hasattr(entry, "expr"):  # a gather reads its index array where it is loaded
             return replace(entry, expr=resolve(entry.expr, definitions, loc))  # type: ignore[union-attr]
         case _:

@@ -41,7 +41,8 @@ class Waste:
 def explain(lowered: Lowered, arrays: Mapping[str, np.ndarray]) -> str:
     """The explanation; `arrays` holds the values of those arguments that have any."""
     ir, choices = lowered.ir, f"target {lowered.target}, {lowered.config}"
-    parts = [_title(ir), choices, "", "axes", *_axes(lowered.facts)]
+    bounds = [f"block {b.name}: {b}" for b in ir.blocks]
+    parts = [_title(ir), choices, *bounds, "", "axes", *_axes(lowered.facts)]
     kept = [f"  {fact.why}" for fact in lowered.facts.positions if fact.kind == "dynamic"]
     if kept:
         parts += ["", "positions kept inside of their arrays", *kept]

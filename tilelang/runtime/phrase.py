@@ -56,6 +56,9 @@ def _text(expr: Expr, known: Scope, number: Number, binds: int) -> str:
         case TileScalar(axis, what):
             return f"{known.ir.axis(axis).user}.{what}"
         case Load(tensor, index):
+            view = known.ir.tensor(tensor).view
+            if view is not None and not known.ir.tensor(view.source).shape:
+                return view.source  # the number that a tensor without dimensions holds
             return f"{tensor}[{', '.join(_index(i, known, number) for i in index)}]"
         case Apply():
             return _apply(expr, known, number, binds)

@@ -9,6 +9,7 @@ from tilelang.codegen.pallas.target import Target
 from tilelang.errors import PlanError
 from tilelang.ir import (
     Axis,
+    BlockSize,
     KernelIR,
 )
 from tilelang.schedule.config import Config
@@ -32,7 +33,9 @@ def sizes(
     chosen = _chosen(ir, config, tiles)
     out = {}
     for axis in tiles:
-        size = extent(ir, axis)
+        size, bounds = extent(ir, axis), ir.block_size(axis)
+        if axis.name in chosen and bounds is not None:
+            _check_bounds(bounds, chosen[axis.name])
         block = chosen.get(axis.name, default[axis.name])
         out[axis.name] = max(size, 1) if block >= size else block
         _check(ir, axis, out[axis.name], size, target)
@@ -64,13 +67,26 @@ def _chosen(ir: KernelIR, config: Config, tiles: list[Axis]) -> dict[str, int]:
     return {**fixed_sizes, **{a.name: given[str(a.block)] for a in tiles if str(a.block) in given}}
 
 
+def _check_bounds(bounds: BlockSize, block: int) -> None:
+    if not bounds.holds(block):
+        raise Refused(
+            Rule.BLOCKS,
+            f"a block of {block} for {bounds.name}, which goes from {bounds}",
+            bounds.loc,
+            "choose one within the bounds, or change what hl.register_block_size is given",
+        )
+
+
 def _check(ir: KernelIR, axis: Axis, block: int, size: int, target: Target) -> None:
-    need = multiple(ir, axis.name, target)
+    need, bounds = multiple(ir, axis.name, target), ir.block_size(axis)
     if block == size or block % need == 0 or target.name == "cpu":
         return  # the interpreter runs any block
+    hint = f"on {target} use a multiple of {need}, or at least {size} for the whole dimension"
+    if bounds is not None and bounds.most is not None and bounds.most < need:
+        hint = f"on {target} it is a multiple of {need}: raise the bound of {bounds.name}"
     raise Refused(
         Rule.BLOCKS,
         f"a block of {block} for {axis.user} cannot be cut from a dimension of {size}",
         axis.loc,
-        f"on {target} use a multiple of {need}, or at least {size} for the whole dimension",
+        hint,
     )

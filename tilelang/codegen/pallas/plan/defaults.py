@@ -37,7 +37,41 @@ def start_sizes(ir: KernelIR, facts: Facts, target: Target) -> dict[str, int]:
             found[axis.name] = fixed or _start(ir, facts, target, axis, found)
     for names in alike(ir, facts):
         found |= dict.fromkeys(names, min(found[n] for n in names))
+    for names in registered(ir):
+        found |= _together(ir, target, {n: found[n] for n in names})
     return found
+
+
+def registered(ir: KernelIR) -> tuple[tuple[str, ...], ...]:
+    """Loops with the same block size of the author's."""
+    every = [[a.name for a in ir.axes if a.block == b.name] for b in ir.blocks]
+    return tuple(tuple(names) for names in every)
+
+
+def least_registered(ir: KernelIR, target: Target) -> dict[str, int]:
+    """How small the blocks of such loops may become."""
+    found = {}
+    for names in registered(ir):
+        bounds, need = ir.block_size(ir.axis(names[0])), max(multiple(ir, n, target) for n in names)
+        least = 1 if bounds is None else bounds.least
+        found |= dict.fromkeys(names, -(-least // need) * need)
+    return found
+
+
+def _together(ir: KernelIR, target: Target, wanted: Mapping[str, int]) -> dict[str, int]:
+    """One block for several loops, within the author's bounds; shorter dimensions are whole."""
+    axes = [ir.axis(n) for n in wanted]
+    bounds = ir.block_size(axes[0])
+    assert bounds is not None
+    lengths = {a.name: max(extent(ir, a), 1) for a in axes}
+    cut = [n for n in wanted if bounds.nearest(wanted[n]) < lengths[n]]
+    if not cut:
+        return lengths
+    need = max(multiple(ir, n, target) for n in cut)
+    block = max(bounds.nearest(min(wanted[n] for n in cut)) // need, 1) * need
+    if block < bounds.least:
+        block += need
+    return {n: min(bounds.nearest(block), lengths[n]) for n in wanted}
 
 
 def following(
@@ -49,6 +83,9 @@ def following(
         chosen = {config.block(str(ir.axis(n).block)) for n in names} - {None}
         for name in names if len(chosen) == 1 else ():
             block = clamp(max(b or 1 for b in chosen), extent(ir, ir.axis(name)), 1)
+            bounds = ir.block_size(ir.axis(name))
+            if bounds is not None and not bounds.holds(block):
+                continue
             if block % multiple(ir, name, target) == 0 or target.name == "cpu":
                 found[name] = block
     return found
@@ -110,7 +147,7 @@ def whole_products(
         moving = span(ir, ir.axis(name), sizes)
         whole = extent(ir, ir.axis(name)) if moving is None else moving.length
         aligned = moving is None or whole % legal[name] == 0
-        shorter = size < whole <= LONGEST_PRODUCT
+        shorter = size < whole <= LONGEST_PRODUCT and ir.block_size(ir.axis(name)) is None
         if aligned and shorter and _contracted(ir, facts, name, moving is not None):
             cut[name] = whole
     if not cut:
@@ -179,9 +216,16 @@ def shrink(
 def grow(ir: KernelIR, sizes: Mapping[str, int], axes: Collection[str]) -> dict[str, int] | None:
     """The blocks with those of `axes` doubled, up to the dimension; None if none can grow.
 
-    What the author fixed, and what is a dimension already, stays.
+    What the author fixed or bounded, and what is a dimension already, stays.
     """
-    free = [n for n in axes if n in sizes and not isinstance(ir.axis(n).block, int)]
+    able = [n for n in axes if n in sizes and not isinstance(ir.axis(n).block, int)]
+    able += [n for names in registered(ir) if not set(names).isdisjoint(able) for n in names]
+    free = [n for n in dict.fromkeys(able) if _may_be(ir, n, 2 * sizes[n])]
     longer = {n: min(2 * sizes[n], max(extent(ir, ir.axis(n)), 1)) for n in free}
     grown = {n: b for n, b in longer.items() if b > sizes[n]}
     return {**sizes, **grown} if grown else None
+
+
+def _may_be(ir: KernelIR, name: str, block: int) -> bool:
+    bounds = ir.block_size(ir.axis(name))
+    return bounds is None or bounds.holds(block)

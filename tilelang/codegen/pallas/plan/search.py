@@ -18,13 +18,24 @@ from tilelang.ir import KernelIR, Loop, Stmt, Store, statements
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.inline_indices import expand
 from tilelang.passes.keep_inside import keep_inside
+from tilelang.passes.mask_outside import mask_outside
 from tilelang.passes.name_shared import share
 from tilelang.passes.write_out import drop_unused
 from tilelang.schedule.config import Config
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from .blocks import multiple, sizes
-from .defaults import ROWS_LEAST, alike, following, grow, shrink, start_sizes, whole_products
+from .defaults import (
+    ROWS_LEAST,
+    alike,
+    following,
+    grow,
+    least_registered,
+    registered,
+    shrink,
+    start_sizes,
+    whole_products,
+)
 from .dtypes import check_dtypes
 from .launch import Planned, plan_launch
 from .placement import place
@@ -60,12 +71,13 @@ def _planned(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan
 def normalised(ir: KernelIR, facts: Facts, target: Target) -> Iterator[tuple[str, KernelIR]]:
     """The kernel after each pass, in their order.
 
-    Positions are kept inside first, while they are those that the facts name, and written out
-    before those in scalar memory are made flat; single rows become scatters and gathers while loads
-    are where the author wrote them; and gathers get statements of their own last, because no pass
-    after that may write a load anywhere.
+    Lanes outside of arrays are masked and positions kept inside first, while indices are those that
+    the facts speak of.  They are written out before those in scalar memory are made flat; single
+    rows become scatters and gathers while loads are where the author wrote them; and gathers get
+    statements of their own last, because no pass after that may write a load anywhere.
     """
     passes: tuple[tuple[str, Callable[[KernelIR], KernelIR]], ...] = (
+        ("mask_outside", lambda ir: mask_outside(ir, facts)),
         ("keep_inside", lambda ir: keep_inside(ir, facts)),
         ("fold_empty", fold_empty),
         ("name_shared", share),
@@ -161,7 +173,7 @@ def _sized(
             lambda: _plan(ir, facts, config, target, sizes(ir, config, target, guess), fold)
         )
     blocks = sizes(ir, config, target, guess)
-    legal = {n: multiple(ir, n, target) for n in blocks}
+    legal = {n: multiple(ir, n, target) for n in blocks} | least_registered(ir, target)
     if config.within:
         legal = {n: max(need, min(ROWS_LEAST, blocks[n])) for n, need in legal.items()}
     whole = whole_products(ir, facts, blocks, legal)
@@ -193,7 +205,7 @@ def _fitted(
         wants = "smaller" if isinstance(found, Plan) else found.needs and found.needs.wants
         if wants == "smaller":
             weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
-            other = shrink(blocks, least, weights, alike(ir, facts))
+            other = shrink(blocks, least, weights, (*registered(ir), *alike(ir, facts)))
         elif wants == "larger":
             assert isinstance(found, Refusal) and found.needs is not None
             other = grow(ir, blocks, found.needs.axes)
@@ -237,7 +249,12 @@ def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
     ir = chosen.ir
-    named = {str(a.block): dict(chosen.blocks)[a.name] for a in ir.axes if isinstance(a.block, str)}
+    named: dict[str, int] = {}
+    for axis in ir.axes:
+        if isinstance(axis.block, str):
+            block, bounds = dict(chosen.blocks)[axis.name], ir.block_size(axis)
+            block = block if bounds is None else bounds.nearest(block)  # of a short dimension
+            named[axis.block] = max(block, named.get(axis.block, 0))
     return Config(named, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 

@@ -1,0 +1,75 @@
+"""Planted bugs of lanes outside of arrays, looked-up tables, and carries of the outermost loop.
+
+Each is a wrong text of a kernel of tests/codegen; what the kernel must give is known exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilelang as tile
+from tests.codegen import test_lookup, test_outer_carry, test_outside
+
+ROWS = np.arange(33 * 8, dtype=np.float32).reshape(33, 8) % 13
+STARTS = np.array([-3, 0, 30, 33], np.int32)
+SPLIT = np.array([0, 10, 33], np.int32)
+QUERIES = np.arange(40 * 8, dtype=np.float32).reshape(40, 8) % 5
+TABLE = np.arange(10, dtype=np.float32).reshape(2, 5) ** 2
+PAIR = np.array([0, 7, 40], np.int32)
+OFFSETS = test_outer_carry.OFFSETS.astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel with arguments, a config, and the exact results."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    config: tile.Config
+    exact: Callable[[], tuple[np.ndarray, ...]]
+
+
+def _sums() -> tuple[np.ndarray, ...]:
+    return (np.concatenate([ROWS[:10].cumsum(0), ROWS[10:].cumsum(0)]),)
+
+
+CASES = {
+    "causal": Case(test_outside.causal, (ROWS, SPLIT, 32), tile.Config({"tq": 8, "tk": 8}), _sums),
+    "windows": Case(
+        test_outside.windows,
+        (ROWS, STARTS, 20),
+        tile.Config({"t": 16}),
+        lambda: test_outside.rows_of(ROWS, STARTS, 20),
+    ),
+    "biased": Case(
+        test_lookup.biased,
+        (QUERIES, TABLE, PAIR),
+        tile.Config({"tq": 16, "tk": 8}),
+        lambda: (test_lookup.biased_exact(QUERIES, TABLE, PAIR),),
+    ),
+    "running": Case(
+        test_outer_carry.running,
+        (test_outer_carry.X, OFFSETS),
+        tile.Config({"t": 16}),
+        test_outer_carry.exact,
+    ),
+}
+
+_INSIDE = "tk_index_1 + start < 33"
+_BEHIND = "t_index + starts[g] < 33"
+
+BUGS = (
+    ("causal", "lanes behind the array are read", f"({_INSIDE}) & tk_mask_1", "tk_mask_1"),
+    ("causal", "one row behind the array is read", _INSIDE, _INSIDE.replace("33", "34")),
+    ("windows", "a mask by a product: 0 * NaN", _BEHIND, _BEHIND.replace("33", "99")),
+    ("windows", "the last row is taken for one behind", _BEHIND, _BEHIND.replace("33", "32")),
+    ("biased", "an entry is left out", "rel >= 3", "rel >= 4"),
+    ("biased", "entries of the first head", "bias[h, 2]", "bias[0, 2]"),
+    ("running", "the carry begins anew in every group", "acc_ref_1[...] = acc_ref[...]",
+     "acc_ref_1[...] = jnp.zeros((1, 12), jnp.float32)"),
+    ("running", "the carry is not handed on", "            acc_ref[...] = acc\n", ""),
+)  # fmt: skip

@@ -1,0 +1,64 @@
+"""leaving(ir, known) -> the tiles that may lie past an end of a dimension, or before its begin.
+
+    for t in hl.tile(offsets[g], offsets[g + 1]): x[t]             inside: the range is a group's
+    for t in hl.tile(L): x[offsets[g] + t.index]                   may leave x behind
+
+A range that is read as it is, [offsets[g], offsets[g + 1]) or a begin and a length, is taken to lie
+in what it indexes: checked calls verify it.  Any other range must be proved to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sympy
+from sympy.core.function import AppliedUndef
+
+from ..ir import Along
+from .access import Reference
+from .facts import Leaving
+from .inequalities import Knowledge, prove
+from .ranges import Ranges, alternatives, knowledge
+from .symbols import position
+
+
+def leaving(references: tuple[Reference, ...], known: Ranges) -> tuple[Leaving, ...]:
+    """Tiles of loads and stores that were not proved to lie in their dimension, each once."""
+    found: dict[Leaving, None] = {}
+    for reference in references:
+        shape = known.scope.ir.tensor(reference.base).shape
+        for reach, size in zip(reference.dims, shape, strict=True):
+            if isinstance(reach.index, Along) and reach.first is not None:
+                sides = _sides(reach.index.axis, reach.first, size, known)
+                if any(sides):
+                    found[Leaving(reach.index, size, *sides)] = None
+    return tuple(found)
+
+
+def _sides(axis: str, moved: sympy.Expr, size: int, known: Ranges) -> tuple[bool, bool]:
+    """Whether positions may lie before the dimension, and behind it."""
+    interval, by = known.intervals[axis], sympy.expand(moved - position(axis))
+    here = knowledge((*known.around[axis], axis), known)
+    taken = tuple(_taken(sympy.expand(interval.begin + by), sympy.expand(interval.end + by), size))
+    if known.axes[axis].max_extent is not None:
+        taken += (interval.begin + known.axes[axis].max_extent - interval.end,)
+    here = Knowledge((*here.facts, *taken), here.sorted)
+    inside = (sympy.Integer(0), moved), (moved, sympy.Integer(size - 1))
+    before, behind = (prove(low, high, here) is None for low, high in inside)
+    return before, behind
+
+
+def _taken(begin: sympy.Expr, end: sympy.Expr, size: int) -> Iterator[sympy.Expr]:
+    """What is not negative because a range is read as it is."""
+    begins = [b for b in alternatives(begin) if isinstance(b, AppliedUndef)]
+    ends = [e for e in alternatives(end) if _read(e, begins)]
+    if begins and ends:
+        yield from begins
+        yield from (size - e for e in ends)
+    elif begin.is_Integer:
+        yield from (size - e for e in ends)
+
+
+def _read(end: sympy.Expr, begins: list[AppliedUndef]) -> bool:
+    """Whether an end was loaded, or is a begin and a length that was."""
+    return isinstance(end, AppliedUndef) or any(isinstance(end - b, AppliedUndef) for b in begins)
