@@ -21,9 +21,9 @@ from sympy.core.function import AppliedUndef
 
 from ..ir import Apply, At, Const, Expr, GridIndex, KernelIR
 from .access import Reference
-from .facts import Interval, PositionFact
+from .facts import PositionFact
 from .inequalities import Knowledge, prove
-from .ranges import Ranges, extreme, nonempty, running
+from .ranges import Interval, Ranges, extreme, nonempty, running
 from .symbols import renamed, written
 
 RANK = ("proved", "dynamic", "refused")
