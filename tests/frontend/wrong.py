@@ -814,17 +814,6 @@ def moved_tile_too_long(x, v):
     return v
 
 
-def grid_too_long(x, v):
-    r"""ParseError: i runs over [0, 64) and indexes dimension 0 of v, which is 40 long
-      v[i] = 0.0
-        ^
-    hint: loop over that dimension: hl.grid(40)
-    """
-    for i in hl.grid(64):
-        v[i] = 0.0
-    return v
-
-
 def constant_index_out_of_range(x, v):
     r"""ParseError: index 64 is out of range for dimension 1 of x, which is 64 long
     v[tm] = x[tm, 64]
