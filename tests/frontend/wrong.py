@@ -635,7 +635,7 @@ def missing_max_extent(x, v, offsets):
 def extent_behind_a_mask(v, offsets):
     r"""ParseError: missing max_extent: the extent of tm depends on data
       for tm in hl.tile(0, offsets[g]):
-      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     hint: it indexes no dimension that would bound it: hl.tile(..., max_extent=...)
     """
     for g in hl.grid(4):
@@ -649,7 +649,7 @@ def extent_behind_a_mask(v, offsets):
 def extent_behind_an_if(v, offsets):
     r"""ParseError: missing max_extent: the extent of i depends on data
       for i in hl.grid(offsets[g]):
-      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     hint: it indexes no dimension that would bound it: hl.grid(..., max_extent=...)
     """
     for g in hl.grid(4):
