@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..ir import Apply, Axis, Const, Expr, GridIndex, TileScalar, integers
+from ..ir import Axis, Const, Expr, GridIndex, TileScalar, integers
+from ..ir.integers import Linear
 from .problem import Problem
 
 Blocks = Mapping[str, int]
-Linear = dict[Expr | None, int]  # factors of indices; None stands for 1
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Span:
     An index is the number of an `hl.grid`, or the id of a tile.
     """
 
-    begin: tuple[tuple[Expr, int], ...]
+    begin: tuple[tuple[integers.Index, int], ...]
     constant: int
     length: int
 
     @property
     def axes(self) -> tuple[str, ...]:
         """The outer axes that the range moves with."""
-        return tuple(dict.fromkeys(i.axis for i, _ in self.begin))  # type: ignore[union-attr]
+        return tuple(dict.fromkeys(i.axis for i, _ in self.begin))
 
     def divisible(self, block: int) -> bool:
         """Whether tiles of this length never reach over an end of the range."""
@@ -63,37 +63,35 @@ def span(problem: Problem, axis: Axis, blocks: Blocks) -> Span | None:
     high = _linear(problem, integers.add(shift, axis.end), blocks)
     if low is None or high is None:
         return None
-    length = high.pop(None, 0) - low.get(None, 0)
-    constant = low.pop(None, 0)
-    if low != high or length <= 0 or constant < 0 or min(low.values(), default=0) < 0:
+    (moved, constant), length = low, high[1] - low[1]
+    if moved != high[0] or length <= 0 or constant < 0 or min(moved.values(), default=0) < 0:
         return None
-    moved = tuple((i, f) for i, f in low.items() if i is not None)
-    most = constant + sum(factor * _largest(problem, i, blocks) for i, factor in moved)
+    most = constant + sum(factor * _largest(problem, i, blocks) for i, factor in moved.items())
     if found and most + length > problem.extent(axis.name):
         return None  # the array ends inside of a range
-    return Span(moved, constant, length)
+    return Span(tuple(moved.items()), constant, length)
 
 
 def _linear(problem: Problem, expr: Expr, blocks: Blocks) -> Linear | None:
     """The expression as a sum of indices of static loops, each times a number."""
-    match expr:
-        case Const(value):
-            return {None: int(value)}
-        case GridIndex(name):
-            static = problem.axis(name).static
-            return {expr: 1} if static and static[0] >= 0 else None
-        case TileScalar(name, "id"):
-            return None if _range(problem, name, blocks) is None else _number(problem, name, blocks)
-        case TileScalar(name, "begin" | "end" as edge):
-            return _edge(problem, name, edge, blocks)
-        case Apply("add" | "sub", (left, right)):
-            one, other = _linear(problem, left, blocks), _linear(problem, right, blocks)
-            return _plus(one, other, 1 if expr.op == "add" else -1)
-        case Apply("mul", (left, Const(by))) | Apply("mul", (Const(by), left)):
-            one = _linear(problem, left, blocks)
-            return None if one is None else {i: f * int(by) for i, f in one.items() if f and by}
-        case _:
-            return None
+
+    def leaf(part: Expr) -> Linear | None:
+        match part:
+            case GridIndex(name):
+                static = problem.axis(name).static
+                return ({part: 1}, 0) if static and static[0] >= 0 else None
+            case TileScalar(name, "id"):
+                return (
+                    None
+                    if _range(problem, name, blocks) is None
+                    else _number(problem, name, blocks)
+                )
+            case TileScalar(name, "begin" | "end" as edge):
+                return _edge(problem, name, edge, blocks)
+            case _:
+                return None
+
+    return integers.linear(expr, leaf)
 
 
 def _edge(problem: Problem, name: str, what: str, blocks: Blocks) -> Linear | None:
@@ -101,15 +99,14 @@ def _edge(problem: Problem, name: str, what: str, blocks: Blocks) -> Linear | No
     whole, block = _range(problem, name, blocks), blocks.get(name, 0)
     if whole is None:
         return None
-    start = _plus(dict(whole.begin), {None: whole.constant}, 1)
-    own: Linear = {i: f * block for i, f in _number(problem, name, blocks).items()}
-    return _plus(_plus(start, own, 1), {None: block if what == "end" else 0}, 1)
+    start = dict(whole.begin), whole.constant + (block if what == "end" else 0)
+    return integers.plus(start, _number(problem, name, blocks), block)
 
 
 def _number(problem: Problem, name: str, blocks: Blocks) -> Linear:
     """The id of a tile; 0 where there is one."""
     index = TileScalar(name, "id")
-    return {index: 1} if _largest(problem, index, blocks) > 0 else {}
+    return {index: 1} if _largest(problem, index, blocks) > 0 else {}, 0
 
 
 def _largest(problem: Problem, index: Expr, blocks: Blocks) -> int:
@@ -131,12 +128,3 @@ def _range(problem: Problem, name: str, blocks: Blocks) -> Span | None:
         begin, end = axis.static
         found = Span((), begin, end - begin) if end > begin else None
     return found if found is not None and found.divisible(block) else None
-
-
-def _plus(one: Linear | None, other: Linear | None, sign: int) -> Linear | None:
-    if one is None or other is None:
-        return None
-    total = dict(one)
-    for index, factor in other.items():
-        total[index] = total.get(index, 0) + sign * factor
-    return {i: f for i, f in total.items() if f}
