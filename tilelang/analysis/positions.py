@@ -138,10 +138,10 @@ def _reached(place: sympy.Expr, reference: Reference, known: Ranges) -> Iterator
     symbols = sorted(place.free_symbols, key=str)
     ends = [_first_and_last(s, known) for s in symbols if isinstance(s, sympy.Symbol)]
     axes = [str(s).partition(".")[0] for s in symbols]
+    if any(e is None for e in ends) or len(set(axes)) < len(axes):
+        return
     # x[g] over a longer range is a mistake, even where the loops within it may be empty
     if not all(nonempty(axis, known) for axis in (axes if place.is_Symbol else reference.loops)):
-        return
-    if any(e is None for e in ends) or len(set(axes)) < len(axes):
         return
     for values in product(*(e for e in ends if e is not None)):
         value = renamed(place, dict(zip(symbols, values, strict=True)))
