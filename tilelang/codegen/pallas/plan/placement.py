@@ -25,8 +25,9 @@ from tilelang.ir import (
     statements,
 )
 from tilelang.ir.chain import Level, chain, interchange
-from tilelang.ir.traversal import rewrite, rewrite_stmt
-from tilelang.passes.write_out import drop_unused, write_out
+from tilelang.ir.traversal import map_range, rewrite, rewrite_body
+from tilelang.passes.drop_unused import drop_unused
+from tilelang.passes.write_out import write_out
 from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import Span, span
 from tilelang.schedule.refusal import Refused, Rule
@@ -207,10 +208,8 @@ def _with_constants(ir: KernelIR, index: Mapping[str, Expr]) -> KernelIR:
     def change(expr: Expr) -> Expr | None:
         return index.get(expr.axis) if isinstance(expr, GridIndex) else None
 
-    axes = tuple(
-        replace(a, begin=rewrite(a.begin, change), end=rewrite(a.end, change)) for a in ir.axes
-    )
-    return replace(ir, axes=axes, body=tuple(rewrite_stmt(s, change) for s in ir.body))
+    axes = tuple(map_range(a, lambda e: rewrite(e, change)) for a in ir.axes)
+    return replace(ir, axes=axes, body=rewrite_body(ir.body, change))
 
 
 def _axes_of(body: tuple[Stmt, ...]) -> set[str]:

@@ -7,20 +7,21 @@ from dataclasses import replace
 
 from tilelang.analysis.facts import Facts
 from tilelang.analysis.uses import references
-from tilelang.codegen.pallas.passes.flat_scalars import flatten
-from tilelang.codegen.pallas.passes.gather_columns import whole_rows
-from tilelang.codegen.pallas.passes.scatter_rows import scatter_far
-from tilelang.codegen.pallas.passes.separate_gathers import separate
+from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
+from tilelang.codegen.pallas.passes.gather_columns import gather_columns
+from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
+from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
 from tilelang.codegen.pallas.plan.windows.turned import picked_last
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import PlanError
 from tilelang.ir import KernelIR, Loop, Stmt, Store, statements
+from tilelang.ir.traversal import map_body
+from tilelang.passes.drop_unused import drop_unused
 from tilelang.passes.fold_empty import fold_empty
-from tilelang.passes.inline_indices import expand
+from tilelang.passes.inline_indices import inline_indices
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.mask_outside import mask_outside
-from tilelang.passes.name_shared import share
-from tilelang.passes.write_out import drop_unused
+from tilelang.passes.name_shared import name_shared
 from tilelang.schedule.config import Config
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
@@ -80,12 +81,12 @@ def normalised(ir: KernelIR, facts: Facts, target: Target) -> Iterator[tuple[str
         ("mask_outside", lambda ir: mask_outside(ir, facts)),
         ("keep_inside", lambda ir: keep_inside(ir, facts)),
         ("fold_empty", fold_empty),
-        ("name_shared", share),
-        ("inline_indices", expand),
-        ("flat_scalars", lambda ir: flatten(ir, target)),
-        ("scatter_rows", lambda ir: scatter_far(ir, target)),
-        ("gather_columns", lambda ir: whole_rows(ir, target)),
-        ("separate_gathers", separate),
+        ("name_shared", name_shared),
+        ("inline_indices", inline_indices),
+        ("flat_scalars", lambda ir: flat_scalars(ir, target)),
+        ("scatter_rows", lambda ir: scatter_rows(ir, target)),
+        ("gather_columns", lambda ir: gather_columns(ir, target)),
+        ("separate_gathers", separate_gathers),
     )
     for name, run in passes:
         ir = run(ir)
@@ -284,15 +285,10 @@ def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
     """The nest without stores to arrays of no elements; None if nothing is left of it."""
 
     def keep(stmt: Stmt) -> tuple[Stmt, ...]:
-        match stmt:
-            case Store(tensor) if 0 in ir.tensor(tensor).shape:
-                return ()
-            case Loop():
-                return (replace(stmt, body=tuple(s for inner in stmt.body for s in keep(inner))),)
-            case _:
-                return (stmt,)
+        empty = isinstance(stmt, Store) and 0 in ir.tensor(stmt.tensor).shape
+        return () if empty else (stmt,)
 
-    left = drop_unused(keep(loop))
+    left = drop_unused(map_body((loop,), keep))
     return left[0] if left and isinstance(left[0], Loop) else None
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tilelang.analysis.uses import picks_rows, references
-from tilelang.codegen.pallas.passes.separate_gathers import gather_indices
 from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import (
     All,
@@ -29,6 +28,7 @@ from tilelang.codegen.pallas.plan.types import (
     Window,
     WindowDim,
 )
+from tilelang.codegen.pallas.row_loads import gather_indices
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
 from tilelang.ir import (
