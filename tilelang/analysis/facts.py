@@ -1,14 +1,17 @@
-"""Facts: what is true of a kernel, whatever the device.  Data only; the proofs are beside it."""
+"""Facts: what is true of a kernel, whatever the device.  Data only; `str` of it is a page."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Literal
 
 import sympy
 
 from ..errors import Loc
 from ..ir import Along, Expr
+from ..ir.text import expression, position
 
 AxisKind = Literal["parallel", "ordered"]
 
@@ -23,6 +26,9 @@ class Interval:
 
     begin: sympy.Expr
     end: sympy.Expr
+
+    def __str__(self) -> str:
+        return f"[{self.begin}, {self.end})"
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,27 @@ class AxisFact:
     independent: bool = False
     limit: int | None = None
 
+    def __str__(self) -> str:
+        known = {
+            f"{self.extent} positions": self.extent is not None,
+            "ragged": self.ragged,
+            f"depends on {_listed(self.depends)}": self.depends,
+            f"reads {_listed(self.offsets)}": self.offsets,
+            f"ranges disjoint over {self.disjoint}": self.disjoint,
+            "may be empty": not self.nonempty,
+            f"index kept below {self.limit}": self.limit is not None,
+            "may move outside of the loops around it": self.independent,
+        }
+        lines = [f"{self.name}: {self.kind}, because {self.why}"]
+        lines.append(
+            "; ".join([f"    range {self.interval}", *(w for w, is_so in known.items() if is_so)])
+        )
+        if self.carries:
+            lines.append(
+                f"    carries {_listed(self.carries)} ({self.reduction or 'no reduction'})"
+            )
+        return "\n".join(lines)
+
 
 @dataclass(frozen=True)
 class Access:
@@ -77,6 +104,10 @@ class Access:
     map: tuple[sympy.Expr | None, ...]
     axes: tuple[str | None, ...]
     loc: Loc | None
+
+    def __str__(self) -> str:
+        places = ["rows" if place is None else str(place) for place in self.map]
+        return f"{'written' if self.writes else 'read'} at [{', '.join(places)}]"
 
 
 @dataclass(frozen=True)
@@ -96,6 +127,9 @@ class PositionFact:
     hint: str
     loc: Loc | None
 
+    def __str__(self) -> str:
+        return f"{expression(self.expr)} of {self.size}: {self.kind}, {self.why}"
+
 
 @dataclass(frozen=True)
 class StoreFact:
@@ -108,6 +142,11 @@ class StoreFact:
     tensor: str
     varies: tuple[str, ...]
     loc: Loc
+
+    def __str__(self) -> str:
+        if not self.varies:
+            return f"{self.tensor}: the same whatever the blocks"
+        return f"{self.tensor}: varies with the tiles of {_listed(self.varies)}"
 
 
 @dataclass(frozen=True)
@@ -126,6 +165,14 @@ class OutputFact:
     revisited: tuple[str, ...]
     read: bool
 
+    def __str__(self) -> str:
+        known = [
+            "covered" if self.covered else "not covered",
+            f"injective in {_listed(self.injective)}",
+            f"revisited over {_listed(self.revisited)}",
+        ]
+        return f"{self.tensor}: {'; '.join([*known, *(['read, too'] if self.read else [])])}"
+
 
 @dataclass(frozen=True)
 class Leaving:
@@ -136,6 +183,10 @@ class Leaving:
     before: bool
     behind: bool
 
+    def __str__(self) -> str:
+        sides = [s for s, leaves in (("before", self.before), ("behind", self.behind)) if leaves]
+        return f"{position((self.index,))} may lie {' or '.join(sides)} the {self.size} positions"
+
 
 @dataclass(frozen=True)
 class WidthFact:
@@ -144,6 +195,9 @@ class WidthFact:
     tensor: str
     largest: int
     fits_int32: bool
+
+    def __str__(self) -> str:
+        return f"offsets up to {self.largest}{'' if self.fits_int32 else ', more than int32'}"
 
 
 @dataclass(frozen=True)
@@ -173,3 +227,37 @@ class Facts:
 
     def output(self, tensor: str) -> OutputFact:
         return next(o for o in self.outputs if o.tensor == tensor)
+
+    def __str__(self) -> str:
+        sections: dict[str, Iterable[object]] = {
+            "axes": self.axes,
+            "arrays": self._arrays(),
+            "outputs": self.outputs,
+            "positions": self.positions,
+            "stores": self.stores,
+            "tiles that may leave their arrays": self.leaving,
+            "taken to be sorted": self.sorted,
+        }
+        pages = [
+            "\n".join([title, *(indent(str(fact), "  ") for fact in facts)])
+            for title, facts in sections.items()
+            if facts
+        ]
+        return "\n\n".join(pages) + "\n"
+
+    def _arrays(self) -> list[str]:
+        """One text for each array: how large offsets in it get, and where it is accessed."""
+        widths = {w.tensor: str(w) for w in self.widths}
+        return [
+            "\n    ".join(
+                [
+                    f"{tensor}: {widths.get(tensor, 'no offsets')}",
+                    *dict.fromkeys(str(a) for a in self.accesses if a.tensor == tensor),
+                ]
+            )
+            for tensor in dict.fromkeys(a.tensor for a in self.accesses)
+        ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

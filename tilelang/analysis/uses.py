@@ -14,9 +14,9 @@ from ..ir import (
     Gather,
     Index,
     KernelIR,
-    Loop,
     Stmt,
     Store,
+    statement_exprs,
     statements,
 )
 from ..ir.traversal import loads
@@ -40,31 +40,11 @@ class Use:
 def references(body: Iterable[Stmt]) -> Iterator[tuple[str, tuple[Index, ...], bool]]:
     """(tensor, index, written) of every load and store, in program order."""
     for stmt in statements(tuple(body)):
-        for expr in _own(stmt):
+        for expr in statement_exprs(stmt):
             for load in loads(expr):
                 yield load.tensor, load.index, False
         if isinstance(stmt, Store):
             yield stmt.tensor, stmt.index, True
-
-
-def _own(stmt: Stmt) -> tuple[Expr, ...]:
-    match stmt:
-        case Store():
-            masks = () if stmt.mask is None else (stmt.mask,)
-            return (*_inside(stmt.index), stmt.value, *masks)
-        case Loop():
-            return tuple(e for c in stmt.carries for e in (c.init, c.next))
-        case _:
-            return (stmt.value,)
-
-
-def _inside(index: tuple[Index, ...]) -> tuple[Expr, ...]:
-    found = []
-    for entry in index:
-        expr = getattr(entry, "offset", None) or getattr(entry, "expr", None)
-        if expr is not None:
-            found.append(expr)
-    return tuple(found)
 
 
 def uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:

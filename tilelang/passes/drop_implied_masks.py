@@ -30,7 +30,9 @@ def drop_implied_masks(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Cha
     elsewhere: set[str] = set()
     for expr in chain_exprs(levels, leaf):
         _other_uses(expr, axes, elsewhere)
-    named = axes.keys() - elsewhere
+    # A loop inside of the chain may have steps without any unmasked lane: its masks stay.
+    outside = {s.name for s in stmts if isinstance(s, Assign)}
+    named = (axes.keys() & outside) - elsewhere
 
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Apply) or expr.op not in ("sum", "dot"):
