@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from textwrap import dedent
 
-from tilelang.ir import KernelIR, Loop
+from tilelang.ir import KernelIR, Loop, statements
 from tilelang.ir.chain import Chain, Level, chain
 from tilelang.ir.verify import verify
 
@@ -31,10 +31,11 @@ def on_chain(run: Callable[[tuple[Level, ...], tuple], Chain]) -> Pass:
     """A pass over the loops that contain one loop each, as one over a kernel of one such nest."""
 
     def changed(ir: KernelIR) -> KernelIR:
+        found = {s.axis: s.loc for s in statements(ir.body) if isinstance(s, Loop)}
         levels, body = run(*chain(ir.body[0], lambda loop: False))
         for level in reversed(levels):
             around = (*level.before, *body, *level.after)
-            body = (Loop(level.axis, around, level.carries, ir.loc),)
+            body = (Loop(level.axis, around, level.carries, found[level.axis]),)
         return replace(ir, body=body)
 
     return changed

@@ -34,8 +34,22 @@ def test_a_loop_that_nothing_needs_goes():
     becomes(
         counted(False),
         used,
-        """<b1>""",
-        """<a1>""",
+        """
+        for i in grid(8):
+            unread: float32[] = x[i] * 3.0
+            for j in grid(8) carrying n_in = full([], float32, value=0.0), other_in = full([], float32, value=1.0):
+                n_new: float32[] = n_in + x[j]
+                other_new: float32[] = other_in * n_in
+                next n_in = n_new
+                next other_in = other_new
+            after n_out = n_in
+            after other_out = other_in
+            y[i] = x[i]
+        """,
+        """
+        for i in grid(8):
+            y[i] = x[i]
+        """,
     )
 
 
@@ -43,7 +57,25 @@ def test_what_feeds_a_store_stays():
     becomes(
         counted(True),
         used,
-        """<b2>""",
-        """<a2>""",
+        """
+        for i in grid(8):
+            unread: float32[] = x[i] * 3.0
+            for j in grid(8) carrying n_in = full([], float32, value=0.0), other_in = full([], float32, value=1.0):
+                n_new: float32[] = n_in + x[j]
+                other_new: float32[] = other_in * n_in
+                next n_in = n_new
+                next other_in = other_new
+            after n_out = n_in
+            after other_out = other_in
+            y[i] = n_out
+        """,
+        """
+        for i in grid(8):
+            for j in grid(8) carrying n_in = full([], float32, value=0.0):
+                n_new: float32[] = n_in + x[j]
+                next n_in = n_new
+            after n_out = n_in
+            y[i] = n_out
+        """,
     )
     stays(used(counted(True)), used)

@@ -41,8 +41,20 @@ def test_a_value_reduced_in_one_way_is_masked_where_it_is_made():
     becomes(
         reduced(lambda x: mul(x, 2.0), lambda x: total(x, 0)),
         PARTIAL,
-        """<b1>""",
-        """<a1>""",
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = x[t, 0:128] * 2.0
+            acc_new: float32[128] = acc_in + sum(rows, axis=0)
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = where(expand_dims(in_range(axis=t), axis=1), x[t, 0:128] * 2.0, 0.0)
+            acc_new: float32[128] = acc_in + sum(rows, axis=0)
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
     )
 
 
@@ -50,8 +62,20 @@ def test_a_value_reduced_in_two_ways_is_masked_where_it_is_used():
     becomes(
         reduced(lambda x: mul(x, 2.0), lambda x: total(x, 0), largest),
         PARTIAL,
-        """<b2>""",
-        """<a2>""",
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = x[t, 0:128] * 2.0
+            acc_new: float32[128] = acc_in + sum(rows, axis=0) * max(rows, axis=0)
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = x[t, 0:128] * 2.0
+            acc_new: float32[128] = acc_in + sum(where(expand_dims(in_range(axis=t), axis=1), rows, 0.0), axis=0) * max(where(expand_dims(in_range(axis=t), axis=1), rows, -inf), axis=0)
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
     )
 
 
@@ -59,8 +83,20 @@ def test_a_select_with_the_same_fill_takes_the_mask_in():
     becomes(
         reduced(chosen(0.0), lambda x: total(x, 0)),
         PARTIAL,
-        """<b3>""",
-        """<a3>""",
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = where(x[t, 0:128] > 0.0, x[t, 0:128], 0.0)
+            acc_new: float32[128] = acc_in + sum(rows, axis=0)
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = where(x[t, 0:128] > 0.0 and expand_dims(in_range(axis=t), axis=1), x[t, 0:128], 0.0)
+            acc_new: float32[128] = acc_in + sum(rows, axis=0)
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
     )
 
 
@@ -68,8 +104,20 @@ def test_a_select_with_another_fill_is_selected_again():
     becomes(
         reduced(chosen(1.0), lambda x: total(x, 0)),
         PARTIAL,
-        """<b4>""",
-        """<a4>""",
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = where(x[t, 0:128] > 0.0, x[t, 0:128], 1.0)
+            acc_new: float32[128] = acc_in + sum(rows, axis=0)
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = where(expand_dims(in_range(axis=t), axis=1), where(x[t, 0:128] > 0.0, x[t, 0:128], 1.0), 0.0)
+            acc_new: float32[128] = acc_in + sum(rows, axis=0)
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
     )
 
 

@@ -25,7 +25,11 @@ def reduced(op: str, size: int) -> KernelIR:
     return k.ir()
 
 
-NEUTRAL = {"sum": ("float32, value=0", ""), "any": ("bool, value=False", "@"), "all": ("bool, value=True", "@")}
+NEUTRAL = {
+    "sum": ("float32, value=0", ""),
+    "any": ("bool, value=False", "@"),
+    "all": ("bool, value=True", "@"),
+}
 
 
 @pytest.mark.parametrize("op", NEUTRAL)
@@ -56,8 +60,14 @@ def test_a_product_over_nothing_is_zero():
     becomes(
         product(0),
         fold_empty,
-        """<b1>""",
-        """<a1>""",
+        """
+        for t in tile(8):
+            y[t, 0:128] = dot(x[t, 0:0], w[0:0, 0:128], contract=(1, 0)) + 1.0
+        """,
+        """
+        for t in tile(8):
+            y[t, 0:128] = full([t, 128], float32, value=0) + 1.0
+        """,
     )
 
 

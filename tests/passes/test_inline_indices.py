@@ -9,6 +9,7 @@ from tests.schedule.written import INT, Writing, add, mul, positions
 from tilelang.errors import PlanError
 from tilelang.ir import Const, Gather, KernelIR
 from tilelang.language import build
+from tilelang.language.build_shape import expand_dims
 from tilelang.passes.inline_indices import inline_indices
 
 WHOLE = slice(None)
@@ -34,8 +35,24 @@ def test_bounds_and_positions_are_written_out():
     becomes(
         moved(),
         inline_indices,
-        """<b1>""",
-        """<a1>""",
+        """
+        for g in grid(4):
+            start: int32[] = offsets[g]
+            stop: int32[] = offsets[g + 1]
+            row: int32[] = start + g
+            scale: float32[] = x[row, 0]
+            for t in tile(start, stop, max_extent=64):
+                y[t, 0:128] = x[t, 0:128] * scale
+        """,
+        """
+        for g in grid(4):
+            start: int32[] = offsets[g]
+            stop: int32[] = offsets[g + 1]
+            row: int32[] = start + g
+            scale: float32[] = x[offsets[g] + g, 0]
+            for t in tile(offsets[g], offsets[g + 1], max_extent=64):
+                y[t, 0:128] = x[t, 0:128] * scale
+        """,
     )
 
 
@@ -48,14 +65,58 @@ def test_the_mask_of_rows_that_are_stored_one_by_one_too():
         place = k.let("place", k.load("to", "t"))
         kept = k.let("kept", build.binary("ge", place, 0, None))
         value = k.let("value", k.load("x", "t", WHOLE))
-        mask = build.expand_dims(kept, 1, None)
+        mask = expand_dims(kept, 1, None)
         k.store("y", Gather(place), WHOLE, value=value, mask=mask)
         k.store("y", "t", WHOLE, value=value, mask=mask)
     becomes(
         k.ir(),
         inline_indices,
-        """<b2>""",
-        """<a2>""",
+        """
+        for t in tile(64):
+            place: int32[t] = to[t]
+            kept: bool[t] = place >= 0
+            value: float32[t, 128] = x[t, 0:128]
+            y[rows(place), 0:128] = value where expand_dims(kept, axis=1)
+            y[t, 0:128] = value where expand_dims(kept, axis=1)
+        """,
+        """
+        for t in tile(64):
+            place: int32[t] = to[t]
+            kept: bool[t] = place >= 0
+            value: float32[t, 128] = x[t, 0:128]
+            y[rows(to[t]), 0:128] = value where expand_dims(to[t] >= 0, axis=1)
+            y[t, 0:128] = value where expand_dims(kept, axis=1)
+        """,
+    )
+
+
+def test_the_mask_of_stored_lanes_too():
+    """Its positions are written out; the names of its values stay."""
+    k = Writing()
+    k.input("x", 64)
+    k.input("least", 8)
+    k.output("y", 64)
+    with k.grid("g", 0, 8) as g:
+        row = k.let("row", mul(g, 1))
+        with k.tile("t", 0, 64):
+            value = k.load("x", "t")
+            kept = build.binary("gt", value, k.load("least", row), None)
+            k.store("y", "t", value=value, mask=kept)
+    becomes(
+        k.ir(),
+        inline_indices,
+        """
+        for g in grid(8):
+            row: int32[] = g * 1
+            for t in tile(64):
+                y[t] = x[t] where x[t] > least[row]
+        """,
+        """
+        for g in grid(8):
+            row: int32[] = g * 1
+            for t in tile(64):
+                y[t] = x[t] where x[t] > least[g * 1]
+        """,
     )
 
 

@@ -29,8 +29,17 @@ def test_a_shared_value_gets_a_name():
     becomes(
         squares(),
         name_shared,
-        """<b1>""",
-        """<a1>""",
+        """
+        for t in tile(64):
+            other: float32[] = full([], float32, value=1.0)
+            y[t] = exp(x[t]) * exp(x[t])
+        """,
+        """
+        for t in tile(64):
+            other: float32[] = full([], float32, value=1.0)
+            y_exp: float32[t] = exp(x[t])
+            y[t] = y_exp * y_exp
+        """,
     )
 
 
@@ -38,8 +47,17 @@ def test_a_name_in_use_is_not_taken():
     becomes(
         squares("y_exp"),
         name_shared,
-        """<b2>""",
-        """<a2>""",
+        """
+        for t in tile(64):
+            y_exp: float32[] = full([], float32, value=1.0)
+            y[t] = exp(x[t]) * exp(x[t])
+        """,
+        """
+        for t in tile(64):
+            y_exp: float32[] = full([], float32, value=1.0)
+            y_exp_1: float32[t] = exp(x[t])
+            y[t] = y_exp_1 * y_exp_1
+        """,
     )
 
 
@@ -56,8 +74,23 @@ def test_what_a_loop_carries_is_named_in_its_body():
     becomes(
         k.ir(),
         name_shared,
-        """<b3>""",
-        """<a3>""",
+        """
+        for g in grid(1):
+            for t in tile(64) carrying s_in = full([128], float32, value=0.0):
+                s_new: float32[128] = s_in + (sum(x[t, 0:128], axis=0) + sum(x[t, 0:128] * x[t, 0:128], axis=0))
+                next s_in = s_new
+            after s_out = s_in
+            y[0:128] = s_out
+        """,
+        """
+        for g in grid(1):
+            for t in tile(64) carrying s_in = full([128], float32, value=0.0):
+                s_x: float32[t, 128] = x[t, 0:128]
+                s_new: float32[128] = s_in + (sum(s_x, axis=0) + sum(s_x * s_x, axis=0))
+                next s_in = s_new
+            after s_out = s_in
+            y[0:128] = s_out
+        """,
     )
 
 

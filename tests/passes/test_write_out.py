@@ -38,8 +38,27 @@ def test_a_loop_of_one_step_is_its_body():
     becomes(
         summed(),
         without({"i"}, set(), {"i": 3}),
-        """<b1>""",
-        """<a1>""",
+        """
+        for once in grid(2):
+            for i in grid(3, 4) carrying s_in = full([], float32, value=0.5):
+                s_new: float32[] = s_in + x[i]
+                next s_in = s_new
+            after s_out = s_in
+            for j in grid(2) carrying p_in = s_out:
+                p_new: float32[] = p_in * 2.0
+                next p_in = p_new
+            after p_out = p_in
+            y[0] = p_out
+        """,
+        """
+        for once in grid(2):
+            s_new: float32[] = full([], float32, value=0.5) + x[3]
+            for j in grid(2) carrying p_in = s_new:
+                p_new: float32[] = p_in * 2.0
+                next p_in = p_new
+            after p_out = p_in
+            y[0] = p_out
+        """,
     )
 
 
@@ -47,8 +66,26 @@ def test_a_loop_of_no_steps_is_what_it_begins_with():
     becomes(
         summed(),
         without(set(), {"i"}, {}),
-        """<b2>""",
-        """<a2>""",
+        """
+        for once in grid(2):
+            for i in grid(3, 4) carrying s_in = full([], float32, value=0.5):
+                s_new: float32[] = s_in + x[i]
+                next s_in = s_new
+            after s_out = s_in
+            for j in grid(2) carrying p_in = s_out:
+                p_new: float32[] = p_in * 2.0
+                next p_in = p_new
+            after p_out = p_in
+            y[0] = p_out
+        """,
+        """
+        for once in grid(2):
+            for j in grid(2) carrying p_in = full([], float32, value=0.5):
+                p_new: float32[] = p_in * 2.0
+                next p_in = p_new
+            after p_out = p_in
+            y[0] = p_out
+        """,
     )
 
 
@@ -56,8 +93,23 @@ def test_loops_that_vanish_in_a_row():
     becomes(
         summed(),
         without({"i"}, {"j"}, {"i": 3}),
-        """<b3>""",
-        """<a3>""",
+        """
+        for once in grid(2):
+            for i in grid(3, 4) carrying s_in = full([], float32, value=0.5):
+                s_new: float32[] = s_in + x[i]
+                next s_in = s_new
+            after s_out = s_in
+            for j in grid(2) carrying p_in = s_out:
+                p_new: float32[] = p_in * 2.0
+                next p_in = p_new
+            after p_out = p_in
+            y[0] = p_out
+        """,
+        """
+        for once in grid(2):
+            s_new: float32[] = full([], float32, value=0.5) + x[3]
+            y[0] = s_new
+        """,
     )
 
 
