@@ -74,11 +74,6 @@ def map_stmt(
             assert_never(stmt)
 
 
-def map_values(body: tuple[Stmt, ...], value: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
-    """The statements with `value` applied to what they compute; positions of stores stay."""
-    return map_body(body, lambda stmt: (map_stmt(stmt, value),))
-
-
 def rewrite_stmt(stmt: Stmt, change: Change) -> Stmt:
     """The statement with `rewrite` applied to its own expressions, positions of stores included."""
 
@@ -120,10 +115,7 @@ def definitions(body: tuple[Stmt, ...]) -> dict[str, Expr]:
 
 def loads(expr: Expr) -> Iterator[Load]:
     """Every load in an expression."""
-    for child in children(expr):
-        yield from loads(child)
-    if isinstance(expr, Load):
-        yield expr
+    return (e for e in walk(expr) if isinstance(e, Load))
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

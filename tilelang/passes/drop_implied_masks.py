@@ -30,7 +30,7 @@ def drop_implied_masks(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Cha
     elsewhere: set[str] = set()
     for expr in chain_exprs(levels, leaf):
         _other_uses(expr, axes, elsewhere)
-    # A loop inside of the chain may have steps without any unmasked lane: its masks stay.
+    # Loops inside of the chain keep theirs: steps without lanes are guarded in the chain only.
     outside = {s.name for s in stmts if isinstance(s, Assign)}
     named = (axes.keys() & outside) - elsewhere
 

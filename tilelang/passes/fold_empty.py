@@ -1,6 +1,6 @@
 """Fold empty: what is made of nothing is made without loads.
 
-    x[0, t].sum(0)  of float32[0, 8]   ->   full([t], 0)
+    x[0:0, t].sum(0)   ->   full([t], 0)
 
 Sums and products over a dimension of no elements are their neutral value; a tile that lies at
 another position of an array without elements than the tile that a step is at has none of them.

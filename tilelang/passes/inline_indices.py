@@ -11,19 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from ..analysis.uses import picks_rows
 from ..errors import Loc, PlanError
-from ..ir import (
-    Expr,
-    Gather,
-    KernelIR,
-    Load,
-    Stmt,
-    Store,
-    Var,
-    map_children,
-    map_index,
-    walk,
-)
+from ..ir import Expr, KernelIR, Load, Stmt, Store, Var, map_children, map_index, walk
 from ..ir.traversal import definitions, inlined, map_body, map_range, map_stmt
 
 Values = Mapping[str, Expr]
@@ -53,7 +43,8 @@ def _resolved(expr: Expr, values: Values, loc: Loc | None) -> Expr:
 
 def _statement(stmt: Stmt, values: Values) -> tuple[Stmt, ...]:
     position = partial(_resolved, values=values, loc=stmt.loc)
-    if isinstance(stmt, Store) and stmt.mask is not None and _at_positions(stmt):
+    if isinstance(stmt, Store) and stmt.mask is not None and picks_rows(stmt.index):
+        # Rows are stored one by one; the mask is asked for each, outside of the body.
         stmt = replace(stmt, mask=position(stmt.mask))
     value = partial(_value, values=values, loc=stmt.loc)
     return (map_stmt(stmt, value, partial(map_index, fn=position)),)
@@ -66,8 +57,3 @@ def _value(expr: Expr, values: Values, loc: Loc | None) -> Expr:
     position = partial(_resolved, values=values, loc=expr.loc or loc)
     mask = None if expr.mask is None else inner(expr.mask)
     return replace(expr, index=tuple(map_index(i, position) for i in expr.index), mask=mask)
-
-
-def _at_positions(store: Store) -> bool:
-    """Whether rows are stored one by one: then the mask is asked for each, outside of the body."""
-    return any(isinstance(entry, Gather) for entry in store.index)

@@ -33,18 +33,9 @@ from tilelang.codegen.pallas.plan.windows.outputs import (
 )
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.errors import Loc
-from tilelang.ir import (
-    Apply,
-    Expr,
-    KernelIR,
-    Stmt,
-    Var,
-    integers,
-    statement_exprs,
-    statements,
-    walk,
-)
+from tilelang.ir import Apply, Expr, KernelIR, Stmt, Var, integers, statement_exprs, walk
 from tilelang.ir.chain import Level, level_statements
+from tilelang.ir.traversal import statements
 from tilelang.passes.drop_implied_masks import drop_implied_masks
 from tilelang.passes.fill_pads import fill_pads
 from tilelang.schedule.config import Config
