@@ -1,4 +1,4 @@
-"""What print_ir prints: every form of the IR, and parentheses only where they are needed."""
+"""What str(ir) prints: every form of the IR, and parentheses only where they are needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tilelang.ir import (
     Var,
     View,
 )
-from tilelang.ir.text import expression, print_ir
+from tilelang.ir.text import expression
 
 LOC = Loc("kernel.py", 1, 0, 1, "x")
 INT, F32, BOOL = Type((), "int32"), Type((), "float32"), Type((), "bool")
@@ -96,7 +96,7 @@ def test_a_kernel():
     store = Store("y", (Along("tm"),), Var("b", F32), LOC, op("lt", A, B, kind=BOOL))
     inner = Loop("tm", (Assign("b", Const(1.0, F32), LOC, "b"), store), (), LOC)
     body = (Loop("g", (inner,), (), LOC), Loop("tn", (), (), LOC))
-    assert print_ir(_kernel(body, axes)) == (
+    assert str(_kernel(body, axes)) == (
         "kernel k(x, scale=2.0) -> y\n"
         "  x: float32[8, 4], mutated\n"
         "  y: float32[8], output, empty\n"
@@ -123,4 +123,4 @@ def test_a_kernel():
     ],
 )
 def test_what_is_returned(structure, returns, text):
-    assert print_ir(_kernel((), (), structure, returns)).startswith(text)
+    assert str(_kernel((), (), structure, returns)).startswith(text)

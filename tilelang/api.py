@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .aot import Compiled
     from .codegen.pallas.target import Target
     from .frontend import Parsed
-    from .ir.types import KernelIR
+    from .ir import KernelIR
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered
     from .schedule.config import Config

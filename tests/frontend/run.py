@@ -8,7 +8,6 @@ import numpy as np
 
 from tilelang.frontend import parse
 from tilelang.ir import TensorSpec
-from tilelang.ir.text import print_ir
 from tilelang.reference import evaluate
 
 
@@ -31,7 +30,7 @@ def parsed(fn, *args, framework="numpy", **kwargs):
 
 def dump(fn, *args, **kwargs):
     """The IR without its header and declarations."""
-    text = print_ir(parsed(fn, *args, **kwargs))
+    text = str(parsed(fn, *args, **kwargs))
     return text.partition("\n\n")[2]
 
 

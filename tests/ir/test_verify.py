@@ -14,7 +14,7 @@ from tests.test_golden import TARGET
 from tilelang.codegen.pallas.plan.search import normalised
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Assign, At, Const, GridIndex, KernelIR, Loop, Span, Store, Type, Var
-from tilelang.ir.traversal import rewrite_stmt
+from tilelang.ir.traversal import rewrite_body
 from tilelang.ir.verify import BrokenIR, verify
 from tilelang.schedule.problem import Problem
 
@@ -74,7 +74,7 @@ def retyped(ir: KernelIR) -> KernelIR:
     def change(expr):
         return replace(expr, type=Type((3,), "float32")) if isinstance(expr, Var) else None
 
-    return replace(ir, body=tuple(rewrite_stmt(s, change) for s in ir.body))
+    return replace(ir, body=rewrite_body(ir.body, change))
 
 
 def carried(ir: KernelIR) -> KernelIR:

@@ -6,34 +6,11 @@ import numpy as np
 import pytest
 
 from tests.schedule.written import Writing, add, full, printed, run, total
-from tilelang.ir import Apply, Const, Expr, KernelIR, Type, Var
+from tilelang.ir import Expr, KernelIR
 from tilelang.language import build
-from tilelang.passes.fill_pads import merged
 from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
-MASK = Apply("in_range", (), Type(("tm", 1), "bool"), (("axis", "tm"),))
-VALUE = Var("x", Type(("tm", 128), "float32"))
-ZERO, LOW = Const(0.0, Type((), "float32")), Const(float("-inf"), Type((), "float32"))
-
-
-def test_a_mask_is_a_select() -> None:
-    assert merged(VALUE, MASK, ZERO) == Apply("where", (MASK, VALUE, ZERO), VALUE.type)
-
-
-def test_a_select_with_the_same_fill_takes_the_mask_in() -> None:
-    causal = Var("causal", Type(("tm", 128), "bool"))
-    own = Apply("where", (causal, VALUE, LOW), VALUE.type)
-    result = merged(own, MASK, LOW)
-    assert isinstance(result, Apply)
-    both, inner, fill = result.args
-    assert isinstance(both, Apply)
-    assert (both.op, both.args, inner, fill) == ("logical_and", (causal, MASK), VALUE, LOW)
-
-
-def test_a_select_with_another_fill_is_selected_again() -> None:
-    own = Apply("where", (Var("m", MASK.type), VALUE, ZERO), VALUE.type)
-    assert merged(own, MASK, LOW) == Apply("where", (MASK, own, LOW), VALUE.type)
 
 
 def reduced(uses) -> KernelIR:

@@ -7,7 +7,8 @@ import numpy as np
 from tests.schedule.written import INT, Writing, add, full, mul, printed, run
 from tilelang.ir import Assign, Const, GridIndex, Loop, Store, Var, statements
 from tilelang.ir.chain import Level, chain, interchange
-from tilelang.passes.write_out import drop_unused, write_out
+from tilelang.passes.drop_unused import drop_unused
+from tilelang.passes.write_out import write_out
 from tilelang.schedule.config import Config
 
 WHOLE = slice(None)

@@ -1,12 +1,15 @@
-"""Facts: what is true of a kernel, whatever the device.  Data only; the proofs are beside it."""
+"""Facts: what is true of a kernel, whatever the device.  Data only; `str` of it is a page."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Literal
 
 from ..errors import Loc
 from ..ir import Along, Expr
+from ..ir.text import expression, position
 
 AxisKind = Literal["parallel", "ordered"]
 
@@ -40,6 +43,23 @@ class AxisFact:
     independent: bool = False
     limit: int | None = None
 
+    def __str__(self) -> str:
+        known = {
+            "ragged": self.ragged,
+            f"depends on {_listed(self.depends)}": self.depends,
+            f"ranges disjoint over {self.disjoint}": self.disjoint,
+            "may be empty": not self.nonempty,
+            f"index kept below {self.limit}": self.limit is not None,
+            "may move outside of the loops around it": self.independent,
+        }
+        lines = [f"{self.name}: {self.kind}, because {self.why}"]
+        said = [words for words, holds in known.items() if holds]
+        if said:
+            lines.append(f"    {'; '.join(said)}")
+        if self.carries:
+            lines.append(f"    carries {_listed(self.carries)}")
+        return "\n".join(lines)
+
 
 @dataclass(frozen=True)
 class PositionFact:
@@ -58,6 +78,9 @@ class PositionFact:
     hint: str
     loc: Loc | None
 
+    def __str__(self) -> str:
+        return f"{expression(self.expr)} of {self.size}: {self.kind}, {self.why}"
+
 
 @dataclass(frozen=True)
 class StoreFact:
@@ -71,6 +94,11 @@ class StoreFact:
     varies: tuple[str, ...]
     loc: Loc
 
+    def __str__(self) -> str:
+        if not self.varies:
+            return f"{self.tensor}: the same whatever the blocks"
+        return f"{self.tensor}: varies with the tiles of {_listed(self.varies)}"
+
 
 @dataclass(frozen=True)
 class OutputFact:
@@ -82,6 +110,9 @@ class OutputFact:
     tensor: str
     covered: bool
 
+    def __str__(self) -> str:
+        return f"{self.tensor}: {'covered' if self.covered else 'not covered'}"
+
 
 @dataclass(frozen=True)
 class Leaving:
@@ -91,6 +122,10 @@ class Leaving:
     size: int
     before: bool
     behind: bool
+
+    def __str__(self) -> str:
+        sides = [s for s, leaves in (("before", self.before), ("behind", self.behind)) if leaves]
+        return f"{position((self.index,))} may lie {' or '.join(sides)} the {self.size} positions"
 
 
 @dataclass(frozen=True)
@@ -118,3 +153,23 @@ class Facts:
 
     def output(self, tensor: str) -> OutputFact:
         return next(o for o in self.outputs if o.tensor == tensor)
+
+    def __str__(self) -> str:
+        sections: dict[str, Iterable[object]] = {
+            "axes": self.axes,
+            "outputs": self.outputs,
+            "positions": self.positions,
+            "stores": self.stores,
+            "tiles that may leave their arrays": self.leaving,
+            "taken to be sorted": self.sorted,
+        }
+        pages = [
+            "\n".join([title, *(indent(str(fact), "  ") for fact in facts)])
+            for title, facts in sections.items()
+            if facts
+        ]
+        return "\n\n".join(pages) + "\n"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from ..ir import (
     At,
-    Axis,
     Expr,
     Load,
     Loop,
@@ -18,10 +17,10 @@ from ..ir import (
     Store,
     Tensor,
     View,
-    map_carries,
     map_children,
     map_index,
 )
+from ..ir.traversal import map_body, map_range, map_stmt
 from .scope import Draft, integer
 
 Names = dict[str, str]
@@ -36,8 +35,9 @@ def rankless(draft: Draft, body: tuple[Loop, ...]) -> tuple[Loop, ...]:
     every = [made for t in draft.tensors.values() for made in _declared(t, ones.get(t.name))]
     draft.tensors.clear()
     draft.tensors.update({t.name: t for t in every})
-    draft.axes.update({n: _axis(a, ones) for n, a in draft.axes.items()})
-    return tuple(_loop(loop, ones) for loop in body)
+    draft.axes.update({n: map_range(a, lambda e: _value(e, ones)) for n, a in draft.axes.items()})
+    changed = map_body(body, lambda stmt: _statement(stmt, ones))
+    return tuple(s for s in changed if isinstance(s, Loop))
 
 
 def _declared(tensor: Tensor, one: str | None) -> tuple[Tensor, ...]:
@@ -51,27 +51,13 @@ def _declared(tensor: Tensor, one: str | None) -> tuple[Tensor, ...]:
     return tensor, replace(tensor, name=one, shape=(1,), role="view", view=view)
 
 
-def _axis(axis: Axis, ones: Names) -> Axis:
-    return replace(axis, begin=_value(axis.begin, ones), end=_value(axis.end, ones))
-
-
-def _loop(loop: Loop, ones: Names) -> Loop:
-    carries = map_carries(loop.carries, lambda e: _value(e, ones))
-    return replace(loop, carries=carries, body=tuple(_statement(s, ones) for s in loop.body))
-
-
-def _statement(stmt: Stmt, ones: Names) -> Stmt:
-    match stmt:
-        case Loop():
-            return _loop(stmt, ones)
-        case Store():
-            mask = None if stmt.mask is None else _value(stmt.mask, ones)
-            index = tuple(map_index(i, lambda e: _value(e, ones)) for i in stmt.index)
-            moved = replace(stmt, index=index, value=_value(stmt.value, ones), mask=mask)
-            one = ones.get(stmt.tensor)
-            return moved if one is None else replace(moved, tensor=one, index=(At(integer(0)),))
-        case _:
-            return replace(stmt, value=_value(stmt.value, ones))
+def _statement(stmt: Stmt, ones: Names) -> tuple[Stmt, ...]:
+    stmt = map_stmt(
+        stmt, lambda e: _value(e, ones), lambda i: map_index(i, lambda e: _value(e, ones))
+    )
+    if isinstance(stmt, Store) and stmt.tensor in ones:
+        stmt = replace(stmt, tensor=ones[stmt.tensor], index=(At(integer(0)),))
+    return (stmt,)
 
 
 def _value(expr: Expr, ones: Names) -> Expr:

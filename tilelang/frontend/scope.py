@@ -31,6 +31,7 @@ from ..ir import (
     Type,
     Var,
 )
+from ..ir.names import fresh
 from ..texts import Texts
 from .liveness import Live
 from .observed import name_in_module, variable_around
@@ -116,10 +117,7 @@ class Draft:
 
     def unique(self, name: str) -> str:
         """The name if it is free, else with the first free number; it is taken from now on."""
-        found, number = name, 0
-        while found in self.names:
-            number += 1
-            found = f"{name}_{number}"
+        found = fresh(name, self.names)
         self.names.add(found)
         return found
 

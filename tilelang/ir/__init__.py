@@ -1,5 +1,6 @@
 """The IR: what was written.  `types` has the whole grammar."""
 
+from .kernel import KernelIR as KernelIR
 from .traversal import children as children
 from .traversal import index_exprs as index_exprs
 from .traversal import map_carries as map_carries
@@ -21,7 +22,6 @@ from .types import Expr as Expr
 from .types import Gather as Gather
 from .types import GridIndex as GridIndex
 from .types import Index as Index
-from .types import KernelIR as KernelIR
 from .types import Load as Load
 from .types import Loop as Loop
 from .types import Param as Param

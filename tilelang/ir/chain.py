@@ -5,10 +5,10 @@ for g: A; for t: B; (for k: C); D       ->   levels (g: A, -), (t: B, D), (k: C)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from .traversal import map_carries
+from .traversal import map_body, map_carries, statement_exprs, statements
 from .types import Carry, Expr, Loop, Stmt
 
 
@@ -28,20 +28,20 @@ Chain = tuple[tuple[Level, ...], tuple[Stmt, ...]]  # levels, and what the inner
 def map_chain(
     levels: tuple[Level, ...],
     leaf: tuple[Stmt, ...],
-    statement: Callable[[Stmt], Stmt],
+    change: Callable[[Stmt], tuple[Stmt, ...]],
     carried: Callable[[Expr], Expr],
 ) -> Chain:
-    """A chain with `statement` applied to its statements, and `carried` to what loops carry."""
+    """A chain with `map_body(..., change)`, and `carried` applied to what its loops carry."""
     changed = tuple(
         replace(
             level,
             carries=map_carries(level.carries, carried),
-            before=tuple(map(statement, level.before)),
-            after=tuple(map(statement, level.after)),
+            before=map_body(level.before, change),
+            after=map_body(level.after, change),
         )
         for level in levels
     )
-    return changed, tuple(map(statement, leaf))
+    return changed, map_body(leaf, change)
 
 
 def chain(loop: Loop, stop: Callable[[Loop], bool]) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
@@ -87,3 +87,11 @@ def level_statements(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> tuple
     before = tuple(s for level in levels for s in level.before)
     after = tuple(s for level in reversed(levels) for s in level.after)
     return before + leaf + after
+
+
+def chain_exprs(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Iterator[Expr]:
+    """Everything that a chain computes, and what its loops carry."""
+    for stmt in statements(level_statements(levels, leaf)):
+        yield from statement_exprs(stmt)
+    for level in levels:
+        yield from (e for c in level.carries for e in (c.init, c.next))

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
-from .types import KernelIR
+from collections.abc import Callable, Container
+from itertools import count
+
+from .kernel import KernelIR
+from .traversal import statements
+from .types import Assign, Loop
+
+
+def first_free(wish: str, busy: Callable[[str], bool]) -> str:
+    """The wished name, or the first one with a number that is not busy."""
+    if not busy(wish):
+        return wish
+    return next(name for n in count(1) if not busy(name := f"{wish}_{n}"))
+
+
+def fresh(wish: str, taken: Container[str]) -> str:
+    """The wished name, or the first one with a number that is not taken."""
+    return first_free(wish, taken.__contains__)
+
+
+def names_in(ir: KernelIR) -> set[str]:
+    """Every name of a kernel: tensors, axes, values and what loops carry."""
+    found = {t.name for t in ir.tensors} | {a.name for a in ir.axes}
+    for stmt in statements(ir.body):
+        match stmt:
+            case Assign(name):
+                found.add(name)
+            case Loop():
+                found |= {n for c in stmt.carries for n in (c.name, c.out)}
+            case _:
+                pass
+    return found
 
 
 def unique(ir: KernelIR, name: str, suffix: str) -> str:
     """`name_suffix`, or a variant that no tensor of the author's has."""
     taken = {t.name for t in ir.tensors} | {ir.name}
-    wish, number = f"{name}_{suffix}", 0
-    while wish in taken or wish.removesuffix("_ref") in taken - {name}:
-        number += 1
-        wish = f"{name}_{number}_{suffix}"
-    return wish
+
+    def busy(stem: str) -> bool:
+        wish = f"{stem}_{suffix}"
+        return wish in taken or wish.removesuffix("_ref") in taken - {name}
+
+    return f"{first_free(name, busy)}_{suffix}"

@@ -1,8 +1,6 @@
-"""print_ir(ir) -> str: a kernel's IR, readable; the names are the IR's own.
+"""The parts of a kernel as text, readable; the names are the IR's own.
 
-kernel double(x) -> y
-  x: float32[100]
-  y: float32[100], output, empty
+y: float32[100], output, empty
 
 for t in tile(100):
     y[t] = x[t] * 2.0
@@ -10,7 +8,8 @@ for t in tile(100):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import assert_never
 
 from .types import (
     Along,
@@ -18,13 +17,13 @@ from .types import (
     Assign,
     At,
     Axis,
+    BlockSize,
     Carry,
     Const,
     Expr,
     Gather,
     GridIndex,
     Index,
-    KernelIR,
     Load,
     Loop,
     Span,
@@ -55,30 +54,8 @@ INFIX = {
 ATOM = 9
 
 
-def print_ir(ir: KernelIR) -> str:
-    """The whole kernel."""
-    params = ", ".join(p.name if p.tensor else f"{p.name}={p.static!r}" for p in ir.params)
-    lines = [f"kernel {ir.name}({params}){_returned(ir)}"]
-    lines += [f"  {_declared(t)}" for t in ir.tensors]
-    for loop in ir.body:
-        lines += ["", *_loop(ir, loop, "")]
-    return "\n".join(lines) + "\n"
-
-
-def _returned(ir: KernelIR) -> str:
-    names = ", ".join(ir.returns)
-    match ir.structure:
-        case "none":
-            return ""
-        case "single":
-            return f" -> {names}"
-        case "tuple":
-            return f" -> ({names},)" if len(ir.returns) == 1 else f" -> ({names})"
-        case "list":
-            return f" -> [{names}]"
-
-
-def _declared(tensor: Tensor) -> str:
+def declaration(tensor: Tensor) -> str:
+    """What a tensor is."""
     text = f"{tensor.name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
     if tensor.view is not None:
         arg = ", ".join(map(str, tensor.view.arg))
@@ -91,23 +68,25 @@ def _declared(tensor: Tensor) -> str:
 # ---------------------------------------------------------------- statements
 
 
-def _statement(ir: KernelIR, stmt: Stmt, indent: str) -> Iterator[str]:
+def statement(stmt: Stmt, ranges: Mapping[str, str], indent: str = "") -> Iterator[str]:
+    """The lines of a statement; `ranges` says what the axes of its loops run over."""
     match stmt:
         case Assign(name, value):
             yield f"{indent}{name}: {value.type} = {expression(value)}"
         case Store(tensor, index, value, _, mask):
             guard = "" if mask is None else f" where {expression(mask)}"
-            yield f"{indent}{tensor}[{_index(index)}] = {expression(value)}{guard}"
+            yield f"{indent}{tensor}[{position(index)}] = {expression(value)}{guard}"
         case Loop():
-            yield from _loop(ir, stmt, indent)
+            yield from _loop(stmt, ranges, indent)
+        case _:
+            assert_never(stmt)
 
 
-def _loop(ir: KernelIR, loop: Loop, indent: str) -> Iterator[str]:
-    head = f"{indent}for {loop.axis} in {_range(ir, ir.axis(loop.axis))}"
-    yield f"{head}{_carrying(loop.carries)}:"
+def _loop(loop: Loop, ranges: Mapping[str, str], indent: str) -> Iterator[str]:
+    yield f"{indent}for {loop.axis} in {ranges[loop.axis]}{_carrying(loop.carries)}:"
     inner = f"{indent}    "
     for stmt in loop.body:
-        yield from _statement(ir, stmt, inner)
+        yield from statement(stmt, ranges, inner)
     for carry in loop.carries:
         yield f"{inner}next {carry.name} = {expression(carry.next)}"
     for carry in loop.carries:
@@ -121,13 +100,13 @@ def _carrying(carries: tuple[Carry, ...]) -> str:
     return f" carrying {shown}" if carries else ""
 
 
-def _range(ir: KernelIR, axis: Axis) -> str:
+def range_of(axis: Axis, registered: BlockSize | None) -> str:
+    """What an axis runs over, as the author would write it."""
     bounds = [expression(axis.begin), expression(axis.end)]
     if axis.static is not None and axis.static[0] == 0:
         bounds = bounds[1:]
     options = [] if axis.static is not None else [f"max_extent={axis.max_extent}"]
     if axis.kind == "tile" and axis.block != axis.name:
-        registered = ir.block_size(axis)
         shown = "" if registered is None else f" ({registered})"
         options.append(f"block={axis.block}{shown}")
     return f"{axis.kind}({', '.join([*bounds, *options])})"
@@ -162,6 +141,8 @@ def _shown(expr: Expr) -> tuple[str, int]:
             return f"not {_wrapped(arg, 3)}", 3
         case Apply():
             return _call(expr), ATOM
+        case _:
+            assert_never(expr)
 
 
 def _infix(op: str, args: tuple[Expr, ...]) -> tuple[str, int]:
@@ -190,13 +171,14 @@ def _default(name: str, value: object) -> bool:
 
 
 def _load(load: Load) -> str:
-    text = f"{load.tensor}[{_index(load.index)}]"
+    text = f"{load.tensor}[{position(load.index)}]"
     if load.mask is None:
         return text
     return f"load({text}, mask={expression(load.mask)}, other={load.other})"
 
 
-def _index(index: tuple[Index, ...]) -> str:
+def position(index: tuple[Index, ...]) -> str:
+    """What stands between the brackets."""
     return ", ".join(_entry(i) for i in index)
 
 
@@ -206,10 +188,12 @@ def _entry(entry: Index) -> str:
             return expression(expr)
         case Along(axis, None):
             return axis
-        case Along(axis, offset) if offset is not None:
+        case Along(axis, offset):
+            assert offset is not None
             return f"{axis} + {_wrapped(offset, 6)}"
         case Span(start, stop):
             return f"{start}:{stop}"
         case Gather(expr):
             return f"rows({expression(expr)})"
-    raise TypeError(entry)
+        case _:
+            assert_never(entry)

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from .types import (
     Along,
     Apply,
     Assign,
     At,
+    Axis,
     Carry,
+    Const,
     Expr,
     Gather,
+    GridIndex,
     Index,
     Load,
     Loop,
+    Span,
     Stmt,
     Store,
+    TileIndex,
+    TileScalar,
     Var,
 )
 
+Change = Callable[[Expr], Expr | None]
 
-def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+
+def rewrite(expr: Expr, change: Change) -> Expr:
     """Replaces every subexpression for which `change` gives one; children of those are kept."""
     changed = change(expr)
     if changed is not None:
@@ -30,42 +39,83 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     return map_children(expr, lambda child: rewrite(child, change))
 
 
-def rewrite_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
-    """The statement with `rewrite` applied to all of its expressions."""
+def map_body(
+    body: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...]]
+) -> tuple[Stmt, ...]:
+    """What `change` makes of each statement; a loop is asked when its body is done."""
+    out: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            stmt = replace(stmt, body=map_body(stmt.body, change))
+        out += change(stmt)
+    return tuple(out)
+
+
+def map_stmt(
+    stmt: Stmt,
+    value: Callable[[Expr], Expr],
+    index: Callable[[Index], Index] = lambda entry: entry,
+) -> Stmt:
+    """The statement with `value` applied to what it computes itself: value, mask, carries.
+
+    `index` is applied to the entries of a store's index.
+    """
+    match stmt:
+        case Assign():
+            return replace(stmt, value=value(stmt.value))
+        case Store():
+            mask = None if stmt.mask is None else value(stmt.mask)
+            return replace(
+                stmt, index=tuple(map(index, stmt.index)), value=value(stmt.value), mask=mask
+            )
+        case Loop():
+            return replace(stmt, carries=map_carries(stmt.carries, value))
+        case _:
+            assert_never(stmt)
+
+
+def rewrite_stmt(stmt: Stmt, change: Change) -> Stmt:
+    """The statement with `rewrite` applied to its own expressions, positions of stores included."""
 
     def visit(expr: Expr) -> Expr:
         return rewrite(expr, change)
 
-    match stmt:
-        case Assign():
-            return replace(stmt, value=visit(stmt.value))
-        case Store():
-            return replace(
-                stmt,
-                index=tuple(map_index(i, visit) for i in stmt.index),
-                value=visit(stmt.value),
-                mask=None if stmt.mask is None else visit(stmt.mask),
-            )
-        case Loop():
-            body = tuple(rewrite_stmt(s, change) for s in stmt.body)
-            return replace(stmt, carries=map_carries(stmt.carries, visit), body=body)
+    return map_stmt(stmt, visit, lambda entry: map_index(entry, visit))
 
 
-def substitute(body: tuple[Stmt, ...], values: dict[str, Expr]) -> tuple[Stmt, ...]:
+def rewrite_body(body: tuple[Stmt, ...], change: Change) -> tuple[Stmt, ...]:
+    """The statements with `rewrite` applied to all of their expressions."""
+    return map_body(body, lambda stmt: (rewrite_stmt(stmt, change),))
+
+
+def substitute(body: tuple[Stmt, ...], values: Mapping[str, Expr]) -> tuple[Stmt, ...]:
     """Replaces names by values."""
 
     def change(expr: Expr) -> Expr | None:
         return values.get(expr.name) if isinstance(expr, Var) else None
 
-    return tuple(rewrite_stmt(s, change) for s in body) if values else body
+    return rewrite_body(body, change) if values else body
+
+
+def inlined(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """An expression with names replaced by their values, and those in these too."""
+    match expr:
+        case Var(name) if name in values:
+            return inlined(values[name], values)
+        case Apply("cast", (arg,)) if arg.type.dtype == expr.type.dtype:
+            return inlined(arg, values)
+        case _:
+            return map_children(expr, lambda e: inlined(e, values))
+
+
+def definitions(body: tuple[Stmt, ...]) -> dict[str, Expr]:
+    """Assigned name -> value, in loops too."""
+    return {s.name: s.value for s in statements(body) if isinstance(s, Assign)}
 
 
 def loads(expr: Expr) -> Iterator[Load]:
     """Every load in an expression."""
-    for child in children(expr):
-        yield from loads(child)
-    if isinstance(expr, Load):
-        yield expr
+    return (e for e in walk(expr) if isinstance(e, Load))
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -76,8 +126,10 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         case Load():
             inner = tuple(e for i in expr.index for e in index_exprs(i))
             return inner if expr.mask is None else (*inner, expr.mask)
-        case _:
+        case Const() | Var() | GridIndex() | TileIndex() | TileScalar():
             return ()
+        case _:
+            assert_never(expr)
 
 
 def index_exprs(index: Index) -> tuple[Expr, ...]:
@@ -87,8 +139,10 @@ def index_exprs(index: Index) -> tuple[Expr, ...]:
             return (expr,)
         case Along(_, offset) if offset is not None:
             return (offset,)
-        case _:
+        case Along() | Span():
             return ()
+        case _:
+            assert_never(index)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -107,8 +161,10 @@ def map_index(index: Index, fn: Callable[[Expr], Expr]) -> Index:
             return Gather(fn(expr))
         case Along(_, offset) if offset is not None:
             return replace(index, offset=fn(offset))
-        case _:
+        case Along() | Span():
             return index
+        case _:
+            assert_never(index)
 
 
 def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
@@ -119,13 +175,20 @@ def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
         case Load():
             mask = None if expr.mask is None else fn(expr.mask)
             return replace(expr, index=tuple(map_index(i, fn) for i in expr.index), mask=mask)
-        case _:
+        case Const() | Var() | GridIndex() | TileIndex() | TileScalar():
             return expr
+        case _:
+            assert_never(expr)
 
 
 def map_carries(carries: tuple[Carry, ...], fn: Callable[[Expr], Expr]) -> tuple[Carry, ...]:
     """The carries of a loop with `fn` applied to what they begin with and become."""
     return tuple(replace(c, init=fn(c.init), next=fn(c.next)) for c in carries)
+
+
+def map_range(axis: Axis, fn: Callable[[Expr], Expr]) -> Axis:
+    """The axis with `fn` applied to its bounds."""
+    return replace(axis, begin=fn(axis.begin), end=fn(axis.end))
 
 
 def statement_exprs(stmt: Stmt) -> tuple[Expr, ...]:
@@ -138,6 +201,8 @@ def statement_exprs(stmt: Stmt) -> tuple[Expr, ...]:
             return (*inner, stmt.value) if stmt.mask is None else (*inner, stmt.value, stmt.mask)
         case Loop():
             return tuple(e for c in stmt.carries for e in (c.init, c.next))
+        case _:
+            assert_never(stmt)
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -323,32 +323,3 @@ class Param:
     name: str
     tensor: str | None  # None: static
     static: object = None
-
-
-@dataclass(frozen=True)
-class KernelIR:
-    """A parsed kernel, specialised to shapes, dtypes and static arguments.
-
-    `returns` names tensors; `structure` says how the author returned them.
-    """
-
-    name: str
-    params: tuple[Param, ...]
-    tensors: tuple[Tensor, ...]
-    axes: tuple[Axis, ...]
-    body: tuple[Loop, ...]
-    returns: tuple[str, ...]
-    structure: Literal["none", "single", "tuple", "list"]
-    loc: Loc
-    doc: str = ""
-    blocks: tuple[BlockSize, ...] = ()
-
-    def tensor(self, name: str) -> Tensor:
-        return next(t for t in self.tensors if t.name == name)
-
-    def axis(self, name: str) -> Axis:
-        return next(a for a in self.axes if a.name == name)
-
-    def block_size(self, axis: Axis) -> BlockSize | None:
-        """What bounds the block of a tile axis, if the author registered it."""
-        return next((b for b in self.blocks if b.name == axis.block), None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ..errors import Loc
+from .kernel import KernelIR
 from .traversal import children, index_exprs, statements
 from .types import (
     Along,
@@ -25,7 +26,6 @@ from .types import (
     Gather,
     GridIndex,
     Index,
-    KernelIR,
     Load,
     Loop,
     Span,

@@ -1,4 +1,4 @@
-"""Decided: masks of weights whose scores are masked already go.
+"""Drop implied masks: those of weights whose scores are masked already go.
 
     s = where(mask, ..., -inf); m = max(m_before, max(s)); p = where(mask, exp(s - m), 0)   ->
     s = where(mask, ..., -inf); m = max(m_before, max(s)); p = exp(s - m)
@@ -12,27 +12,27 @@ have none are guarded where they could change anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from ..ir import Apply, Assign, Const, Expr, Stmt, Var, children, statement_exprs
-from ..ir.chain import Chain, Level, level_statements, map_chain
-from ..ir.traversal import rewrite, rewrite_stmt
-from .fill_pads import deep
+from ..ir import Apply, Assign, Const, Expr, Stmt, Var, children
+from ..ir.chain import Chain, Level, chain_exprs, level_statements, map_chain
+from ..ir.traversal import definitions, rewrite, rewrite_stmt
 
 Made = Mapping[str, Expr]
 
 
-def without_decided(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chain:
+def drop_implied_masks(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chain:
     """The chain without masks that decide nothing."""
-    everything = _exprs(levels, leaf)
-    stmts = deep(level_statements(levels, leaf))
-    made = {s.name: s.value for s in stmts if isinstance(s, Assign)}
+    stmts = level_statements(levels, leaf)
+    made = definitions(stmts)
     axes = {name: axis for name, value in made.items() if (axis := _decided(value, made))}
     elsewhere: set[str] = set()
-    for expr in everything:
+    for expr in chain_exprs(levels, leaf):
         _other_uses(expr, axes, elsewhere)
-    named = axes.keys() - elsewhere
+    # Loops inside of the chain keep theirs: steps without lanes are guarded in the chain only.
+    outside = {s.name for s in stmts if isinstance(s, Assign)}
+    named = (axes.keys() & outside) - elsewhere
 
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Apply) or expr.op not in ("sum", "dot"):
@@ -40,19 +40,12 @@ def without_decided(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chain:
         args = tuple(rewrite(_unmasked(a, d, made), change) for a, d in _summed(expr))
         return replace(expr, args=args)
 
-    def visit(stmt: Stmt) -> Stmt:
+    def visit(stmt: Stmt) -> tuple[Stmt, ...]:
         if isinstance(stmt, Assign) and stmt.name in named:
             stmt = replace(stmt, value=_inner(stmt.value))
-        return rewrite_stmt(stmt, change)
+        return (rewrite_stmt(stmt, change),)
 
     return map_chain(levels, leaf, visit, lambda e: rewrite(e, change))
-
-
-def _exprs(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Iterator[Expr]:
-    for stmt in deep(level_statements(levels, leaf)):
-        yield from statement_exprs(stmt)
-    for level in levels:
-        yield from (e for c in level.carries for e in (c.init, c.next))
 
 
 # ---------------------------------------------------------------- what is summed

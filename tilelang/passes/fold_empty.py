@@ -1,4 +1,6 @@
-"""Empty: what is made of nothing is made without loads.
+"""Fold empty: what is made of nothing is made without loads.
+
+    x[0:0, t].sum(0)   ->   full([t], 0)
 
 Sums and products over a dimension of no elements are their neutral value; a tile that lies at
 another position of an array without elements than the tile that a step is at has none of them.
@@ -11,7 +13,7 @@ from dataclasses import replace
 
 from ..analysis.uses import cut, references, uses_of
 from ..ir import Along, Apply, Expr, KernelIR, Load
-from ..ir.traversal import rewrite_stmt
+from ..ir.traversal import rewrite_body
 
 NEUTRAL = {"sum": 0, "any": False, "all": True}
 
@@ -35,7 +37,7 @@ def fold_empty(ir: KernelIR) -> KernelIR:
             return None
         return Apply("full", (), expr.type, (("value", value),), expr.loc)
 
-    return replace(ir, body=tuple(rewrite_stmt(s, change) for s in ir.body))
+    return replace(ir, body=rewrite_body(ir.body, change))
 
 
 def _nowhere(ir: KernelIR, load: Load, offsets: Mapping[str, set[Expr | None]]) -> bool:

@@ -14,22 +14,20 @@ from dataclasses import dataclass, replace
 from ..analysis.facts import Facts
 from ..ir import (
     Apply,
-    Assign,
     At,
     Const,
     Expr,
     Index,
     KernelIR,
     Load,
-    Loop,
     Stmt,
     Store,
     Type,
-    map_carries,
     map_children,
     map_index,
 )
 from ..ir.integers import INT, clamped
+from ..ir.traversal import map_body, map_range, map_stmt
 from ..language.build import binary
 
 BOOL = Type((), "bool")
@@ -38,8 +36,8 @@ BOOL = Type((), "bool")
 def keep_inside(ir: KernelIR, facts: Facts) -> KernelIR:
     """The kernel with every scalar position inside of its array."""
     run = _Pass(ir, facts, {})
-    axes = tuple(replace(a, begin=run.read(a.begin), end=run.read(a.end)) for a in ir.axes)
-    return replace(ir, axes=axes, body=tuple(run.statement(s) for s in ir.body))
+    axes = tuple(map_range(a, run.read) for a in ir.axes)
+    return replace(ir, axes=axes, body=map_body(ir.body, run.statement))
 
 
 @dataclass(frozen=True)
@@ -50,19 +48,14 @@ class _Pass:
     facts: Facts
     done: dict[int, Expr]
 
-    def statement(self, stmt: Stmt) -> Stmt:
-        match stmt:
-            case Assign():
-                return replace(stmt, value=self.read(stmt.value))
-            case Store():
-                mask = None if stmt.mask is None else self.read(stmt.mask)
-                for inside in self.conditions(stmt):
-                    mask = inside if mask is None else binary("logical_and", inside, mask, stmt.loc)
-                index = self.index(stmt.tensor, stmt.index)
-                return replace(stmt, index=index, value=self.read(stmt.value), mask=mask)
-            case Loop():
-                body = tuple(self.statement(s) for s in stmt.body)
-                return replace(stmt, body=body, carries=map_carries(stmt.carries, self.read))
+    def statement(self, stmt: Stmt) -> tuple[Stmt, ...]:
+        made = map_stmt(stmt, self.read)
+        if isinstance(stmt, Store) and isinstance(made, Store):
+            mask = made.mask
+            for inside in self.conditions(stmt):
+                mask = inside if mask is None else binary("logical_and", inside, mask, stmt.loc)
+            made = replace(made, index=self.index(stmt.tensor, stmt.index), mask=mask)
+        return (made,)
 
     def read(self, expr: Expr) -> Expr:
         """An expression with the positions of its loads in range."""

@@ -1,4 +1,4 @@
-"""Outside: lanes of a tile that lie in no row of the array are no data.
+"""Mask outside: lanes of a tile that lie in no row of the array are no data.
 
     for t in hl.tile(L): x[start + t.index, :]   ->   where(start + t.index < M, x[...], 0)
 
@@ -9,16 +9,14 @@ before anything is computed from it.  Tiles that were proved to lie in the array
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilelang.analysis.carries import definitions
 from tilelang.analysis.facts import Facts, Leaving
 from tilelang.analysis.uses import references
 from tilelang.ir import (
     Along,
     Apply,
-    Assign,
     Const,
     Dim,
     Expr,
@@ -26,18 +24,16 @@ from tilelang.ir import (
     Index,
     KernelIR,
     Load,
-    Loop,
     Stmt,
     Store,
     TileIndex,
     Type,
     Var,
-    map_carries,
     map_children,
 )
-from tilelang.ir.traversal import loads
+from tilelang.ir.traversal import definitions, inlined, loads, map_body, map_stmt
 
-from .inline_indices import Definitions, resolve
+Values = Mapping[str, Expr]
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class _Kernel:
 
     ir: KernelIR
     leaving: Mapping[tuple[Index, int], Leaving]
-    values: Definitions
+    values: Values
     picks: frozenset[str]
 
 
@@ -58,40 +54,26 @@ def mask_outside(ir: KernelIR, facts: Facts) -> KernelIR:
     if not facts.leaving:
         return ir
     leaving: dict[tuple[Index, int], Leaving] = {(f.index, f.size): f for f in facts.leaving}
-    values = definitions(ir).values
+    values = definitions(ir.body)
     kernel = _Kernel(ir, leaving, values, _picking(ir, values))
-    return replace(ir, body=tuple(_statement(s, kernel) for s in ir.body))
+    return replace(ir, body=map_body(ir.body, lambda stmt: (_statement(stmt, kernel),)))
 
 
-def _picking(ir: KernelIR, values: Definitions) -> frozenset[str]:
+def _picking(ir: KernelIR, values: Values) -> frozenset[str]:
     """Tensors whose numbers pick rows: they are read one by one where the rows are."""
     entries = (e for r in references(ir.body) for e in r.index)
     picked = [e.expr for e in entries if isinstance(e, Gather)]
-    return frozenset(load.tensor for e in picked for load in loads(resolve(e, values, None)))
+    return frozenset(load.tensor for e in picked for load in loads(inlined(e, values)))
 
 
 def _statement(stmt: Stmt, kernel: _Kernel) -> Stmt:
-    def guard(expr: Expr) -> Expr:
-        return _guarded(expr, kernel)
-
-    match stmt:
-        case Assign():
-            return replace(stmt, value=guard(stmt.value))
-        case Store():
-            mask = None if stmt.mask is None else guard(stmt.mask)
-            return replace(stmt, value=_stored(stmt, guard), mask=mask)
-        case Loop():
-            body = tuple(_statement(s, kernel) for s in stmt.body)
-            return replace(stmt, carries=map_carries(stmt.carries, guard), body=body)
-
-
-def _stored(store: Store, guard: Callable[[Expr], Expr]) -> Expr:
-    """The value; the old one of an atomic update is read only where it is written."""
-    if store.combine is None:
-        return guard(store.value)
-    assert isinstance(store.value, Apply)
-    old, new = store.value.args
-    return replace(store.value, args=(old, guard(new)))
+    """The old value of an atomic update stays: it is read only where it is written."""
+    made = map_stmt(stmt, lambda e: _guarded(e, kernel))
+    if not (isinstance(stmt, Store) and isinstance(made, Store)) or stmt.combine is None:
+        return made
+    assert isinstance(stmt.value, Apply) and isinstance(made.value, Apply)
+    old, new = stmt.value.args[0], made.value.args[1]
+    return replace(made, value=replace(made.value, args=(old, new)))
 
 
 def _guarded(expr: Expr, kernel: _Kernel) -> Expr:
@@ -163,7 +145,7 @@ def _both(a: Expr, b: Expr) -> Expr:
     return Apply("logical_and", (a, b), Type(max(a.type.shape, b.type.shape, key=len), "bool"))
 
 
-def _conjuncts(mask: Expr | None, values: Definitions) -> Iterator[Apply]:
+def _conjuncts(mask: Expr | None, values: Values) -> Iterator[Apply]:
     """Comparisons that hold in every lane that a mask lets through."""
     match mask:
         case Var(name) if name in values:
@@ -179,7 +161,7 @@ def _conjuncts(mask: Expr | None, values: Definitions) -> Iterator[Apply]:
             pass
 
 
-def _implies(stated: Apply, op: str, place: Expr, limit: int, values: Definitions) -> bool:
+def _implies(stated: Apply, op: str, place: Expr, limit: int, values: Values) -> bool:
     """Whether `stated` says that `place op limit`."""
     left, right = stated.args
     if not isinstance(right, Const) or _terms(left, values) != _terms(place, values):
@@ -190,7 +172,7 @@ def _implies(stated: Apply, op: str, place: Expr, limit: int, values: Definition
     return stated.op in ("ge", "gt") and bound >= limit
 
 
-def _terms(expr: Expr, values: Definitions, sign: int = 1) -> Counter[Expr]:
+def _terms(expr: Expr, values: Values, sign: int = 1) -> Counter[Expr]:
     """A sum as what is added, each as often as it is."""
     match expr:
         case Var(name) if name in values:

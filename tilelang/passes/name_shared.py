@@ -1,4 +1,4 @@
-"""Share: a value that one statement uses several times gets a name, so that it is computed once.
+"""Name shared: a value that one statement uses several times gets a name and is computed once.
 
     p = softmax(s)   ->   p_max = max(s); p_exp = exp(s - p_max); p = p_exp / sum(p_exp)
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import assert_never
 
 from ..errors import Loc
 from ..ir import (
     Apply,
     Assign,
-    Carry,
     Expr,
     KernelIR,
     Load,
@@ -24,62 +24,35 @@ from ..ir import (
     Var,
     children,
     map_children,
-    statements,
 )
+from ..ir.names import fresh, names_in
+from ..ir.traversal import map_body, map_stmt
 from ..language.op import OPS
 
 
-def _fresh(taken: set[str], wish: str) -> str:
-    """The wished name, or the first free one with a number; it is taken from then on."""
-    name, number = wish, 0
-    while name in taken:
-        number += 1
-        name = f"{wish}_{number}"
-    taken.add(name)
-    return name
-
-
-def share(ir: KernelIR) -> KernelIR:
+def name_shared(ir: KernelIR) -> KernelIR:
     """The kernel with every shared value named."""
-    names = {t.name for t in ir.tensors} | {a.name for a in ir.axes}
-    for stmt in statements(ir.body):
-        names |= _defined(stmt)
-    body = tuple(s for stmt in ir.body for s in _statement(stmt, names))
-    return replace(ir, body=body)
-
-
-def _defined(stmt: Stmt) -> set[str]:
-    match stmt:
-        case Assign(name):
-            return {name}
-        case Loop():
-            return {n for c in stmt.carries for n in (c.name, c.out)}
-        case _:
-            return set()
+    names = names_in(ir)
+    return replace(ir, body=map_body(ir.body, lambda stmt: _statement(stmt, names)))
 
 
 def _statement(stmt: Stmt, names: set[str]) -> tuple[Stmt, ...]:
+    """The statement, after those of its shared values; those of a loop's are made in its body."""
     made: list[Stmt] = []
     match stmt:
         case Assign():
-            value = _named((stmt.value,), stmt.user or stmt.name, stmt.loc, names, made)(stmt.value)
-            return (*made, replace(stmt, value=value))
+            visit = _named((stmt.value,), stmt.user or stmt.name, stmt.loc, names, made)
         case Store():
             roots = (stmt.value,) if stmt.mask is None else (stmt.value, stmt.mask)
             visit = _named(roots, stmt.tensor, stmt.loc, names, made)
-            mask = None if stmt.mask is None else visit(stmt.mask)
-            stored = replace(stmt, value=visit(stmt.value), mask=mask)
-            return (*made, stored)
         case Loop():
-            body = [s for inner in stmt.body for s in _statement(inner, names)]
-            roots = tuple(c.next for c in stmt.carries)
-            visit = _named(roots, "next", stmt.loc, names, body)
-            carries = tuple(_carry(c, visit) for c in stmt.carries)
-            return (replace(stmt, body=tuple(body), carries=carries),)
-
-
-def _carry(carry: Carry, visit: Callable[[Expr], Expr]) -> Carry:
-    return replace(carry, next=visit(carry.next))
+            visit = _named(tuple(c.next for c in stmt.carries), "next", stmt.loc, names, made)
+            carries = tuple(replace(c, next=visit(c.next)) for c in stmt.carries)
+            return (replace(stmt, body=(*stmt.body, *made), carries=carries),)
+        case _:
+            assert_never(stmt)
+    changed = map_stmt(stmt, visit)
+    return (*made, changed)
 
 
 def _named(
@@ -96,7 +69,8 @@ def _named(
             return done[id(expr)]
         built = map_children(expr, visit)
         if uses.get(id(expr), 0) > 1 and _worth_a_name(expr):
-            name = _fresh(names, f"{base}_{_word(expr)}")
+            name = fresh(f"{base}_{_word(expr)}", names)
+            names.add(name)
             made.append(Assign(name, built, loc, name))
             built = Var(name, built.type)
         done[id(expr)] = built

@@ -26,7 +26,7 @@ from ..ir import (
     statements,
     walk,
 )
-from ..passes.write_out import drop_unused
+from ..passes.drop_unused import drop_unused
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Flatten: loads from scalar memory -> positions that lie in the array, matrices without padding.
+"""Flat scalars: loads from scalar memory -> positions in the array, matrices without padding.
 
 slot[t, k]          ->   slot_flat[t * K + k]           a row of a matrix takes 512 bytes or more
 count[ids[b], p]    ->   count[clip(ids[b], 0, 7), p]   memory may hold any number
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.ir import (
     Along,
     Apply,
-    Assign,
     At,
     Axis,
     Const,
@@ -32,7 +32,6 @@ from tilelang.ir import (
     Type,
     View,
     index_exprs,
-    map_carries,
     map_children,
     map_index,
     statement_exprs,
@@ -40,6 +39,7 @@ from tilelang.ir import (
 )
 from tilelang.ir.integers import INT
 from tilelang.ir.names import unique
+from tilelang.ir.traversal import map_body, map_range, map_stmt
 
 WORTH = 16  # a matrix that takes more than this part of scalar memory is made flat
 
@@ -53,22 +53,20 @@ class Nest:
     flat: Mapping[str, str]
 
 
-def flatten(ir: KernelIR, target: Target) -> KernelIR:
+def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
     """The kernel with every load from scalar memory inside of its array."""
     flat = {t.name: unique(ir, t.name, "flat") for t in ir.tensors if _wastes(ir, t, target)}
     axes = {a.name: a for a in ir.axes}
-    body: list[Loop] = []
+    body: list[Stmt] = []
     used: set[str] = set()
     for loop in ir.body:
         nest = Nest(ir, _alone(ir, loop), flat)
         own = [s for s in statements((loop,)) if isinstance(s, Loop)]
         for axis in (axes[s.axis] for s in own):
-            begin, end = _read(nest, axis.begin), _read(nest, axis.end)
-            axes[axis.name] = replace(axis, begin=begin, end=end)
-        changed = _statement(nest, loop)
-        assert isinstance(changed, Loop)
-        body.append(changed)
-        used |= {e.tensor for s in statements((changed,)) for e in _loads(statement_exprs(s))}
+            axes[axis.name] = map_range(axis, partial(_read, nest))
+        changed = map_body((loop,), partial(_statement, nest))
+        body += changed
+        used |= {e.tensor for s in statements(changed) for e in _loads(statement_exprs(s))}
         used |= {e.tensor for s in own for e in _loads(_bounds(axes[s.axis]))}
     views = tuple(_view(ir.tensor(name), view) for name, view in flat.items() if view in used)
     return replace(ir, tensors=(*ir.tensors, *views), axes=tuple(axes.values()), body=tuple(body))
@@ -137,21 +135,11 @@ def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
 # ---------------------------------------------------------------- the rewriting
 
 
-def _statement(nest: Nest, stmt: Stmt) -> Stmt:
-    match stmt:
-        case Assign():
-            return replace(stmt, value=_read(nest, stmt.value))
-        case Store():
-            index = tuple(_entry(nest, entry, False) for entry in stmt.index)
-            mask = None if stmt.mask is None else _read(nest, stmt.mask)
-            return replace(stmt, index=index, value=_read(nest, stmt.value), mask=mask)
-        case Loop():
-            carries = map_carries(stmt.carries, lambda e: _read(nest, e))
-            body = tuple(_statement(nest, s) for s in stmt.body)
-            return replace(stmt, carries=carries, body=body)
+def _statement(nest: Nest, stmt: Stmt) -> tuple[Stmt, ...]:
+    return (map_stmt(stmt, partial(_read, nest), partial(_entry, nest)),)
 
 
-def _entry(nest: Nest, entry: Index, picks: bool) -> Index:
+def _entry(nest: Nest, entry: Index, picks: bool = False) -> Index:
     picks = picks or isinstance(entry, Gather)
     return map_index(entry, lambda e: _read(nest, e, picks))
 

@@ -1,4 +1,4 @@
-"""Columns: one position of picked rows -> the rows, of which only that position is summed.
+"""Gather columns: one position of picked rows -> the rows, of which only that position is summed.
 
     table[ids[tm], 3]   ->   where(arange(C) == 3, table[ids[tm], :], 0).sum(1)
 
@@ -13,24 +13,22 @@ from tilelang.analysis.uses import picks_rows
 from tilelang.codegen.pallas.target import Target, whole_lanes
 from tilelang.ir import (
     Apply,
-    Assign,
     At,
     Const,
     Expr,
     KernelIR,
     Load,
-    Loop,
     Span,
     Stmt,
     Store,
     Type,
-    map_carries,
     map_children,
 )
+from tilelang.ir.traversal import map_body, map_stmt
 from tilelang.language.dtypes import wide_of
 
 
-def whole_rows(ir: KernelIR, target: Target) -> KernelIR:
+def gather_columns(ir: KernelIR, target: Target) -> KernelIR:
     """The kernel without single positions of the last dimension of rows that are picked."""
 
     def read(expr: Expr) -> Expr:
@@ -42,20 +40,12 @@ def whole_rows(ir: KernelIR, target: Target) -> KernelIR:
             return _column(load, ir.tensor(load.tensor).shape[-1], target)
         return load
 
-    def statement(stmt: Stmt) -> Stmt:
-        match stmt:
-            case Assign():
-                return replace(stmt, value=read(stmt.value))
-            case Store():
-                if stmt.combine is not None and picks_rows(stmt.index):
-                    return stmt  # the row is read where it is stored
-                mask = None if stmt.mask is None else read(stmt.mask)
-                return replace(stmt, value=read(stmt.value), mask=mask)
-            case Loop():
-                body = tuple(statement(s) for s in stmt.body)
-                return replace(stmt, body=body, carries=map_carries(stmt.carries, read))
+    def statement(stmt: Stmt) -> tuple[Stmt, ...]:
+        if isinstance(stmt, Store) and stmt.combine is not None and picks_rows(stmt.index):
+            return (stmt,)  # the row is read where it is stored
+        return (map_stmt(stmt, read),)
 
-    return replace(ir, body=tuple(statement(s) for s in ir.body))
+    return replace(ir, body=map_body(ir.body, statement))
 
 
 def _column(load: Load, size: int, target: Target) -> Expr:

@@ -1,4 +1,4 @@
-"""Positions: stores at a position that is read from memory -> scatters of one row, where needed.
+"""Scatter rows: stores at a position that is read from memory -> scatters of one row, where needed.
 
     y[index[m], :] = v   ->   y[[index[m]], :] = v[None, :]
 
@@ -10,36 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from functools import partial
 
 from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.target import STORED_SHARE, Target, padded_bytes
 from tilelang.ir import (
     Along,
     Apply,
-    Assign,
     At,
     Expr,
     Gather,
     Index,
     KernelIR,
     Load,
-    Loop,
     Span,
     Stmt,
     Store,
     Type,
     Var,
-    map_carries,
     map_children,
     statements,
     walk,
 )
-from tilelang.passes.inline_indices import resolve
+from tilelang.ir.traversal import definitions, inlined, map_body, map_stmt
 
 Places = Set[tuple[str, tuple[Index, ...]]]
 
 
-def scatter_far(ir: KernelIR, target: Target) -> KernelIR:
+def scatter_rows(ir: KernelIR, target: Target) -> KernelIR:
     """The kernel with such stores to large outputs, and the loads at their places, as scatters."""
     stores = [s for s in statements(ir.body) if isinstance(s, Store)]
     large = {s.tensor for s in stores if _large(ir, s.tensor, target)}
@@ -48,8 +46,8 @@ def scatter_far(ir: KernelIR, target: Target) -> KernelIR:
         if s.tensor in large:
             able[s.tensor, s.index] &= _row(ir, s)
     far = frozenset(place for place, one_row in able.items() if one_row)
-    defined = {s.name: s.value for s in statements(ir.body) if isinstance(s, Assign)}
-    return replace(ir, body=_body(ir.body, far, defined)) if far else ir
+    defined = definitions(ir.body)
+    return replace(ir, body=map_body(ir.body, partial(_statement, far, defined))) if far else ir
 
 
 def _large(ir: KernelIR, name: str, target: Target) -> bool:
@@ -82,7 +80,7 @@ def _row(ir: KernelIR, store: Store) -> bool:
 
 def _carried(ir: KernelIR, mask: Expr) -> bool:
     """Whether a loop changes what the mask is made of."""
-    defined = {s.name: s.value for s in statements(ir.body) if isinstance(s, Assign)}
+    defined = definitions(ir.body)
     names = [e.name for e in walk(mask) if isinstance(e, Var)]
     return any(n not in defined or _carried(ir, defined[n]) for n in names)
 
@@ -107,11 +105,7 @@ def _scattered(index: tuple[Index, ...]) -> tuple[Index, ...]:
     return (*index[:at], Gather(lane), *index[at + 1 :])
 
 
-def _body(body: tuple[Stmt, ...], far: Places, defined: Mapping[str, Expr]) -> tuple[Stmt, ...]:
-    return tuple(_statement(stmt, far, defined) for stmt in body)
-
-
-def _statement(stmt: Stmt, far: Places, defined: Mapping[str, Expr]) -> Stmt:
+def _statement(far: Places, defined: Mapping[str, Expr], stmt: Stmt) -> tuple[Stmt, ...]:
     def read(expr: Expr) -> Expr:
         if not (isinstance(expr, Load) and (expr.tensor, expr.index) in far):
             return map_children(expr, read)
@@ -119,16 +113,8 @@ def _statement(stmt: Stmt, far: Places, defined: Mapping[str, Expr]) -> Stmt:
         row = replace(expr, index=_scattered(expr.index), type=lanes)
         return Apply("squeeze", (row,), expr.type, (("axis", 0),), expr.loc)
 
-    match stmt:
-        case Assign():
-            return replace(stmt, value=read(stmt.value))
-        case Store():
-            if (stmt.tensor, stmt.index) not in far:
-                mask = None if stmt.mask is None else read(stmt.mask)
-                return replace(stmt, value=read(stmt.value), mask=mask)
-            value = stmt.value if stmt.combine is not None else read(stmt.value)
-            mask = None if stmt.mask is None else resolve(stmt.mask, defined, stmt.loc)
-            return replace(stmt, index=_scattered(stmt.index), value=value, mask=mask)
-        case Loop():
-            body = _body(stmt.body, far, defined)
-            return replace(stmt, body=body, carries=map_carries(stmt.carries, read))
+    if not (isinstance(stmt, Store) and (stmt.tensor, stmt.index) in far):
+        return (map_stmt(stmt, read),)
+    value = stmt.value if stmt.combine is not None else read(stmt.value)
+    mask = None if stmt.mask is None else inlined(stmt.mask, defined)
+    return (replace(stmt, index=_scattered(stmt.index), value=value, mask=mask),)

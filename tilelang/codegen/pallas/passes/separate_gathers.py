@@ -5,11 +5,14 @@ y[t] = table[index[t]] * 2   ->   rows_1 = table[index[t]];  y[t] = rows_1 * 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import count
+from typing import assert_never
 
-from tilelang.analysis.uses import Reference, picks_rows, references
+from tilelang.analysis.uses import picks_rows, references
+from tilelang.codegen.pallas.row_loads import by_row, gather_indices
 from tilelang.ir import (
     Along,
     Apply,
@@ -28,23 +31,20 @@ from tilelang.ir import (
     Var,
     map_children,
     map_index,
-    statements,
 )
-from tilelang.ir.traversal import loads
-from tilelang.language.dtypes import itemsize
+from tilelang.ir.names import names_in
+from tilelang.ir.traversal import map_body, map_stmt
 
 
-def separate(ir: KernelIR) -> KernelIR:
+def separate_gathers(ir: KernelIR) -> KernelIR:
     """The kernel with every load row by row in a statement of its own, without its mask."""
-    taken = {s.name for s in statements(ir.body) if isinstance(s, Assign)}
-    taken |= {t.name for t in ir.tensors} | {a.name for a in ir.axes}
+    taken = names_in(ir)
     names = (n for n in (f"rows_{i}" for i in count(1)) if n not in taken)
-    body = (p for s in ir.body for p in _separated(s, gather_indices(ir, references((s,))), names))
-    return replace(ir, body=tuple(body))
-
-
-def _by_row(load: Load, indices: Collection[str]) -> bool:
-    return picks_rows(load.index) or (load.tensor in indices and len(load.type.shape) == 1)
+    body: tuple[Stmt, ...] = ()
+    for loop in ir.body:
+        indices = gather_indices(ir, references((loop,)))
+        body += map_body((loop,), partial(_separated, indices, names))
+    return replace(ir, body=body)
 
 
 def _free_of(load: Load) -> Load:
@@ -69,7 +69,7 @@ def _position(entry: Index, inside: Callable[[Expr], Expr]) -> Index:
     return map_index(entry, inside)
 
 
-def _separated(stmt: Stmt, indices: Collection[str], names: Iterator[str]) -> tuple[Stmt, ...]:
+def _separated(indices: Collection[str], names: Iterator[str], stmt: Stmt) -> tuple[Stmt, ...]:
     """The statement, after those of the loads in it; `indices` lie in scalar memory."""
     found: list[Stmt] = []
 
@@ -77,7 +77,7 @@ def _separated(stmt: Stmt, indices: Collection[str], names: Iterator[str]) -> tu
         if not isinstance(expr, Load):
             return map_children(expr, hoist)
         mask = None if expr.mask is None else hoist(expr.mask)
-        if not _by_row(expr, indices):
+        if not by_row(expr, indices):
             return replace(expr, mask=mask)
         name = next(names)
         found.append(Assign(name, replace(_free_of(expr), mask=None), stmt.loc, ""))
@@ -87,37 +87,25 @@ def _separated(stmt: Stmt, indices: Collection[str], names: Iterator[str]) -> tu
         other = Const(expr.other, Type((), expr.type.dtype))
         return Apply("where", (mask, value, other), expr.type, (), expr.loc)
 
-    if isinstance(stmt, Store) and picks_rows(stmt.index):
-        value = stmt.value
-        if stmt.combine is not None:  # one by one, rows are combined where they are stored
-            assert isinstance(value, Apply) and value.op == stmt.combine
-            value = value.args[1]
-        moved = tuple(_position_free(i) for i in stmt.index)
-        changed: Stmt = replace(stmt, index=moved, value=hoist(value))
-        return (*found, changed)
     match stmt:
-        case Assign(_, Load(mask=None) as load) if _by_row(load, indices):
+        case Assign(_, Load(mask=None) as load) if by_row(load, indices):
             return (replace(stmt, value=_free_of(load)),)
-        case Assign():
-            changed = replace(stmt, value=hoist(stmt.value))
-        case Store():
-            mask = None if stmt.mask is None else hoist(stmt.mask)
-            changed = replace(stmt, value=hoist(stmt.value), mask=mask)
+        case Store() if picks_rows(stmt.index):
+            moved = tuple(_position_free(i) for i in stmt.index)
+            changed: Stmt = replace(stmt, index=moved, value=hoist(_stored(stmt)))
+        case Assign() | Store():
+            changed = map_stmt(stmt, hoist)
         case Loop():
-            body = tuple(p for s in stmt.body for p in _separated(s, indices, names))
             carries = tuple(replace(c, next=hoist(c.next)) for c in stmt.carries)
-            return (replace(stmt, body=(*body, *found), carries=carries),)
+            return (replace(stmt, body=(*stmt.body, *found), carries=carries),)
+        case _:
+            assert_never(stmt)
     return (*found, changed)
 
 
-def gather_indices(ir: KernelIR, found: Iterable[Reference]) -> set[str]:
-    """Tensors that pick rows, and vectors of which numbers are picked."""
-    out = set()
-    for reference in found:
-        single = len(reference.index) == 1 and not reference.written
-        for entry in reference.index:
-            if isinstance(entry, Gather):
-                out |= {load.tensor for load in loads(entry.expr)}
-                if single and itemsize(ir.tensor(reference.tensor).dtype) == 4:
-                    out.add(reference.tensor)
-    return out
+def _stored(store: Store) -> Expr:
+    """What is stored; rows that are combined, one by one, are combined where they are stored."""
+    if store.combine is None:
+        return store.value
+    assert isinstance(store.value, Apply) and store.value.op == store.combine
+    return store.value.args[1]

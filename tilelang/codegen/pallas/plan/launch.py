@@ -33,8 +33,9 @@ from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, KernelIR, Stmt, Var, integers, statement_exprs, walk
 from tilelang.ir.chain import Level, level_statements
-from tilelang.passes.drop_implied_masks import without_decided
-from tilelang.passes.fill_pads import deep, fill_lanes
+from tilelang.ir.traversal import statements
+from tilelang.passes.drop_implied_masks import drop_implied_masks
+from tilelang.passes.fill_pads import fill_pads
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
@@ -148,12 +149,12 @@ def _check_config(ir: KernelIR, config: Config, placed: Placed) -> None:
 
 
 def _masked(placed: Placed) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
-    for stmt in deep(level_statements(placed.levels, placed.leaf)):
+    for stmt in statements(level_statements(placed.levels, placed.leaf)):
         for expr in statement_exprs(stmt):
             for part in walk(expr):
                 _check_position(placed, part, stmt.loc)
     partial = frozenset(n for n, a in placed.axes.items() if a.partial and a.block is not None)
-    return without_decided(*fill_lanes(placed.levels, placed.leaf, partial))
+    return drop_implied_masks(*fill_pads(placed.levels, placed.leaf, partial))
 
 
 def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:

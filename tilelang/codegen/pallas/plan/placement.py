@@ -22,8 +22,9 @@ from tilelang.ir import (
     statements,
 )
 from tilelang.ir.chain import Level, chain, interchange
-from tilelang.ir.traversal import rewrite, rewrite_stmt
-from tilelang.passes.write_out import drop_unused, write_out
+from tilelang.ir.traversal import map_range, rewrite, rewrite_body
+from tilelang.passes.drop_unused import drop_unused
+from tilelang.passes.write_out import write_out
 from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import Span, span
 from tilelang.schedule.problem import Problem
@@ -289,11 +290,8 @@ def _with_constants(problem: Problem, index: Mapping[str, Expr]) -> Problem:
         return index.get(expr.axis) if isinstance(expr, GridIndex) else None
 
     ir = problem.ir
-    axes = tuple(
-        replace(a, begin=rewrite(a.begin, change), end=rewrite(a.end, change)) for a in ir.axes
-    )
-    body = tuple(rewrite_stmt(s, change) for s in ir.body)
-    return Problem(replace(ir, axes=axes, body=body), problem.facts)
+    axes = tuple(map_range(a, lambda e: rewrite(e, change)) for a in ir.axes)
+    return Problem(replace(ir, axes=axes, body=rewrite_body(ir.body, change)), problem.facts)
 
 
 def _axes_of(body: tuple[Stmt, ...]) -> set[str]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tilelang.codegen.pallas.passes.flat_scalars import flatten
-from tilelang.codegen.pallas.passes.gather_columns import whole_rows
-from tilelang.codegen.pallas.passes.scatter_rows import scatter_far
-from tilelang.codegen.pallas.passes.separate_gathers import separate
+from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
+from tilelang.codegen.pallas.passes.gather_columns import gather_columns
+from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
+from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
 from tilelang.codegen.pallas.plan.windows.turned import picked_last
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import PlanError
 from tilelang.ir import KernelIR, Store, statements
 from tilelang.passes.fold_empty import fold_empty
-from tilelang.passes.inline_indices import expand
+from tilelang.passes.inline_indices import inline_indices
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.mask_outside import mask_outside
-from tilelang.passes.name_shared import share
+from tilelang.passes.name_shared import name_shared
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
@@ -78,12 +78,12 @@ def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, KernelIR
         ("mask_outside", lambda ir: mask_outside(ir, facts)),
         ("keep_inside", lambda ir: keep_inside(ir, facts)),
         ("fold_empty", fold_empty),
-        ("name_shared", share),
-        ("inline_indices", expand),
-        ("flat_scalars", lambda ir: flatten(ir, target)),
-        ("scatter_rows", lambda ir: scatter_far(ir, target)),
-        ("gather_columns", lambda ir: whole_rows(ir, target)),
-        ("separate_gathers", separate),
+        ("name_shared", name_shared),
+        ("inline_indices", inline_indices),
+        ("flat_scalars", lambda ir: flat_scalars(ir, target)),
+        ("scatter_rows", lambda ir: scatter_rows(ir, target)),
+        ("gather_columns", lambda ir: gather_columns(ir, target)),
+        ("separate_gathers", separate_gathers),
     )
     for name, run in passes:
         ir = run(ir)

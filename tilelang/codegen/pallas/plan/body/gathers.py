@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tilelang.codegen.pallas.passes.separate_gathers import _by_row
 from tilelang.codegen.pallas.plan.types import (
     AxisPlan,
     Bind,
@@ -20,6 +19,7 @@ from tilelang.codegen.pallas.plan.types import (
 )
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
 from tilelang.codegen.pallas.plan.windows.far_rows import lane_of
+from tilelang.codegen.pallas.row_loads import by_row
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
 from tilelang.ir import (
     Assign,
@@ -50,7 +50,7 @@ COPIES = "copies"  # the semaphore that counts copies
 
 def fetches(arrays: Arrays, load: Load) -> bool:
     """Whether a load is put together row by row."""
-    return _by_row(load, arrays.scalars)
+    return by_row(load, arrays.scalars)
 
 
 def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:

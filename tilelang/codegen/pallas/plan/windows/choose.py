@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tilelang.analysis.uses import Reference, picks_rows
-from tilelang.codegen.pallas.passes.separate_gathers import gather_indices
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import (
@@ -30,6 +29,7 @@ from tilelang.codegen.pallas.plan.types import (
     Window,
     WindowDim,
 )
+from tilelang.codegen.pallas.row_loads import gather_indices
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
 from tilelang.ir import (

@@ -21,6 +21,7 @@ from tilelang.codegen.pallas.plan.types import (
     WindowDim,
 )
 from tilelang.ir import GridIndex, TileIndex, TileScalar, walk
+from tilelang.ir.names import fresh
 
 Found = dict[tuple[str, tuple[WindowDim, ...]], Window]
 
@@ -83,11 +84,8 @@ def _names(
     names: dict[tuple[str, ...], str] = {axes: axes[0] for axes in wanted if len(axes) == 1}
     for axes in wanted:
         if len(axes) > 1:
-            wish = next((a for a in axes if a not in names.values()), f"{axes[0]}_shared")
-            number = 0
-            while wish in names.values() or (wish in taken and wish not in axes):
-                number += 1
-                wish = f"{axes[0]}_shared_{number}"
-            names[axes] = wish
+            own = (a for a in axes if a not in names.values())
+            busy = {*names.values(), *taken}
+            names[axes] = next(own, None) or fresh(f"{axes[0]}_shared", busy)
     order = {p: i for i, p in enumerate(phases)}
     return dict(sorted(names.items(), key=lambda item: [order[a] for a in item[0]]))

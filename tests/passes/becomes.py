@@ -1,0 +1,41 @@
+"""becomes(ir, run, before, after): what a pass makes of a kernel, as text; both are verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from textwrap import dedent
+
+from tilelang.ir import KernelIR, Loop, statements
+from tilelang.ir.chain import Chain, Level, chain
+from tilelang.ir.verify import verify
+
+Pass = Callable[[KernelIR], KernelIR]
+
+
+def loops(ir: KernelIR) -> str:
+    """The loops of a kernel as text, without its declarations."""
+    return str(ir).partition("\n\n")[2]
+
+
+def becomes(ir: KernelIR, run: Pass, before: str, after: str) -> None:
+    assert loops(verify(ir)) == dedent(before).lstrip("\n")
+    assert loops(verify(run(ir))) == dedent(after).lstrip("\n")
+
+
+def stays(ir: KernelIR, run: Pass) -> None:
+    assert run(verify(ir)) == ir
+
+
+def on_chain(run: Callable[[tuple[Level, ...], tuple], Chain]) -> Pass:
+    """A pass over the loops that contain one loop each, as one over a kernel of one such nest."""
+
+    def changed(ir: KernelIR) -> KernelIR:
+        found = {s.axis: s.loc for s in statements(ir.body) if isinstance(s, Loop)}
+        levels, body = run(*chain(ir.body[0], lambda loop: False))
+        for level in reversed(levels):
+            around = (*level.before, *body, *level.after)
+            body = (Loop(level.axis, around, level.carries, found[level.axis]),)
+        return replace(ir, body=body)
+
+    return changed

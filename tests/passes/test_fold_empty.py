@@ -1,0 +1,86 @@
+"""fold_empty: nothing is read or reduced along a dimension of length zero."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.passes.becomes import becomes, stays
+from tests.schedule.written import Writing, add, mul
+from tilelang.ir import KernelIR
+from tilelang.language import build
+from tilelang.passes.fold_empty import fold_empty
+
+WHOLE = slice(None)
+
+
+def reduced(op: str, size: int) -> KernelIR:
+    k = Writing()
+    k.input("x", size, 8)
+    k.output("y", 8)
+    with k.tile("t", 0, 8):
+        rows = k.load("x", WHOLE, "t")
+        if op in ("any", "all"):
+            rows = build.binary("gt", rows, 0.0, None)
+        k.store("y", "t", value=build.reduce(op, rows, 0, False, None))
+    return k.ir()
+
+
+NEUTRAL = {
+    "sum": ("float32, value=0", ""),
+    "any": ("bool, value=False", "@"),
+    "all": ("bool, value=True", "@"),
+}
+
+
+@pytest.mark.parametrize("op", NEUTRAL)
+def test_a_reduction_of_nothing_is_its_neutral_value(op):
+    made, cast = NEUTRAL[op]
+    inner = "x[0:0, t] > 0.0" if cast else "x[0:0, t]"
+    show = (lambda text: f"cast({text}, float32)") if cast else str
+    becomes(
+        reduced(op, 0),
+        fold_empty,
+        f"for t in tile(8):\n    y[t] = {show(f'{op}({inner}, axis=0)')}\n",
+        f"for t in tile(8):\n    y[t] = {show(f'full([t], {made})')}\n",
+    )
+
+
+def product(size: int) -> KernelIR:
+    k = Writing()
+    k.input("x", 8, size)
+    k.input("w", size, 128)
+    k.output("y", 8, 128)
+    with k.tile("t", 0, 8):
+        found = build.dot(k.load("x", "t", WHOLE), k.load("w", WHOLE, WHOLE), None, (1, 0))
+        k.store("y", "t", WHOLE, value=add(found, 1.0))
+    return k.ir()
+
+
+def test_a_product_over_nothing_is_zero():
+    becomes(
+        product(0),
+        fold_empty,
+        """
+        for t in tile(8):
+            y[t, 0:128] = dot(x[t, 0:0], w[0:0, 0:128], contract=(1, 0)) + 1.0
+        """,
+        """
+        for t in tile(8):
+            y[t, 0:128] = full([t, 128], float32, value=0) + 1.0
+        """,
+    )
+
+
+@pytest.mark.parametrize("ir", [reduced("sum", 1), product(3)], ids=["sum", "product"])
+def test_what_has_elements_stays(ir):
+    stays(ir, fold_empty)
+
+
+def test_empty_arrays_beside_it_change_nothing():
+    k = Writing()
+    k.input("x", 8)
+    k.input("nothing", 0, 8)
+    k.output("y", 8)
+    with k.tile("t", 0, 8):
+        k.store("y", "t", value=mul(k.load("x", "t"), 2.0))
+    stays(k.ir(), fold_empty)

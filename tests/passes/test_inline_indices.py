@@ -1,0 +1,142 @@
+"""inline_indices: bounds and positions need no local of the body; values keep their names."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.passes.becomes import becomes, stays
+from tests.schedule.written import INT, Writing, add, mul, positions
+from tilelang.errors import PlanError
+from tilelang.ir import Const, Gather, KernelIR
+from tilelang.language import build
+from tilelang.language.build_shape import expand_dims
+from tilelang.passes.inline_indices import inline_indices
+
+WHOLE = slice(None)
+
+
+def moved() -> KernelIR:
+    """A range and positions by names; the value keeps its name."""
+    k = Writing()
+    k.input("x", 64, 128)
+    k.output("y", 64, 128)
+    begin, end = k.offsets("offsets", 4)
+    with k.grid("g", 0, 4) as g:
+        start = k.let("start", begin)
+        stop = k.let("stop", end)
+        row = k.let("row", add(start, g))
+        scale = k.let("scale", k.load("x", row, 0))
+        with k.tile("t", start, stop, 64):
+            k.store("y", "t", WHOLE, value=mul(k.load("x", "t", WHOLE), scale))
+    return k.ir()
+
+
+def test_bounds_and_positions_are_written_out():
+    becomes(
+        moved(),
+        inline_indices,
+        """
+        for g in grid(4):
+            start: int32[] = offsets[g]
+            stop: int32[] = offsets[g + 1]
+            row: int32[] = start + g
+            scale: float32[] = x[row, 0]
+            for t in tile(start, stop, max_extent=64):
+                y[t, 0:128] = x[t, 0:128] * scale
+        """,
+        """
+        for g in grid(4):
+            start: int32[] = offsets[g]
+            stop: int32[] = offsets[g + 1]
+            row: int32[] = start + g
+            scale: float32[] = x[offsets[g] + g, 0]
+            for t in tile(offsets[g], offsets[g + 1], max_extent=64):
+                y[t, 0:128] = x[t, 0:128] * scale
+        """,
+    )
+
+
+def test_the_mask_of_rows_that_are_stored_one_by_one_too():
+    k = Writing()
+    k.input("x", 64, 128)
+    k.input("to", 64, dtype="int32")
+    k.output("y", 64, 128)
+    with k.tile("t", 0, 64):
+        place = k.let("place", k.load("to", "t"))
+        kept = k.let("kept", build.binary("ge", place, 0, None))
+        value = k.let("value", k.load("x", "t", WHOLE))
+        mask = expand_dims(kept, 1, None)
+        k.store("y", Gather(place), WHOLE, value=value, mask=mask)
+        k.store("y", "t", WHOLE, value=value, mask=mask)
+    becomes(
+        k.ir(),
+        inline_indices,
+        """
+        for t in tile(64):
+            place: int32[t] = to[t]
+            kept: bool[t] = place >= 0
+            value: float32[t, 128] = x[t, 0:128]
+            y[rows(place), 0:128] = value where expand_dims(kept, axis=1)
+            y[t, 0:128] = value where expand_dims(kept, axis=1)
+        """,
+        """
+        for t in tile(64):
+            place: int32[t] = to[t]
+            kept: bool[t] = place >= 0
+            value: float32[t, 128] = x[t, 0:128]
+            y[rows(to[t]), 0:128] = value where expand_dims(to[t] >= 0, axis=1)
+            y[t, 0:128] = value where expand_dims(kept, axis=1)
+        """,
+    )
+
+
+def test_the_mask_of_stored_lanes_too():
+    """Its positions are written out; the names of its values stay."""
+    k = Writing()
+    k.input("x", 64)
+    k.input("least", 8)
+    k.output("y", 64)
+    with k.grid("g", 0, 8) as g:
+        row = k.let("row", mul(g, 1))
+        with k.tile("t", 0, 64):
+            value = k.load("x", "t")
+            kept = build.binary("gt", value, k.load("least", row), None)
+            k.store("y", "t", value=value, mask=kept)
+    becomes(
+        k.ir(),
+        inline_indices,
+        """
+        for g in grid(8):
+            row: int32[] = g * 1
+            for t in tile(64):
+                y[t] = x[t] where x[t] > least[row]
+        """,
+        """
+        for g in grid(8):
+            row: int32[] = g * 1
+            for t in tile(64):
+                y[t] = x[t] where x[t] > least[g * 1]
+        """,
+    )
+
+
+def test_what_names_nothing_stays():
+    k = Writing()
+    k.input("x", 64)
+    k.output("y", 64)
+    with k.tile("t", 0, 64):
+        value = k.let("value", k.load("x", "t"))
+        k.store("y", "t", value=mul(value, positions("t")))
+    stays(k.ir(), inline_indices)
+
+
+def test_a_position_that_a_loop_changes_is_refused():
+    k = Writing()
+    k.input("x", 64)
+    k.output("y", 64)
+    with k.grid("i", 0, 64) as i:
+        at = k.carried("at", Const(0, INT))
+        k.becomes(at, add(at, 1))
+        k.store("y", i, value=k.load("x", at))
+    with pytest.raises(PlanError, match="depends on at_in, which a loop changes"):
+        inline_indices(k.ir())

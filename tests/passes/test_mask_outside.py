@@ -1,0 +1,98 @@
+"""mask_outside: lanes of moved tiles that lie in no row of the array are no data."""
+
+from __future__ import annotations
+
+from tests.passes.becomes import becomes, loops, stays
+from tests.schedule.written import INT, Writing, mul, positions
+from tilelang.analysis import analyze
+from tilelang.ir import Along, Const, KernelIR
+from tilelang.ir.verify import verify
+from tilelang.language import build
+from tilelang.language.build_shape import expand_dims
+from tilelang.passes.inline_indices import inline_indices
+from tilelang.passes.mask_outside import mask_outside
+
+WHOLE = slice(None)
+
+
+def cut(ir: KernelIR) -> KernelIR:
+    return mask_outside(ir, analyze(ir))
+
+
+def moved(by: int, guard: int | None = None) -> KernelIR:
+    """y[t] = x[t + by] * 2, where `t.index + by < guard`"""
+    k = Writing()
+    k.input("x", 64, 128)
+    k.output("y", 64, 128)
+    with k.tile("t", 0, 64):
+        shift = Const(by, INT)
+        mask = None
+        if guard is not None:
+            mask = build.binary("lt", build.binary("add", positions("t"), shift, None), guard, None)
+            mask = expand_dims(mask, 1, None)
+        rows = k.load("x", Along("t", shift), WHOLE, mask=mask)
+        k.store("y", "t", WHOLE, value=mul(rows, 2.0))
+    return k.ir()
+
+
+def test_lanes_behind_the_array_are_none():
+    becomes(
+        moved(3),
+        cut,
+        """
+        for t in tile(64):
+            y[t, 0:128] = x[t + 3, 0:128] * 2.0
+        """,
+        """
+        for t in tile(64):
+            y[t, 0:128] = where(expand_dims(t.index + 3 < 64, axis=1), x[t + 3, 0:128], 0) * 2.0
+        """,
+    )
+
+
+def test_lanes_before_the_array_are_none():
+    becomes(
+        moved(-3),
+        cut,
+        """
+        for t in tile(64):
+            y[t, 0:128] = x[t + -3, 0:128] * 2.0
+        """,
+        """
+        for t in tile(64):
+            y[t, 0:128] = where(expand_dims(t.index + -3 >= 0, axis=1), x[t + -3, 0:128], 0) * 2.0
+        """,
+    )
+
+
+def test_a_mask_that_says_so_is_enough():
+    becomes(
+        moved(3, 64),
+        cut,
+        """
+        for t in tile(64):
+            y[t, 0:128] = load(x[t + 3, 0:128], mask=expand_dims(t.index + 3 < 64, axis=1), other=0) * 2.0
+        """,
+        """
+        for t in tile(64):
+            y[t, 0:128] = load(x[t + 3, 0:128], mask=expand_dims(t.index + 3 < 64, axis=1), other=0) * 2.0
+        """,
+    )
+    assert "where" in loops(verify(cut(moved(3, 65))))  # one too generous
+
+
+def test_tiles_inside_stay():
+    stays(moved(0), cut)
+
+
+def test_facts_speak_of_tiles_as_they_were_written():
+    """A tile that the facts do not know, because another pass has changed it, is not masked."""
+    k = Writing()
+    k.input("x", 64)
+    k.output("y", 64)
+    with k.tile("t", 0, 64):
+        by = k.let("by", Const(3, INT))
+        k.store("y", "t", value=k.load("x", Along("t", by)))
+    ir, facts = k.ir(), analyze(k.ir())
+    assert "where" in loops(verify(inline_indices(mask_outside(ir, facts))))
+    assert "where" not in loops(verify(mask_outside(inline_indices(ir), facts)))

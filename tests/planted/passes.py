@@ -1,0 +1,123 @@
+"""Bugs planted in the rewriting that all passes share; a test of one pass must notice each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.passes import (
+    test_drop_implied_masks,
+    test_drop_unused,
+    test_fill_pads,
+    test_inline_indices,
+    test_keep_inside,
+    test_mask_outside,
+    test_name_shared,
+    test_scatter_rows,
+    test_separate_gathers,
+)
+from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
+from tilelang.ir import Store, Var, names
+from tilelang.passes import (
+    drop_implied_masks,
+    drop_unused,
+    fill_pads,
+    inline_indices,
+    keep_inside,
+    mask_outside,
+    name_shared,
+)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`name` of `owner` replaced by `wrong`; the test `seen_by` must fail."""
+
+    what: str
+    owner: Any
+    name: str
+    wrong: Callable[..., Any]
+    seen_by: Callable[[], None]
+
+    def __str__(self) -> str:
+        return self.what
+
+
+_map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
+_masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
+
+
+def _masks_stay(stmt, value, index=lambda entry: entry):
+    changed = _map_stmt(stmt, value, index)
+    return replace(changed, mask=stmt.mask) if isinstance(stmt, Store) else changed
+
+
+def _places_stay(stmt, value, index=None):
+    return _map_stmt(stmt, value)
+
+
+def _top_only(body, change):
+    return tuple(new for stmt in body for new in change(stmt))
+
+
+def _one_level(expr, values):
+    return values.get(expr.name, expr) if isinstance(expr, Var) else _inlined(expr, {})
+
+
+def _without_carries(ir):
+    return _names_in(ir) - {n for n in _names_in(ir) if n.startswith("rows_")}
+
+
+def _any_fill(expr):
+    found = _masked(expr)
+    return None if found is None else (found[0], found[1], replace(found[2], value=0.0))
+
+
+MUTATIONS = (
+    Mutation(
+        "masks of stores are not rewritten", inline_indices, "map_stmt", _masks_stay,
+        test_inline_indices.test_the_mask_of_stored_lanes_too,
+    ),
+    Mutation(
+        "positions of stores are not rewritten", inline_indices, "map_stmt", _places_stay,
+        test_inline_indices.test_the_mask_of_rows_that_are_stored_one_by_one_too,
+    ),
+    Mutation(
+        "names are replaced once only", inline_indices, "inlined", _one_level,
+        test_inline_indices.test_bounds_and_positions_are_written_out,
+    ),
+    Mutation(
+        "bodies of loops are not rewritten", keep_inside, "map_body", _top_only,
+        test_keep_inside.test_loads_are_clamped_and_stores_are_asked,
+    ),
+    Mutation(
+        "names in use are given again", name_shared, "names_in", lambda ir: set(),
+        test_name_shared.test_a_name_in_use_is_not_taken,
+    ),
+    Mutation(
+        "names that loops leave are given again", separate_gathers, "names_in", _without_carries,
+        test_separate_gathers.test_a_name_that_a_loop_carries_is_not_taken,
+    ),
+    Mutation(
+        "values masked in two ways share a mask", fill_pads, "_masked_name", _any_fill,
+        test_fill_pads.test_a_value_reduced_in_two_ways_is_masked_where_it_is_used,
+    ),
+    Mutation(
+        "any number passes for a maximum", drop_implied_masks, "_is_peak", lambda *args: True,
+        test_drop_implied_masks.test_what_is_subtracted_must_be_a_maximum,
+    ),
+    Mutation(
+        "any mask of the author's is enough", mask_outside, "_implies", lambda *args: True,
+        test_mask_outside.test_a_mask_that_says_so_is_enough,
+    ),
+    Mutation(
+        "every row is scattered", scatter_rows, "_large", lambda *args: True,
+        test_scatter_rows.test_a_small_array_stays_in_blocks,
+    ),
+    Mutation(
+        "what a loop carries feeds nothing", drop_unused, "_needed",
+        lambda body: {n for n in _needed(body) if not n.endswith("_new")},
+        test_drop_unused.test_what_feeds_a_store_stays,
+    ),
+)  # fmt: skip

@@ -1,0 +1,17 @@
+"""Every bug planted in a pass is noticed by the test of that pass: by the text, or by verify."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.planted.passes import MUTATIONS
+from tilelang.errors import PlanError
+from tilelang.ir.verify import BrokenIR
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_planted_bug_is_caught(monkeypatch, mutation):
+    mutation.seen_by()
+    monkeypatch.setattr(mutation.owner, mutation.name, mutation.wrong)
+    with pytest.raises((AssertionError, BrokenIR, PlanError)):
+        mutation.seen_by()

@@ -1,0 +1,28 @@
+"""Row loads: which loads fetch rows one by one, and which tensors say where those are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from tilelang.analysis.uses import Reference, picks_rows
+from tilelang.ir import Gather, KernelIR, Load
+from tilelang.ir.traversal import loads
+from tilelang.language.dtypes import itemsize
+
+
+def by_row(load: Load, indices: Collection[str]) -> bool:
+    """Whether a load fetches its rows, or numbers of scalar memory, one by one."""
+    return picks_rows(load.index) or (load.tensor in indices and len(load.type.shape) == 1)
+
+
+def gather_indices(ir: KernelIR, references: Iterable[Reference]) -> set[str]:
+    """Tensors that pick rows, and vectors of which numbers are picked."""
+    found = set()
+    for reference in references:
+        single = len(reference.index) == 1 and not reference.written
+        for entry in reference.index:
+            if isinstance(entry, Gather):
+                found |= {load.tensor for load in loads(entry.expr)}
+                if single and itemsize(ir.tensor(reference.tensor).dtype) == 4:
+                    found.add(reference.tensor)
+    return found

@@ -1,0 +1,60 @@
+"""Drop unused: what no store depends on goes, through assignments and what loops carry.
+
+a = x[i]; for j: n = n + 1; y[i] = 2   ->   y[i] = 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from ..ir import Assign, Expr, Loop, Stmt, Store, Var, statement_exprs, statements, walk
+from ..ir.traversal import map_body
+
+
+def drop_unused(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Removes assignments, carries and loops that no store needs."""
+    needed = _needed(body)
+
+    def keep(stmt: Stmt) -> tuple[Stmt, ...]:
+        match stmt:
+            case Assign():
+                return (stmt,) if stmt.name in needed else ()
+            case Store():
+                return (stmt,)
+            case Loop():
+                kept = tuple(c for c in stmt.carries if not needed.isdisjoint({c.name, c.out}))
+                return (replace(stmt, carries=kept),) if stmt.body or kept else ()
+            case _:
+                assert_never(stmt)
+
+    return map_body(body, keep)
+
+
+def _needed(body: tuple[Stmt, ...]) -> set[str]:
+    """Names that a store depends on, through assignments and carries."""
+    sources: dict[str, set[str]] = {}
+    queue: list[str] = []
+    for stmt in statements(body):
+        match stmt:
+            case Assign():
+                sources[stmt.name] = _names((stmt.value,))
+            case Store():
+                queue += _names(statement_exprs(stmt))
+            case Loop():
+                for carry in stmt.carries:
+                    sources[carry.name] = sources[carry.out] = _names((carry.init, carry.next))
+            case _:
+                assert_never(stmt)
+    found: set[str] = set()
+    while queue:
+        name = queue.pop()
+        if name not in found:
+            found.add(name)
+            queue += sources.get(name, ())
+    return found
+
+
+def _names(exprs: Iterable[Expr]) -> set[str]:
+    return {e.name for x in exprs for e in walk(x) if isinstance(e, Var)}
