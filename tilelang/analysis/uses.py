@@ -17,6 +17,7 @@ from ..ir import (
     Loop,
     Stmt,
     Store,
+    integers,
     statements,
 )
 from ..ir.traversal import loads
@@ -96,7 +97,10 @@ def all_uses(ir: KernelIR, axis: str) -> tuple[Use, ...]:
 
 
 def shift_of(ir: KernelIR, axis: Axis) -> Expr | None:
-    """The offset at which arrays are cut into tiles of the axis, None if there is none."""
+    """The offset at which arrays are cut into tiles of the axis, None if there is none.
+
+    An axis that cuts no array counts from where its range begins, wherever that is.
+    """
     stored = {u.offset for u in all_uses(ir, axis.name) if u.written}
     if len(stored) > 1:
         raise PlanError(
@@ -104,7 +108,10 @@ def shift_of(ir: KernelIR, axis: Axis) -> Expr | None:
             axis.loc,
             "tiles of outputs are cut at one place: use a second loop for the others",
         )
-    return next((u.offset for u in uses(ir, axis.name)), None)
+    found = uses(ir, axis.name)
+    if not found and axis.static is None and integers.value_of(axis.begin) is None:
+        return integers.sub(integers.const(0), axis.begin)
+    return next((u.offset for u in found), None)
 
 
 def _place(index: tuple[Index, ...], dim: int) -> int:
