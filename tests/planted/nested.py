@@ -7,7 +7,7 @@ from typing import Any
 
 from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import steps, worklist
-from tilelang.codegen.pallas.plan import placement
+from tilelang.schedule.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,6 @@ class Broken:
         return self.what
 
 
-def _one_cursor(printer: Any, table: Any, column: Any) -> str:
-    return "seen"
-
-
 BROKEN = (
     Broken(
         "unused rows of the list ask for tiles", worklist, "_spare",
@@ -41,16 +37,13 @@ BROKEN = (
         "moved_over_groups", {"loop_type": "worklist"},
     ),
     Broken(
-        "the cursor of an outer column taken for that of an inner one", steps, "seen_name",
-        _one_cursor, "tile_in_tile", {"loop_type": "outer_pipeline"},
-    ),
-    Broken(
         "an inner column keeps no cursor", steps, "_cursors",
-        lambda printer, table, position: [], "tile_in_tile", {"loop_type": "outer_pipeline"},
+        lambda printer, table, position: [], "tile_in_tile", {},
     ),
     Broken(
-        "max_extent taken for a bound of positions", placement, "shift_of",
-        lambda ir, axis: None, "positions_alone", {},
+        "max_extent taken for a bound of positions", Problem, "shift",
+        lambda problem, axis: next((u.offset for u in problem.uses(axis)), None),
+        "positions_alone", {},
     ),
     Broken(
         "tiles that count from their range said to rise over all ranges", axes, "_placed",

@@ -140,14 +140,15 @@ class Steps:
 
     def _tile(self, axis: str, what: str, at: str) -> Bounds:
         """A scalar of a tile, of which nobody needs to know exactly how far it goes."""
-        plan = self.axes[axis]
+        plan, (low, high) = self.axes[axis], self._leaf(axis, at)
+        if what == "id" and (plan.tiles is not None or axis == at):  # counts from 0 in any range
+            return low, high
         bounds = [e for e in (plan.begin, plan.end, plan.base) if e is not None]
         if any(self._leaf(a, at) != STILL for e in bounds for a in integers.axes(e)):
             return ANYTHING
-        low, high = self._leaf(axis, at)
         if what in ("count", "block_size"):
             return STILL
-        if what == "id" or (low, high) == STILL:
+        if (low, high) == STILL:
             return low, high
         return FORWARD if low > 0 else BACK if high < 0 else ANYTHING
 
