@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilelang.analysis import axes
-from tilelang.codegen.pallas.emit import steps, worklist
+from tilelang.codegen.pallas.emit import worklist
 from tilelang.schedule.problem import Problem
 
 
@@ -35,10 +35,6 @@ BROKEN = (
         "unused rows of the list ask for every index of a grid", worklist, "_spare",
         lambda printer, table, position: False,
         "moved_over_groups", {"loop_type": "worklist"},
-    ),
-    Broken(
-        "an inner column keeps no cursor", steps, "_cursors",
-        lambda printer, table, position: [], "tile_in_tile", {},
     ),
     Broken(
         "max_extent taken for a bound of positions", Problem, "shift",
