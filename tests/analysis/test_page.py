@@ -1,7 +1,5 @@
 """str(low.ir) and str(low.facts) of a ragged kernel: what a person reads."""
 
-# ruff: noqa: E501  (lines of the pages are not wrapped)
-
 from __future__ import annotations
 
 import numpy as np

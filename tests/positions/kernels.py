@@ -229,7 +229,5 @@ PROGRAMS = (
     Program(of_every_group, of_every_group_meaning, (rows(), OFFSETS, rows()[:5, 1]), wild=True),
     Program(every_other, every_other_meaning, (rows(count=2 * ROWS)[:, 0], OFFSETS)),
     Program(first_row, first_row_meaning, (rows(), OFFSETS)),
+    Program(stored_after, stored_after_meaning, (rows(count=16),)),
 )
-
-# Right once conditions on blocks follow the block of a window that an offset moves.
-MOVED = Program(stored_after, stored_after_meaning, (rows(),))

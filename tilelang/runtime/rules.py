@@ -94,12 +94,16 @@ class IndexRule:
 
 @dataclass(frozen=True)
 class Reference:
-    """A tensor and its index that are evaluated whenever the loops around it run."""
+    """A tensor and its index that are evaluated whenever the loops around it run.
+
+    lanes  a select picks lanes of it: of what it reads only where its tiles are is certain
+    """
 
     tensor: str
     index: tuple[Index, ...]
     around: Place
     loc: Loc | None
+    lanes: bool = False
 
 
 # ---------------------------------------------------------------- ranges
@@ -129,20 +133,23 @@ def _of_loop(
     references: Sequence[Reference],
     known: Scope,
 ) -> Iterator[RangeRule]:
-    by_offset: dict[Expr | None, list[Limit]] = {None: []}
-    for offset, limit in _limits(axis, references, known):
-        by_offset.setdefault(offset, []).append(limit)
+    groups: dict[tuple[Expr | None, Place], list[Limit]] = {(None, around): []}
+    for offset, place, limit in _limits(axis, around, references, known):
+        groups.setdefault((offset, place), []).append(limit)
     begin = resolve(axis.begin, known.definitions)
     end = resolve(axis.end, known.definitions)
     moves = ragged(axis, known, axes)
-    for offset, limits in by_offset.items():
+    for (offset, place), limits in groups.items():
         if not moves and (offset is None or not reads_data(offset, known, axes)):
             continue
         bounds = (begin, end)
         if offset is not None:
             bounds = (fold(add(offset, begin)), fold(add(offset, end)))
         needs = depends(bounds[0], known, axes) | depends(bounds[1], known, axes)
-        guards = frozenset(a for a in around if a not in needs and _guarded(axes[a], known))
+        inner = frozenset(a for a in place if a not in (*around, axis.name))
+        guards = frozenset(
+            a for a in place if a not in needs and _may_skip(axes[a], a in inner, axes, known)
+        )
         placing = _placing(guards, axes, known)
         needs, guards = needs | placing, guards - placing
         yield RangeRule(
@@ -152,23 +159,33 @@ def _of_loop(
             limit=tightest(limits),
             most=axis.max_extent if offset is None else None,
             strict=_as_read(bounds[0]) and _end_as_read(*bounds),
-            walked=_walked(around, needs | guards, axes, known),
+            walked=_walked(place, needs | guards, axes, known),
             filters=guards,
         )
 
 
 def _limits(
-    axis: Axis, references: Sequence[Reference], known: Scope
-) -> Iterator[tuple[Expr | None, Limit]]:
-    """(offset, dimension) of every reference that the axis moves along."""
+    axis: Axis, around: Place, references: Sequence[Reference], known: Scope
+) -> Iterator[tuple[Expr | None, Place, Limit]]:
+    """(offset, where, dimension) of every reference that the axis moves along.
+
+    The offset may be read in loops further in: it is known where the reference is.
+    """
     for found in references:
         for dim, entry in enumerate(found.index):
             limit = _limit(found.tensor, dim, known)
             match entry:
-                case Along(name, offset) if name == axis.name:
-                    yield None if offset is None else resolve(offset, known.definitions), limit
+                case Along(name, None) if name == axis.name:
+                    yield None, around, limit
+                case Along(name, offset) if name == axis.name and not found.lanes and offset:
+                    yield resolve(offset, known.definitions), found.around, limit
                 case At(GridIndex(name)) if name == axis.name:
-                    yield None, limit
+                    yield None, around, limit
+
+
+def _may_skip(axis: Axis, inner: bool, axes: Mapping[str, Axis], known: Scope) -> bool:
+    """Whether a loop may have no iteration: not that of a range which is itself looked at."""
+    return _guarded(axis, known) or (inner and ragged(axis, known, axes))
 
 
 def _limit(name: str, dim: int, known: Scope) -> Limit:
@@ -224,7 +241,8 @@ def _merged(found: list[RangeRule]) -> Iterator[RangeRule]:
     """Loops over the same range are one rule with the tightest bounds."""
     groups: dict[object, list[RangeRule]] = {}
     for rule in found:
-        groups.setdefault((rule.begin, rule.end, rule.strict), []).append(rule)
+        same = (rule.begin, rule.end, rule.strict, rule.walked, rule.filters)
+        groups.setdefault(same, []).append(rule)
     for first, *others in groups.values():
         limits = [r.limit for r in (first, *others) if r.limit is not None]
         extents = [r.most for r in (first, *others) if r.most is not None]
@@ -243,7 +261,7 @@ def index_rules(
     """
     axes = {a.name: a for a in ir.axes}
     found = {}
-    for reference in certain(ir):
+    for reference in (r for r in certain(ir) if not r.lanes):
         for rule in _of_reference(reference, axes, known, doubted):
             found.setdefault((rule.value, rule.limit), rule)
     return tuple(found.values())
@@ -296,7 +314,7 @@ def certain(ir: KernelIR) -> Iterator[Reference]:
     The frontend turns a dynamic `if` into selects and store masks, so a load is certain when its
     value reaches a store, a carry, a bound or an index other than through the arm of a select.  A
     select of lanes, where(seen, q @ k, -inf), does not switch off what a product or a reduction
-    reads.
+    reads, nor does it move the tiles of a load: those lie in the tensor all the same.
     """
     definitions = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
     axes = {a.name: a for a in ir.axes}
@@ -333,13 +351,11 @@ def _reached(waiting: list[Waiting], definitions: Definitions) -> Iterator[Refer
                 queue.append((condition, around, loc, sure))
                 if condition.type.rank:
                     queue += [(arm, around, loc, False) for arm in arms]
-            case Load(mask=None) if sure:
-                yield Reference(expr.tensor, expr.index, around, expr.loc or loc)
+            case Load(mask=None):
+                yield Reference(expr.tensor, expr.index, around, expr.loc or loc, not sure)
                 queue += [(e, around, loc, sure) for e in children(expr)]
             case Load(mask=mask) if mask is not None:
                 queue.append((mask, around, loc, sure))
-            case Load():
-                pass
             case _:
                 sure = sure or (isinstance(expr, Apply) and expr.op in MIXING)
                 queue += [(e, around, loc, sure) for e in children(expr)]

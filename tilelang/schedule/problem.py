@@ -22,6 +22,7 @@ from ..ir import (
     Loop,
     Stmt,
     Store,
+    integers,
     statement_exprs,
     statements,
     walk,
@@ -68,16 +69,21 @@ class Problem:
         return self._uses.get(axis, ())
 
     def shift(self, axis: str) -> Expr | None:
-        """The offset at which arrays are cut into tiles of the axis, None if there is none."""
+        """The offset at which arrays are cut into tiles of the axis, None if there is none.
+
+        Tiles that cut no array count from where their range begins, wherever that is.
+        """
+        found, uses = self.axis(axis), self.uses(axis)
         stored = {u.offset for u in self.all_uses(axis) if u.written}
         if len(stored) > 1:
-            found = self.axis(axis)
             raise PlanError(
                 f"{found.user} says where outputs are stored, at {len(stored)} different offsets",
                 found.loc,
                 "tiles of outputs are cut at one place: use a second loop for the others",
             )
-        return next((u.offset for u in self.uses(axis)), None)
+        if not uses and found.static is None and integers.value_of(found.begin) is None:
+            return integers.sub(integers.const(0), found.begin)
+        return next((u.offset for u in uses), None)
 
     def extent(self, axis: str) -> int:
         """The length of the dimension that a tile axis moves along."""

@@ -20,7 +20,7 @@ def outer_indices(printer: Printer, table: Table) -> list[str]:
 
 def seen_name(printer: Printer, table: Table, column: Column) -> str:
     """The cursor of a column: every tile below it has a row already."""
-    if column.phase is None:
+    if column.phase is None and sum(c.cursor for c in table.outer) == 1:
         return printer.names.word("seen")
     return f"{printer.names.axes[column.axis]}_seen"
 

@@ -67,16 +67,17 @@ def _params(printer: Printer, table: Table, count: int) -> list[str]:
     return [printer.names.axes[c.axis] for c in table.columns[:count]]
 
 
-def _has_seen(table: Table, position: int) -> bool:
-    """Whether the loop at this position, or one inside it, moves a cursor."""
-    return any(c.cursor for c in table.columns[position:])
+def _cursors(printer: Printer, table: Table, position: int) -> list[str]:
+    """What the loops from this position on carry besides the number of rows."""
+    return [seen_name(printer, table, c) for c in table.columns[position:] if c.cursor]
 
 
 def _print_add(printer: Printer, block: Block, table: Table, position: int) -> None:
     """`def add_tm(g, tm, n)`: appends the steps of one iteration of this column."""
     names, column = printer.names, table.columns[position]
     index = names.axes[column.axis]
-    state = names.word("state") if _has_seen(table, position + 1) else names.step
+    cursors = _cursors(printer, table, position + 1)
+    state = names.word("state") if cursors else names.step
     params = ", ".join([*_params(printer, table, position), index, state])
     block.raw(f"def add_{index}({params}):")
     inner = Block(block.indent + 4)
@@ -85,7 +86,6 @@ def _print_add(printer: Printer, block: Block, table: Table, position: int) -> N
             inner.raw(f"{names.columns[each.axis]}[{names.step}] = {names.axes[each.axis]}")
         inner.raw(f"return {names.step} + 1")
     elif position + 1 == len(table.outer):
-        cursors = [seen_name(printer, table, c) for c in table.phases if c.cursor]
         carried = ", ".join([names.step, *cursors])
         if state != names.step:
             inner.raw(f"{carried} = {state}")
@@ -104,23 +104,24 @@ def _loop_lines(
     axis, index = printer.launch.axis(column.axis), names.axes[column.axis]
     block = Block(indent)
     top = position == 0
-    own_cursor = column.cursor
-    inside_seen = _has_seen(table, position + 1)
-    counter = names.step
-    if own_cursor:
-        block.raw(f"{counter}, {names.word('seen')} = {state}")
+    inner = _cursors(printer, table, position + 1)
+    counter, seen = names.step, seen_name(printer, table, column)
+    carried = ", ".join([counter, *inner])
+    if column.cursor:
+        block.raw(f"{', '.join([counter, seen, *inner])} = {state}")
     first, stop = loop_range(printer, block, table, column, counter)
     outer = _params(printer, table, position)
     call = f"add_{index}"
     if outer or axis.length is not None:
-        inner_state = names.word("state") if inside_seen else counter
+        inner_state = names.word("state") if inner else counter
         args = ", ".join([*outer, _visited(axis, index), inner_state])
         call = f"lambda {index}, {inner_state}: add_{index}({args})"
-    entry = counter if own_cursor else state
+    entry = (f"({carried})" if inner else counter) if column.cursor else state
     loop = Call("jax.lax.fori_loop", (first, stop, Atom(call), Atom(entry)))
-    if own_cursor:
-        block.put(counter, loop)
-        block.raw(f"return {counter}, jnp.maximum({names.word('seen')}, {flat(stop)})")
+    if column.cursor:
+        block.put(carried, loop)
+        risen = f"jnp.maximum({seen}, {flat(stop)})"
+        block.raw(f"return {', '.join([counter, risen, *inner])}")
     elif top:
         _assign_top(printer, block, table, loop)
     else:
@@ -178,7 +179,7 @@ def _print_tail(printer: Printer, block: Block, table: Table, column: Column) ->
         return
     args = ", ".join([*last, index, names.step])
     tail = Atom(f"lambda {index}, {names.step}: add_{index}({args})")
-    bounds = Atom(names.word("seen")), Atom(str(axis.limit))
+    bounds = Atom(seen_name(printer, table, column)), Atom(str(axis.limit))
     loop = Call("jax.lax.fori_loop", (*bounds, tail, Atom(names.steps)))
     block.put(names.steps, loop)
 

@@ -176,9 +176,15 @@ def _row_ranges(
     block.raw(f"# every range of {index}, and the rows that its tiles are")
     first, count = _range(printer, block, table, column, axis, len(outer))
     first, count = _per_row(axis, column, outer, first, count)
-    if len(outer) > 1 and column.visit == "at_least_one":
+    always = column.range.live is None or column.visit == "at_least_one"
+    if always and _spare(printer, table, len(outer)):
         count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
     return first, count
+
+
+def _spare(printer: Printer, table: Table, position: int) -> bool:
+    """Whether the columns before may leave rows of the list unused: their ranges are data."""
+    return any(printer.launch.axis(c.axis).tiles is None for c in table.columns[:position])
 
 
 def _real(printer: Printer, table: Table) -> Node:
@@ -218,7 +224,7 @@ def _range(
     live, most = scope.node(found.live), axis.limit if axis.block is not None else column.most
     for outer in standing(printer, table, column):
         live = infix("&", live, printer.runs(outer))
-    if position > 1:
+    if _spare(printer, table, position):
         live = infix("&", live, _real(printer, table))
     live = named(block, f"{index}_live", live)
     if _follows(column):

@@ -140,7 +140,7 @@ def _rows(
     if column.visit == "sweep":
         return total * axis.limit, False
     if column.cursor and outer is not None:
-        return before * (axis.limit + _span(axes, outer) - 1), False
+        return total + axis.limit - 1, False
     inside = outer if axis.block is not None else None
     if inside is not None and facts.axis(column.axis).disjoint == inside.axis:
         tight = before * (axis.limit + 2 * _span(axes, inside))
