@@ -164,7 +164,7 @@ def place_in(printer: Printer, window: Window, rows: str, part: Part | None) -> 
                 place = expr if isinstance(expr, Const | GridIndex) else clamped(expr, size)
                 parts.append(flat(printer.node(place)))
             case ByTile(axis, block):
-                start = flat(printer.origin(printer.launch.axis(axis)))
+                start = printer.text(printer.launch.axis(axis).tile.origin)
                 parts.append(f"pl.ds({start}, {block})")
             case _ if part is not None and d == len(window.dims) - 1:
                 parts.append(f"{part.start}:{part.stop}")

@@ -177,9 +177,9 @@ def _print_indices(printer: Printer, block: Block, launch: Launch, columns: dict
         if dim.axis is None or name in used:
             block.raw(f"{name} = {index}" + (f" + {first}" if first else ""))
     for axis in specs.outer_first(launch):
-        if launch.axis(axis).base is not None and names.axes[axis] in used:
-            first = flat(printer.first(launch.axis(axis)))
-            block.raw(f"{names.axes[axis]} = {first} + {names.axes[axis]}_step")
+        base = launch.axis(axis).base
+        if base is not None and names.axes[axis] in used:
+            block.raw(f"{names.axes[axis]} = {printer.text(base)} + {names.axes[axis]}_step")
     if table is None:
         return
     if launch.worklist:

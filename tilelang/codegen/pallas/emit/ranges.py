@@ -8,7 +8,7 @@ from tilelang.codegen.writer import Atom, Call, Node, flat, infix
 from tilelang.ir import Expr
 
 from .block import Block, flush
-from .expressions import Printer, plus
+from .expressions import Printer
 
 Shared = dict[Expr, Node]
 
@@ -78,8 +78,9 @@ def loop_range(
         first = scope.node(column.stand_in)
         if axis.block is not None and axis.length is None:
             first = _or_stay(printer, block, table, column, first, counter)
+        least = scope.node(column.least) if isinstance(first, Atom) else None
         first = named(block, f"{index}_first", first)
-        stop = Call("jnp.maximum", (stop, plus(first, 1)))
+        stop = Call("jnp.maximum", (stop, least or infix("+", first, Atom("1"))))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
         first = named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))

@@ -123,8 +123,9 @@ def _mapped(printer: Printer, launch: Launch, window: Window | None = None) -> P
     mapped = printer.scope()
     mapped.names = replace(printer.names, axes=axes)
     for dim in outer_first(launch):
-        if launch.axis(dim).base is not None:
-            axes[dim] = f"({flat(mapped.first(launch.axis(dim)))} + {axes[dim]})"
+        base = launch.axis(dim).base
+        if base is not None:
+            axes[dim] = f"({mapped.text(base)} + {axes[dim]})"
         elif launch.axis(dim).first:
             axes[dim] = f"({axes[dim]} + {launch.axis(dim).first})"
     return mapped

@@ -31,6 +31,49 @@ class Range:
     last: Expr | None = None
 
 
+Reason = Literal["reduction", "store"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One comparison of a lane's position."""
+
+    op: Literal[">=", "<"]
+    bound: Expr
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which lanes of a tile count: those whose position meets every side.
+
+    sides   a side of the range that no tile crosses is not among them
+    reason  "reduction": other lanes would be counted in a sum, a product or the like;
+            "store": other lanes belong to somebody else
+    """
+
+    axis: str
+    sides: tuple[Side, ...]
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What the tile is that a step is at.
+
+    origin   the array position of its first lane
+    runs     whether it holds a position of the range; for an index, whether it lies in it
+    scalars  tile.begin and the others, in the author's positions
+    """
+
+    origin: Expr = NONE
+    runs: Expr = NONE
+    scalars: tuple[tuple[str, Expr], ...] = ()
+
+    def scalar(self, what: str) -> Expr:
+        """One of the scalars."""
+        return dict(self.scalars)[what]
+
+
 @dataclass(frozen=True)
 class AxisPlan:
     """Where a loop axis runs and which positions its tiles cover.
@@ -53,6 +96,7 @@ class AxisPlan:
     length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
             first row; None where tiles are blocks of the array
     range   where the loop begins and stops, for every printer of it
+    tile    what the tile of a step is, for every printer of it
     """
 
     name: str
@@ -74,3 +118,4 @@ class AxisPlan:
     length: int | None = None
     base: Expr | None = None
     range: Range = Range()
+    tile: Tile = Tile()

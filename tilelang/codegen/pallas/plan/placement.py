@@ -31,6 +31,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import Span, span
 from tilelang.schedule.refusal import Refused, Rule
 
+from .lanes import with_tiles
 from .loop_order import defined_first, moved_by
 from .types import AxisPlan, Form, Place
 
@@ -138,7 +139,7 @@ def _place(
         _check_worklist(ir, config, columns)
     if config.windows == "exact":
         axes = begin_with_range(ir, facts, config, loop_type, axes, columns)
-    axes = with_ranges(axes, {n: ir.axis(n).max_extent or 1 for n in axes})
+    axes = with_tiles(with_ranges(axes, {n: ir.axis(n).max_extent or 1 for n in axes}))
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
     form: Form = "pipeline" if folded else "grid"
     inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"

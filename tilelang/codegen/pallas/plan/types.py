@@ -34,7 +34,7 @@ from tilelang.codegen.pallas.plan.windows.types import Window as Window
 from tilelang.codegen.pallas.plan.windows.types import WindowDim as WindowDim
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Expr, KernelIR, Type
+from tilelang.ir import Expr, KernelIR, Type, integers
 from tilelang.schedule.config import Config
 
 from .axis import AxisPlan as AxisPlan
@@ -306,6 +306,11 @@ class Column:
     most: int
     phase: int | None = None
     stand_in: Expr | None = None
+
+    @property
+    def least(self) -> Expr:
+        """Where the loop of a range that may be empty stops at least."""
+        return integers.add(self.stand_in or self.range.first, integers.const(1))
 
 
 @dataclass(frozen=True)
