@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 from tilelang.codegen.pallas.plan.types import (
     All,
     AxisPlan,
+    InRange,
+    Iota,
     Keep,
     Kept,
     Launch,
@@ -82,6 +85,10 @@ class Printer:
             case Load(tensor, index):  # a bound of a loop, read from scalar memory
                 inner = ", ".join(self.text(i.expr) for i in index)  # type: ignore[union-attr]
                 return Atom(f"{tensor}[{inner or '0'}]")
+            case InRange(mask):
+                return self.axis_line(mask.axis, "mask", self.shape(expr.type.shape))
+            case Iota(dim):
+                return ops.iota(self.shape(expr.type.shape), dim)
             case TakeRows():
                 raise AssertionError("gathers are printed as statements")
             case Apply():
@@ -138,17 +145,10 @@ class Printer:
         return infix("-", position, self.node(axis.shift))
 
     def mask_value(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
-        """Which lanes lie in [begin, end); a side that cannot be crossed is not compared."""
-        kind = "index" if axis.shift is None else "position"
-        position = self.axis_line(axis.name, kind, shape)
-        block = axis.block or 1
-        low, high = integers.value_of(axis.begin), integers.value_of(axis.end)
-        parts: list[Node] = []
-        if axis.length is None and (low is None or low % block):
-            parts.append(infix(">=", position, self.node(axis.begin)))
-        if high is None or high % block or not parts:
-            parts.append(infix("<", position, self.node(axis.end)))
-        return parts[0] if len(parts) == 1 else infix("&", parts[0], parts[1])
+        """Which lanes lie in [begin, end)."""
+        position = self.axis_line(axis.name, "index" if axis.shift is None else "position", shape)
+        sides = [infix(side.op, position, self.node(side.bound)) for side in axis.tile.sides]
+        return reduce(partial(infix, "&"), sides)
 
     # ------------------------------------------------------------ blocks
 
@@ -188,10 +188,6 @@ class Printer:
 
     def apply(self, expr: Apply) -> Node:
         op, shape = expr.op, self.shape(expr.type.shape)
-        if op == "in_range":
-            return self.axis_line(str(expr.attr("axis")), "mask", shape)
-        if op == "iota":
-            return ops.iota(shape, int(expr.attr("axis")))  # type: ignore[call-overload]
         if op == "arange":
             return self._arange(expr, shape)
         if op == "lane_position":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan.body.sections import names_read
-from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.physical import names_read, walk_physical
 from tilelang.codegen.pallas.plan.types import (
     Bind,
     Inner,

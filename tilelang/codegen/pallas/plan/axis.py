@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tilelang.analysis.facts import AxisKind
@@ -44,16 +44,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Mask:
-    """Which lanes of a tile count: those whose position meets every side.
+    """The lanes of a tile that count are told from the others.
 
-    sides   a side of the range that no tile crosses is not among them
     reason  "reduction": other lanes would be counted in a sum, a product or the like;
             "store": other lanes belong to somebody else
     """
 
     axis: str
-    sides: tuple[Side, ...]
-    reason: Reason
+    reason: Reason = field(compare=False)  # the lanes are the same
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,13 @@ class Tile:
     origin   the array position of its first lane
     runs     whether it holds a position of the range; for an index, whether it lies in it
     scalars  tile.begin and the others, in the author's positions
+    sides    what the position of a lane meets that counts
     """
 
     origin: Expr = NONE
     runs: Expr = NONE
     scalars: tuple[tuple[str, Expr], ...] = ()
+    sides: tuple[Side, ...] = ()
 
     def scalar(self, what: str) -> Expr:
         """One of the scalars."""

@@ -17,7 +17,7 @@ from typing import Literal, assert_never
 from tilelang.ir import Apply, Expr, GridIndex, integers
 
 from . import known
-from .axis import AxisPlan, Mask, Reason, Side, Tile
+from .axis import AxisPlan, Side, Tile
 from .steps.ranges import tiles_below, tiles_up_to
 
 Axes = Mapping[str, AxisPlan]
@@ -29,15 +29,15 @@ def with_tiles(axes: Axes) -> dict[str, AxisPlan]:
     return {name: replace(axis, tile=_tile(axis, axes)) for name, axis in axes.items()}
 
 
-def mask(axis: AxisPlan, reason: Reason) -> Mask:
-    """Which lanes lie in [begin, end); a side that cannot be crossed is not compared."""
+def _sides(axis: AxisPlan) -> tuple[Side, ...]:
+    """begin <= position < end; a side that no tile crosses is not compared."""
     block = axis.block or 1
     sides: list[Side] = []
     if axis.length is None and not _multiple(axis.begin, block):
         sides.append(Side(">=", axis.begin))
     if not _multiple(axis.end, block) or not sides:
         sides.append(Side("<", axis.end))
-    return Mask(axis.name, tuple(sides), reason)
+    return tuple(sides)
 
 
 def _multiple(expr: Expr, block: int) -> bool:
@@ -48,7 +48,7 @@ def _multiple(expr: Expr, block: int) -> bool:
 def _tile(axis: AxisPlan, axes: Axes) -> Tile:
     kinds: tuple[Kind, ...] = ("begin", "end", "id", "count", "block_size")
     scalars = tuple((kind, _scalar(axis, kind)) for kind in kinds)
-    return Tile(_origin(axis), _runs(axis, axes), scalars)
+    return Tile(_origin(axis), _runs(axis, axes), scalars, _sides(axis))
 
 
 def _number(axis: AxisPlan) -> Expr:

@@ -11,9 +11,9 @@ from tilelang.analysis.uses import references
 from tilelang.codegen.pallas.plan.body.gathers import buffers
 from tilelang.codegen.pallas.plan.body.heads import copies, run_all
 from tilelang.codegen.pallas.plan.body.lower import KeptValue
-from tilelang.codegen.pallas.plan.body.sections import Key, exprs_of, split
+from tilelang.codegen.pallas.plan.body.sections import Key, split
 from tilelang.codegen.pallas.plan.body.statements import Groups, Phase
-from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.physical import exprs_of, walk_physical
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit, owns
 from tilelang.codegen.pallas.plan.steps.visits import (
     check_consecutive,
@@ -53,6 +53,7 @@ from .types import (
     Enters,
     HostArray,
     InPhase,
+    InRange,
     Keep,
     Kept,
     Launch,
@@ -356,7 +357,7 @@ def _zero_filled(expr: object, axis: str) -> bool:
 
 
 def _is_range(expr: object, axis: str) -> bool:
-    return isinstance(expr, Apply) and expr.op == "in_range" and expr.attr("axis") == axis
+    return isinstance(expr, InRange) and expr.mask.axis == axis
 
 
 def _scratch(kept: KeptValue, placed: Placed) -> Scratch:

@@ -25,7 +25,7 @@ from tilelang.ir import (
     walk,
 )
 
-from .body.walk import walk_physical
+from .physical import walk_physical
 from .steps import ranges
 from .types import (
     AtDim,
@@ -41,6 +41,7 @@ from .types import (
     Fetched,
     Inner,
     InPhase,
+    InRange,
     Keep,
     Kept,
     Launch,
@@ -253,7 +254,9 @@ def _part(here: Defined, part: PExpr, loc: Loc | None, what: str) -> None:
             _need(axis in here.axes, f"the number of {axis}", loc, what)
         case TileScalar(axis) | TileIndex(axis):
             _axis(here, axis, loc, what)
-        case Apply("in_range" | "lane_position") if part.attr("axis") is not None:
+        case InRange(mask):
+            _axis(here, mask.axis, loc, what)
+        case Apply("lane_position") if part.attr("axis") is not None:
             _axis(here, str(part.attr("axis")), loc, what)
         case Kept(name):
             _scratch(here, name, loc)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilelang.analysis.facts import Facts
 from tilelang.codegen.pallas.plan.body.sections import exprs_of
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
-from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.physical import walk_physical
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.codegen.pallas.plan.steps.visits import (
