@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan.body.gathers import COPIES
+from tilelang.codegen.pallas.plan.physical import COPIES
 from tilelang.codegen.pallas.plan.types import (
     ByIndex,
     ByTile,

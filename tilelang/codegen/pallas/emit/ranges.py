@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan.steps import ranges
+from tilelang.codegen.pallas.plan.axis import line_name
 from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Range, Table
 from tilelang.codegen.writer import Atom, Call, Node, flat, infix
 from tilelang.ir import Expr
@@ -42,7 +42,7 @@ def range_lines(
             node = named(block, f"{index}_{part}", node)
             if part != "first":
                 shared[expr] = node
-        scope.locals[ranges.name(axis, part).name] = flat(node)
+        scope.locals[line_name(axis, part).name] = flat(node)
     return scope
 
 

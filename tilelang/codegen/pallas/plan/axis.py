@@ -7,18 +7,23 @@ from typing import Literal
 
 from tilelang.analysis.facts import AxisKind
 from tilelang.errors import Loc
-from tilelang.ir import Const, Expr, Type
+from tilelang.ir import Const, Expr, Type, Var
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
 Bound = Literal["begin", "end", "first"]
 NONE = Const(0, Type((), "int32"))
 
 
+def line_name(axis: str, part: Bound) -> Var:
+    """A part of a range that has a line of its own.  No local of the author has such a name."""
+    return Var(f"{axis}.{part}", Type((), "int32"))
+
+
 @dataclass(frozen=True)
 class Range:
     """The tiles (or indices) of a loop: first <= t < stop if `live` holds, else none.
 
-    lines        parts that get a line each, in order; `ranges.name` is how expressions read them
+    lines        parts that get a line each, in order; `line_name` is how expressions read them
     first, stop  over those, inside the dimension whatever memory says
     live         None: first and stop are all
     last         the last index of an `hl.grid`, or the one before an empty range

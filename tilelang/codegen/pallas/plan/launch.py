@@ -30,11 +30,13 @@ from tilelang.codegen.pallas.plan.windows.outputs import (
     initialised,
     lowered,
     selective,
+    whole,
 )
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, KernelIR, Stmt, Var, integers, statement_exprs, walk
 from tilelang.ir.chain import Level, level_statements
+from tilelang.ir.traversal import loads
 from tilelang.passes.drop_implied_masks import without_decided
 from tilelang.passes.fill_pads import deep, fill_lanes
 from tilelang.schedule.config import Config
@@ -51,6 +53,7 @@ from .types import (
     Dim,
     Ends,
     Enters,
+    Form,
     HostArray,
     InPhase,
     InRange,
@@ -120,7 +123,7 @@ def plan_launch(
     if table is not None:
         needed = sum(scalar_bytes(ir.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(ir, table, target, needed)
-    windows = all_windows(arrays, outputs, config)
+    windows = whole(all_windows(arrays, outputs, config))
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
     sections = run_all(placed, windows, order, sections)
     everything = [stmt for s in sections for stmt in flat(s.body)]
@@ -131,6 +134,7 @@ def plan_launch(
     launch = Launch(
         name, placed.form, tuple(placed.axes.values()), dims, table, arrays.scalars, windows,
         scratch, sections, memory, _cores(ir, config, target, dims), ir.loc,
+        _prefetches(placed.form, dims, table, windows), _outer_first(placed.axes, dims),
     )  # fmt: skip
     return Planned(launch, tuple(arrays.hosts.values()))
 
@@ -406,3 +410,33 @@ def _cores(ir: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) 
             "two cores may never write one block: use cores=1",
         )
     return cores
+
+
+# ---------------------------------------------------------------- the call
+
+
+def _prefetches(
+    form: Form, dims: tuple[Dim, ...], table: Table | None, windows: tuple[Window, ...]
+) -> bool:
+    """A work list, an index map that reads memory, a block that only a grid pads to its size."""
+    if form == "pipeline":
+        return False
+    reads = any(any(loads(n.expr)) for w in windows for n in w.numbers)
+    pads = not dims and any(w.padded != w.shape for w in windows if w.stream is None)
+    return table is not None or reads or pads
+
+
+def _outer_first(axes: Mapping[str, AxisPlan], dims: tuple[Dim, ...]) -> tuple[str, ...]:
+    found: list[str] = []
+
+    def visit(axis: str) -> None:
+        base = axes[axis].base
+        for outer in sorted(integers.axes(base)) if base is not None else ():
+            visit(outer)
+        if axis not in found and axes[axis].place == "dim":
+            found.append(axis)
+
+    for dim in dims:
+        if dim.axis is not None:
+            visit(dim.axis)
+    return tuple(found)

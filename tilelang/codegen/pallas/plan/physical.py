@@ -8,8 +8,11 @@ from typing import Literal
 
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type, Var
+from tilelang.language.dtypes import itemsize, wide_of
 
 from .axis import Mask
+
+COPIES = "copies"  # the semaphore that counts copies
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,17 @@ class PutRows:
     far: bool = False
     together: int = 1
     part: Part | None = None
+
+    @property
+    def held(self) -> str:
+        """The dtype in which rows wait: single rows of narrow types cannot be read."""
+        return self.type.dtype if self.tile == 1 else wide_of(self.type.dtype)
+
+    @property
+    def combined_in(self) -> str | None:
+        """The dtype in which a row is combined with what is there; None: its own."""
+        narrow = self.combine is not None and itemsize(self.type.dtype) < 4
+        return wide_of(self.type.dtype) if narrow else None
 
     @property
     def changes(self) -> bool:

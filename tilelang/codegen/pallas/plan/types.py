@@ -196,7 +196,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Launch:
-    """One `pallas_call`."""
+    """One `pallas_call`.
+
+    prefetches  scalars are there before the first step, which takes a grid spec
+    moving      axes of grid dimensions; those whose first tile depends on others behind these
+    """
 
     name: str
     form: Form
@@ -210,6 +214,8 @@ class Launch:
     memory: Memory
     cores: int
     loc: Loc
+    prefetches: bool
+    moving: tuple[str, ...]
 
     def axis(self, name: str) -> AxisPlan:
         return next(a for a in self.axes if a.name == name)

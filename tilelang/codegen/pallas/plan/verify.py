@@ -25,8 +25,8 @@ from tilelang.ir import (
     walk,
 )
 
+from .axis import line_name
 from .physical import walk_physical
-from .steps import ranges
 from .types import (
     AtDim,
     AxisPlan,
@@ -109,7 +109,7 @@ def _lines(here: Defined, axis: AxisPlan) -> Defined:
     """What is defined behind the lines of a range."""
     for part, expr in axis.range.lines:
         _expr(here, expr, axis.loc, f"the range of {axis.user}")
-        here = here.plus(names=[ranges.name(axis.name, part).name])
+        here = here.plus(names=[line_name(axis.name, part).name])
     return here
 
 

@@ -14,16 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan import known
-from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range
-from tilelang.ir import Apply, Const, Expr, Var, integers
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range, line_name
+from tilelang.ir import Apply, Const, Expr, integers
 
 Axes = Mapping[str, AxisPlan]
 UNBOUNDED = 2**31 - 1  # the limit of an index that counts along no dimension
-
-
-def name(axis: str, part: Bound) -> Var:
-    """A part of a range that has a line of its own.  No local of the author has such a name."""
-    return Var(f"{axis}.{part}", integers.INT)
 
 
 def with_ranges(axes: Axes, most: Mapping[str, int]) -> dict[str, AxisPlan]:
@@ -86,7 +81,7 @@ def _line(axis: AxisPlan, part: Bound, expr: Expr, lines: list[tuple[Bound, Expr
     if isinstance(expr, Const):
         return expr
     lines.append((part, expr))
-    return name(axis.name, part)
+    return line_name(axis.name, part)
 
 
 def tiles_below(position: Expr, block: int) -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -231,3 +232,15 @@ def flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
 
 def _parts(stmt: PStmt) -> list[object]:
     return [e for x in exprs_of(stmt) for e in walk_physical(x)]
+
+
+def whole(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """The windows with their arrays' shapes rounded up to whole blocks of all windows on them."""
+
+    def rounded(window: Window) -> Window:
+        array = window.array if window.output else window.argument
+        steps = (w.rounding for w in windows if array in (w.argument, w.array))
+        pairs = zip(window.shape, map(math.lcm, *steps), strict=True)
+        return replace(window, whole=tuple(-(-size // step) * step for size, step in pairs))
+
+    return tuple(map(rounded, windows))
