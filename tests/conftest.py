@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests import xla
+from tests.planted.bug import Bug
 
 # Before anything imports JAX: where libtpu is installed, JAX would look for a TPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -41,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _group(item: pytest.Item) -> str:
     """The example that a test is about, or else its file; planted bugs go by what is printed."""
     given = getattr(getattr(item, "callspec", None), "params", {})
-    if "planted" in given:
+    if isinstance(given.get("planted"), Bug):
         return f"{given['planted'].subject} {given['planted'].form}"
     if isinstance(given.get("name"), str) and isinstance(given.get("form"), str):
         return f"{given['name']} {given['form']}"
