@@ -179,8 +179,8 @@ class Printer:
             case Row(expr):
                 return self.text(expr)
             case Step(_, block, number) if number is not None:
-                start = integers.mul(number, block)  # type: ignore[arg-type]
-                return f"pl.ds({flat(self.node(start))}, {block})"
+                start = infix("*", self.node(number), Atom(str(block)))
+                return f"pl.ds({flat(start)}, {block})"
             case Step(axis, block):
                 return f"pl.ds({self.names.axes[axis]} * {block}, {block})"
 

@@ -103,7 +103,7 @@ def _runs(printer: Printer, block: Block, table: Table, column: Column) -> list[
     found: list[Node] = []
     for axis in standing(printer, table, column):
         name = f"{printer.names.axes[axis.name]}_runs"
-        if not any(line.strip().startswith(f"{name} = ") for line in block.lines):
+        if name not in block.defined:
             block.put(name, printer.runs(axis))
         found.append(Atom(name))
     return found

@@ -290,6 +290,18 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
                 yield from exprs_of(inner)
 
 
+def masks(stmt: PStmt) -> Iterator[tuple[Mask, Loc | None]]:
+    """The masks that a statement applies, and the author's line."""
+    if isinstance(stmt, Inner):
+        for inner in stmt.body:
+            yield from masks(inner)
+        exprs = [e for c in stmt.carries for e in (c.init, c.next)]
+    else:
+        exprs = list(exprs_of(stmt))
+    found = (e.mask for x in exprs for e in walk_physical(x) if isinstance(e, InRange))
+    yield from ((mask, stmt.loc) for mask in found)
+
+
 def names_read(stmt: PStmt) -> set[str]:
     """Names that a statement reads and does not define itself."""
     found = {e.name for x in exprs_of(stmt) for e in walk_physical(x) if isinstance(e, Var)}

@@ -35,6 +35,7 @@ from tilelang.codegen.pallas.plan.windows.types import WindowDim as WindowDim
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
 from tilelang.ir import Expr, KernelIR, integers
+from tilelang.ir.text import expression
 from tilelang.schedule.config import Config
 
 from .axis import AxisPlan as AxisPlan
@@ -60,6 +61,7 @@ from .physical import Select as Select
 from .physical import Step as Step
 from .physical import TakeRows as TakeRows
 from .physical import Write as Write
+from .physical import masks
 
 Form = Literal["grid", "pipeline"]
 Visit = Literal["live", "at_least_one", "cover", "sweep"]
@@ -267,6 +269,16 @@ def _columns_text(table: Table) -> str:
     return ", ".join([*nested, in_a_row] if in_a_row else nested)
 
 
+WHY = {"reduction": "other lanes would be counted", "store": "other lanes stay as they are"}
+
+
+def _mask_text(launch: Launch, mask: Mask, loc: Loc | None) -> str:
+    """Why a mask is there, and of which line of the author's."""
+    sides = " & ".join(f"{s.op} {expression(s.bound)}" for s in launch.axis(mask.axis).tile.sides)
+    where = "" if loc is None else f" in line {loc.line}"
+    return f"  masks {mask.axis} {sides}: {mask.reason}{where}, {WHY[mask.reason]}"
+
+
 def _launch_text(launch: Launch) -> str:
     each = [f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims]
     dims = ", ".join(each)
@@ -283,6 +295,8 @@ def _launch_text(launch: Launch) -> str:
         init = f", first visit: {window.init}" if window.output else ""
         shape = ", ".join("-" if b is None else str(b) for b in window.block)
         lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")
+    body = [stmt for section in launch.sections for stmt in section.body]
+    lines += dict.fromkeys(_mask_text(launch, *found) for stmt in body for found in masks(stmt))
     lines += [f"  keeps {s.name}: {s.dtype}{list(s.shape)}" for s in launch.scratch]
     lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
     limit = launch.memory.limit

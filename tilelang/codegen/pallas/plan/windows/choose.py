@@ -132,7 +132,8 @@ def survey(
             ref = unique(ir, tensor if not known else f"{tensor}_{len(known)}", "ref")
             stream = UNCUT if _far(dims) else _stream_of(arrays, index)
             numbers = tuple(
-                _number(axes, dim, size) for dim, size in zip(dims, host.shape, strict=True)
+                _number(axes, dim, size, _far(dims))
+                for dim, size in zip(dims, host.shape, strict=True)
             )
             window = Window(
                 ref, host.name, host.shape, host.dtype, dims, numbers, tensor in written,
@@ -288,7 +289,7 @@ def _dim(
             return Whole(size)
 
 
-def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int) -> Number:
+def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int, far: bool) -> Number:
     """Which block of a dimension of `size` positions a step sees."""
     match dim:
         case ByTile(name) if axes[name].limit > 1:
@@ -297,6 +298,8 @@ def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int) -> Number:
             return Number(once if axis.place == "single" else GridIndex(name))
         case ByRow(name):
             return Number(GridIndex(name))
+        case ByIndex(expr) if far and not isinstance(expr, Const | GridIndex):
+            return Number(integers.clamped(expr, size))
         case ByIndex(expr):
             return Number(expr)
         case ByBlock(expr):
