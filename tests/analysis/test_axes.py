@@ -317,26 +317,23 @@ def updated(combine, *, other="add", offset=None):
     return d.kernel(d.grid("g", 0, 64, d.tile("tn", 0, 48, *body)))
 
 
-def test_atomic_updates_are_a_reduction():
+def test_atomic_updates_are_ordered():
     facts = analyze(updated("add"))
-    assert facts.axis("g").kind == "ordered" and facts.axis("g").reduction == "sum"
+    assert facts.axis("g").kind == "ordered"
     assert facts.axis("g").why.startswith("updates elements of y that another g may update too")
-    assert facts.axis("tn").kind == "parallel" and facts.axis("tn").reduction is None
-    assert facts.output("y").read and facts.output("y").revisited == ("g",)
+    assert facts.axis("tn").kind == "parallel"
 
 
-def test_updates_by_different_ops_are_none():
-    assert analyze(updated("add", other="maximum")).axis("g").reduction is None
-    mixed = analyze(updated("add", other=("y", "maximum"))).axis("g")
-    assert mixed.reduction is None and mixed.kind == "ordered"
+def test_updates_by_different_ops_are_ordered():
+    assert analyze(updated("add", other=("y", "maximum"))).axis("g").kind == "ordered"
 
 
-def test_an_update_and_a_plain_read_are_none():
+def test_an_update_and_a_plain_read():
     d = Draft(y=(64,))
     value = op("add", floats("y", 0), floats("y", g))
     ir = d.kernel(d.grid("g", 0, 64, replace(store("y", 0, value=value), combine="add")))
     fact = analyze(ir).axis("g")
-    assert fact.reduction is None and "reads y, which another g may have stored" in fact.why
+    assert "reads y, which another g may have stored" in fact.why
 
 
 def test_store_at_a_carried_position():
@@ -401,8 +398,6 @@ def test_store_through_a_transposed_view():
     facts = analyze(d.kernel(d.tile("tm", 0, 64, *body)))
     assert facts.axis("tm").kind == "parallel"
     assert facts.output("y").covered and facts.output("yt").covered
-    transposed = next(a for a in facts.accesses if a.tensor == "yt")
-    assert transposed.axes == (None, "tm")
 
 
 def test_transposed_read_of_what_is_stored():
@@ -427,7 +422,7 @@ def test_reshaped_read_of_what_is_stored():
 def test_range_facts_of_attention():
     facts = analyze(kernels.jagged_attention())
     q, kv = facts.axis("tq"), facts.axis("tk")
-    assert (q.depends, q.ragged, q.disjoint, q.offsets) == (("g",), True, "g", ("offsets",))
+    assert (q.depends, q.ragged, q.disjoint) == (("g",), True, "g")
     assert not q.nonempty and kv.nonempty
     assert (kv.depends, kv.disjoint) == (("g", "tq"), "g")
     assert facts.sorted == ("offsets",)
@@ -436,13 +431,12 @@ def test_range_facts_of_attention():
 def test_range_facts_of_static_axes():
     facts = analyze(kernels.grouped_gemm())
     inner = facts.axis("tk")
-    assert (inner.extent, inner.ragged, inner.nonempty) == (32, False, True)
-    assert facts.axis("tm").extent is None
+    assert (inner.ragged, inner.nonempty) == (False, True)
 
 
-def test_extent_of_a_range_that_depends_on_an_axis():
+def test_a_range_that_depends_on_an_axis():
     fact = analyze(kernels.fixed_ranges()).axis("tm")
-    assert (fact.extent, fact.ragged, fact.disjoint, fact.nonempty) == (16, True, "g", True)
+    assert (fact.ragged, fact.disjoint, fact.nonempty) == (True, "g", True)
 
 
 def test_shifted_ranges_are_disjoint_where_they_index():
@@ -461,7 +455,7 @@ def test_a_dense_copy_of_a_shifted_range_has_no_common_shift():
 
 def test_conditional_ranges_may_be_empty():
     fact = analyze(kernels.conditional_range()).axis("tm")
-    assert not fact.nonempty and fact.disjoint == "g" and fact.offsets == ("offsets", "n")
+    assert not fact.nonempty and fact.ragged and fact.disjoint == "g"
 
 
 def test_sliding_window_runs_at_least_once():
@@ -471,8 +465,7 @@ def test_sliding_window_runs_at_least_once():
 
 def test_an_empty_static_range():
     d = Draft(y=(64, 48))
-    fact = analyze(d.kernel(d.tile("tm", 0, 0, store("y", "tm", ALL)))).axis("tm")
-    assert (fact.extent, fact.nonempty) == (0, False)
+    assert not analyze(d.kernel(d.tile("tm", 0, 0, store("y", "tm", ALL)))).axis("tm").nonempty
 
 
 # ---------------------------------------------------------------- moving an axis outwards

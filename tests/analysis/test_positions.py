@@ -36,6 +36,37 @@ def scalar_before_the_begin(v):
     return y
 
 
+def longer_than_the_array(v):
+    """v has length 6, i reaches 7
+    v[i] | loop over fewer, or write it in an `if`: if i < 6: ...
+    """
+    y = hl.zeros([8], dtype=v.dtype)
+    for i in hl.grid(8):
+        y[i] = v[i]
+    return y
+
+
+def before_the_array(v):
+    """v has length 6, i reaches -2
+    v[i] | loop over fewer, or write it in an `if`: if i >= 0: ...
+    """
+    y = hl.zeros([8], dtype=v.dtype)
+    for i in hl.grid(-2, 6):
+        y[i + 2] = v[i]
+    return y
+
+
+def longer_around_ranges(x, v, offsets):
+    """v has length 6, g reaches 6
+    v[g] | loop over fewer, or write it in an `if`: if g < 6: ...
+    """
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(7):
+        for t in hl.tile(offsets[g // 3], offsets[g // 3 + 1], max_extent=6):
+            y[t, :] = x[t, :] * v[g]
+    return y
+
+
 def row_past_the_end(x):
     """dimension 0 of x has length 6, i + 1 reaches 6
     x[i + 1, :] | loop over fewer, or write it in an `if`: if i + 1 < 6: ...
@@ -103,6 +134,9 @@ def number_of_a_tile(x):
 WRONG = (
     (scalar_past_the_end, (V,)),
     (scalar_before_the_begin, (V,)),
+    (longer_than_the_array, (V,)),
+    (before_the_array, (V,)),
+    (longer_around_ranges, (X, V, OFFSETS)),
     (row_past_the_end, (X,)),
     (row_stored_past_the_end, (X,)),
     (column_of_a_product, (X,)),

@@ -7,8 +7,8 @@ import sympy
 
 from tests.analysis import kernels
 from tests.analysis.build import Draft, add, g, load, mul, op, store
-from tilelang.analysis.facts import Interval
 from tilelang.analysis.ranges import (
+    Interval,
     depends,
     extent,
     extreme,

@@ -212,7 +212,7 @@ def matmul_with_epilogue(x, b, bias, epilogue):
       bias: bfloat16[48]
       y: bfloat16[96, 48], output, empty
 
-    for tm in tile(96, block=rows):
+    for tm in tile(96, block=rows (64 to 256)):
         for tn in tile(48, block=128):
             acc: float32[tm, tn] = full([tm, tn], float32, value=0.0)
             for tk in tile(64) carrying acc_1 = acc:

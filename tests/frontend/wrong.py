@@ -632,6 +632,35 @@ def missing_max_extent(x, v, offsets):
     return v
 
 
+def extent_behind_a_mask(v, offsets):
+    r"""ParseError: missing max_extent: the extent of tm depends on data
+      for tm in hl.tile(0, offsets[g]):
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: it indexes no dimension that would bound it: hl.tile(..., max_extent=...)
+    """
+    for g in hl.grid(4):
+        total = 0.0
+        for tm in hl.tile(0, offsets[g]):
+            total = total + hl.load(v, [tm], mask=tm.index < 40, other=1.0).sum()
+        v[g] = total
+    return v
+
+
+def extent_behind_an_if(v, offsets):
+    r"""ParseError: missing max_extent: the extent of i depends on data
+      for i in hl.grid(offsets[g]):
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: it indexes no dimension that would bound it: hl.grid(..., max_extent=...)
+    """
+    for g in hl.grid(4):
+        total = 0.0
+        for i in hl.grid(offsets[g]):
+            if i + 1 < 40:
+                total = total + v[i + 1]
+        v[g] = total
+    return v
+
+
 def wrong_number_of_names(x):
     r"""ParseError: 3 names for 2 axes
     for tm, tk, tn in hl.tile([40, 64]):
@@ -811,17 +840,6 @@ def moved_tile_too_long(x, v):
     """
     for tm in hl.tile(40):
         v[tm] = x[tm + 1, 0]
-    return v
-
-
-def grid_too_long(x, v):
-    r"""ParseError: i runs over [0, 64) and indexes dimension 0 of v, which is 40 long
-      v[i] = 0.0
-        ^
-    hint: loop over that dimension: hl.grid(40)
-    """
-    for i in hl.grid(64):
-        v[i] = 0.0
     return v
 
 

@@ -16,6 +16,7 @@ from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Assign, At, Const, GridIndex, KernelIR, Loop, Span, Store, Type, Var
 from tilelang.ir.traversal import rewrite_stmt
 from tilelang.ir.verify import BrokenIR, verify
+from tilelang.schedule.problem import Problem
 
 
 @tile.kernel
@@ -120,5 +121,6 @@ def test_a_broken_rule_is_found(what):
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 def test_no_pass_breaks_a_rule(subject):
     lowered = subject.kernel.lower(*subject.cases[-2], target=TARGET)
-    for _, ir in normalised(verify(lowered.ir), lowered.facts, Target.of(TARGET)):
+    problem = Problem(verify(lowered.ir), lowered.facts)
+    for _, ir in normalised(problem, Target.of(TARGET)):
         verify(ir)

@@ -63,7 +63,7 @@ def row_after(x, offsets):
     for g in hl.grid(G):
         for td in hl.tile(x.shape[1]):
             acc = hl.zeros([td], dtype=hl.float32)
-            for i in hl.grid(offsets[g], offsets[g + 1]):
+            for i in hl.grid(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
                 acc = acc + hl.load(x, [i + 1, td], mask=i + 1 < x.shape[0])
             y[g, td] = acc
     return y

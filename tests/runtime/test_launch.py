@@ -293,7 +293,9 @@ def test_unknown_torch_layouts_raise_our_errors():
     described = describe("x", torch.ones(2))
     sparse = replace(described, device="cpu")
     read = bridge.reader("x", sparse.spec, "torch", copy=False)
-    with pytest.raises(CallError, match=r"(?s)^x is a sparse torch tensor .*hint: pass x\.to_dense\(\)"):
+    with pytest.raises(
+        CallError, match=r"(?s)^x is a sparse torch tensor .*hint: pass x\.to_dense\(\)"
+    ):
         read(torch.ones(2).to_sparse())
 
 

@@ -13,6 +13,7 @@ from tilelang.codegen.pallas.target import Target
 from tilelang.errors import PlanError
 from tilelang.ir import KernelIR
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 
 WHOLE = slice(None)
 
@@ -28,10 +29,14 @@ def scaled(
     return k.ir()
 
 
+def problem_of(ir: KernelIR) -> Problem:
+    return Problem(ir, analyze(ir))
+
+
 @pytest.mark.parametrize(("dtype", "rows"), [("float32", 8), ("bfloat16", 16), ("int8", 32)])
 def test_multiples_are_those_of_the_register_tile(dtype: str, rows: int) -> None:
-    ir, target = scaled(dtype=dtype), Target.of("tpu:v5e")
-    assert (multiple(ir, "tm", target), multiple(ir, "tn", target)) == (rows, 128)
+    problem, target = problem_of(scaled(dtype=dtype)), Target.of("tpu:v5e")
+    assert (multiple(problem, "tm", target), multiple(problem, "tn", target)) == (rows, 128)
 
 
 @pytest.mark.parametrize("target", ["tpu:v5e", "tpu:v6e"])
@@ -104,7 +109,7 @@ def test_a_fixed_block_is_kept_and_cannot_be_chosen() -> None:
 @pytest.mark.parametrize("sizes", [(1, 1), (7, 100), (4096, 4096), (1000, 20000)])
 def test_defaults_are_legal_everywhere(target: str, dtype: str, sizes: tuple[int, int]) -> None:
     ir = scaled(*sizes, dtype=dtype)
-    config = default_config(ir, analyze(ir), Target.of(target))
+    config = default_config(problem_of(ir), Target.of(target))
     again = planned(ir, config, target)
     assert again.blocks == planned(ir, Config(), target).blocks
 

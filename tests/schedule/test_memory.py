@@ -13,6 +13,7 @@ from tilelang.errors import PlanError
 from tilelang.ir import KernelIR
 from tilelang.language import build
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 
 V5E = Target.of("tpu:v5e")
 
@@ -93,7 +94,7 @@ def test_what_no_limit_allows_is_refused_with_the_sum() -> None:
 @pytest.mark.parametrize("size", [128, 4096, 16384])
 def test_the_default_fits_without_asking(target: str, size: int) -> None:
     ir, goal = matmul(size), Target.of(target)
-    config = default_config(ir, analyze(ir), goal)
+    config = default_config(Problem(ir, analyze(ir)), goal)
     (launch,) = planned(ir, config, target).launches
     assert launch.memory.vmem * 5 // 4 <= goal.vmem_default
 

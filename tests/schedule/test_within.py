@@ -157,7 +157,7 @@ def test_loops_over_leading_dimensions(names):
     (x,) = arrays((3, 5, 40))
     result = corners(x, config=tile.Config({"tm": 16}, within=names))
     exact = x * (np.arange(3) + 1)[:, None, None] + np.arange(5)[None, :, None]
-    np.testing.assert_allclose(np.asarray(result), exact, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(result), exact, rtol=1e-6, atol=1e-6)
 
 
 def moved(kernel, *args, **options):

@@ -46,6 +46,7 @@ from tilelang.ir import (
 from tilelang.language import build
 from tilelang.reference import evaluate
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal
 
 INT = Type((), "int32")
@@ -247,7 +248,7 @@ def total(value: Expr, axis: int) -> Expr:
 
 
 def planned(ir: KernelIR, config: Config | None = None, target: str = "cpu") -> Plan:
-    planned = plan(ir, analyze(ir), config or Config(), Target.of(target))
+    planned = plan(Problem(ir, analyze(ir)), config or Config(), Target.of(target))
     if isinstance(planned, Refusal):
         raise planned.error
     return planned

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import KernelIR
-from .access import access, references
+from .access import references
 from .axes import axis_fact
-from .bounds import width_facts
 from .carries import definitions
 from .facts import Facts
 from .inside import leaving
@@ -24,7 +23,7 @@ from .symbols import scope
 
 
 def analyze(ir: KernelIR) -> Facts:
-    """Proves what can be proved of axes, accesses, outputs and index widths."""
+    """Proves what can be proved of axes, positions, outputs and stores."""
     known = ranges(ir, scope(ir))
     refs = references(ir, known.scope)
     known = replace(known, limits=limits(ir, refs))
@@ -36,9 +35,7 @@ def analyze(ir: KernelIR) -> Facts:
             for a in ir.axes
             if a.name in bodies
         ),
-        accesses=tuple(access(r, known.scope) for r in refs),
-        outputs=output_facts(ir, refs, known),
-        widths=width_facts(ir, defined.values),
+        outputs=output_facts(refs, known),
         positions=position_facts(refs, known),
         stores=store_facts(ir, defined, known),
         sorted=tuple(sorted({name for name, _ in known.sorted})),

@@ -26,9 +26,8 @@ from ..ir import (
     statement_exprs,
     walk,
 )
-from .facts import Access
 from .placed import Place, placed, root
-from .symbols import Scope, axes_of, position, symbolic
+from .symbols import Scope, position, symbolic
 
 
 @dataclass(frozen=True)
@@ -153,29 +152,3 @@ def _undo_permutes(
         return tensor, dims
     source = sorted(zip(view.arg, dims), key=lambda pair: pair[0])
     return _undo_permutes(view.source, tuple(d for _, d in source), ir)
-
-
-def access(reference: Reference, known: Scope) -> Access:
-    """The fact that others see: maps of the tensor as the author names it."""
-    dims = _redo_permutes(reference.tensor, reference, known.ir)
-    return Access(
-        reference.tensor,
-        reference.writes,
-        tuple(d.first for d in dims),
-        tuple(_mover(d, known) for d in dims),
-        reference.loc,
-    )
-
-
-def _redo_permutes(tensor: str, reference: Reference, ir: KernelIR) -> tuple[Reach, ...]:
-    view = ir.tensor(tensor).view
-    if tensor == reference.base or view is None:
-        return reference.dims
-    source = _redo_permutes(view.source, reference, ir)
-    return tuple(source[k] for k in view.arg)
-
-
-def _mover(reach: Reach, known: Scope) -> str | None:
-    """The one axis that a position depends on."""
-    moving = axes_of(reach.first, known) if reach.first is not None else frozenset[str]()
-    return next(iter(moving)) if len(moving) == 1 else None

@@ -5,24 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import sympy
-
 from ..errors import Loc
 from ..ir import Along, Expr
 
 AxisKind = Literal["parallel", "ordered"]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """begin <= position < end of a tile axis, as sympy expressions over outer axes and loads.
-
-    A scalar load such as offsets[g + 1] is the sympy function application offsets(g + 1); the
-    begin and end of an outer tile `tq` are the symbols `tq.begin` and `tq.end`.
-    """
-
-    begin: sympy.Expr
-    end: sympy.Expr
 
 
 @dataclass(frozen=True)
@@ -32,16 +18,11 @@ class AxisFact:
     kind       parallel: iterations may run in any order; ordered: they may not
     why        the sentence that says why; used verbatim in explain(), errors and comments
     carries    user names of the values that are passed from one iteration to the next
-    reduction  the associative op that combines the carry ("sum", "max", ...), or by which its
-               iterations update the same elements of a tensor (hl.atomic_add); else None
-    interval   its range
-    extent     end - begin when it is a constant, else None
     depends    outer axes that begin or end depend on (through loads too)
     ragged     begin or end is read from memory or depends on an outer axis
     disjoint   the outer axis over which its ranges rise and never overlap, given that the offsets
                are sorted (ranges [offsets[g], offsets[g + 1])); None if that was not proved.  When
                every access is `x[start + t.index]` these are the ranges moved by start
-    offsets    the tensors that its bounds read
     nonempty   proved to run at least once whenever the enclosing loops run
     limit      of hl.grid: what the plan keeps the index below, whatever was read from memory
     independent  parallel, and proved so for iterations with different enclosing indices too: the
@@ -52,31 +33,12 @@ class AxisFact:
     kind: AxisKind
     why: str
     carries: tuple[str, ...]
-    reduction: str | None
-    interval: Interval
-    extent: int | None
     depends: tuple[str, ...]
     ragged: bool
     disjoint: str | None
-    offsets: tuple[str, ...]
     nonempty: bool
     independent: bool = False
     limit: int | None = None
-
-
-@dataclass(frozen=True)
-class Access:
-    """One array reference.
-
-    map        one sympy expression per tensor dimension; None where a gather picks the position
-    axes       one entry per dimension: the tile or grid axis that moves it alone, or None
-    """
-
-    tensor: str
-    writes: bool
-    map: tuple[sympy.Expr | None, ...]
-    axes: tuple[str | None, ...]
-    loc: Loc | None
 
 
 @dataclass(frozen=True)
@@ -114,17 +76,11 @@ class StoreFact:
 class OutputFact:
     """What is known of the stores to one tensor.
 
-    covered    every element is certainly written, so that its initial value is never seen
-    injective  axes in which the store was proved to touch disjoint elements
-    revisited  axes over whose iterations the same elements are written again
-    read       the kernel also reads this tensor
+    covered  every element is certainly written, so that its initial value is never seen
     """
 
     tensor: str
     covered: bool
-    injective: tuple[str, ...]
-    revisited: tuple[str, ...]
-    read: bool
 
 
 @dataclass(frozen=True)
@@ -138,15 +94,6 @@ class Leaving:
 
 
 @dataclass(frozen=True)
-class WidthFact:
-    """The largest element offset that an access can form, and whether it stays below 2**31."""
-
-    tensor: str
-    largest: int
-    fits_int32: bool
-
-
-@dataclass(frozen=True)
 class Facts:
     """Everything that analysis proved about one KernelIR.
 
@@ -155,9 +102,7 @@ class Facts:
     """
 
     axes: tuple[AxisFact, ...]
-    accesses: tuple[Access, ...]
     outputs: tuple[OutputFact, ...]
-    widths: tuple[WidthFact, ...]
     positions: tuple[PositionFact, ...]
     stores: tuple[StoreFact, ...]
     sorted: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""output_facts(...) -> OutputFact per stored tensor: covered, injective, revisited, read."""
+"""output_facts(...) -> OutputFact per stored tensor: whether every element is written."""
 
 from __future__ import annotations
 
@@ -6,43 +6,26 @@ from collections.abc import Sequence
 
 import sympy
 
-from ..ir import KernelIR
 from .access import Reach, Reference
-from .conflicts import pairings
 from .facts import OutputFact
 from .injective import joined
 from .ranges import Ranges, nonempty
 from .symbols import axes_of, position
 
 
-def output_facts(
-    ir: KernelIR, references: Sequence[Reference], known: Ranges
-) -> tuple[OutputFact, ...]:
+def output_facts(references: Sequence[Reference], known: Ranges) -> tuple[OutputFact, ...]:
     """One fact per array that is stored to, and the same under the name of each view of it used."""
     arrays = dict.fromkeys(r.array for r in references if r.writes)
-    return tuple(fact for array in arrays for fact in _of_array(ir, array, references, known))
+    return tuple(fact for array in arrays for fact in _of_array(array, references, known))
 
 
-def _of_array(
-    ir: KernelIR, array: str, references: Sequence[Reference], known: Ranges
-) -> list[OutputFact]:
+def _of_array(array: str, references: Sequence[Reference], known: Ranges) -> list[OutputFact]:
     own = [r for r in references if r.array == array]
-    around = [a.name for a in ir.axes if any(a.name in r.loops for r in own if r.writes)]
-    injective = tuple(a for a in around if _apart(a, own, known))
-    revisited = tuple(a for a in around if a not in injective)
-    read = any(not r.writes for r in own)
     sure = covered(own, known)
-    names = dict.fromkeys((array, *(r.tensor for r in own if r.writes)))
-    return [OutputFact(name, sure, injective, revisited, read) for name in names]
-
-
-def _apart(axis: str, own: Sequence[Reference], known: Ranges) -> bool:
-    """Whether the stores touch disjoint elements in every two iterations."""
-    stores = [r for r in own if r.writes]
-    return all(p.proof is not None for p in pairings(axis, stores, known))
-
-
-# ---------------------------------------------------------------- covered
+    return [
+        OutputFact(name, sure)
+        for name in dict.fromkeys((array, *(r.tensor for r in own if r.writes)))
+    ]
 
 
 def covered(own: Sequence[Reference], known: Ranges) -> bool:

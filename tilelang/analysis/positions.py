@@ -21,9 +21,9 @@ from sympy.core.function import AppliedUndef
 
 from ..ir import Apply, At, Const, Expr, GridIndex, KernelIR
 from .access import Reference
-from .facts import Interval, PositionFact
+from .facts import PositionFact
 from .inequalities import Knowledge, prove
-from .ranges import Ranges, extreme, nonempty, running
+from .ranges import Interval, Ranges, extreme, nonempty, running
 from .symbols import renamed, written
 
 RANK = ("proved", "dynamic", "refused")
@@ -135,12 +135,13 @@ def _furthest(values: Sequence[int], size: int) -> int | None:
 
 def _reached(place: sympy.Expr, reference: Reference, known: Ranges) -> Iterator[int]:
     """Values that the position has in iterations that certainly run."""
-    if not all(nonempty(axis, known) for axis in reference.loops):
-        return
     symbols = sorted(place.free_symbols, key=str)
     ends = [_first_and_last(s, known) for s in symbols if isinstance(s, sympy.Symbol)]
     axes = [str(s).partition(".")[0] for s in symbols]
     if any(e is None for e in ends) or len(set(axes)) < len(axes):
+        return
+    # x[g] over a longer range is a mistake, even where the loops within it may be empty
+    if not all(nonempty(axis, known) for axis in (axes if place.is_Symbol else reference.loops)):
         return
     for values in product(*(e for e in ends if e is not None)):
         value = renamed(place, dict(zip(symbols, values, strict=True)))

@@ -15,10 +15,21 @@ import sympy
 from sympy.core.function import AppliedUndef
 
 from ..ir import Axis, KernelIR
-from .facts import Interval
 from .inequalities import Knowledge, branches, linear, prove
 from .placed import Place, loops
 from .symbols import Scope, axes_of, edge, parts, position, renamed, symbolic
+
+
+@dataclass(frozen=True)
+class Interval:
+    """begin <= position < end of a tile axis, as sympy expressions over outer axes and loads.
+
+    A scalar load such as offsets[g + 1] is the sympy function application offsets(g + 1); the
+    begin and end of an outer tile `tq` are the symbols `tq.begin` and `tq.end`.
+    """
+
+    begin: sympy.Expr
+    end: sympy.Expr
 
 
 @dataclass(frozen=True)

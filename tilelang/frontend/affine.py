@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..errors import Loc
 from ..ir import Apply, Const, Expr, GridIndex, TileIndex, Var
+from ..ir.integers import Linear, linear
 from ..language.build import binary, unary
 from .scope import Draft, integer
 
@@ -52,17 +53,17 @@ def offset_of(base: Moved) -> Moved:
     return axis, None if offset is None else _plain(offset)
 
 
-def grid_axis(draft: Draft, expr: Expr) -> tuple[str, bool] | None:
-    """(axis, whether it is moved) for g and g + k; None for any other expression."""
-    match expr:
-        case GridIndex(axis):
-            return axis, False
-        case Var(name) if name in draft.definitions:
-            return grid_axis(draft, draft.definitions[name])
-        case Apply("add" | "sub", (left, Const())):
-            found = grid_axis(draft, left)
-            return None if found is None else (found[0], True)
-        case Apply("add", (Const(), right)):
-            found = grid_axis(draft, right)
-            return None if found is None else (found[0], True)
-    return None
+def grid_axis(draft: Draft, expr: Expr) -> str | None:
+    """The axis of g and g + k; None for any other expression."""
+
+    def leaf(part: Expr) -> Linear | None:
+        match part:
+            case GridIndex():
+                return {part: 1}, 0
+            case Var(name) if name in draft.definitions:
+                return linear(draft.definitions[name], leaf)
+            case _:
+                return None
+
+    terms, _ = linear(expr, leaf) or ({}, 0)
+    return next(iter(terms)).axis if list(terms.values()) == [1] else None

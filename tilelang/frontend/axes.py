@@ -136,7 +136,7 @@ def finish(here: Here, name: str) -> None:
     axis = here.draft.axes[name]
     if axis.max_extent is not None:
         return
-    extent, _ = here.draft.extents.get(name, (None, False))
+    extent = here.draft.extents.get(name)
     if extent is None or name in here.draft.moved:  # a moved tile may leave what it indexes
         extent = max(
             (e for e in (extent, longest(here.draft, axis)) if e is not None), default=None

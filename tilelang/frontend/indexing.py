@@ -32,7 +32,7 @@ from ..language.values import as_expr, number_of
 from .affine import grid_axis, moved, offset_of
 from .containers import counted
 from .hosting import is_value, really
-from .ranges import check_along, check_grid
+from .ranges import check_along
 from .scope import Here, evaluate, integer
 from .tensors import current, root
 from .unrolled import iterated
@@ -133,7 +133,7 @@ def _computed(
     _check_index_type(tensor, value, loc)
     if not value.type.rank:
         if (found := grid_axis(here.draft, value)) is not None:
-            check_grid(here, tensor, dim, *found, masked, loc)
+            here.draft.bound_extent(found, tensor.shape[dim], masked or here.condition is not None)
         return At(value), []
     if (found := moved(here.draft, value, loc)) is not None:
         axis, offset = offset_of(found)

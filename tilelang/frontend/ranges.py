@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..errors import Loc, ParseError
-from ..ir import Along, Apply, At, Const, Expr, GridIndex, Index, Span, Tensor
+from ..ir import Along, At, Const, Expr, Index, Span, Tensor
 from ..language.handles import TileHandle
+from .extents import limits
 from .scope import Draft, Here
 
 
@@ -66,23 +67,6 @@ def _one_length(here: Here, tensor: Tensor, dim: int, axis: str, loc: Loc) -> No
     )
 
 
-def check_grid(
-    here: Here, tensor: Tensor, dim: int, axis: str, shifted: bool, masked: bool, loc: Loc
-) -> None:
-    """Refuses a grid index that certainly leaves the dimension."""
-    size = tensor.shape[dim]
-    guarded = masked or here.condition is not None
-    here.draft.bound_extent(axis, size, guarded)
-    static = here.draft.axes[axis].static
-    if static is None or shifted or guarded or static[0] >= static[1]:
-        return
-    if static[0] < 0 or static[1] > size:
-        user = here.draft.axes[axis].user
-        what = f"{user} runs over [{static[0]}, {static[1]}) and indexes dimension {dim}"
-        hint = f"loop over that dimension: hl.grid({size})"
-        raise ParseError(f"{what} of {tensor.name}, which is {size} long", loc, hint)
-
-
 def check_numbered(here: Here, tile: TileHandle, name: str, loc: Loc) -> None:
     """Refuses to number tiles that are not counted from 0: where they are cut is left open."""
     begin, user = here.draft.axes[tile.axis].begin, tile.user
@@ -118,18 +102,6 @@ def _inside(draft: Draft, size: int, index: Index) -> bool:
             static = draft.axes[axis].static  # ragged ranges are checked before each launch
             return static is None or (static[0] >= 0 and static[1] <= size)
         case At(expr):
-            limits = _limits(draft, expr)
-            return limits is not None and limits[0] >= 0 and limits[1] < size
+            low, high = limits(draft, expr)
+            return low >= 0 and high < size
     return False
-
-
-def _limits(draft: Draft, expr: Expr) -> tuple[int, int] | None:
-    """The least and the largest value of g, g + k and g - k over a static range."""
-    match expr:
-        case GridIndex(axis):
-            static = draft.axes[axis].static
-            return None if static is None else (static[0], static[1] - 1)
-        case Apply("add" | "sub" as op, (left, Const(value))):
-            inner, by = _limits(draft, left), int(value) if op == "add" else -int(value)
-            return None if inner is None else (inner[0] + by, inner[1] + by)
-    return None

@@ -82,7 +82,7 @@ class Draft:
     frameworks   parameter -> where it comes from: "torch", "jax", "numpy"
     definitions  Assign.name -> value
     inits        Carry.out -> (Carry.init, the condition without which its loop does not run)
-    extents      axis -> (least length of the dimensions that it indexes, guarded ones only?)
+    extents      axis -> the least length of the dimensions that it certainly indexes
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
     numbered     axis -> (a number of its tiles that is used, as in "t.id", and where)
     moved        axis -> where a tile of it is moved by an offset
@@ -100,7 +100,7 @@ class Draft:
     frameworks: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, Expr] = field(default_factory=dict)
     inits: dict[str, tuple[Expr, Expr | None]] = field(default_factory=dict)
-    extents: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
     numbered: dict[str, tuple[str, Loc]] = field(default_factory=dict)
     moved: dict[str, Loc] = field(default_factory=dict)
@@ -110,12 +110,9 @@ class Draft:
     places: dict[int, tuple[object, object]] = field(default_factory=dict)
 
     def bound_extent(self, axis: str, size: int, guarded: bool) -> None:
-        """An axis indexes a dimension of that length; behind a mask it may also leave it."""
-        known, only_guarded = self.extents.get(axis, (size, guarded))
-        if only_guarded and not guarded:
-            self.extents[axis] = size, False
-        elif only_guarded == guarded:
-            self.extents[axis] = min(known, size), guarded
+        """An axis indexes a dimension of that length; behind a mask it may leave it."""
+        if not guarded:
+            self.extents[axis] = min(self.extents.get(axis, size), size)
 
     def unique(self, name: str) -> str:
         """The name if it is free, else with the first free number; it is taken from now on."""

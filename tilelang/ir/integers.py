@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .traversal import walk
 from .types import Apply, Const, Expr, GridIndex, TileIndex, TileScalar, Type
 
@@ -55,6 +57,33 @@ def mul(a: Expr, by: int) -> Expr:
     return a if by == 1 else Apply("mul", (a, const(by)), INT)
 
 
+def floordiv(a: Expr, by: int) -> Expr:
+    """a // by"""
+    return _computed("floordiv", a, const(by), lambda left, right: left // right)
+
+
+def mod(a: Expr, by: int) -> Expr:
+    """a % by"""
+    return _computed("mod", a, const(by), lambda left, right: left % right)
+
+
+def minimum(a: Expr, b: Expr | int) -> Expr:
+    """min(a, b)"""
+    return _computed("minimum", a, b if isinstance(b, Expr) else const(b), min)
+
+
+def maximum(a: Expr, b: Expr | int) -> Expr:
+    """max(a, b)"""
+    return _computed("maximum", a, b if isinstance(b, Expr) else const(b), max)
+
+
+def _computed(op: str, a: Expr, b: Expr, meaning: Callable[[int, int], int]) -> Expr:
+    left, right = value_of(a), value_of(b)
+    if left is not None and right is not None:
+        return const(meaning(left, right))
+    return Apply(op, (a, b), INT)
+
+
 def fold(expr: Expr) -> Expr:
     """`start + (end - start)` is `end`: the range of `hl.tile(end - start)` moved by start."""
     match expr:
@@ -71,33 +100,37 @@ def clamped(expr: Expr, size: int) -> Expr:
     match expr:
         case Apply("minimum", (Apply("maximum", (_, Const(0))), Const(last))) if last == size - 1:
             return expr
-    low = Apply("maximum", (expr, Const(0, INT)), INT)
-    return Apply("minimum", (low, Const(size - 1, INT)), INT)
+    low = Apply("maximum", (expr, const(0)), INT)
+    return Apply("minimum", (low, const(size - 1)), INT)
 
 
-Terms = dict[GridIndex | TileScalar, int]
+Index = GridIndex | TileScalar
+Linear = tuple[dict[Index, int], int]  # what an expression takes each index times, and the rest
 
 
-def linear(expr: Expr) -> tuple[Terms, int] | None:
-    """What an expression takes each index times, and the rest, if it is a sum of those."""
+def _itself(expr: Expr) -> Linear | None:
+    return ({expr: 1}, 0) if isinstance(expr, Index) else None
+
+
+def linear(expr: Expr, leaf: Callable[[Expr], Linear | None] = _itself) -> Linear | None:
+    """The expression as a sum of indices, each times a number; None if it is none.
+
+    `leaf` says what stands for an index, or any other expression that is no sum.
+    """
     match expr:
         case Const(value):
             return {}, int(value)
-        case GridIndex() | TileScalar():
-            return {expr: 1}, 0
         case Apply("add" | "sub", (left, right)):
-            return _added(linear(left), linear(right), 1 if expr.op == "add" else -1)
+            return plus(linear(left, leaf), linear(right, leaf), 1 if expr.op == "add" else -1)
         case Apply("mul", (value, Const(by)) | (Const(by), value)):
-            return _added(({}, 0), linear(value), int(by))
+            return plus(({}, 0), linear(value, leaf), int(by))
         case Apply("neg", (value,)):
-            return _added(({}, 0), linear(value), -1)
+            return plus(({}, 0), linear(value, leaf), -1)
         case _:
-            return None
+            return leaf(expr)
 
 
-def _added(
-    a: tuple[Terms, int] | None, b: tuple[Terms, int] | None, by: int
-) -> tuple[Terms, int] | None:
+def plus(a: Linear | None, b: Linear | None, by: int = 1) -> Linear | None:
     """a + b * by"""
     if a is None or b is None:
         return None

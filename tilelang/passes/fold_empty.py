@@ -6,9 +6,10 @@ another position of an array without elements than the tile that a step is at ha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from ..analysis.uses import uses
+from ..analysis.uses import cut, references, uses_of
 from ..ir import Along, Apply, Expr, KernelIR, Load
 from ..ir.traversal import rewrite_stmt
 
@@ -19,12 +20,14 @@ def fold_empty(ir: KernelIR) -> KernelIR:
     """The kernel in which nothing is read or reduced along a dimension of length zero."""
     if all(0 not in tensor.shape for tensor in ir.tensors):
         return ir
+    uses = uses_of(ir, references(ir.body))
+    offsets = {axis: {u.offset for u in cut(found)} for axis, found in uses.items()}
 
     def change(expr: Expr) -> Expr | None:
         match expr:
             case Apply():
                 value = _neutral(expr)
-            case Load() if _nowhere(ir, expr):
+            case Load() if _nowhere(ir, expr, offsets):
                 value = 0
             case _:
                 return None
@@ -35,16 +38,12 @@ def fold_empty(ir: KernelIR) -> KernelIR:
     return replace(ir, body=tuple(rewrite_stmt(s, change) for s in ir.body))
 
 
-def _nowhere(ir: KernelIR, load: Load) -> bool:
+def _nowhere(ir: KernelIR, load: Load, offsets: Mapping[str, set[Expr | None]]) -> bool:
     """Whether a tile has no position in the array, and another array says where tiles are."""
     return any(
-        size == 0 and isinstance(entry, Along) and entry.offset not in _offsets(ir, entry.axis)
+        size == 0 and isinstance(entry, Along) and entry.offset not in offsets[entry.axis]
         for entry, size in zip(load.index, ir.tensor(load.tensor).shape, strict=True)
     )
-
-
-def _offsets(ir: KernelIR, axis: str) -> set[Expr | None]:
-    return {use.offset for use in uses(ir, axis)}
 
 
 def _neutral(expr: Apply) -> int | bool | None:

@@ -65,7 +65,8 @@ def mask_outside(ir: KernelIR, facts: Facts) -> KernelIR:
 
 def _picking(ir: KernelIR, values: Definitions) -> frozenset[str]:
     """Tensors whose numbers pick rows: they are read one by one where the rows are."""
-    picked = [e.expr for _, index, _ in references(ir.body) for e in index if isinstance(e, Gather)]
+    entries = (e for r in references(ir.body) for e in r.index)
+    picked = [e.expr for e in entries if isinstance(e, Gather)]
     return frozenset(load.tensor for e in picked for load in loads(resolve(e, values, None)))
 
 

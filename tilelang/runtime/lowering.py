@@ -20,6 +20,7 @@ from ..codegen.source import Source
 from ..errors import CallError, Loc, TileError
 from ..ir import KernelIR
 from ..schedule.config import Config
+from ..schedule.problem import Problem
 from ..schedule.refusal import Refusal
 
 
@@ -43,7 +44,7 @@ class Lowered:
 def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> Lowered:
     """The later stages of an analysed kernel; without a config the default one."""
     with our_fault(ir.name, ir.loc):
-        planned = plan(ir, facts, config or Config(), target)
+        planned = plan(Problem(ir, facts), config or Config(), target)
         if isinstance(planned, Refusal):
             raise planned.error
         used = config_of(planned) if config is None else config
@@ -53,7 +54,7 @@ def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> 
 def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config of a parsed kernel that is given none."""
     with our_fault(ir.name, ir.loc):
-        return default_config(ir, facts, target)
+        return default_config(Problem(ir, facts), target)
 
 
 def proved(ir: KernelIR) -> Facts:

@@ -31,6 +31,7 @@ from ..ir import (
     map_children,
     statements,
 )
+from ..language.op import OPS as LANGUAGE
 
 Arrays = Mapping[str, np.ndarray]
 Points = Mapping[str, Any]  # axis -> one int per point, or one int for all
@@ -39,41 +40,23 @@ Run = Callable[[Arrays, Points], Any]
 WIDE = np.int64  # sums of int32 offsets are exact in it
 
 
-def _divide(a: Any, b: Any) -> Any:
-    return np.floor_divide(a, np.where(b == 0, 1, b))
+def _exact(op: str) -> Callable[..., Any]:
+    """What the language means by an operation, in 64 bits; what is divided by 0 is unspecified."""
+    meaning = LANGUAGE[op].reference
+    match op:
+        case "add" | "sub" | "mul" | "neg" | "abs":
+            return lambda a, *rest: meaning(np.asarray(a, WIDE), *rest)
+        case "floordiv" | "mod":
+            return lambda a, b: meaning(a, np.where(b == 0, 1, b))
+        case _:
+            return meaning
 
 
-def _remainder(a: Any, b: Any) -> Any:
-    return np.mod(a, np.where(b == 0, 1, b))
-
-
-OPS: Mapping[str, Callable[..., Any]] = {
-    "add": lambda a, b: np.add(a, b, dtype=WIDE),
-    "sub": lambda a, b: np.subtract(a, b, dtype=WIDE),
-    "mul": lambda a, b: np.multiply(a, b, dtype=WIDE),
-    "neg": lambda a: np.negative(a, dtype=WIDE),
-    "abs": lambda a: np.absolute(a, dtype=WIDE),
-    "floordiv": _divide,
-    "mod": _remainder,
-    "minimum": np.minimum,
-    "maximum": np.maximum,
-    "where": np.where,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-    "logical_not": np.logical_not,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "shift_left": np.left_shift,
-    "shift_right": np.right_shift,
-}
+WHOLE = """
+    add sub mul neg abs floordiv mod minimum maximum where eq ne lt le gt ge logical_and logical_or
+    logical_xor logical_not bitwise_and bitwise_or bitwise_xor shift_left shift_right
+"""
+OPS = {op: _exact(op) for op in WHOLE.split()}
 INTEGERS = ("int64", "int32", "int16", "int8", "uint32", "uint8")
 
 

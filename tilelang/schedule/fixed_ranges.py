@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..analysis.uses import extent, uses
-from ..ir import Apply, Axis, Const, Expr, GridIndex, KernelIR, TileScalar, integers
+from ..ir import Axis, Const, Expr, GridIndex, TileScalar, integers
+from ..ir.integers import Linear
+from .problem import Problem
 
 Blocks = Mapping[str, int]
-Linear = dict[Expr | None, int]  # factors of indices; None stands for 1
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Span:
     An index is the number of an `hl.grid`, or the id of a tile.
     """
 
-    begin: tuple[tuple[Expr, int], ...]
+    begin: tuple[tuple[integers.Index, int], ...]
     constant: int
     length: int
 
     @property
     def axes(self) -> tuple[str, ...]:
         """The outer axes that the range moves with."""
-        return tuple(dict.fromkeys(i.axis for i, _ in self.begin))  # type: ignore[union-attr]
+        return tuple(dict.fromkeys(i.axis for i, _ in self.begin))
 
     def divisible(self, block: int) -> bool:
         """Whether tiles of this length never reach over an end of the range."""
@@ -48,95 +48,83 @@ class Span:
         return integers.add(total, integers.const(self.constant // block))
 
 
-def span(ir: KernelIR, axis: Axis, blocks: Blocks) -> Span | None:
+def span(problem: Problem, axis: Axis, blocks: Blocks) -> Span | None:
     """The span of a tile axis whose range moves with static outer loops; None for other axes.
 
     `blocks` are those of the outer tile axes.
     """
-    found = uses(ir, axis.name)
+    found = problem.uses(axis.name)
     offsets = {u.offset for u in found} or {None}
     shift = next(iter(offsets)) or integers.const(0)
     stays = axis.static is not None and isinstance(shift, Const)
     if axis.kind != "tile" or stays or len(offsets) > 1:
         return None
-    low = _linear(ir, integers.add(shift, axis.begin), blocks)
-    high = _linear(ir, integers.add(shift, axis.end), blocks)
+    low = _linear(problem, integers.add(shift, axis.begin), blocks)
+    high = _linear(problem, integers.add(shift, axis.end), blocks)
     if low is None or high is None:
         return None
-    length = high.pop(None, 0) - low.get(None, 0)
-    constant = low.pop(None, 0)
-    if low != high or length <= 0 or constant < 0 or min(low.values(), default=0) < 0:
+    (moved, constant), length = low, high[1] - low[1]
+    if moved != high[0] or length <= 0 or constant < 0 or min(moved.values(), default=0) < 0:
         return None
-    moved = tuple((i, f) for i, f in low.items() if i is not None)
-    most = constant + sum(factor * _largest(ir, i, blocks) for i, factor in moved)
-    if found and most + length > extent(ir, axis):
+    most = constant + sum(factor * _largest(problem, i, blocks) for i, factor in moved.items())
+    if found and most + length > problem.extent(axis.name):
         return None  # the array ends inside of a range
-    return Span(moved, constant, length)
+    return Span(tuple(moved.items()), constant, length)
 
 
-def _linear(ir: KernelIR, expr: Expr, blocks: Blocks) -> Linear | None:
+def _linear(problem: Problem, expr: Expr, blocks: Blocks) -> Linear | None:
     """The expression as a sum of indices of static loops, each times a number."""
-    match expr:
-        case Const(value):
-            return {None: int(value)}
-        case GridIndex(name):
-            static = ir.axis(name).static
-            return {expr: 1} if static and static[0] >= 0 else None
-        case TileScalar(name, "id"):
-            return None if _range(ir, name, blocks) is None else _number(ir, name, blocks)
-        case TileScalar(name, "begin" | "end" as edge):
-            return _edge(ir, name, edge, blocks)
-        case Apply("add" | "sub", (left, right)):
-            one, other = _linear(ir, left, blocks), _linear(ir, right, blocks)
-            return _plus(one, other, 1 if expr.op == "add" else -1)
-        case Apply("mul", (left, Const(by))) | Apply("mul", (Const(by), left)):
-            one = _linear(ir, left, blocks)
-            return None if one is None else {i: f * int(by) for i, f in one.items() if f and by}
-        case _:
-            return None
+
+    def leaf(part: Expr) -> Linear | None:
+        match part:
+            case GridIndex(name):
+                static = problem.axis(name).static
+                return ({part: 1}, 0) if static and static[0] >= 0 else None
+            case TileScalar(name, "id"):
+                return (
+                    None
+                    if _range(problem, name, blocks) is None
+                    else _number(problem, name, blocks)
+                )
+            case TileScalar(name, "begin" | "end" as edge):
+                return _edge(problem, name, edge, blocks)
+            case _:
+                return None
+
+    return integers.linear(expr, leaf)
 
 
-def _edge(ir: KernelIR, name: str, what: str, blocks: Blocks) -> Linear | None:
+def _edge(problem: Problem, name: str, what: str, blocks: Blocks) -> Linear | None:
     """Where a tile of a static range begins or ends, if no tile is cut."""
-    whole, block = _range(ir, name, blocks), blocks.get(name, 0)
+    whole, block = _range(problem, name, blocks), blocks.get(name, 0)
     if whole is None:
         return None
-    start = _plus(dict(whole.begin), {None: whole.constant}, 1)
-    own: Linear = {i: f * block for i, f in _number(ir, name, blocks).items()}
-    return _plus(_plus(start, own, 1), {None: block if what == "end" else 0}, 1)
+    start = dict(whole.begin), whole.constant + (block if what == "end" else 0)
+    return integers.plus(start, _number(problem, name, blocks), block)
 
 
-def _number(ir: KernelIR, name: str, blocks: Blocks) -> Linear:
+def _number(problem: Problem, name: str, blocks: Blocks) -> Linear:
     """The id of a tile; 0 where there is one."""
     index = TileScalar(name, "id")
-    return {index: 1} if _largest(ir, index, blocks) > 0 else {}
+    return {index: 1} if _largest(problem, index, blocks) > 0 else {}, 0
 
 
-def _largest(ir: KernelIR, index: Expr, blocks: Blocks) -> int:
+def _largest(problem: Problem, index: Expr, blocks: Blocks) -> int:
     """The last index of a static loop."""
     if isinstance(index, GridIndex):
-        return (ir.axis(index.axis).static or (0, 1))[1] - 1
+        return (problem.axis(index.axis).static or (0, 1))[1] - 1
     assert isinstance(index, TileScalar)
-    whole = _range(ir, index.axis, blocks)
+    whole = _range(problem, index.axis, blocks)
     return 0 if whole is None else whole.length // blocks[index.axis] - 1
 
 
-def _range(ir: KernelIR, name: str, blocks: Blocks) -> Span | None:
+def _range(problem: Problem, name: str, blocks: Blocks) -> Span | None:
     """The range of a tile axis that whole tiles fill, in positions of the author; else None."""
-    axis, block = ir.axis(name), blocks.get(name)
-    if block is None or any(u.offset for u in uses(ir, name)):
+    axis, block = problem.axis(name), blocks.get(name)
+    if block is None or any(u.offset for u in problem.uses(name)):
         return None
-    found = span(ir, axis, blocks)
+    found = span(problem, axis, blocks)
     if axis.static is not None and axis.static[0] >= 0:
         begin, end = axis.static
         found = Span((), begin, end - begin) if end > begin else None
     return found if found is not None and found.divisible(block) else None
-
-
-def _plus(one: Linear | None, other: Linear | None, sign: int) -> Linear | None:
-    if one is None or other is None:
-        return None
-    total = dict(one)
-    for index, factor in other.items():
-        total[index] = total.get(index, 0) + sign * factor
-    return {i: f for i, f in total.items() if f}

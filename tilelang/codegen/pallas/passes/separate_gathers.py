@@ -5,11 +5,11 @@ y[t] = table[index[t]] * 2   ->   rows_1 = table[index[t]];  y[t] = rows_1 * 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 
-from tilelang.analysis.uses import picks_rows, references
+from tilelang.analysis.uses import Reference, picks_rows, references
 from tilelang.ir import (
     Along,
     Apply,
@@ -39,7 +39,7 @@ def separate(ir: KernelIR) -> KernelIR:
     taken = {s.name for s in statements(ir.body) if isinstance(s, Assign)}
     taken |= {t.name for t in ir.tensors} | {a.name for a in ir.axes}
     names = (n for n in (f"rows_{i}" for i in count(1)) if n not in taken)
-    body = (p for s in ir.body for p in _separated(s, gather_indices(ir, (s,)), names))
+    body = (p for s in ir.body for p in _separated(s, gather_indices(ir, references((s,))), names))
     return replace(ir, body=tuple(body))
 
 
@@ -110,13 +110,14 @@ def _separated(stmt: Stmt, indices: Collection[str], names: Iterator[str]) -> tu
     return (*found, changed)
 
 
-def gather_indices(ir: KernelIR, body: tuple[Stmt, ...]) -> set[str]:
+def gather_indices(ir: KernelIR, found: Iterable[Reference]) -> set[str]:
     """Tensors that pick rows, and vectors of which numbers are picked."""
-    found = set()
-    for tensor, index, writes in references(body):
-        for entry in index:
+    out = set()
+    for reference in found:
+        single = len(reference.index) == 1 and not reference.written
+        for entry in reference.index:
             if isinstance(entry, Gather):
-                found |= {load.tensor for load in loads(entry.expr)}
-                if len(index) == 1 and not writes and itemsize(ir.tensor(tensor).dtype) == 4:
-                    found.add(tensor)
-    return found
+                out |= {load.tensor for load in loads(entry.expr)}
+                if single and itemsize(ir.tensor(reference.tensor).dtype) == 4:
+                    out.add(reference.tensor)
+    return out

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilelang.analysis.uses import all_uses, extent
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import PlanError
-from tilelang.ir import (
-    Axis,
-    BlockSize,
-    KernelIR,
-)
+from tilelang.ir import Axis, BlockSize, KernelIR
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 
-def multiple(ir: KernelIR, axis: str, target: Target) -> int:
+def multiple(problem: Problem, axis: str, target: Target) -> int:
     """What a block of this axis must be a multiple of, unless it is the whole dimension."""
-    needs = (target.tile(use.place, use.itemsize) for use in all_uses(ir, axis))
+    needs = (target.tile(use.place, use.itemsize) for use in problem.all_uses(axis))
     return max(needs, default=1)
 
 
 def sizes(
-    ir: KernelIR, config: Config, target: Target, default: Mapping[str, int]
+    problem: Problem, config: Config, target: Target, default: Mapping[str, int]
 ) -> dict[str, int]:
     """The block of every tile axis: fixed by the author, chosen by config, or the default.
 
     Raises PlanError if the config names an axis that is not there, or if a block is illegal.
     """
+    ir = problem.ir
     tiles = [a for a in ir.axes if a.kind == "tile"]
     chosen = _chosen(ir, config, tiles)
     out = {}
     for axis in tiles:
-        size, bounds = extent(ir, axis), ir.block_size(axis)
+        size, bounds = problem.extent(axis.name), ir.block_size(axis)
         if axis.name in chosen and bounds is not None:
             _check_bounds(bounds, chosen[axis.name])
         block = chosen.get(axis.name, default[axis.name])
         out[axis.name] = max(size, 1) if block >= size else block
-        _check(ir, axis, out[axis.name], size, target)
+        _check(problem, axis, out[axis.name], size, target)
     return out
 
 
@@ -77,8 +74,8 @@ def _check_bounds(bounds: BlockSize, block: int) -> None:
         )
 
 
-def _check(ir: KernelIR, axis: Axis, block: int, size: int, target: Target) -> None:
-    need, bounds = multiple(ir, axis.name, target), ir.block_size(axis)
+def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) -> None:
+    need, bounds = multiple(problem, axis.name, target), problem.bounds(axis.name)
     if block == size or block % need == 0 or target.name == "cpu":
         return  # the interpreter runs any block
     hint = f"on {target} use a multiple of {need}, or at least {size} for the whole dimension"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tilelang.analysis.facts import AxisFact, Facts
-from tilelang.analysis.uses import extent, uses
+from tilelang.analysis.facts import AxisFact
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import Apply, Axis, KernelIR, Loop, statement_exprs, statements, walk
+from tilelang.ir import Axis
 from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import span
+from tilelang.schedule.problem import Problem
 
 from .blocks import multiple
 
@@ -28,46 +28,40 @@ LANES_LEAST, LONGEST_PRODUCT = 256, 8192
 LANES_VECTOR = 32768
 
 
-def start_sizes(ir: KernelIR, facts: Facts, target: Target) -> dict[str, int]:
+def start_sizes(problem: Problem, target: Target) -> dict[str, int]:
     """The first guess for every tile axis, before memory is looked at."""
     found: dict[str, int] = {}
-    for axis in ir.axes:
+    for axis in problem.ir.axes:
         if axis.kind == "tile":
             fixed = axis.block if isinstance(axis.block, int) else None
-            found[axis.name] = fixed or _start(ir, facts, target, axis, found)
-    for names in alike(ir, facts):
+            found[axis.name] = fixed or _start(problem, target, axis, found)
+    for names in problem.alike:
         found |= dict.fromkeys(names, min(found[n] for n in names))
-    for names in registered(ir):
-        found |= _together(ir, target, {n: found[n] for n in names})
+    for names in problem.registered:
+        found |= _together(problem, target, {n: found[n] for n in names})
     return found
 
 
-def registered(ir: KernelIR) -> tuple[tuple[str, ...], ...]:
-    """Loops with the same block size of the author's."""
-    every = [[a.name for a in ir.axes if a.block == b.name] for b in ir.blocks]
-    return tuple(tuple(names) for names in every)
-
-
-def least_registered(ir: KernelIR, target: Target) -> dict[str, int]:
+def least_registered(problem: Problem, target: Target) -> dict[str, int]:
     """How small the blocks of such loops may become."""
     found = {}
-    for names in registered(ir):
-        bounds, need = ir.block_size(ir.axis(names[0])), max(multiple(ir, n, target) for n in names)
+    for names in problem.registered:
+        bounds = problem.bounds(names[0])
+        need = max(multiple(problem, n, target) for n in names)
         least = 1 if bounds is None else bounds.least
         found |= dict.fromkeys(names, -(-least // need) * need)
     return found
 
 
-def _together(ir: KernelIR, target: Target, wanted: Mapping[str, int]) -> dict[str, int]:
+def _together(problem: Problem, target: Target, wanted: Mapping[str, int]) -> dict[str, int]:
     """One block for several loops, within the author's bounds; shorter dimensions are whole."""
-    axes = [ir.axis(n) for n in wanted]
-    bounds = ir.block_size(axes[0])
+    bounds = problem.bounds(next(iter(wanted)))
     assert bounds is not None
-    lengths = {a.name: max(extent(ir, a), 1) for a in axes}
+    lengths = {n: max(problem.extent(n), 1) for n in wanted}
     cut = [n for n in wanted if bounds.nearest(wanted[n]) < lengths[n]]
     if not cut:
         return lengths
-    need = max(multiple(ir, n, target) for n in cut)
+    need = max(multiple(problem, n, target) for n in cut)
     block = max(bounds.nearest(min(wanted[n] for n in cut)) // need, 1) * need
     if block < bounds.least:
         block += need
@@ -75,45 +69,30 @@ def _together(ir: KernelIR, target: Target, wanted: Mapping[str, int]) -> dict[s
 
 
 def following(
-    ir: KernelIR, facts: Facts, target: Target, config: Config, guess: Mapping[str, int]
+    problem: Problem, target: Target, config: Config, guess: Mapping[str, int]
 ) -> dict[str, int]:
     """The guess, with the block that a config chooses for an axis also for those that are alike."""
     found = dict(guess)
-    for names in alike(ir, facts):
-        chosen = {config.block(str(ir.axis(n).block)) for n in names} - {None}
+    for names in problem.alike:
+        chosen = {config.block(str(problem.axis(n).block)) for n in names} - {None}
         for name in names if len(chosen) == 1 else ():
-            block = clamp(max(b or 1 for b in chosen), extent(ir, ir.axis(name)), 1)
-            bounds = ir.block_size(ir.axis(name))
+            block = clamp(max(b or 1 for b in chosen), problem.extent(name), 1)
+            bounds = problem.bounds(name)
             if bounds is not None and not bounds.holds(block):
                 continue
-            if block % multiple(ir, name, target) == 0 or target.name == "cpu":
+            if block % multiple(problem, name, target) == 0 or target.name == "cpu":
                 found[name] = block
     return found
 
 
-def alike(ir: KernelIR, facts: Facts) -> tuple[tuple[str, ...], ...]:
-    """Ragged loops in a row over one range, and over dimensions of one length.
-
-    With equal blocks they see the same blocks of an array that all of them read.
-    """
-    bodies = [s.body for s in statements(ir.body) if isinstance(s, Loop)]
-    found: dict[object, list[str]] = {}
-    for number, body in enumerate(bodies):
-        for axis in (ir.axis(s.axis) for s in body if isinstance(s, Loop)):
-            if axis.kind == "tile" and facts.axis(axis.name).ragged:
-                key = (number, axis.begin, axis.end, extent(ir, axis))
-                found.setdefault(key, []).append(axis.name)
-    return tuple(tuple(names) for names in found.values() if len(names) > 1)
-
-
-def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis, outer: Mapping[str, int]) -> int:
-    size, fact = extent(ir, axis), facts.axis(axis.name)
-    moving = span(ir, axis, outer)
+def _start(problem: Problem, target: Target, axis: Axis, outer: Mapping[str, int]) -> int:
+    size, fact = problem.extent(axis.name), problem.fact(axis.name)
+    moving = span(problem, axis, outer)
     ragged = fact.ragged and moving is None
-    inner_ragged = any(axis.name in f.depends or _nested(facts, f.name) for f in facts.axes)
-    found = uses(ir, axis.name)
+    inner_ragged = any(axis.name in f.depends or _nested(f) for f in problem.facts.axes)
+    found = problem.uses(axis.name)
     lanes = any(u.place == 1 for u in found)
-    vectors = all(len(ir.tensor(u.tensor).shape) == 1 for u in found)
+    vectors = all(len(problem.ir.tensor(u.tensor).shape) == 1 for u in found)
     if lanes and vectors and not ragged:
         want = LANES_VECTOR
     elif lanes and not ragged and fact.kind == "ordered":
@@ -126,16 +105,16 @@ def _start(ir: KernelIR, facts: Facts, target: Target, axis: Axis, outer: Mappin
         want = ROWS_SPARSE
     else:
         want = ROWS_PARALLEL
-    need = multiple(ir, axis.name, target)
+    need = multiple(problem, axis.name, target)
     if moving is not None:
         for block in range(min(want, moving.length) // need * need, 0, -need):
             if moving.divisible(block):
                 return block
-    return clamp(_typical(ir, fact, size, want), size, need)
+    return clamp(_typical(problem, fact, size, want), size, need)
 
 
 def whole_products(
-    ir: KernelIR, facts: Facts, sizes: Mapping[str, int], legal: Mapping[str, int]
+    problem: Problem, sizes: Mapping[str, int], legal: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, int]] | None:
     """The blocks with contracted dimensions whole, and how small each block may become then.
 
@@ -144,11 +123,11 @@ def whole_products(
     """
     cut = {}
     for name, size in sizes.items():
-        moving = span(ir, ir.axis(name), sizes)
-        whole = extent(ir, ir.axis(name)) if moving is None else moving.length
+        moving = span(problem, problem.axis(name), sizes)
+        whole = problem.extent(name) if moving is None else moving.length
         aligned = moving is None or whole % legal[name] == 0
-        shorter = size < whole <= LONGEST_PRODUCT and ir.block_size(ir.axis(name)) is None
-        if aligned and shorter and _contracted(ir, facts, name, moving is not None):
+        shorter = size < whole <= LONGEST_PRODUCT and problem.bounds(name) is None
+        if aligned and shorter and _contracted(problem, name, moving is not None):
             cut[name] = whole
     if not cut:
         return None
@@ -156,21 +135,18 @@ def whole_products(
     return {**sizes, **cut}, least
 
 
-def _contracted(ir: KernelIR, facts: Facts, name: str, moving: bool) -> bool:
+def _contracted(problem: Problem, name: str, moving: bool) -> bool:
     """Whether products are summed along a static axis that is the lanes of an operand.
 
     `moving`: its range moves with outer indices, and that is all that is ragged about it.
     """
-    if (facts.axis(name).ragged and not moving) or not any(u.place == 1 for u in uses(ir, name)):
-        return False
-    exprs = (e for stmt in statements(ir.body) for x in statement_exprs(stmt) for e in walk(x))
-    dots = (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
-    return any(d.args[0].type.shape[d.attr("contract")[0]] == name for d in dots)  # type: ignore[index]
+    lanes = any(u.place == 1 for u in problem.uses(name))
+    return lanes and name in problem.contracted and (moving or not problem.fact(name).ragged)
 
 
-def _typical(ir: KernelIR, fact: AxisFact, size: int, want: int) -> int:
+def _typical(problem: Problem, fact: AxisFact, size: int, want: int) -> int:
     """No longer than twice the mean range, if the shapes tell it: short ranges waste long tiles."""
-    outer = None if fact.disjoint is None else ir.axis(fact.disjoint)
+    outer = None if fact.disjoint is None else problem.axis(fact.disjoint)
     if outer is None or outer.kind != "grid" or outer.static is None:
         return want
     begin, end = outer.static
@@ -178,8 +154,7 @@ def _typical(ir: KernelIR, fact: AxisFact, size: int, want: int) -> int:
     return min(want, max(ROWS_LEAST, 1 << (2 * mean - 1).bit_length()))
 
 
-def _nested(facts: Facts, name: str) -> bool:
-    fact = facts.axis(name)
+def _nested(fact: AxisFact) -> bool:
     return fact.ragged and fact.kind == "ordered"
 
 
@@ -213,19 +188,21 @@ def shrink(
     return {**sizes, **{n: min(smaller, sizes[n]) for n in together}}
 
 
-def grow(ir: KernelIR, sizes: Mapping[str, int], axes: Collection[str]) -> dict[str, int] | None:
+def grow(
+    problem: Problem, sizes: Mapping[str, int], axes: Collection[str]
+) -> dict[str, int] | None:
     """The blocks with those of `axes` doubled, up to the dimension; None if none can grow.
 
     What the author fixed or bounded, and what is a dimension already, stays.
     """
-    able = [n for n in axes if n in sizes and not isinstance(ir.axis(n).block, int)]
-    able += [n for names in registered(ir) if not set(names).isdisjoint(able) for n in names]
-    free = [n for n in dict.fromkeys(able) if _may_be(ir, n, 2 * sizes[n])]
-    longer = {n: min(2 * sizes[n], max(extent(ir, ir.axis(n)), 1)) for n in free}
+    able = [n for n in axes if n in sizes and not isinstance(problem.axis(n).block, int)]
+    able += [n for names in problem.registered if not set(names).isdisjoint(able) for n in names]
+    free = [n for n in dict.fromkeys(able) if _may_be(problem, n, 2 * sizes[n])]
+    longer = {n: min(2 * sizes[n], max(problem.extent(n), 1)) for n in free}
     grown = {n: b for n, b in longer.items() if b > sizes[n]}
     return {**sizes, **grown} if grown else None
 
 
-def _may_be(ir: KernelIR, name: str, block: int) -> bool:
-    bounds = ir.block_size(ir.axis(name))
+def _may_be(problem: Problem, name: str, block: int) -> bool:
+    bounds = problem.bounds(name)
     return bounds is None or bounds.holds(block)

@@ -8,53 +8,41 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from tilelang.ir import Apply, Const, Expr, GridIndex, TileScalar, Type, integers
+from tilelang.ir import Apply, Expr, GridIndex, TileScalar, Type, integers
+from tilelang.ir.intervals import ANYTHING, Interval, interval
 
 from .types import AxisPlan
 
 Axes = Mapping[str, AxisPlan]
-Bounds = tuple[float, float]
-
-ANYTHING: Bounds = (-math.inf, math.inf)
 BOOL = Type((), "bool")
 
 
-def bounds(expr: Expr, axes: Axes) -> Bounds:
+def bounds(expr: Expr, axes: Axes) -> Interval:
     """The smallest and the largest value that an expression may have."""
-    match expr:
-        case Const(value):
-            return float(value), float(value)
-        case GridIndex(name):
-            return _index(axes[name])
-        case TileScalar(name, "begin" | "end" as edge):
-            return _edge(axes[name], edge, axes)
-        case Apply("lane_position"):
-            name = expr.attr("axis")
-            return (0, math.inf) if name is None else _position(axes[str(name)])
-        case Apply("add" | "sub" | "mul" | "minimum" | "maximum" | "floordiv", (left, right)):
-            return _computed(expr.op, bounds(left, axes), bounds(right, axes))
-        case _:
-            return ANYTHING
+
+    def leaf(part: Expr) -> Interval:
+        match part:
+            case GridIndex(name):
+                return _index(axes[name])
+            case TileScalar(name, "begin" | "end" as edge):
+                return _edge(axes[name], edge, axes)
+            case Apply("lane_position"):
+                name = part.attr("axis")
+                return (0, math.inf) if name is None else _position(axes[str(name)])
+            case _:
+                return ANYTHING
+
+    return interval(expr, leaf)
 
 
 def at_least(expr: Expr, low: int, axes: Axes) -> Expr:
     """max(expr, low)"""
-    value = integers.value_of(expr)
-    if value is not None:
-        return integers.const(max(value, low))
-    if bounds(expr, axes)[0] >= low:
-        return expr
-    return Apply("maximum", (expr, integers.const(low)), integers.INT)
+    return expr if bounds(expr, axes)[0] >= low else integers.maximum(expr, low)
 
 
 def at_most(expr: Expr, high: int, axes: Axes) -> Expr:
     """min(expr, high)"""
-    value = integers.value_of(expr)
-    if value is not None:
-        return integers.const(min(value, high))
-    if bounds(expr, axes)[1] <= high:
-        return expr
-    return Apply("minimum", (expr, integers.const(high)), integers.INT)
+    return expr if bounds(expr, axes)[1] <= high else integers.minimum(expr, high)
 
 
 def more(left: Expr, right: Expr, axes: Axes) -> Expr:
@@ -86,7 +74,7 @@ def both(conditions: Iterable[Expr], axes: Axes) -> Expr | None:
     return left
 
 
-def _index(axis: AxisPlan) -> Bounds:
+def _index(axis: AxisPlan) -> Interval:
     """Numbers of a grid index; a step that stands for an empty range has one of them too.
 
     A tile that begins with its range is known by its first row instead.
@@ -98,7 +86,7 @@ def _index(axis: AxisPlan) -> Bounds:
     return 0, max(axis.limit, 1) - 1
 
 
-def _position(axis: AxisPlan) -> Bounds:
+def _position(axis: AxisPlan) -> Interval:
     """Positions of a tile's lanes, in arrays."""
     block = axis.block or 1
     if axis.length is not None:
@@ -108,7 +96,7 @@ def _position(axis: AxisPlan) -> Bounds:
     return 0, max(axis.limit, 1) * block - 1
 
 
-def _edge(axis: AxisPlan, what: str, axes: Axes) -> Bounds:
+def _edge(axis: AxisPlan, what: str, axes: Axes) -> Interval:
     """begin or end of a tile, which the range cuts."""
     if axis.shift is not None:
         return ANYTHING
@@ -119,22 +107,3 @@ def _edge(axis: AxisPlan, what: str, axes: Axes) -> Bounds:
     if what == "begin":
         return max(low, bounds(axis.begin, axes)[0]), math.inf
     return min(low + 1, bounds(axis.end, axes)[0]), high + 1
-
-
-def _computed(op: str, left: Bounds, right: Bounds) -> Bounds:
-    (a, b), (c, d) = left, right
-    match op:
-        case "add":
-            return a + c, b + d
-        case "sub":
-            return a - d, b - c
-        case "minimum":
-            return min(a, c), min(b, d)
-        case "maximum":
-            return max(a, c), max(b, d)
-        case "mul" if c == d and c >= 0 and math.inf not in (abs(a), abs(b)):
-            return a * c, b * c
-        case "floordiv" if c == d and c > 0:
-            return a // c if a > -math.inf else a, b // c if b < math.inf else b
-        case _:
-            return ANYTHING

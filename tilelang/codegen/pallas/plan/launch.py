@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import references
 from tilelang.codegen.pallas.plan.body.gathers import buffers
 from tilelang.codegen.pallas.plan.body.heads import copies, run_all
 from tilelang.codegen.pallas.plan.body.lower import KeptValue
@@ -40,6 +38,7 @@ from tilelang.ir.traversal import loads
 from tilelang.passes.drop_implied_masks import without_decided
 from tilelang.passes.fill_pads import deep, fill_lanes
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 from .memory import estimate
@@ -79,8 +78,7 @@ class Planned:
 
 
 def plan_launch(
-    ir: KernelIR,
-    facts: Facts,
+    problem: Problem,
     config: Config,
     target: Target,
     placed: Placed,
@@ -94,15 +92,16 @@ def plan_launch(
 
     Raises PlanError where the config cannot be honoured.
     """
+    ir, facts = problem.ir, problem.facts
     _check_config(ir, config, placed)
     levels, leaf = _masked(placed)
-    body = level_statements(levels, leaf)
+    placed = replace(placed, levels=levels, leaf=leaf)
     steps = config.steps or "table"
-    arrays, order, groups = lowered(ir, facts, target, placed, body, levels, leaf)
+    arrays, order, groups = lowered(problem, target, placed)
     check_cuts(ir, arrays.windows)
     effects = _effects(groups, levels, placed.phases)
-    again = written | later | {t for t, _, writes in references(body) if not writes}
-    outputs, helpers = initialised(ir, facts, arrays, order, steps, written, again, effects)
+    again = written | later | arrays.read
+    outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
     columns = tables.columns(ir, facts, order, placed.axes, helpers, effects, steps)
     standing = [c.axis for c in columns if tables.replaces_empty(c, placed.axes)]
     for (tensor, _), window in arrays.windows.items():

@@ -11,38 +11,36 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import shift_of
 from tilelang.errors import PlanError
-from tilelang.ir import KernelIR, Loop, Store, integers, statements
+from tilelang.ir import Loop, Store, integers, statements
+from tilelang.schedule.problem import Problem
 
 
-def defined_first(ir: KernelIR, facts: Facts, loop: Loop, around: tuple[str, ...] = ()) -> Loop:
+def defined_first(problem: Problem, loop: Loop, around: tuple[str, ...] = ()) -> Loop:
     """The nest in such an order; `around` are the loops that moved out of this one already.
 
     Raises PlanError if a loop that would have to move cannot.
     """
     inside = [s.axis for s in statements(loop.body) if isinstance(s, Loop)]
-    needed = [a for a in inside if a in moved_by(ir, loop.axis)]
+    needed = [a for a in inside if a in moved_by(problem, loop.axis)]
     if not needed:
-        nested = (defined_first(ir, facts, s) if isinstance(s, Loop) else s for s in loop.body)
+        nested = (defined_first(problem, s) if isinstance(s, Loop) else s for s in loop.body)
         return replace(loop, body=tuple(nested))
-    lifted = _lifted(loop, needed[0]) if facts.axis(needed[0]).independent else None
+    lifted = _lifted(loop, needed[0]) if problem.fact(needed[0]).independent else None
     if lifted is None or needed[0] in around:
-        outer, inner = ir.axis(loop.axis), ir.axis(needed[0])
+        outer, inner = problem.axis(loop.axis), problem.axis(needed[0])
         raise PlanError(
             f"the positions that {outer.user} goes through depend on {inner.user}, whose loop is "
             "inside",
             inner.loc,
             f"write the loop over {inner.user} around that over {outer.user}",
         )
-    return defined_first(ir, facts, lifted, (*around, loop.axis))
+    return defined_first(problem, lifted, (*around, loop.axis))
 
 
-def moved_by(ir: KernelIR, name: str) -> set[str]:
+def moved_by(problem: Problem, name: str) -> set[str]:
     """Axes that the offset of a tile's accesses depends on."""
-    axis = ir.axis(name)
-    shift = shift_of(ir, axis) if axis.kind == "tile" else None
+    shift = problem.shift(name) if problem.axis(name).kind == "tile" else None
     return set() if shift is None else integers.axes(shift)
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import extent, shift_of
 from tilelang.codegen.pallas.plan.steps.ranges import UNBOUNDED, with_ranges
 from tilelang.codegen.pallas.plan.windows.exact import begin_with_range
 from tilelang.codegen.pallas.plan.windows.turned import all_at_once
 from tilelang.ir import (
     Apply,
-    Axis,
     Const,
     Expr,
     GridIndex,
@@ -29,6 +26,7 @@ from tilelang.ir.traversal import rewrite, rewrite_stmt
 from tilelang.passes.write_out import drop_unused, write_out
 from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import Span, span
+from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 from .lanes import with_tiles
@@ -60,13 +58,60 @@ class Placed:
     phases: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Nest:
+    """The loops of a launch, without those that run once or never: they are written out.
+
+    problem  the kernel with the index of every `hl.grid` that runs once as a number
+    trips    how often every loop runs, None if that is known only when the kernel runs
+    spans    ranges that move with outer indices, and have a fixed number of tiles all the same
+    dynamic  loops whose steps a table must list
+    """
+
+    problem: Problem
+    body: tuple[Stmt, ...]
+    trips: Mapping[str, int | None]
+    spans: Mapping[str, Span]
+    dynamic: frozenset[str]
+
+    @property
+    def loops(self) -> frozenset[str]:
+        """The axes that still have a loop."""
+        return frozenset(n for n, count in self.trips.items() if count not in (0, 1))
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Where each loop of a nest runs; fields as in Placed.
+
+    streams  loops inside the step that are pipelines of their own
+    inner    the other loops there
+    """
+
+    loop_type: str
+    levels: tuple[Level, ...]
+    leaf: tuple[Stmt, ...]
+    outward: tuple[str, ...]
+    columns: tuple[str, ...]
+    trailing: tuple[str, ...]
+    phases: tuple[str, ...]
+    within: tuple[str, ...]
+    streams: frozenset[str]
+    inner: frozenset[str]
+
+    def place(self, name: str) -> Place:
+        """Where a loop runs that is not written out."""
+        if name in self.columns:
+            return "table"
+        if name in self.streams:
+            return "stream"
+        if name in self.within:
+            return "within"
+        return "dim" if name in self.outward or name in self.trailing else "inner"
+
+
 def place(
-    ir: KernelIR,
-    facts: Facts,
-    config: Config,
-    blocks: Mapping[str, int],
-    loop: Loop,
-    fold: bool = True,
+    problem: Problem, config: Config, blocks: Mapping[str, int], loop: Loop, fold: bool = True
 ) -> Placed | None:
     """Places the loops of one top-level nest; None if it never runs.
 
@@ -74,76 +119,109 @@ def place(
 
     Raises PlanError for a loop_type that the nest cannot honour.
     """
-    placed = _place(ir, facts, config, blocks, loop, fold, moving=True)
-    if placed is None:
+    loop = defined_first(problem, loop)
+    trips = {n: _trips(problem, n, blocks) for n in sorted(_axes_of((loop,)))}
+    grids = {n for n, count in trips.items() if count == 1 and problem.axis(n).kind == "grid"}
+    numbers = {n: integers.const((problem.axis(n).static or (0, 1))[0]) for n in grids}
+    problem = _with_constants(problem, numbers)
+    nest = _nest(problem, loop, trips, numbers, _spans(problem, trips, blocks), blocks)
+    if not nest.body:
         return None
-    bases = {n: integers.axes(a.base) for n, a in placed.axes.items() if a.base is not None}
-    elsewhere = {n for n, a in placed.axes.items() if a.place in ("table", "within")}
-    if any(not {n, *over}.isdisjoint(elsewhere) for n, over in bases.items()):
-        return _place(ir, facts, config, blocks, loop, fold, moving=False)
-    return placed
+    arranged = _arranged(nest, config, fold)
+    if _moves_with_steps(nest, arranged, blocks):
+        nest = _nest(problem, loop, trips, numbers, {}, blocks)
+        arranged = _arranged(nest, config, fold)
+    _check(problem.ir, nest, config, arranged)
+    return _placed(nest, config, blocks, arranged)
 
 
-def _place(
-    ir: KernelIR,
-    facts: Facts,
-    config: Config,
-    blocks: Mapping[str, int],
+def _nest(
+    problem: Problem,
     loop: Loop,
-    fold: bool,
-    moving: bool,
-) -> Placed | None:
-    """The same; `moving`: ranges that move with outer indices have a fixed number of tiles."""
-    loop = defined_first(ir, facts, loop)
-    names = _axes_of((loop,))
-    trips = {n: _trips(ir, facts, n, blocks) for n in names}
-    grids: dict[str, Expr] = {
-        n: integers.const(ir.axis(n).static[0])  # type: ignore[index]
-        for n, count in trips.items()
-        if count == 1 and ir.axis(n).kind == "grid"
-    }
-    ir = _with_constants(ir, grids)
-    spans = _spans(ir, names, blocks) if moving else {}
-    trips |= {n: found.length // blocks[n] for n, found in spans.items()}
-    once = {n for n in names if trips[n] == 1}
-    never = {n for n in names if trips[n] == 0}
-    body = drop_unused(write_out((loop,), once, never, grids))
-    loops = [s for s in body if isinstance(s, Loop)]
-    if not body:
-        return None
-    dynamic = {n for n in names if trips[n] is None or (facts.axis(n).ragged and n not in spans)}
+    trips: Mapping[str, int | None],
+    numbers: Mapping[str, Expr],
+    spans: Mapping[str, Span],
+    blocks: Mapping[str, int],
+) -> Nest:
+    trips = {**trips, **{n: found.length // blocks[n] for n, found in spans.items()}}
+    once, never = ({n for n, count in trips.items() if count == many} for many in (1, 0))
+    body = drop_unused(write_out((loop,), once, never, dict(numbers)))
+    ragged = {n for n in trips if problem.fact(n).ragged and n not in spans}
+    unknown = {n for n, count in trips.items() if count is None}
+    return Nest(problem, body, trips, spans, frozenset(ragged | unknown))
+
+
+def _arranged(nest: Nest, config: Config, fold: bool) -> Arrangement:
+    """Where the loops run: loops of the table and all that they depend on first, then the rest."""
     fold = fold and config.steps != "rectangle"
-    loop_type = config.loop_type or _default_loop_type(dynamic, body, fold)
-    levels, leaf = _chain(facts, dynamic, body, loops, loop_type)
+    loop_type = config.loop_type or _default_loop_type(nest, fold)
+    levels, leaf = _chain(nest, loop_type)
     fold = fold and loop_type in ("outer_pipeline", "worklist")
-    phases = _in_a_row(leaf, dynamic) if fold else ()
+    phases = _in_a_row(leaf, nest.dynamic) if fold else ()
     chained = [level.axis for level in levels if level.axis]
-    columns = _columns(ir, facts, [*chained, *phases], dynamic)
-    outward = tuple(a for a in chained if facts.axis(a).independent and a not in columns)
+    needed = _columns(nest, [*chained, *phases])
+    outward = tuple(a for a in chained if nest.problem.fact(a).independent and a not in needed)
     rest = [*(a for a in chained if a not in outward), *phases]
-    last = len(rest) - 1 if phases else max((rest.index(c) for c in columns), default=-1)
-    columns, trailing = tuple(rest[: last + 1]), tuple(rest[last + 1 :])
-    _check_loop_type(ir, dynamic, loop_type, columns, names - set(chained) - set(phases) - once)
+    last = len(rest) - 1 if phases else max((rest.index(c) for c in needed), default=-1)
     levels, leaf = interchange(levels, leaf, outward)
-    streams = _streams(leaf) if loop_type == "emit_pipeline" else set()
-    _check_streams(ir, loop_type, streams)
-    within = all_at_once(ir, facts, config, names - once, outward, streams)
-    _check_phases(ir, config, phases, within)
-    outward = tuple(a for a in outward if a not in within)
-    places = _places(names, once | never, outward + trailing, columns, streams, within)
-    axes = {
-        n: _axis_plan(ir, facts, ir.axis(n), blocks, places[n], trips[n], spans.get(n))
-        for n in sorted(names)
+    streams = _streams(leaf) if loop_type == "emit_pipeline" else frozenset()
+    within = all_at_once(nest.problem, config, nest.loops, outward, streams)
+    return Arrangement(
+        loop_type=loop_type,
+        levels=levels,
+        leaf=leaf,
+        outward=tuple(a for a in outward if a not in within),
+        columns=tuple(rest[: last + 1]),
+        trailing=tuple(rest[last + 1 :]),
+        phases=phases,
+        within=within,
+        streams=streams,
+        inner=nest.loops.difference(chained, phases),
+    )
+
+
+def _moves_with_steps(nest: Nest, arranged: Arrangement, blocks: Mapping[str, int]) -> bool:
+    """Whether a range moves with a loop that is no dimension of the grid, or is of one itself."""
+    elsewhere = {*arranged.columns, *arranged.within}
+    bases = {n: found.base(blocks[n]) for n, found in nest.spans.items()}
+    return any(
+        not {n, *integers.axes(base)}.isdisjoint(elsewhere)
+        for n, base in bases.items()
+        if integers.value_of(base) is None
+    )
+
+
+def _check(ir: KernelIR, nest: Nest, config: Config, arranged: Arrangement) -> None:
+    """PlanError for what the config asks of loops that cannot run that way."""
+    _check_loop_type(ir, nest.dynamic, arranged)
+    _check_streams(ir, arranged.loop_type, arranged.streams)
+    _check_phases(ir, config, arranged.phases, arranged.within)
+    if arranged.loop_type == "worklist":
+        _check_worklist(ir, config, arranged.columns)
+
+
+def _placed(nest: Nest, config: Config, blocks: Mapping[str, int], arranged: Arrangement) -> Placed:
+    problem, loop_type = nest.problem, arranged.loop_type
+    places: dict[str, Place] = {
+        n: arranged.place(n) if n in nest.loops else "single" for n in nest.trips
     }
-    if loop_type == "worklist":
-        _check_worklist(ir, config, columns)
+    axes = {n: _axis_plan(nest, n, blocks, where) for n, where in places.items()}
     if config.windows == "exact":
-        axes = begin_with_range(ir, facts, config, loop_type, axes, columns)
-    axes = with_tiles(with_ranges(axes, {n: ir.axis(n).max_extent or 1 for n in axes}))
-    folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and columns)
-    form: Form = "pipeline" if folded else "grid"
-    inner: Literal["fori_loop", "unroll"] = "unroll" if loop_type == "unroll" else "fori_loop"
-    return Placed(form, axes, outward, columns, trailing, within, levels, leaf, inner, phases)
+        axes = begin_with_range(problem, config, loop_type, axes, arranged.columns)
+    axes = with_tiles(with_ranges(axes, {n: problem.axis(n).max_extent or 1 for n in axes}))
+    folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and arranged.columns)
+    return Placed(
+        form="pipeline" if folded else "grid",
+        axes=axes,
+        outward=arranged.outward,
+        columns=arranged.columns,
+        trailing=arranged.trailing,
+        within=arranged.within,
+        levels=arranged.levels,
+        leaf=arranged.leaf,
+        inner="unroll" if loop_type == "unroll" else "fori_loop",
+        phases=arranged.phases,
+    )
 
 
 def _check_phases(
@@ -161,9 +239,10 @@ def _check_phases(
         )
 
 
-def _spans(ir: KernelIR, names: set[str], blocks: Mapping[str, int]) -> dict[str, Span]:
+def _spans(problem: Problem, names: Iterable[str], blocks: Mapping[str, int]) -> dict[str, Span]:
     """Tile axes whose ranges move with outer indices and are cut by no tile."""
-    found = {n: span(ir, ir.axis(n), blocks) for n in sorted(names) if ir.axis(n).kind == "tile"}
+    tiles = (problem.axis(n) for n in names if problem.axis(n).kind == "tile")
+    found = {axis.name: span(problem, axis, blocks) for axis in tiles}
     return {n: s for n, s in found.items() if s is not None and s.divisible(blocks[n])}
 
 
@@ -185,13 +264,13 @@ def _check_worklist(ir: KernelIR, config: Config, columns: tuple[str, ...]) -> N
         )
 
 
-def _streams(leaf: tuple[Stmt, ...]) -> set[str]:
+def _streams(leaf: tuple[Stmt, ...]) -> frozenset[str]:
     """Innermost loops of the step."""
     loops = [s for s in statements(leaf) if isinstance(s, Loop)]
-    return {s.axis for s in loops if not any(isinstance(i, Loop) for i in s.body)}
+    return frozenset(s.axis for s in loops if not any(isinstance(i, Loop) for i in s.body))
 
 
-def _check_streams(ir: KernelIR, loop_type: str, streams: set[str]) -> None:
+def _check_streams(ir: KernelIR, loop_type: str, streams: Set[str]) -> None:
     if loop_type != "emit_pipeline" or streams:
         return
     raise Refused(
@@ -202,52 +281,57 @@ def _check_streams(ir: KernelIR, loop_type: str, streams: set[str]) -> None:
     )
 
 
-def _with_constants(ir: KernelIR, index: Mapping[str, Expr]) -> KernelIR:
+def _with_constants(problem: Problem, index: Mapping[str, Expr]) -> Problem:
     """The kernel with the index of every `hl.grid` axis that runs once written out."""
+    if not index:
+        return problem
 
     def change(expr: Expr) -> Expr | None:
         return index.get(expr.axis) if isinstance(expr, GridIndex) else None
 
+    ir = problem.ir
     axes = tuple(
         replace(a, begin=rewrite(a.begin, change), end=rewrite(a.end, change)) for a in ir.axes
     )
-    return replace(ir, axes=axes, body=tuple(rewrite_stmt(s, change) for s in ir.body))
+    body = tuple(rewrite_stmt(s, change) for s in ir.body)
+    return Problem(replace(ir, axes=axes, body=body), problem.facts)
 
 
 def _axes_of(body: tuple[Stmt, ...]) -> set[str]:
     return {s.axis for s in statements(body) if isinstance(s, Loop)}
 
 
-def _trips(ir: KernelIR, facts: Facts, name: str, blocks: Mapping[str, int]) -> int | None:
-    axis = ir.axis(name)
-    if axis.kind == "tile" and extent(ir, axis) == 0:
+def _trips(problem: Problem, name: str, blocks: Mapping[str, int]) -> int | None:
+    axis = problem.axis(name)
+    if axis.kind == "tile" and problem.extent(name) == 0:
         return 0
     fixed = axis.static
-    if fixed is None or facts.axis(name).ragged:
+    if fixed is None or problem.fact(name).ragged:
         return None
     begin, end = fixed
     if end <= begin:
         return 0
     if axis.kind == "grid":
         return end - begin
-    shift = shift_of(ir, axis)
+    shift = problem.shift(name)
     if shift is not None and not isinstance(shift, Const):
         return None
     moved = integers.value_of(shift) or 0 if shift is not None else 0
     return -(-(end + moved) // blocks[name]) - (begin + moved) // blocks[name]
 
 
-def _default_loop_type(dynamic: set[str], body: tuple[Stmt, ...], fold: bool) -> str:
+def _default_loop_type(nest: Nest, fold: bool) -> str:
+    body = nest.body
     loops = [s for s in body if isinstance(s, Loop)]
     while len(loops) == 1:
-        if loops[0].axis in dynamic:
+        if loops[0].axis in nest.dynamic:
             return "outer_pipeline"
         body = loops[0].body
         loops = [s for s in body if isinstance(s, Loop)]
-    return "outer_pipeline" if fold and _in_a_row(body, dynamic) else "grid"
+    return "outer_pipeline" if fold and _in_a_row(body, nest.dynamic) else "grid"
 
 
-def _in_a_row(body: tuple[Stmt, ...], dynamic: set[str]) -> tuple[str, ...]:
+def _in_a_row(body: tuple[Stmt, ...], dynamic: Set[str]) -> tuple[str, ...]:
     """Loops that follow each other, some of them over ranges read from memory, none with loops."""
     loops = [s for s in body if isinstance(s, Loop)]
     nested = any(isinstance(s, Loop) for loop in loops for s in loop.body)
@@ -256,17 +340,18 @@ def _in_a_row(body: tuple[Stmt, ...], dynamic: set[str]) -> tuple[str, ...]:
     return tuple(loop.axis for loop in loops)
 
 
-def _chain(
-    facts: Facts, dynamic: set[str], body: tuple[Stmt, ...], loops: list[Loop], loop_type: str
-) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+def _chain(nest: Nest, loop_type: str) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
     """The chain of the nest; a level without an axis first if statements surround the loop."""
+    body = nest.body
+    loops = [s for s in body if isinstance(s, Loop)]
 
     def stays_inside(loop: Loop) -> bool:
-        fact = facts.axis(loop.axis)
         inside = loop_type in ("fori_loop", "unroll")
         if loop_type == "emit_pipeline":
             inside = not any(isinstance(s, Loop) for s in loop.body)
-        return inside and (loop.axis in dynamic or fact.kind == "ordered")
+        return inside and (
+            loop.axis in nest.dynamic or nest.problem.fact(loop.axis).kind == "ordered"
+        )
 
     if len(loops) != 1 or stays_inside(loops[0]):
         return (Level("", (), (), ()),), body
@@ -278,16 +363,15 @@ def _chain(
     return levels, leaf
 
 
-def _columns(ir: KernelIR, facts: Facts, chained: list[str], dynamic: set[str]) -> set[str]:
+def _columns(nest: Nest, chained: list[str]) -> set[str]:
     """Axes whose tiles are known only when the kernel runs, and all that these depend on."""
-    found = dynamic.intersection(chained)
-    needed = {d for a in found for d in (*facts.axis(a).depends, *moved_by(ir, a))}
-    return found | (needed & set(chained))
+    problem, found = nest.problem, nest.dynamic.intersection(chained)
+    needed = {d for a in found for d in (*problem.fact(a).depends, *moved_by(problem, a))}
+    return {*found, *needed.intersection(chained)}
 
 
-def _check_loop_type(
-    ir: KernelIR, dynamic: set[str], loop_type: str, columns: tuple[str, ...], inner: set[str]
-) -> None:
+def _check_loop_type(ir: KernelIR, dynamic: Set[str], arranged: Arrangement) -> None:
+    loop_type, columns = arranged.loop_type, arranged.columns
     if loop_type == "grid" and columns:
         ragged = next(c for c in columns if c in dynamic)
         raise Refused(
@@ -297,7 +381,7 @@ def _check_loop_type(
             ir.axis(ragged).loc,
             "use loop_type='outer_pipeline'",
         )
-    for name in sorted(inner):
+    for name in sorted(arranged.inner):
         if loop_type == "unroll" and name in dynamic:
             raise Refused(
                 Rule.CONFIG,
@@ -306,28 +390,6 @@ def _check_loop_type(
                 ir.axis(name).loc,
                 "use loop_type='outer_pipeline' or 'fori_loop'",
             )
-
-
-def _places(
-    names: set[str],
-    once: set[str],
-    dims: tuple[str, ...],
-    columns: tuple[str, ...],
-    streams: set[str],
-    within: tuple[str, ...],
-) -> dict[str, Place]:
-    def where(name: str) -> Place:
-        if name in once:
-            return "single"
-        if name in columns:
-            return "table"
-        if name in streams:
-            return "stream"
-        if name in within:
-            return "within"
-        return "dim" if name in dims else "inner"
-
-    return {n: where(n) for n in names}
 
 
 def _at_edge(ir: KernelIR, expr: Expr, block: int, blocks: Mapping[str, int]) -> bool:
@@ -346,42 +408,50 @@ def _at_edge(ir: KernelIR, expr: Expr, block: int, blocks: Mapping[str, int]) ->
             return False
 
 
-def _axis_plan(
-    ir: KernelIR,
-    facts: Facts,
-    axis: Axis,
-    blocks: Mapping[str, int],
-    where: Place,
-    trips: int | None,
-    moving: Span | None,
-) -> AxisPlan:
-    fact = facts.axis(axis.name)
+def _axis_plan(nest: Nest, name: str, blocks: Mapping[str, int], where: Place) -> AxisPlan:
+    problem, axis, fact = nest.problem, nest.problem.axis(name), nest.problem.fact(name)
+    plan = AxisPlan(
+        name=name,
+        user=axis.user,
+        kind=fact.kind,
+        why=fact.why,
+        place=where,
+        block=None,
+        begin=axis.begin,
+        end=axis.end,
+        shift=None,
+        first=axis.static[0] if axis.static else 0,
+        tiles=nest.trips[name],
+        limit=fact.limit or UNBOUNDED,
+        partial=False,
+        owned=True,
+        nonempty=fact.nonempty,
+        loc=axis.loc,
+    )
     if axis.kind == "grid":
-        first = axis.static[0] if axis.static else 0
-        return AxisPlan(
-            axis.name, axis.user, fact.kind, fact.why, where, None, axis.begin, axis.end, None,
-            first, trips, fact.limit or UNBOUNDED, False, True, fact.nonempty, axis.loc,
-        )  # fmt: skip
-    block, size = blocks[axis.name], extent(ir, axis)
-    shift = shift_of(ir, axis)
-    begin, end = axis.begin, axis.end
+        return plan
+    block, size, shift = blocks[name], problem.extent(name), problem.shift(name)
+    plan = replace(plan, block=block, shift=shift, limit=-(-size // block))
     if shift is not None:
-        begin, end = (integers.fold(integers.add(shift, e)) for e in (begin, end))
-    if moving is not None:
-        base = moving.base(block)
+        begin, end = (integers.fold(integers.add(shift, e)) for e in (axis.begin, axis.end))
+        plan = replace(plan, begin=begin, end=end)
+    if name in nest.spans:
+        base = nest.spans[name].base(block)
         first = integers.value_of(base)
-        return AxisPlan(
-            axis.name, axis.user, fact.kind, fact.why, where, block, begin, end, shift,
-            first or 0, trips, -(-size // block), False, True, fact.nonempty, axis.loc,
-            base=base if first is None else None,
-        )  # fmt: skip
-    low, high = integers.value_of(begin), integers.value_of(end)
-    static = low is not None and high is not None and not fact.ragged
-    starts, ends = (_at_edge(ir, e, block, blocks) for e in (begin, end))
-    exact = starts and ends
-    owned = starts and (ends or (static and high == size))
-    return AxisPlan(
-        axis.name, axis.user, fact.kind, fact.why, where, block, begin, end, shift,
-        (low or 0) // block if static else 0, trips, -(-size // block), not exact, owned,
-        fact.nonempty, axis.loc,
-    )  # fmt: skip
+        return replace(plan, first=first or 0, base=base if first is None else None)
+    return _cut(problem, plan, block, size, blocks)
+
+
+def _cut(
+    problem: Problem, plan: AxisPlan, block: int, size: int, blocks: Mapping[str, int]
+) -> AxisPlan:
+    """The axis with tiles that are blocks of a dimension: its range may cut the outer ones."""
+    low, high = integers.value_of(plan.begin), integers.value_of(plan.end)
+    static = low is not None and high is not None and not problem.fact(plan.name).ragged
+    starts, ends = (_at_edge(problem.ir, e, block, blocks) for e in (plan.begin, plan.end))
+    return replace(
+        plan,
+        first=(low or 0) // block if static else 0,
+        partial=not (starts and ends),
+        owned=starts and (ends or (static and high == size)),
+    )

@@ -1,12 +1,10 @@
-"""plan(ir, facts, config, target) -> Plan: every choice, checked to be legal."""
+"""plan(problem, config, target) -> Plan: every choice, checked to be legal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import references
 from tilelang.codegen.pallas.passes.flat_scalars import flatten
 from tilelang.codegen.pallas.passes.gather_columns import whole_rows
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_far
@@ -14,24 +12,22 @@ from tilelang.codegen.pallas.passes.separate_gathers import separate
 from tilelang.codegen.pallas.plan.windows.turned import picked_last
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import PlanError
-from tilelang.ir import KernelIR, Loop, Stmt, Store, statements
+from tilelang.ir import KernelIR, Store, statements
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.inline_indices import expand
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.mask_outside import mask_outside
 from tilelang.passes.name_shared import share
-from tilelang.passes.write_out import drop_unused
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from .blocks import multiple, sizes
 from .defaults import (
     ROWS_LEAST,
-    alike,
     following,
     grow,
     least_registered,
-    registered,
     shrink,
     start_sizes,
     whole_products,
@@ -47,28 +43,29 @@ MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 __all__ = ["Config", "Plan", "Target", "default_config", "plan"]
 
 
-def plan(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
+def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     """Fills what the config leaves open with the defaults, and plans every launch.
 
     Raises PlanError for a kernel that no config would make legal.
     """
-    planned = _planned(ir, facts, config, target)
+    planned = _planned(problem, config, target)
     return planned if isinstance(planned, Refusal) else verify(planned)
 
 
-def _planned(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
-    _check_names(ir)
-    _check_stores(ir)
-    check_dtypes(ir, target)
-    *_, (_, ir) = normalised(ir, facts, target)
-    planned = _formed(ir, facts, config, target)
+def _planned(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
+    _check_names(problem.ir)
+    _check_stores(problem.ir)
+    check_dtypes(problem.ir, target)
+    *_, (_, ir) = normalised(problem, target)
+    problem = Problem(ir, problem.facts)
+    planned = _formed(problem, config, target)
     if config.within is not None:
         return planned
-    turned = _without_copies(ir, facts, config, target, planned)
+    turned = _without_copies(problem, config, target, planned)
     return planned if turned is None else turned
 
 
-def normalised(ir: KernelIR, facts: Facts, target: Target) -> Iterator[tuple[str, KernelIR]]:
+def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, KernelIR]]:
     """The kernel after each pass, in their order.
 
     Lanes outside of arrays are masked and positions kept inside first, while indices are those that
@@ -76,6 +73,7 @@ def normalised(ir: KernelIR, facts: Facts, target: Target) -> Iterator[tuple[str
     rows become scatters and gathers while loads are where the author wrote them; and gathers get
     statements of their own last, because no pass after that may write a load anywhere.
     """
+    facts, ir = problem.facts, problem.ir
     passes: tuple[tuple[str, Callable[[KernelIR], KernelIR]], ...] = (
         ("mask_outside", lambda ir: mask_outside(ir, facts)),
         ("keep_inside", lambda ir: keep_inside(ir, facts)),
@@ -93,27 +91,27 @@ def normalised(ir: KernelIR, facts: Facts, target: Target) -> Iterator[tuple[str
 
 
 def _without_copies(
-    ir: KernelIR, facts: Facts, config: Config, target: Target, planned: Plan | Refusal
+    problem: Problem, config: Config, target: Target, planned: Plan | Refusal
 ) -> Plan | None:
     """The plan that runs heads within the step, where the host would have to transpose arrays.
 
     That reads and writes each of them once more, which costs more than the smaller blocks do:
     attention over short sequences is bound by memory.
     """
-    moved = [t.name for t in ir.tensors if len(t.shape) >= 3]
+    moved = {t.name for t in problem.ir.tensors if len(t.shape) >= 3}
     if isinstance(planned, Plan):
-        moved = [a.source for a in planned.arrays if a.permute is not None]
-    loops = dict.fromkeys(u for name in moved for u in picked_last(ir, name))
+        moved = {a.source for a in planned.arrays if a.permute is not None}
+    loops = picked_last(problem, moved)
     if not loops:
         return None
-    instead = _formed(ir, facts, replace(config, within=tuple(loops)), target)
+    instead = _formed(problem, replace(config, within=loops), target)
     if isinstance(instead, Refusal) or any(a.permute is not None for a in instead.arrays):
         return None
     room = target.vmem_physical * 4 // 5  # what is asked for is a quarter more than is predicted
     return instead if all(one.memory.vmem <= room for one in instead.launches) else None
 
 
-def _formed(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan | Refusal:
+def _formed(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     """The plan with the loop type of the config, or with the best one that the nest allows.
 
     Loops in a row become steps of one pipeline where they can.  Else they run inside the step;
@@ -122,7 +120,7 @@ def _formed(ir: KernelIR, facts: Facts, config: Config, target: Target) -> Plan 
     """
 
     def tried(fold: bool = True, loop_type: str | None = config.loop_type) -> Plan | Refusal:
-        return _sized(ir, facts, replace(config, loop_type=loop_type), target, fold)
+        return _sized(problem, replace(config, loop_type=loop_type), target, fold)
 
     folded = tried()
     if config.loop_type is not None or config.steps is not None:
@@ -156,37 +154,34 @@ def _has_loops(planned: Plan) -> bool:
     )
 
 
-def _sized(
-    ir: KernelIR, facts: Facts, config: Config, target: Target, fold: bool
-) -> Plan | Refusal:
+def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan | Refusal:
     """The plan with the blocks of the config, or with the largest modest ones.
 
     `fold`: loops in a row become steps where they can.
     """
 
     def planned(blocks: Mapping[str, int]) -> Plan | Refusal:
-        return attempted(lambda: _plan(ir, facts, config, target, blocks, fold))
+        return attempted(lambda: _plan(problem, config, target, blocks, fold))
 
-    guess = following(ir, facts, target, config, start_sizes(ir, facts, target))
+    guess = following(problem, target, config, start_sizes(problem, target))
     if config.blocks or config.block_sizes is not None or not guess:
         return attempted(
-            lambda: _plan(ir, facts, config, target, sizes(ir, config, target, guess), fold)
+            lambda: _plan(problem, config, target, sizes(problem, config, target, guess), fold)
         )
-    blocks = sizes(ir, config, target, guess)
-    legal = {n: multiple(ir, n, target) for n in blocks} | least_registered(ir, target)
+    blocks = sizes(problem, config, target, guess)
+    legal = {n: multiple(problem, n, target) for n in blocks} | least_registered(problem, target)
     if config.within:
         legal = {n: max(need, min(ROWS_LEAST, blocks[n])) for n, need in legal.items()}
-    whole = whole_products(ir, facts, blocks, legal)
+    whole = whole_products(problem, blocks, legal)
     if whole is not None:
-        found = _fitted(ir, facts, planned, *whole)
+        found = _fitted(problem, planned, *whole)
         if isinstance(found, Plan) and _modest(found):
             return found
-    return _fitted(ir, facts, planned, blocks, legal)
+    return _fitted(problem, planned, blocks, legal)
 
 
 def _fitted(
-    ir: KernelIR,
-    facts: Facts,
+    problem: Problem,
     planned: Callable[[Mapping[str, int]], Plan | Refusal],
     blocks: dict[str, int],
     least: Mapping[str, int],
@@ -204,11 +199,11 @@ def _fitted(
             return found
         wants = "smaller" if isinstance(found, Plan) else found.needs and found.needs.wants
         if wants == "smaller":
-            weights = {n: b * _cost(facts, n) for n, b in blocks.items()}
-            other = shrink(blocks, least, weights, (*registered(ir), *alike(ir, facts)))
+            weights = {n: b * _cost(problem, n) for n, b in blocks.items()}
+            other = shrink(blocks, least, weights, (*problem.registered, *problem.alike))
         elif wants == "larger":
             assert isinstance(found, Refusal) and found.needs is not None
-            other = grow(ir, blocks, found.needs.axes)
+            other = grow(problem, blocks, found.needs.axes)
         else:
             return found
         if other is None or tuple(sorted(other.items())) in tried:
@@ -238,9 +233,9 @@ def _check_stores(ir: KernelIR) -> None:
             )
 
 
-def default_config(ir: KernelIR, facts: Facts, target: Target) -> Config:
+def default_config(problem: Problem, target: Target) -> Config:
     """The config that `plan` uses when none is given."""
-    chosen = plan(ir, facts, Config(), target)
+    chosen = plan(problem, Config(), target)
     if isinstance(chosen, Refusal):
         raise chosen.error
     return config_of(chosen)
@@ -263,55 +258,35 @@ def _modest(planned: Plan) -> bool:
     return all(launch.memory.limit is None for launch in planned.launches)
 
 
-def _cost(facts: Facts, name: str) -> int:
+def _cost(problem: Problem, name: str) -> int:
     """Long ordered blocks shrink first: that only adds steps, not traffic."""
-    return 2 if facts.axis(name).kind == "ordered" else 1
+    return 2 if problem.fact(name).kind == "ordered" else 1
 
 
-def _check_steps(ir: KernelIR, facts: Facts, config: Config) -> None:
+def _check_steps(problem: Problem, config: Config) -> None:
     """PlanError if `steps` is given and no loop is ragged."""
-    if config.steps is None or any(a.ragged for a in facts.axes):
+    if config.steps is None or any(a.ragged for a in problem.facts.axes):
         return
     raise Refused(
         Rule.CONFIG,
-        f"steps={config.steps!r}, but no loop of {ir.name} is ragged: there is no table",
-        ir.loc,
+        f"steps={config.steps!r}, but no loop of {problem.ir.name} is ragged: there is no table",
+        problem.ir.loc,
         "leave steps out",
     )
 
 
-def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
-    """The nest without stores to arrays of no elements; None if nothing is left of it."""
-
-    def keep(stmt: Stmt) -> tuple[Stmt, ...]:
-        match stmt:
-            case Store(tensor) if 0 in ir.tensor(tensor).shape:
-                return ()
-            case Loop():
-                return (replace(stmt, body=tuple(s for inner in stmt.body for s in keep(inner))),)
-            case _:
-                return (stmt,)
-
-    left = drop_unused(keep(loop))
-    return left[0] if left and isinstance(left[0], Loop) else None
-
-
 def _plan(
-    ir: KernelIR,
-    facts: Facts,
+    problem: Problem,
     config: Config,
     target: Target,
     blocks: Mapping[str, int],
     fold: bool,
 ) -> Plan:
     planned: list[Planned] = []
-    _check_steps(ir, facts, config)
-    nests = [_without_empty(ir, loop) for loop in ir.body]
-    stored = [
-        frozenset(t for t, _, writes in references((n,)) if writes) if n else () for n in nests
-    ]
-    for position, loop in enumerate(nests):
-        placed = place(ir, facts, config, blocks, loop, fold) if loop is not None else None
+    _check_steps(problem, config)
+    ir = problem.ir
+    for position, loop in enumerate(problem.nests):
+        placed = place(problem, config, blocks, loop, fold) if loop is not None else None
         if placed is None:
             continue
         suffix = f"_{len(planned) + 1}" if len(ir.body) > 1 else ""
@@ -324,13 +299,19 @@ def _plan(
             for launch_array in one.arrays
             if any(w.array == launch_array.name for w in one.launch.outputs)
         )
-        later = frozenset(t for tensors in stored[position + 1 :] for t in tensors)
-        planned.append(plan_launch(ir, facts, config, target, placed, name, written, later))
+        later = frozenset(t for tensors in problem.stored[position + 1 :] for t in tensors)
+        planned.append(plan_launch(problem, config, target, placed, name, written, later))
     arrays: dict[tuple[str, str], HostArray] = {}
     for one in planned:
         for host in one.arrays:
             arrays[host.name, host.source] = host
     launches: tuple[Launch, ...] = tuple(p.launch for p in planned)
     return Plan(
-        ir, facts, config, target, tuple(arrays.values()), launches, tuple(sorted(blocks.items()))
+        ir,
+        problem.facts,
+        config,
+        target,
+        tuple(arrays.values()),
+        launches,
+        tuple(sorted(blocks.items())),
     )

@@ -74,7 +74,7 @@ def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     place = lane_of(arrays.ir, arrays.axes, known, entry.expr, load.loc or stmt.loc)
     shape = arrays.ir.tensor(load.tensor).shape
     place = clamped(place, shape[at])
-    window = arrays.find(load.tensor, load.index, load.loc or stmt.loc)
+    window = arrays.find(load.tensor, load.index)
     entries = as_array(arrays.hosts[load.tensor], load.index)
     where = next(d for d, e in enumerate(entries) if isinstance(e, Gather))
     narrow = len(entries) - where == 2 and itemsize(window.dtype) < 4

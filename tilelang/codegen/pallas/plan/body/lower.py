@@ -162,7 +162,7 @@ def _load(scope: Scope, load: Load) -> Value:
 def _block(scope: Scope, load: Load, part: int = 0, held: Mapping[str, Dim] = NONE) -> Value:
     """One block of an array; `held` gives the lengths of those that are longer than a tile."""
     arrays = scope.arrays
-    window = arrays.find(load.tensor, load.index, load.loc, part)
+    window = arrays.find(load.tensor, load.index, part)
     chosen = _lower_rows(scope, selects(arrays, window, load.index, load.tensor, part))
     if window.turned is not None:
         chosen = turned(window, chosen, load.loc)
@@ -209,7 +209,7 @@ def _position(scope: Scope, entry: object) -> PExpr:
 
 def _picked(scope: Scope, load: Load, read: Read, held: Mapping[str, Dim]) -> Value:
     """Reads the block and picks the single positions of packed dimensions from it."""
-    window = scope.arrays.find(load.tensor, load.index, load.loc)
+    window = scope.arrays.find(load.tensor, load.index)
     entries = as_array(scope.arrays.hosts[load.tensor], load.index)
     shape: list[Dim] = []
     picks: list[tuple[int, Packed]] = []

@@ -31,7 +31,7 @@ from .lower import Scope
 def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExpr]) -> Write:
     """`table[index, :] = value`, rows one by one; `block` lays the value out in a shape."""
     arrays = scope.arrays
-    window = arrays.find(store.tensor, store.index, store.loc)
+    window = arrays.find(store.tensor, store.index)
     entries = as_array(arrays.hosts[store.tensor], store.index)
     at = next(d for d, entry in enumerate(entries) if isinstance(entry, Gather))
     shape = _stored(arrays, store, window, entries, at)

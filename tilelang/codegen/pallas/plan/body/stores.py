@@ -43,7 +43,7 @@ def stores(scope: Scope, stmt: Store) -> tuple[Write, ...]:
             return filled(value, Type(shape, value.type.dtype))
 
         return (put_rows(scope, stmt, laid_out),)
-    window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
+    window = arrays.find(stmt.tensor, stmt.index)
     chosen = tuple(
         replace(s, expr=lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]
         for s in selects(arrays, window, stmt.index, stmt.tensor)
@@ -144,7 +144,7 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[P
     Between them: the dimensions of the block in which a single position is meant.
     """
     arrays = scope.arrays
-    window = arrays.find(stmt.tensor, stmt.index, stmt.loc)
+    window = arrays.find(stmt.tensor, stmt.index)
     entries = as_array(arrays.hosts[stmt.tensor], stmt.index)
     shape: list[Dim] = []
     packed: list[tuple[int, Packed]] = []

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilelang.analysis.facts import Facts
-from tilelang.codegen.pallas.plan.known import ANYTHING, Bounds
 from tilelang.codegen.pallas.plan.types import (
     AtDim,
     AxisPlan,
@@ -33,10 +32,11 @@ from tilelang.codegen.pallas.plan.types import (
 )
 from tilelang.ir import Apply, Const, Expr, GridIndex, TileScalar, integers
 from tilelang.ir.integers import linear
+from tilelang.ir.intervals import ANYTHING, Interval, divided, either, minus, plus, times
 
-STILL: Bounds = (0, 0)
-FORWARD: Bounds = (1, math.inf)
-BACK: Bounds = (-math.inf, -1)
+STILL: Interval = (0, 0)
+FORWARD: Interval = (1, math.inf)
+BACK: Interval = (-math.inf, -1)
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,9 @@ class Steps:
     columns: tuple[str, ...] = ()
     rising: frozenset[tuple[str, str]] = frozenset()
 
-    def change(self, number: Number, at: str) -> Bounds:
+    def change(self, number: Number, at: str) -> Interval:
         """How a block's number may differ after a step in which the loop `at` goes on."""
-        low, high = self.position(number.expr, at)
-        return _floor(low / number.rows), _ceil(high / number.rows)
+        return divided(self.position(number.expr, at), number.rows, up=True)
 
     def goes_back(self, number: Number, at: str) -> bool:
         """Whether a number may be lower after that."""
@@ -95,7 +94,7 @@ class Steps:
         found = [self.change(n, at) for n in window.numbers]
         return any(low > 0 or high < 0 for low, high in found)
 
-    def position(self, expr: Expr, at: str) -> Bounds:
+    def position(self, expr: Expr, at: str) -> Interval:
         """How a scalar may differ after that."""
         match expr:
             case Const():
@@ -105,23 +104,21 @@ class Steps:
             case TileScalar(axis, what):
                 return self._tile(axis, what, at)
             case Apply("add", (left, right)):
-                return _sum(self.position(left, at), self.position(right, at))
+                return plus(self.position(left, at), self.position(right, at))
             case Apply("sub", (left, right)):
-                return _sum(self.position(left, at), _times(self.position(right, at), -1))
+                return plus(self.position(left, at), minus(self.position(right, at)))
             case Apply("neg", (value,)):
-                return _times(self.position(value, at), -1)
+                return minus(self.position(value, at))
             case Apply("mul", (value, Const(by)) | (Const(by), value)):
-                return _times(self.position(value, at), int(by))
+                return times(self.position(value, at), (int(by), int(by)))
             case Apply("floordiv", (value, Const(by))) if by > 0:
-                low, high = self.position(value, at)
-                return _floor(low / by), _ceil(high / by)
+                return divided(self.position(value, at), by, up=True)
             case Apply("minimum" | "maximum", (value, Const()) | (Const(), value)):
-                low, high = self.position(value, at)
-                return min(low, 0), max(high, 0)
+                return either(self.position(value, at), STILL)
         moved = any(self._leaf(axis, at) != STILL for axis in integers.axes(expr))
         return ANYTHING if moved else STILL
 
-    def _leaf(self, axis: str, at: str) -> Bounds:
+    def _leaf(self, axis: str, at: str) -> Interval:
         """The index of a loop, or the number of its tile."""
         if axis not in self.loops or self.loops.index(axis) < self.loops.index(at):
             return STILL
@@ -133,40 +130,24 @@ class Steps:
             return (-far, far if table else -far)
         return (0, math.inf) if (axis, at) in self.rising else ANYTHING
 
-    def _index(self, axis: str, at: str) -> Bounds:
+    def _index(self, axis: str, at: str) -> Interval:
         plan = self.axes[axis]
         base = STILL if plan.base is None or axis == at else self.position(plan.base, at)
-        return _sum(base, self._leaf(axis, at))
+        return plus(base, self._leaf(axis, at))
 
-    def _tile(self, axis: str, what: str, at: str) -> Bounds:
+    def _tile(self, axis: str, what: str, at: str) -> Interval:
         """A scalar of a tile, of which nobody needs to know exactly how far it goes."""
-        plan = self.axes[axis]
+        plan, (low, high) = self.axes[axis], self._leaf(axis, at)
+        if what == "id" and (plan.tiles is not None or axis == at):  # counts from 0 in any range
+            return low, high
         bounds = [e for e in (plan.begin, plan.end, plan.base) if e is not None]
         if any(self._leaf(a, at) != STILL for e in bounds for a in integers.axes(e)):
             return ANYTHING
-        low, high = self._leaf(axis, at)
         if what in ("count", "block_size"):
             return STILL
-        if what == "id" or (low, high) == STILL:
+        if (low, high) == STILL:
             return low, high
         return FORWARD if low > 0 else BACK if high < 0 else ANYTHING
-
-
-def _floor(value: float) -> float:
-    return value if math.isinf(value) else math.floor(value)
-
-
-def _ceil(value: float) -> float:
-    return value if math.isinf(value) else math.ceil(value)
-
-
-def _sum(a: Bounds, b: Bounds) -> Bounds:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _times(change: Bounds, by: int) -> Bounds:
-    low, high = (0 if by == 0 else e * by for e in change)
-    return min(low, high), max(low, high)
 
 
 def steps_of(
@@ -277,7 +258,7 @@ def _one_way(steps: Steps, number: Number, left: set[str]) -> bool:
     return all(low >= 0 for low, _ in found) or all(high <= 0 for _, high in found)
 
 
-def _may_stay(change: Bounds) -> bool:
+def _may_stay(change: Interval) -> bool:
     return change[0] <= 0 <= change[1]
 
 

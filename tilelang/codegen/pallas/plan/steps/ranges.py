@@ -58,7 +58,7 @@ def _of_indices(axis: AxisPlan, axes: Axes, most: int) -> Range:
         limit = min(limit, fixed + most)
     end = stop = known.at_most(axis.end, limit, axes) if limit < UNBOUNDED else axis.end
     if fixed is None:
-        stop = Apply("minimum", (end, integers.add(first, integers.const(most))), integers.INT)
+        stop = integers.minimum(end, integers.add(first, integers.const(most)))
     last = known.at_least(integers.sub(end, integers.const(1)), 0, axes)
     return Range(tuple(lines), first, stop, known.more(end, axis.begin, axes), last)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tilelang.analysis.uses import picks_rows, references
+from tilelang.analysis.uses import Reference, picks_rows
 from tilelang.codegen.pallas.passes.separate_gathers import gather_indices
+from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import (
     All,
@@ -40,7 +41,6 @@ from tilelang.ir import (
     Index,
     KernelIR,
     Span,
-    Stmt,
     TileIndex,
     TileScalar,
     integers,
@@ -57,6 +57,9 @@ from .turned import takes_all, turned_dim
 from .types import UNCUT
 from .unaligned import block_number, moved_along, parts, rounded, shift
 
+Key = tuple[str, tuple[WindowDim, ...]]
+Where = tuple[str, tuple[Index, ...], int]  # tensor, index, and which part of a moved tile
+
 
 @dataclass(frozen=True)
 class Arrays:
@@ -65,7 +68,9 @@ class Arrays:
     scalars   tensors that lie whole in scalar memory
     hosts     the array of every other tensor, as the host passes it
     resident  outputs of which every step sees all positions that an index read from memory may name
+    read      tensors that are read
     windows   (tensor, dims) -> window, in order of first use
+    places    the window of every reference
     tracks    what picks the blocks of loops in a row
     """
 
@@ -75,86 +80,115 @@ class Arrays:
     scalars: tuple[str, ...]
     hosts: Mapping[str, HostArray]
     resident: frozenset[str]
+    read: frozenset[str]
     windows: Mapping[tuple[str, tuple[WindowDim, ...]], Window]
+    places: Mapping[Where, Window]
     tracks: tuple[Track, ...] = ()
 
-    def find(self, tensor: str, index: tuple[Index, ...], loc: Loc | None, part: int = 0) -> Window:
+    def find(self, tensor: str, index: tuple[Index, ...], part: int = 0) -> Window:
         """The window that a reference is to; `part` of those that a moved tile lies in."""
-        return self.windows[tensor, _dims(self, tensor, index, loc, part)]
+        return self.places[tensor, index, part]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What outputs and tables need of their windows, known once their windows are.
+
+    lifted    arrays with a dimension of length 1 before the last, so that a single row of them is a
+              block of its own
+    widened   arrays that are cast to 32 bits
+    resident  as in Arrays
+    """
+
+    lifted: frozenset[str] = frozenset()
+    widened: frozenset[str] = frozenset()
+    resident: frozenset[str] = frozenset()
 
 
 def survey(
     ir: KernelIR,
     target: Target,
-    axes: Mapping[str, AxisPlan],
-    body: tuple[Stmt, ...],
-    lifted: Collection[str] = (),
-    resident: Collection[str] = (),
-    phases: tuple[str, ...] = (),
-    widened: Collection[str] = (),
+    placed: Placed,
+    found: Iterable[Reference],
+    wishes: Wishes,
 ) -> Arrays:
-    """Chooses scalar memory or windows for every tensor that the statements touch.
-
-    Arrays in `lifted` get a dimension of length 1 before the last, so that a single row of them is
-    a block of its own.  Those in `widened` are cast to 32 bits.  For `resident` see Arrays; the
-    loops over `phases` stand in a row.
-    """
-    seen = list(references(body))
-    written = {tensor for tensor, _, writes in seen if writes}
-    scalars = _scalar_tensors(axes, seen, written) | gather_indices(ir, body)
+    """Chooses scalar memory or windows for every tensor that is referred to."""
+    seen, axes = tuple(dict.fromkeys(found)), placed.axes
+    written = frozenset(r.tensor for r in seen if r.written)
+    scalars = _scalar_tensors(axes, seen, written) | gather_indices(ir, seen)
+    indices: dict[str, list[tuple[Index, ...]]] = {}
+    for reference in seen:
+        if reference.tensor not in scalars:
+            indices.setdefault(reference.tensor, []).append(reference.index)
     hosts = {
-        tensor: _host_array(
-            ir, axes, tensor, [i for t, i, _ in seen if t == tensor], tensor in lifted
-        )
-        for tensor in dict.fromkeys(t for t, _, _ in seen)
-        if tensor not in scalars
+        tensor: _host_array(ir, axes, tensor, each, tensor in wishes.lifted)
+        for tensor, each in indices.items()
     }
-    hosts |= {t: _widened(ir, hosts[t]) for t in widened}
+    hosts |= {t: _widened(ir, hosts[t]) for t in wishes.widened}
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
-    picked = {t for t, index, writes in seen if writes and picks_rows(index)}
-    arrays = Arrays(ir, target, axes, used, hosts, frozenset(resident) | picked, {})
-    found: dict[tuple[str, tuple[WindowDim, ...]], Window] = {}
-    places = [(t, i, _where(body, t, i)) for t, i, _ in seen if t not in scalars]
-    for tensor, index, loc, part in (
-        (*place, part) for place in places for part in parts(axes, *place[1:])
-    ):
-        dims = _dims(arrays, tensor, index, loc, part)
-        known = [w for (t, _), w in found.items() if t == tensor]
-        if known and tensor in written and (tensor, dims) not in found:
-            raise Refused(
-                Rule.FORM,
-                f"{tensor} is stored and also used at another place in the same loop nest",
-                loc,
-                "store to one output per place, or split the kernel into two top-level loops",
-            )
-        if (tensor, dims) not in found:
-            host = hosts[tensor]
-            ref = unique(ir, tensor if not known else f"{tensor}_{len(known)}", "ref")
-            stream = UNCUT if _far(dims) else _stream_of(arrays, index)
-            numbers = tuple(
-                _number(axes, dim, size, _far(dims))
-                for dim, size in zip(dims, host.shape, strict=True)
-            )
-            window = Window(
-                ref, host.name, host.shape, host.dtype, dims, numbers, tensor in written,
-                stream=stream,
-            )  # fmt: skip
-            turned = _turned(arrays, tensor, index, ref)
-            found[tensor, dims] = replace(window, turned=turned)
+    picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
+    read = frozenset(r.tensor for r in seen if not r.written)
+    arrays = Arrays(ir, target, axes, used, hosts, wishes.resident | picked, read, {}, {})
+    windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
-    windows, tracks = tracked(found, phases, taken)
-    return replace(arrays, windows=windows, tracks=tracks)
+    windows, tracks = tracked(windows, placed.phases, taken)
+    places = {place: windows[key] for place, key in keys.items()}
+    return replace(arrays, windows=windows, places=places, tracks=tracks)
+
+
+def _windows(
+    arrays: Arrays, seen: tuple[Reference, ...], written: frozenset[str]
+) -> tuple[dict[Key, Window], dict[Where, Key]]:
+    """The windows in order of first use, and which of them every reference is to."""
+    windows: dict[Key, Window] = {}
+    places: dict[Where, Key] = {}
+    for reference in seen:
+        tensor, index = reference.tensor, reference.index
+        if tensor not in arrays.hosts or (tensor, index, 0) in places:
+            continue
+        for part in parts(arrays.axes, index, reference.loc):
+            key = tensor, _dims(arrays, tensor, index, reference.loc, part)
+            places[tensor, index, part] = key
+            if key in windows:
+                continue
+            number = sum(t == tensor for t, _ in windows)
+            if number and tensor in written:
+                raise Refused(
+                    Rule.FORM,
+                    f"{tensor} is stored and also used at another place in the same loop nest",
+                    reference.loc,
+                    "store to one output per place, or split the kernel into two top-level loops",
+                )
+            name = f"{tensor}_{number}" if number else tensor
+            windows[key] = _window(arrays, reference, key[1], name, tensor in written)
+    return windows, places
+
+
+def _window(
+    arrays: Arrays, to: Reference, dims: tuple[WindowDim, ...], name: str, output: bool
+) -> Window:
+    host, ref = arrays.hosts[to.tensor], unique(arrays.ir, name, "ref")
+    pairs = zip(dims, host.shape, strict=True)
+    return Window(
+        ref=ref,
+        array=host.name,
+        shape=host.shape,
+        dtype=host.dtype,
+        dims=dims,
+        numbers=tuple(_number(arrays.axes, dim, size, _far(dims)) for dim, size in pairs),
+        output=output,
+        stream=UNCUT if _far(dims) else _stream_of(arrays, to.index),
+        turned=_turned(arrays, to.tensor, to.index, ref),
+    )
 
 
 def _scalar_tensors(
-    axes: Mapping[str, AxisPlan],
-    seen: list[tuple[str, tuple[Index, ...], bool]],
-    written: set[str],
+    axes: Mapping[str, AxisPlan], seen: tuple[Reference, ...], written: frozenset[str]
 ) -> set[str]:
-    names = {t for t, _, _ in seen} - written
+    names = {r.tensor for r in seen} - written
     for axis in axes.values():
         names |= {load.tensor for e in (axis.begin, axis.end) for load in loads(e)} - written
-    vector = {t for t, index, _ in seen if any(not isinstance(i, At) for i in index)}
+    vector = {r.tensor for r in seen if any(not isinstance(i, At) for i in r.index)}
     return names - vector
 
 
@@ -388,18 +422,3 @@ def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Al
 def _inner_tiles(axis: AxisPlan) -> int:
     """Tiles of an axis that a loop inside the step runs over; 0 for other axes."""
     return axis.limit if axis.place == "inner" else 0
-
-
-def _where(body: tuple[Stmt, ...], tensor: str, index: tuple[Index, ...]) -> Loc | None:
-    for stmt in body:
-        found = _loc_in(stmt, tensor, index)
-        if found is not None:
-            return found
-    return None
-
-
-def _loc_in(stmt: Stmt, tensor: str, index: tuple[Index, ...]) -> Loc | None:
-    for name, place, _ in references((stmt,)):
-        if (name, place) == (tensor, index):
-            return stmt.loc
-    return None

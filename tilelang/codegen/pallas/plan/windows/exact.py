@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import all_uses, uses
 from tilelang.codegen.pallas.plan.types import AxisPlan, ByRow, Window, WindowDim
-from tilelang.ir import Axis, KernelIR
+from tilelang.ir import KernelIR
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 
 def begin_with_range(
-    ir: KernelIR,
-    facts: Facts,
+    problem: Problem,
     config: Config,
     loop_type: str,
     axes: Mapping[str, AxisPlan],
@@ -30,7 +28,8 @@ def begin_with_range(
 
     Raises PlanError for a form that cannot have such tiles, and if no axis could.
     """
-    tiles = [n for n in columns if axes[n].block is not None and facts.axis(n).ragged]
+    ir = problem.ir
+    tiles = [n for n in columns if axes[n].block is not None and problem.fact(n).ragged]
     if not tiles:
         raise Refused(
             Rule.CONFIG,
@@ -46,13 +45,13 @@ def begin_with_range(
             ir.loc,
             "leave loop_type and steps out",
         )
-    return {n: _exact(ir, ir.axis(n), a) if n in tiles else a for n, a in axes.items()}
+    return {n: _exact(problem, n, a) if n in tiles else a for n, a in axes.items()}
 
 
-def _exact(ir: KernelIR, axis: Axis, plan: AxisPlan) -> AxisPlan:
+def _exact(problem: Problem, name: str, plan: AxisPlan) -> AxisPlan:
     """The axis with such tiles; PlanError if an array could not be cut there."""
-    found = uses(ir, axis.name)
-    if len(found) < len(all_uses(ir, axis.name)):
+    axis, found = problem.axis(name), problem.uses(name)
+    if len(found) < len(problem.all_uses(name)):
         raise Refused(
             Rule.CONFIG,
             f"windows='exact', but {axis.user} indexes arrays at different offsets",

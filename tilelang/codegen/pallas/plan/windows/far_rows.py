@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.known import both
+from tilelang.codegen.pallas.plan.known import at_most, both, bounds
 from tilelang.codegen.pallas.plan.types import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
 from tilelang.codegen.pallas.target import SHARE, STORED_SHARE, Target, padded_bytes, whole_lanes
 from tilelang.errors import Loc
@@ -187,35 +187,14 @@ def compare(op: str, expr: Expr, number: int) -> Expr:
 
 def _place(axes: Mapping[str, AxisPlan], entry: Index, size: int, lane: object) -> Expr:
     """The position in an index array, which is never outside of it."""
-    last = Const(size - 1, INT)
     match entry:
         case Along(axis):
-            plan = axes[axis]
-            if (plan.block or 1) * plan.limit <= size:
-                return lane_position(axis)
-            return Apply("minimum", (lane_position(axis), last), INT)
+            return at_most(lane_position(axis), size - 1, axes)
         case Span(start):
             return integers.add(lane_position(None), Const(start, INT))
         case At(expr) | Gather(expr):
             inner = lane(expr)  # type: ignore[operator]
-            most = _most(axes, inner)
-            inside = isinstance(inner, Const | GridIndex) or (most is not None and most < size)
+            low, high = bounds(inner, axes)
+            inside = isinstance(inner, Const | GridIndex) or (low >= 0 and high < size)
             return inner if inside else clamped(inner, size)
     raise AssertionError(entry)
-
-
-def _most(axes: Mapping[str, AxisPlan], expr: Expr) -> int | None:
-    """A bound of a position that is made of lanes and numbers by sums and products."""
-    match expr:
-        case Const(value) if value >= 0:
-            return int(value)
-        case Apply("lane_position") if expr.attr("axis") is not None:
-            axis = axes[str(expr.attr("axis"))]
-            return (axis.block or 1) * axis.limit - 1
-        case Apply("add" | "mul", (a, b)):
-            left, right = _most(axes, a), _most(axes, b)
-            if left is None or right is None:
-                return None
-            return left + right if expr.op == "add" else left * right
-        case _:
-            return None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.analysis.facts import Facts
+from tilelang.analysis.uses import Reference, references
 from tilelang.codegen.pallas.plan.body.sections import exprs_of
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
 from tilelang.codegen.pallas.plan.physical import walk_physical
@@ -31,33 +31,28 @@ from tilelang.codegen.pallas.plan.types import (
     Write,
 )
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import Assign, Expr, KernelIR, Stmt
-from tilelang.ir.chain import Level
+from tilelang.ir import KernelIR
+from tilelang.ir.chain import level_statements
 from tilelang.ir.names import unique
+from tilelang.ir.traversal import loads
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 
-from .choose import Arrays, survey
+from .choose import Arrays, Wishes, survey
 from .types import UNCUT
 from .widened import rows_alone
 
 
-def lowered(
-    ir: KernelIR,
-    facts: Facts,
-    target: Target,
-    placed: Placed,
-    body: tuple[Stmt, ...],
-    levels: tuple[Level, ...],
-    leaf: tuple[Stmt, ...],
-) -> tuple[Arrays, Order, Groups]:
+def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, Order, Groups]:
     """The body on blocks of arrays.
 
     An output is seen whole if its block is picked by a number that follows no loop and a visit
     leaves part of it as it was: that block may have been visited before, and may still be on its
     way out.
     """
-    arrays, order = _survey(ir, facts, target, placed, body, levels, frozenset())
-    groups = lower_body(arrays, levels, leaf, placed.inner, placed.phases)
+    found = _references(placed)
+    arrays, order = _surveyed(problem, target, placed, found, frozenset())
+    groups = lower_body(arrays, placed.levels, placed.leaf, placed.inner, placed.phases)
     loose = frozenset(
         tensor
         for (tensor, _), window in arrays.windows.items()
@@ -65,45 +60,45 @@ def lowered(
     )
     if not loose:
         return arrays, order, groups
-    arrays, order = _survey(ir, facts, target, placed, body, levels, loose)
-    return arrays, order, lower_body(arrays, levels, leaf, placed.inner, placed.phases)
+    arrays, order = _surveyed(problem, target, placed, found, loose)
+    groups = lower_body(arrays, placed.levels, placed.leaf, placed.inner, placed.phases)
+    return arrays, order, groups
 
 
-def _survey(
-    ir: KernelIR,
-    facts: Facts,
+def _references(placed: Placed) -> tuple[Reference, ...]:
+    """Every load and store of a nest, those of what its levels carry last."""
+    body = references(level_statements(placed.levels, placed.leaf))
+    carried = ((c, level) for level in placed.levels for c in level.carries)
+    loads_of = ((load, c.loc) for c, _ in carried for e in (c.init, c.next) for load in loads(e))
+    return (*body, *(Reference(load.tensor, load.index, False, loc) for load, loc in loads_of))
+
+
+def _surveyed(
+    problem: Problem,
     target: Target,
     placed: Placed,
-    body: tuple[Stmt, ...],
-    levels: tuple[Level, ...],
+    found: tuple[Reference, ...],
     resident: frozenset[str],
 ) -> tuple[Arrays, Order]:
-    bounds = tuple(e for level in levels for c in level.carries for e in (c.init, c.next))
-    everything = body + _as_statements(bounds, ir)
-    arrays = survey(ir, target, placed.axes, everything, (), resident, placed.phases)
+    """The windows, chosen anew where their first choice shows that arrays must change for them."""
+    arrays = survey(problem.ir, target, placed, found, Wishes(resident=resident))
     order = order_of(placed, tuple(arrays.windows.values()))
-    lifted = {
+    lifted = frozenset(
         tensor
         for (tensor, _), window in arrays.windows.items()
         if window.output
         and isinstance(window.dims[-2], Packed)
-        and packed_conflict(window, order, placed.axes, facts)
-    }
-    widened = rows_alone(arrays, everything)
+        and packed_conflict(window, order, placed.axes, problem.facts)
+    )
+    widened = rows_alone(arrays)
     if lifted or widened:
-        more = lifted, resident, placed.phases, widened
-        arrays = survey(ir, target, placed.axes, everything, *more)
+        arrays = survey(problem.ir, target, placed, found, Wishes(lifted, widened, resident))
         order = order_of(placed, tuple(arrays.windows.values()))
     return arrays, order
 
 
-def _as_statements(exprs: tuple[Expr, ...], ir: KernelIR) -> tuple[Stmt, ...]:
-    return tuple(Assign(f"\0carry{i}", e, ir.loc, "") for i, e in enumerate(exprs))
-
-
 def initialised(
-    ir: KernelIR,
-    facts: Facts,
+    problem: Problem,
     arrays: Arrays,
     order: Order,
     steps: str,
@@ -116,6 +111,7 @@ def initialised(
     `again` are tensors that this launch reads or that another launch stores to: what one store
     covers is then not all that matters.
     """
+    ir, facts = problem.ir, problem.facts
     windows: dict[str, Window] = {}
     helpers: dict[str, Visit] = {}
     for (name, _), window in arrays.windows.items():

@@ -9,32 +9,30 @@ the array itself is never transposed.  What a loop carries becomes one value for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
 
-from tilelang.analysis.facts import Facts
-from tilelang.analysis.uses import references
 from tilelang.codegen.pallas.plan.types import AxisPlan, Select, Window
 from tilelang.errors import Loc
-from tilelang.ir import At, Axis, GridIndex, Index, KernelIR, integers, walk
+from tilelang.ir import At, Axis, GridIndex, Index, integers, walk
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 MOST = 32  # iterations: the compiled step has the code of each of them
 
 
 def all_at_once(
-    ir: KernelIR,
-    facts: Facts,
+    problem: Problem,
     config: Config,
-    names: set[str],
+    names: Set[str],
     outward: tuple[str, ...],
-    streams: set[str],
+    streams: Set[str],
 ) -> tuple[str, ...]:
     """The axes of a nest, among `names`, that the config wants within the step.
 
     Raises PlanError for a loop that cannot run there, and for a name that no loop has.
     """
-    wanted = config.within or ()
+    ir, wanted = problem.ir, config.within or ()
     grids = dict.fromkeys(a.user for a in ir.axes if a.kind == "grid")
     for name in wanted:
         if name not in grids:
@@ -47,7 +45,7 @@ def all_at_once(
             )
     asked = [a for a in ir.axes if a.kind == "grid" and a.user in wanted and a.name in names]
     for axis in asked:
-        _check(ir, facts, axis, outward)
+        _check(problem, axis, outward)
     if asked and streams:
         raise Refused(
             Rule.CONFIG,
@@ -59,9 +57,9 @@ def all_at_once(
     return tuple(a.name for a in asked)
 
 
-def _check(ir: KernelIR, facts: Facts, axis: Axis, outward: tuple[str, ...]) -> None:
+def _check(problem: Problem, axis: Axis, outward: tuple[str, ...]) -> None:
     """PlanError for a loop whose iterations cannot all run in one step."""
-    for other in ir.axes:
+    for other in problem.ir.axes:
         if axis.name in integers.axes(other.begin) | integers.axes(other.end):
             raise Refused(
                 Rule.CONFIG,
@@ -71,7 +69,7 @@ def _check(ir: KernelIR, facts: Facts, axis: Axis, outward: tuple[str, ...]) -> 
                 "only a parallel loop with constant bounds can, if no other range depends on it",
             )
     if axis.name not in outward:
-        fact = facts.axis(axis.name)
+        fact = problem.fact(axis.name)
         raise Refused(
             Rule.CONFIG,
             f"not all iterations of {axis.user} can run within one step: {fact.why}",
@@ -88,15 +86,12 @@ def _check(ir: KernelIR, facts: Facts, axis: Axis, outward: tuple[str, ...]) -> 
         )
 
 
-def picked_last(ir: KernelIR, tensor: str) -> list[str]:
+def picked_last(problem: Problem, tensors: Collection[str]) -> tuple[str, ...]:
     """The loops whose index picks a position in one of the last two dimensions of a tensor."""
-    found: dict[str, None] = {}
-    for name, index, _ in references(ir.body):
-        for entry in index[-2:] if name == tensor else ():
-            for part in walk(entry.expr) if isinstance(entry, At) else ():
-                if isinstance(part, GridIndex):
-                    found[ir.axis(part.axis).user] = None
-    return list(found)
+    entries = (e for r in problem.references if r.tensor in tensors for e in r.index[-2:])
+    parts = (part for e in entries if isinstance(e, At) for part in walk(e.expr))
+    picked = (problem.axis(part.axis).user for part in parts if isinstance(part, GridIndex))
+    return tuple(dict.fromkeys(picked))
 
 
 def takes_all(axes: Mapping[str, AxisPlan], entry: Index) -> bool:

@@ -88,15 +88,8 @@ def block_number(axis: AxisPlan, shift: Expr, part: int, block: int, size: int) 
     if size <= block:
         return integers.const(0)
     number, rest = start(axis, shift, block)
-    total = integers.add(integers.add(number, _divided(rest, block)), integers.const(part))
+    total = integers.add(integers.add(number, integers.floordiv(rest, block)), integers.const(part))
     return clamped(total, -(-size // block))
-
-
-def _divided(rest: Expr, block: int) -> Expr:
-    value = integers.value_of(rest)
-    if value is not None:
-        return integers.const(value // block)
-    return Apply("floordiv", (rest, integers.const(block)), integers.INT)
 
 
 def joined(

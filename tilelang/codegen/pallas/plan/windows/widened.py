@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from tilelang.analysis.uses import references
 from tilelang.codegen.pallas.plan.types import Fetched, Window
-from tilelang.ir import Gather, Stmt
+from tilelang.ir import Gather
 from tilelang.language.dtypes import itemsize
 
 from .choose import Arrays
 
 
-def rows_alone(arrays: Arrays, body: tuple[Stmt, ...]) -> set[str]:
+def rows_alone(arrays: Arrays) -> frozenset[str]:
     """Tables of which more would be moved in register tiles than their copies take."""
     windows: dict[str, list[Window]] = {}
     for (tensor, _), window in arrays.windows.items():
         windows.setdefault(tensor, []).append(window)
-    picks = _picks(arrays, body)
+    picks = _picks(arrays)
     whole = {t for t in windows if arrays.hosts[t].name == t}
-    return {t for t in whole if all(_worth(w, picks.get(t, 0)) for w in windows[t])}
+    return frozenset(t for t in whole if all(_worth(w, picks.get(t, 0)) for w in windows[t]))
 
 
-def _picks(arrays: Arrays, body: tuple[Stmt, ...]) -> dict[str, int]:
+def _picks(arrays: Arrays) -> dict[str, int]:
     """How many rows of each tensor are picked, if every place is passed once."""
     found: dict[str, int] = {}
-    for tensor, index in dict.fromkeys((t, i) for t, i, _ in references(body)):
+    for tensor, index in dict.fromkeys((t, i) for t, i, _ in arrays.places):
         for entry in index:
             if isinstance(entry, Gather):
                 (lanes,) = entry.expr.type.shape

@@ -1,0 +1,106 @@
+"""Intervals, sums of indices and folding say of every expression what NumPy computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+import pytest
+
+from tests.planted.integers import MUTATIONS
+from tilelang.ir import Apply, Const, Expr, GridIndex, Type, integers
+from tilelang.ir.integers import INT, const, linear
+from tilelang.ir.intervals import ANYTHING, Interval, divided, interval
+from tilelang.language.op import OPS
+
+G, H = GridIndex("g"), GridIndex("h")
+RANGES: Mapping[Expr, range] = {G: range(4), H: range(-2, 3)}
+BINARY = ("add", "sub", "mul", "floordiv", "mod", "minimum", "maximum")
+
+
+def apply(op: str, *args: Expr) -> Apply:
+    return Apply(op, args, INT)
+
+
+def _deeper(inner: list[Expr]) -> Iterator[Expr]:
+    """One operation more; nothing is divided by what may be 0."""
+    for op, left, right in product(BINARY, inner, (G, H, const(-3), const(2), const(3))):
+        if op not in ("floordiv", "mod") or isinstance(right, Const):
+            yield apply(op, left, right)
+    for left, right in product(inner, (G, H)):
+        condition = Apply("gt", (left, const(1)), Type((), "bool"))
+        yield apply("where", condition, left, right)
+    yield from (apply("neg", e) for e in inner)
+
+
+ONCE = [*_deeper([G, H])]
+EXPRESSIONS = [*ONCE, *_deeper(ONCE)]
+
+
+def meaning(expr: Expr, at: Mapping[Expr, int]) -> int:
+    """The value by the language's own table."""
+    match expr:
+        case Const(value):
+            return int(value)
+        case Apply(op, args):
+            return int(OPS[op].reference(*(meaning(a, at) for a in args)))
+        case _:
+            return at[expr]
+
+
+def values(expr: Expr) -> Iterator[tuple[Mapping[Expr, int], int]]:
+    for numbers in product(*RANGES.values()):
+        at = dict(zip(RANGES, numbers, strict=True))
+        yield at, meaning(expr, at)
+
+
+def leaf(expr: Expr) -> Interval:
+    return (RANGES[expr][0], RANGES[expr][-1]) if expr in RANGES else ANYTHING
+
+
+def is_wrong(expr: Expr) -> bool:
+    """Whether the interval leaves a value out, or the sum of indices is another number."""
+    low, high = interval(expr, leaf)
+    total = linear(expr)
+    for at, value in values(expr):
+        if not low <= value <= high:
+            return True
+        if total is not None:
+            terms, rest = total
+            if sum(at[index] * by for index, by in terms.items()) + rest != value:
+                return True
+    return False
+
+
+def test_every_value_lies_in_the_interval() -> None:
+    assert [str(e) for e in EXPRESSIONS if is_wrong(e)] == []
+
+
+def test_nothing_is_known_of_what_is_not_an_index() -> None:
+    memory = GridIndex("memory")
+    assert interval(apply("mul", memory, const(0)), leaf) == (0, 0)
+    assert interval(apply("minimum", memory, G), leaf) == (ANYTHING[0], 3)
+    assert interval(apply("mod", memory, const(5)), leaf) == (0, 4)
+    assert interval(apply("floordiv", memory, const(5)), leaf) == ANYTHING
+    assert interval(apply("sub", G, memory), leaf) == ANYTHING
+
+
+def test_quotients_of_changes_are_rounded_outwards() -> None:
+    assert divided((-3, 5), 4) == (-1, 1)
+    assert divided((-3, 5), 4, up=True) == (-1, 2)
+    assert divided((-3, ANYTHING[1]), 4, up=True) == (-1, ANYTHING[1])
+
+
+@pytest.mark.parametrize("op", ["floordiv", "mod", "minimum", "maximum"])
+def test_numbers_are_folded_as_the_language_means_them(op: str) -> None:
+    build = getattr(integers, op)
+    for left, right in product(range(-9, 10), (1, 4, 7)):
+        assert build(const(left), right) == const(int(OPS[op].reference(left, right)))
+    assert build(G, 4) == apply(op, G, const(4))
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_planted_bug_is_noticed(mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced = monkeypatch.setitem if isinstance(mutation.owner, dict) else monkeypatch.setattr
+    replaced(mutation.owner, mutation.at, mutation.wrong)
+    assert any(is_wrong(e) for e in EXPRESSIONS)

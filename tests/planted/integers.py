@@ -1,0 +1,52 @@
+"""Bugs of intervals, of sums of indices and of folding: each makes one rule a little too narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilelang.ir import integers, intervals
+from tilelang.ir.intervals import divided
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What `at` names in `owner`, an attribute or an entry of a table, replaced by `wrong`."""
+
+    what: str
+    owner: Any
+    at: str
+    wrong: Callable[..., Any]
+
+    def __str__(self) -> str:
+        return self.what
+
+
+def _ends(a, b):
+    return a[0] * b[0], a[1] * b[1]
+
+
+def _first_sign(a, b, by=1):
+    return _plus(a, b)
+
+
+_plus = integers.plus
+RULES = intervals.RULES
+
+MUTATIONS = (
+    Mutation("ends are subtracted in order", RULES, "sub", lambda a, b: (a[0] - b[0], a[1] - b[1])),
+    Mutation("a negation keeps its ends", RULES, "neg", lambda a: (-a[0], -a[1])),
+    Mutation("factors are positive", RULES, "mul", _ends),
+    Mutation("quotients round to zero", RULES, "floordiv",
+             lambda a, b: tuple(int(e / b[0]) if b[0] == b[1] > 0 else e for e in a)),
+    Mutation("a divisor may be negative", RULES, "floordiv",
+             lambda a, b: divided(a, abs(b[0]) or 1)),
+    Mutation("remainders are less by one", RULES, "mod",
+             lambda a, b: (0, b[1] - 2) if b[0] > 0 else intervals.ANYTHING),
+    Mutation("a minimum is what is left of it", RULES, "minimum", lambda a, b: a),
+    Mutation("a maximum has the larger low end only", RULES, "maximum",
+             lambda a, b: (max(a[0], b[0]), a[1])),
+    Mutation("the condition holds", RULES, "where", lambda _, a, b: a),
+    Mutation("differences are sums", integers, "plus", _first_sign),
+)  # fmt: skip

@@ -1,0 +1,147 @@
+"""Problem: a kernel with what was proved of it, and where it uses its arrays, found once.
+
+Whatever plans a kernel asks this, and walks no statement for it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..analysis.facts import AxisFact, Facts
+from ..analysis.uses import Reference, Use, cut, references, uses_of
+from ..errors import PlanError
+from ..ir import (
+    Apply,
+    Axis,
+    BlockSize,
+    Dim,
+    Expr,
+    KernelIR,
+    Loop,
+    Stmt,
+    Store,
+    statement_exprs,
+    statements,
+    walk,
+)
+from ..passes.write_out import drop_unused
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What every back end plans: a kernel and the facts that hold of it."""
+
+    ir: KernelIR
+    facts: Facts
+
+    def axis(self, name: str) -> Axis:
+        return self.ir.axis(name)
+
+    def fact(self, axis: str) -> AxisFact:
+        return self.facts.axis(axis)
+
+    def bounds(self, axis: str) -> BlockSize | None:
+        """What the author registered for the blocks of an axis."""
+        return self.ir.block_size(self.ir.axis(axis))
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        """Every load and store, in program order."""
+        return tuple(references(self.ir.body))
+
+    @cached_property
+    def _every_use(self) -> Mapping[str, tuple[Use, ...]]:
+        return uses_of(self.ir, self.references)
+
+    @cached_property
+    def _uses(self) -> Mapping[str, tuple[Use, ...]]:
+        return {axis: cut(found) for axis, found in self._every_use.items()}
+
+    def all_uses(self, axis: str) -> tuple[Use, ...]:
+        """The dimensions that an axis indexes, at whatever offset."""
+        return self._every_use.get(axis, ())
+
+    def uses(self, axis: str) -> tuple[Use, ...]:
+        """The dimensions that an axis cuts into tiles, in program order, without repeats."""
+        return self._uses.get(axis, ())
+
+    def shift(self, axis: str) -> Expr | None:
+        """The offset at which arrays are cut into tiles of the axis, None if there is none."""
+        stored = {u.offset for u in self.all_uses(axis) if u.written}
+        if len(stored) > 1:
+            found = self.axis(axis)
+            raise PlanError(
+                f"{found.user} says where outputs are stored, at {len(stored)} different offsets",
+                found.loc,
+                "tiles of outputs are cut at one place: use a second loop for the others",
+            )
+        return next((u.offset for u in self.uses(axis)), None)
+
+    def extent(self, axis: str) -> int:
+        """The length of the dimension that a tile axis moves along."""
+        sizes = {u.size for u in self.uses(axis)}
+        if sizes:
+            return max(sizes)
+        found = self.axis(axis)
+        if found.max_extent is not None:
+            return found.max_extent
+        if found.static is not None:
+            return found.static[1]
+        raise PlanError(
+            f"{found.user} has no bound", found.loc, "give hl.tile(..., max_extent=) an upper bound"
+        )
+
+    @cached_property
+    def nests(self) -> tuple[Loop | None, ...]:
+        """The top-level loops without stores to arrays of no elements; None if nothing is left."""
+        return tuple(_without_empty(self.ir, loop) for loop in self.ir.body)
+
+    @cached_property
+    def stored(self) -> tuple[frozenset[str], ...]:
+        """The tensors that each of them stores to."""
+        found = (statements((n,)) if n else () for n in self.nests)
+        return tuple(frozenset(s.tensor for s in each if isinstance(s, Store)) for each in found)
+
+    @cached_property
+    def registered(self) -> tuple[tuple[str, ...], ...]:
+        """Loops with the same block size of the author's."""
+        every = [[a.name for a in self.ir.axes if a.block == b.name] for b in self.ir.blocks]
+        return tuple(tuple(names) for names in every)
+
+    @cached_property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """Ragged loops in a row over one range, and over dimensions of one length.
+
+        With equal blocks they see the same blocks of an array that all of them read.
+        """
+        bodies = [s.body for s in statements(self.ir.body) if isinstance(s, Loop)]
+        found: dict[object, list[str]] = {}
+        for number, body in enumerate(bodies):
+            for axis in (self.axis(s.axis) for s in body if isinstance(s, Loop)):
+                if axis.kind == "tile" and self.fact(axis.name).ragged:
+                    key = (number, axis.begin, axis.end, self.extent(axis.name))
+                    found.setdefault(key, []).append(axis.name)
+        return tuple(tuple(names) for names in found.values() if len(names) > 1)
+
+    @cached_property
+    def contracted(self) -> frozenset[Dim]:
+        """The dimensions that products sum along."""
+        exprs = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
+        dots = (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
+        return frozenset(d.args[0].type.shape[d.attr("contract")[0]] for d in dots)  # type: ignore[index]
+
+
+def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
+    def keep(stmt: Stmt) -> tuple[Stmt, ...]:
+        match stmt:
+            case Store(tensor) if 0 in ir.tensor(tensor).shape:
+                return ()
+            case Loop():
+                return (replace(stmt, body=tuple(s for inner in stmt.body for s in keep(inner))),)
+            case _:
+                return (stmt,)
+
+    left = drop_unused(keep(loop))
+    return left[0] if left and isinstance(left[0], Loop) else None
