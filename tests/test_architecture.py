@@ -11,7 +11,7 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,31 @@ FORBIDDEN = {
     "codegen.pallas.emit": BACKEND,
     "runtime": {"frontend", "reference"},
     "aot": {"frontend", "analysis", "reference"},
+}
+# An emitter prints: it knows the data of its plan, the IR, the writer and nothing else.
+EMITTERS = {
+    "codegen.pallas.emit": {
+        "codegen.pallas.emit",
+        "codegen.pallas.plan.axis",
+        "codegen.pallas.plan.physical",
+        "codegen.pallas.plan.types",
+        "codegen.source",
+        "codegen.writer",
+        "errors",
+        "ir",
+        "ir.names",
+    },
+}
+# What decides, bounds, or reads text that was printed before; called or imported.
+NOT_PRINTING = frozenset(
+    {"isdigit", "isnumeric", "clamped", "clamp", "at_most", "at_least", "bounds", "holds"}
+)
+# Modules of an emitter that still ask the plan's expressions -> what for.
+ASKS = {
+    "codegen.pallas.emit.expressions": "whether a dividend counts from zero, so that rem is mod",
+    "codegen.pallas.emit.kernel": "which outer indices the first tile of a loop needs",
+    "codegen.pallas.emit.steps": "whether a range begins or ends at a number",
+    "codegen.pallas.emit.worklist": "whether a range differs from row to row",
 }
 # Third-party packages that only some layers may import, wherever in the file.  aot.worker is run as
 # a process of its own, because libtpu may abort it: nothing imports it, so aot itself needs no JAX.
@@ -225,6 +250,52 @@ def test_imports_go_one_way():
 def test_layers_do_not_look_where_they_must_not():
     wrong = [str(i) for i, n in OURS if _layer_of(n) in FORBIDDEN.get(i.who.layer, set())]
     assert wrong == []
+
+
+def _beyond(emitter: str, imports: Iterable[tuple[str, str]]) -> list[str]:
+    """Imports (who, what) of an emitter that are more than it may know."""
+    known = EMITTERS[emitter]
+    return [
+        f"{who} imports {what}"
+        for who, what in imports
+        if what not in known and not what.startswith(f"{emitter}.")
+    ]
+
+
+def _deciding(tree: ast.AST) -> list[str]:
+    """Names and modules in the source of an emitter that are not for printing."""
+    found: list[str] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(name) | ast.Attribute(attr=name)) if name in NOT_PRINTING:
+                found.append(name)
+            case ast.ImportFrom(names=aliases) | ast.Import(names=aliases):
+                every = [*(a.name for a in aliases), getattr(node, "module", "")]
+                found += [e for e in every if e in NOT_PRINTING | {"re", "tokenize", "math"}]
+    return found
+
+
+def test_emitters_know_the_data_of_their_plan():
+    for emitter in EMITTERS:
+        own = [(i.who.name, n) for i, n in OURS if i.who.layer == emitter]
+        asks = {who for who, what in own if what == "ir.integers"}
+        assert asks == set(ASKS), "asks without a reason, or a reason without need"
+        assert own and _beyond(emitter, [o for o in own if o[1] != "ir.integers"]) == []
+    assert _beyond(emitter, [("it", "codegen.pallas.plan.known")]) != []
+    assert _beyond(emitter, [("it", "analysis.facts")]) != []
+
+
+def test_emitters_decide_nothing():
+    wrong = {m.name: found for m in MODULES if m.layer in EMITTERS if (found := _deciding(m.tree))}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x.isdigit()", "import re", "from ..ir.integers import clamped", "known.at_most(x, 3)"],
+)
+def test_the_rule_about_emitters_can_fail(text):
+    assert _deciding(ast.parse(text))
 
 
 def test_no_import_cycles():

@@ -36,6 +36,12 @@ def names_in(ir: KernelIR) -> set[str]:
     return found
 
 
+def stem(name: str) -> str:
+    """What a name was made from by a number: `acc` of `acc_2`."""
+    first, _, number = name.rpartition("_")
+    return first if first and number.isdigit() else name
+
+
 def unique(ir: KernelIR, name: str, suffix: str) -> str:
     """`name_suffix`, or a variant that no tensor of the author's has."""
     taken = {t.name for t in ir.tensors} | {ir.name}

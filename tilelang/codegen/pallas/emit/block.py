@@ -13,13 +13,15 @@ from .expressions import Printer
 
 @dataclass
 class Block:
-    """Lines of one scope at one indentation, and the last source line that was quoted."""
+    """Lines of one scope at one indentation, what they define, and the last source line quoted."""
 
     indent: int
     lines: list[str] = field(default_factory=list)
     quoted: Loc | None = None
+    defined: set[str] = field(default_factory=set)
 
     def put(self, target: str, node: Node) -> None:
+        self.defined.add(target)
         self.lines += statement(target, node, self.indent)
 
     def raw(self, text: str) -> None:

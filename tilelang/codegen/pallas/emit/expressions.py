@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial, reduce
 
-from tilelang.codegen.pallas.plan import known
 from tilelang.codegen.pallas.plan.types import (
     All,
     AxisPlan,
+    InRange,
+    Iota,
     Keep,
     Kept,
     Launch,
@@ -27,7 +28,6 @@ from tilelang.ir import (
     Apply,
     Const,
     Dim,
-    Expr,
     GridIndex,
     Load,
     TileIndex,
@@ -54,11 +54,6 @@ class Printer:
     pending: list[tuple[str, Node]] = field(default_factory=list)
     lane: str = ""  # the lane of which an index is printed
 
-    @cached_property
-    def axes(self) -> dict[str, AxisPlan]:
-        """The launch's axes by name."""
-        return {axis.name: axis for axis in self.launch.axes}
-
     def scope(self) -> Printer:
         """A nested scope: sees the lines made so far, keeps its own to itself."""
         return Printer(self.launch, self.names, dict(self.locals), dict(self.made), lane=self.lane)
@@ -76,7 +71,7 @@ class Printer:
             case GridIndex(axis):
                 return Atom(self.names.axes[axis])
             case TileScalar(axis, what):
-                return self.tile_scalar(self.launch.axis(axis), what)
+                return self.node(self.launch.axis(axis).tile.scalar(what))
             case TileIndex(axis):
                 return self.axis_line(axis, "index", self.shape(expr.type.shape))
             case Kept():
@@ -90,6 +85,10 @@ class Printer:
             case Load(tensor, index):  # a bound of a loop, read from scalar memory
                 inner = ", ".join(self.text(i.expr) for i in index)  # type: ignore[union-attr]
                 return Atom(f"{tensor}[{inner or '0'}]")
+            case InRange(mask):
+                return self.axis_line(mask.axis, "mask", self.shape(expr.type.shape))
+            case Iota(dim):
+                return ops.iota(self.shape(expr.type.shape), dim)
             case TakeRows():
                 raise AssertionError("gathers are printed as statements")
             case Apply():
@@ -105,85 +104,14 @@ class Printer:
 
     # ------------------------------------------------------------ positions
 
-    def number_of(self, axis: AxisPlan) -> Node:
-        """The number of the tile that the step is at."""
-        return self.first(axis) if axis.place == "single" else Atom(self.names.axes[axis.name])
-
-    def first(self, axis: AxisPlan) -> Node:
-        """The number of the first tile or index of a static loop."""
-        return Atom(str(axis.first)) if axis.base is None else self.node(axis.base)
-
-    def origin(self, axis: AxisPlan) -> Node:
-        """The array position of the tile's first lane."""
-        if axis.place == "single" and axis.base is None:
-            return Atom(str(axis.first * (axis.block or 1)))
-        if axis.length is not None:
-            return self.number_of(axis)
-        return infix("*", self.number_of(axis), Atom(str(axis.block)))
-
     def runs(self, axis: AxisPlan) -> Node:
         """The tile holds a position of the range; for an index, it lies in the range."""
-        index = Atom(self.names.axes[axis.name])
-        if axis.block is None or axis.length is not None:
-            place = GridIndex(axis.name)  # an index, or the row that a tile begins with
-            sides = [
-                Apply(op, (place, e), known.BOOL)
-                for op, e in (("ge", axis.begin), ("lt", axis.end))
-            ]
-            return self.node(known.both(sides, self.axes) or sides[1])
-        origin = infix("*", index, Atom(str(axis.block)))
-        low = Call("jnp.maximum", (self.node(axis.begin), origin))
-        stop = infix("+", origin, Atom(str(axis.block)))
-        return infix("<", low, Call("jnp.minimum", (self.node(axis.end), stop)))
-
-    def tile_scalar(self, axis: AxisPlan, what: str) -> Node:
-        """begin, end, id, count and block_size of the tile, in the author's positions."""
-        block = axis.block or 1
-        low, high = integers.value_of(axis.begin), integers.value_of(axis.end)
-        if what == "block_size":
-            return Atom(str(block))
-        whole = axis.tiles is not None and not axis.partial
-        if what == "begin":
-            if whole or axis.length is not None or (low is not None and low % block == 0):
-                return self._unshift(axis, self.origin(axis))
-            start = Call("jnp.maximum", (self.node(axis.begin), self.origin(axis)))
-            return self._unshift(axis, start)
-        if what == "end":
-            stop = plus(self.origin(axis), block)
-            if whole or (axis.length is None and high is not None and high % block == 0):
-                return self._unshift(axis, stop)
-            return self._unshift(axis, Call("jnp.minimum", (self.node(axis.end), stop)))
-        if axis.length is not None:
-            span = self.origin(axis) if what == "id" else plus(self.node(axis.end), block - 1)
-            return Call("jax.lax.div", (_minus(span, self.node(axis.begin)), Atom(str(block))))
-        first = self.first(axis) if whole else self.tiles_before(axis.begin, block)
-        if what == "id":
-            return _minus(self.number_of(axis), first)
-        if whole:
-            return Atom(str(axis.tiles))
-        return _minus(self.tiles_up_to(axis.end, block), first)
-
-    def tiles_before(self, expr: Expr, block: int) -> Node:
-        """expr // block"""
-        value = integers.value_of(expr)
-        if value is not None:
-            return Atom(str(value // block))
-        return Call("jax.lax.div", (self.node(expr), Atom(str(block))))
-
-    def tiles_up_to(self, expr: Expr, block: int) -> Node:
-        """The number of tiles that cover positions below expr."""
-        value = integers.value_of(expr)
-        if value is not None:
-            return Atom(str(-(-value // block)))
-        return Call("jax.lax.div", (plus(self.node(expr), block - 1), Atom(str(block))))
-
-    def _unshift(self, axis: AxisPlan, node: Node) -> Node:
-        return node if axis.shift is None else _minus(node, self.node(axis.shift))
+        return self.node(axis.tile.runs)
 
     def positions(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
         along = next((d for d, e in enumerate(shape) if e != 1), len(shape) - 1)
         iota = ops.iota(shape, along)
-        origin = self.origin(axis)
+        origin = self.node(axis.tile.origin)
         return iota if origin == Atom("0") else infix("+", origin, iota)
 
     def axis_line(self, axis_name: str, kind: str, shape: tuple[int, ...]) -> Node:
@@ -213,20 +141,14 @@ class Printer:
     def index_value(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
         if axis.shift is None:
             return self.positions(axis, shape)
-        return _minus(self.axis_line(axis.name, "position", shape), self.node(axis.shift))
+        position = self.axis_line(axis.name, "position", shape)
+        return infix("-", position, self.node(axis.shift))
 
     def mask_value(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
-        """Which lanes lie in [begin, end); a side that cannot be crossed is not compared."""
-        kind = "index" if axis.shift is None else "position"
-        position = self.axis_line(axis.name, kind, shape)
-        block = axis.block or 1
-        low, high = integers.value_of(axis.begin), integers.value_of(axis.end)
-        parts: list[Node] = []
-        if axis.length is None and (low is None or low % block):
-            parts.append(infix(">=", position, self.node(axis.begin)))
-        if high is None or high % block or not parts:
-            parts.append(infix("<", position, self.node(axis.end)))
-        return parts[0] if len(parts) == 1 else infix("&", parts[0], parts[1])
+        """Which lanes lie in [begin, end)."""
+        position = self.axis_line(axis.name, "index" if axis.shift is None else "position", shape)
+        sides = [infix(side.op, position, self.node(side.bound)) for side in axis.tile.sides]
+        return reduce(partial(infix, "&"), sides)
 
     # ------------------------------------------------------------ blocks
 
@@ -257,8 +179,8 @@ class Printer:
             case Row(expr):
                 return self.text(expr)
             case Step(_, block, number) if number is not None:
-                start = integers.mul(number, block)  # type: ignore[arg-type]
-                return f"pl.ds({flat(self.node(start))}, {block})"
+                start = infix("*", self.node(number), Atom(str(block)))
+                return f"pl.ds({flat(start)}, {block})"
             case Step(axis, block):
                 return f"pl.ds({self.names.axes[axis]} * {block}, {block})"
 
@@ -266,10 +188,6 @@ class Printer:
 
     def apply(self, expr: Apply) -> Node:
         op, shape = expr.op, self.shape(expr.type.shape)
-        if op == "in_range":
-            return self.axis_line(str(expr.attr("axis")), "mask", shape)
-        if op == "iota":
-            return ops.iota(shape, int(expr.attr("axis")))  # type: ignore[call-overload]
         if op == "arange":
             return self._arange(expr, shape)
         if op == "lane_position":
@@ -321,7 +239,7 @@ class Printer:
         axis, lane = expr.attr("axis"), Atom(self.lane)
         if axis is None:
             return lane
-        origin = self.origin(self.launch.axis(str(axis)))
+        origin = self.node(self.launch.axis(str(axis)).tile.origin)
         return lane if origin == Atom("0") else infix("+", origin, lane)
 
     def _labelled(self, label: str, expr: Apply) -> Node:
@@ -343,29 +261,24 @@ class Printer:
             case Apply("minimum", (Apply("maximum", (value, Const(low))), Const(high))):
                 if low <= high:
                     return Call("jnp.clip", (self.node(value), Atom(str(low)), Atom(str(high))))
-        terms: dict[str, Node] = {}
-        numbers: list[int] = []
-        for term in self._terms(op, expr):
-            if flat(term).lstrip("-").isdigit():
-                numbers.append(int(flat(term)))
-            else:
-                terms.setdefault(flat(term), term)
+        terms = dict.fromkeys(self._terms(op, expr))
+        numbers = [t.value for t in terms if isinstance(t, Const)]
+        printed = [self.node(t) for t in terms if not isinstance(t, Const)]
+        nodes: dict[str, Node] = {flat(node): node for node in printed}
         if numbers:  # of several numbers only one can matter
-            best = min(numbers) if op == "minimum" else max(numbers)
-            terms[str(best)] = Atom(str(best))
-        first, *rest = terms.values()
+            best = Atom(str(min(numbers) if op == "minimum" else max(numbers)))
+            nodes[best.text] = best
+        first, *rest = nodes.values()
         for term in rest:
             first = Call(f"jnp.{op}", (first, term))
         return first
 
-    def _terms(self, op: str, expr: PExpr) -> list[Node]:
+    def _terms(self, op: str, expr: PExpr) -> list[PExpr]:
+        if isinstance(expr, TileScalar):
+            expr = self.launch.axis(expr.axis).tile.scalar(expr.what)
         if isinstance(expr, Apply) and expr.op == op:
             return [t for a in expr.args for t in self._terms(op, a)]
-        edge = {"minimum": "end", "maximum": "begin"}[op]
-        if isinstance(expr, TileScalar) and expr.what == edge:
-            node = self.node(expr)
-            return list(node.args) if isinstance(node, Call) and node.fn == f"jnp.{op}" else [node]
-        return [self.node(expr)]
+        return [expr]
 
     def _counts(self, expr: Apply) -> bool:
         """Whether the dividend is an index, which is never negative."""
@@ -430,14 +343,3 @@ def _unlabelled(expr: Apply) -> Apply:
 
 def _method(node: Node) -> str:
     return flat(node) if level(node) >= TIGHT else f"({flat(node)})"
-
-
-def plus(node: Node, value: int) -> Node:
-    """node + value"""
-    if isinstance(node, Atom) and node.text.lstrip("-").isdigit():
-        return Atom(str(int(node.text) + value))
-    return node if value == 0 else infix("+", node, Atom(str(value)))
-
-
-def _minus(node: Node, other: Node) -> Node:
-    return node if other == Atom("0") else infix("-", node, other)

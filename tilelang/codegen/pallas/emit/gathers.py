@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan.body.gathers import COPIES
+from tilelang.codegen.pallas.plan.physical import COPIES
 from tilelang.codegen.pallas.plan.types import (
     ByIndex,
     ByTile,
@@ -13,8 +13,6 @@ from tilelang.codegen.pallas.plan.types import (
     Window,
 )
 from tilelang.codegen.writer import Atom, Node, flat, statement
-from tilelang.ir import Const, GridIndex
-from tilelang.ir.integers import clamped
 
 from . import ops
 from .expressions import Printer
@@ -156,15 +154,14 @@ def _all_copies(printer: Printer, index: str, copy: str, count: int) -> list[str
 def place_in(printer: Printer, window: Window, rows: str, part: Part | None) -> str:
     """The part of an array that a copy takes."""
     parts = []
-    for d, (dim, size) in enumerate(zip(window.dims, window.shape, strict=True)):
+    for d, (dim, number) in enumerate(zip(window.dims, window.numbers, strict=True)):
         match dim:
             case Fetched():
                 parts.append(rows)
-            case ByIndex(expr):
-                place = expr if isinstance(expr, Const | GridIndex) else clamped(expr, size)
-                parts.append(flat(printer.node(place)))
+            case ByIndex():
+                parts.append(printer.text(number.expr))
             case ByTile(axis, block):
-                start = flat(printer.origin(printer.launch.axis(axis)))
+                start = printer.text(printer.launch.axis(axis).tile.origin)
                 parts.append(f"pl.ds({start}, {block})")
             case _ if part is not None and d == len(window.dims) - 1:
                 parts.append(f"{part.start}:{part.stop}")

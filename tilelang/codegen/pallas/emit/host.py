@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from tilelang.codegen.pallas.plan.types import HostArray, Launch, Plan, Window
-from tilelang.codegen.pallas.plan.windows.types import SHORT
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, statement
 from tilelang.ir import Tensor
-from tilelang.ir.traversal import loads
 
 from . import ops, specs, worklist
 from .expressions import Printer
@@ -145,17 +141,6 @@ def _print_before(plan: Plan, block: Block, window: Window, written: set[str]) -
     block.put(name, ops.full(host.shape, value, host.dtype, zero=fill == 0))
 
 
-def whole(launch: Launch, array: str) -> tuple[int, ...]:
-    """The array's shape rounded up so that every window on it sees whole blocks."""
-    windows = [w for w in launch.windows if w.argument == array or w.array == array]
-    out = []
-    for dim, size in enumerate(windows[0].shape):
-        blocks = [w.rounding[dim] for w in windows]
-        step = math.lcm(*blocks)
-        out.append(-(-size // step) * step)
-    return tuple(out)
-
-
 def _print_padding(plan: Plan, block: Block, launch: Launch) -> dict[str, str]:
     """The interpreter needs whole blocks; NaN makes sure that no padding is ever used.
 
@@ -168,30 +153,29 @@ def _print_padding(plan: Plan, block: Block, launch: Launch) -> dict[str, str]:
     passed: dict[str, str] = {}
     for array in dict.fromkeys(o.argument for o in specs.operands(launch)[0] if o.window is None):
         windows = [w for w in launch.inputs if w.argument == array]
-        shape, full = windows[0].shape, whole(launch, array)
+        first, shape, full = windows[0], windows[0].shape, windows[0].whole
         if shape == full:
             continue
         name = array if alone else _free_name(plan, f"{array}_whole")
         if not alone:
             passed[array] = name
-        if any(w.short for w in windows):
-            longer = (*shape[:-2], SHORT, shape[-1])
-            block.put(name, _padded(array, windows[0].dtype, shape, longer))
+        longer = next((w.long for w in windows if w.short), shape)
+        if longer != shape:
+            block.put(name, _padded(array, first, shape, longer))
             array, shape = name, longer
         elif not alone:
             block.put(name, Atom(array))
         if shape != full:
-            lines.put(name, _padded(array, windows[0].dtype, shape, full))
+            lines.put(name, _padded(array, first, shape, full))
     if lines.lines:
         block.raw("if interpret:  # whole blocks for the interpreter; what is added is never used")
         block.lines += lines.lines
     return passed
 
 
-def _padded(array: str, dtype: str, shape: tuple[int, ...], full: tuple[int, ...]) -> Node:
+def _padded(array: str, window: Window, shape: tuple[int, ...], full: tuple[int, ...]) -> Node:
     widths = Group(tuple(Atom(f"(0, {b - a})") for a, b in zip(shape, full, strict=True)))
-    floating = dtype.startswith(("float", "bfloat"))
-    value = Keyword("constant_values", Atom("jnp.nan" if floating else "1"))
+    value = Keyword("constant_values", ops.number(window.filler, window.dtype))
     return Call("jnp.pad", (Atom(array), widths, value))
 
 
@@ -207,7 +191,7 @@ def _print_call(
 ) -> None:
     pipeline = launch.form == "pipeline"
     printer = Printer(launch, names)
-    prefetch = _prefetches(launch)
+    prefetch = launch.prefetches
     listed = specs.prefetched_list(printer, launch)
     if listed:
         made = Call(worklist.list_name(launch), tuple(Atom(s) for s in launch.scalars))
@@ -261,38 +245,13 @@ def _print_call(
     block.lines += lines
 
 
-def _prefetches(launch: Launch) -> bool:
-    """Whether the call is given as a grid spec, whose scalars are there before the first step."""
-    if launch.form == "pipeline":
-        return False
-    return launch.worklist or _maps_read_memory(launch) or _pads(launch)
-
-
-def _maps_read_memory(launch: Launch) -> bool:
-    """Whether an index map needs a number from memory, so that it must be prefetched."""
-    for window in launch.windows:
-        for dim in window.dims:
-            expr = getattr(dim, "expr", None)
-            if expr is not None and next(iter(loads(expr)), None) is not None:
-                return True
-    return False
-
-
-def _pads(launch: Launch) -> bool:
-    """Whether a block is larger than its array though there is no grid, which alone pads it."""
-    cut = [w for w in launch.windows if w.stream is None]
-    return not launch.dims and any(w.padded != w.shape for w in cut)
-
-
 def passed_whole(launch: Launch, window: Window) -> bool:
     """Whether the kernel sees the whole array and cuts the blocks itself."""
     return launch.form == "pipeline" or window.stream is not None
 
 
 def _out_shape(launch: Launch, window: Window) -> Node:
-    if not passed_whole(launch, window):
-        return specs.shaped(window, window.shape)
-    return specs.shaped(window, whole(launch, window.array))
+    return specs.shaped(window, passed_whole(launch, window))
 
 
 def _one_or_list(items: list[Node]) -> Node:
@@ -338,8 +297,8 @@ def _print_result(plan: Plan, block: Block, launch: Launch, window: Window) -> N
     host = plan.array(window.array)
     tensor = plan.ir.tensor(host.source)
     name = host.name
-    if passed_whole(launch, window) and whole(launch, window.array) != window.shape:
-        pairs = zip(window.shape, whole(launch, window.array), strict=True)
+    if passed_whole(launch, window) and window.whole != window.shape:
+        pairs = zip(window.shape, window.whole, strict=True)
         cut = ", ".join(":" if size == padded else f":{size}" for size, padded in pairs)
         while cut.endswith(", :"):
             cut = cut.removesuffix(", :")

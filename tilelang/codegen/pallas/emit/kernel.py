@@ -176,10 +176,10 @@ def _print_indices(printer: Printer, block: Block, launch: Launch, columns: dict
         first = launch.axis(dim.axis).first if dim.axis is not None else 0
         if dim.axis is None or name in used:
             block.raw(f"{name} = {index}" + (f" + {first}" if first else ""))
-    for axis in specs.outer_first(launch):
-        if launch.axis(axis).base is not None and names.axes[axis] in used:
-            first = flat(printer.first(launch.axis(axis)))
-            block.raw(f"{names.axes[axis]} = {first} + {names.axes[axis]}_step")
+    for axis in launch.moving:
+        base = launch.axis(axis).base
+        if base is not None and names.axes[axis] in used:
+            block.raw(f"{names.axes[axis]} = {printer.text(base)} + {names.axes[axis]}_step")
     if table is None:
         return
     if launch.worklist:
@@ -241,7 +241,7 @@ def _used_names(printer: Printer, launch: Launch) -> set[str]:
         _print_section(copy, trial, launch, section)
     text = "\n".join(line.split("# ", 1)[0] for line in trial.lines)
     used = set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
-    for axis in reversed(specs.outer_first(launch)):
+    for axis in reversed(launch.moving):
         base = launch.axis(axis).base
         if base is not None and printer.names.axes[axis] in used:
             used |= {printer.names.axes[outer] for outer in integers.axes(base)}

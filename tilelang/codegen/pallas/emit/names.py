@@ -6,6 +6,7 @@ import keyword
 from dataclasses import dataclass, field
 
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Table
+from tilelang.ir.names import stem
 
 RESERVED = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 WORDS = ("n", "steps", "step", "at", "before", "after", "live")
@@ -58,7 +59,7 @@ def names_of(plan: Plan, launch: Launch) -> Names:
     for axis in launch.axes:
         names.axes[axis.name] = _axis_name(names, axis.name, others)
     for kept in launch.scratch:
-        names.scratch[kept.name] = names.fresh(f"{_stem(kept.name)}_ref")
+        names.scratch[kept.name] = names.fresh(f"{stem(kept.name)}_ref")
     tracks = launch.table is not None and launch.table.tracks
     for word in (*TABLE_WORDS, *WORDS, *(("phase",) if tracks else ())):
         names.words[word] = names.fresh(word)
@@ -105,8 +106,3 @@ def _axis_name(names: Names, wish: str, others: frozenset[str]) -> str:
         name = f"{wish}_{number}"
     names.taken |= {name, *(d.format(name) for d in DERIVED)}
     return name
-
-
-def _stem(name: str) -> str:
-    stem, _, number = name.rpartition("_")
-    return stem if stem and number.isdigit() else name

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan.steps import ranges
+from tilelang.codegen.pallas.plan.axis import line_name
 from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Range, Table
 from tilelang.codegen.writer import Atom, Call, Node, flat, infix
 from tilelang.ir import Expr
 
 from .block import Block, flush
-from .expressions import Printer, plus
+from .expressions import Printer
 
 Shared = dict[Expr, Node]
 
@@ -42,7 +42,7 @@ def range_lines(
             node = named(block, f"{index}_{part}", node)
             if part != "first":
                 shared[expr] = node
-        scope.locals[ranges.name(axis, part).name] = flat(node)
+        scope.locals[line_name(axis, part).name] = flat(node)
     return scope
 
 
@@ -78,8 +78,9 @@ def loop_range(
         first = scope.node(column.stand_in)
         if axis.block is not None and axis.length is None:
             first = _or_stay(printer, block, table, column, first, counter)
+        least = scope.node(column.least) if isinstance(first, Atom) else None
         first = named(block, f"{index}_first", first)
-        stop = Call("jnp.maximum", (stop, plus(first, 1)))
+        stop = Call("jnp.maximum", (stop, least or infix("+", first, Atom("1"))))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
         first = named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
@@ -102,7 +103,7 @@ def _runs(printer: Printer, block: Block, table: Table, column: Column) -> list[
     found: list[Node] = []
     for axis in standing(printer, table, column):
         name = f"{printer.names.axes[axis.name]}_runs"
-        if not any(line.strip().startswith(f"{name} = ") for line in block.lines):
+        if name not in block.defined:
             block.put(name, printer.runs(axis))
         found.append(Atom(name))
     return found

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from tilelang.codegen.pallas.plan.body.gathers import COPIES, wide
+from tilelang.codegen.pallas.plan.physical import COPIES
 from tilelang.codegen.pallas.plan.types import PutRows, Write
 from tilelang.codegen.writer import Atom, Call, Node, flat, statement
-from tilelang.language.dtypes import itemsize, wide_of
 
 from . import ops
 from .expressions import Printer
@@ -19,7 +18,7 @@ def put_rows(printer: Printer, write: Write, value: Node, indent: int) -> list[s
     rows = write.rows
     assert rows is not None
     held = printer.names.scratch[rows.name]
-    stored = ops.cast(value, wide(rows), 2) if wide(rows) != write.value.type.dtype else value
+    stored = ops.cast(value, rows.held, 2) if rows.held != write.value.type.dtype else value
     lines = [
         *statement(f"{held}[...]", stored, 0),
         "",
@@ -72,16 +71,16 @@ def _merged(printer: Printer, rows: PutRows, place: str, new: str, number: str) 
     merged = Call("jnp.where", (Atom(chosen), changed, Atom(old)))
     return [
         *put(chosen, f"{flat(ops.iota((rows.tile, 1), 0))} == {number}"),
-        *put(old, flat(ops.cast(Atom(place), wide(rows), 2))),
+        *put(old, flat(ops.cast(Atom(place), rows.held, 2))),
         *statement(place, ops.cast(merged, rows.type.dtype, 2), 4),
     ]
 
 
 def _whole(rows: PutRows, place: str, new: str) -> str:
     """What a row holds afterwards; narrow types are combined in wide ones."""
-    if rows.combine is None or itemsize(rows.type.dtype) == 4:
+    if rows.combined_in is None:
         return _combined(rows, place, new)
-    old, new = (flat(ops.cast(Atom(e), wide_of(rows.type.dtype), 2)) for e in (place, new))
+    old, new = (flat(ops.cast(Atom(e), rows.combined_in, 2)) for e in (place, new))
     return flat(ops.cast(Atom(f"({_combined(rows, old, new)})"), rows.type.dtype, 2))
 
 

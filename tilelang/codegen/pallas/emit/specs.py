@@ -14,9 +14,8 @@ from tilelang.codegen.pallas.plan.types import (
     Window,
     WindowDim,
 )
-from tilelang.codegen.pallas.plan.windows.types import extent_of
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, infix, statement
-from tilelang.ir import Apply, Const, Type, integers
+from tilelang.ir import Apply, Const, Type
 
 from . import ops
 from .expressions import Printer
@@ -65,11 +64,11 @@ def stream_spec(printer: Printer, window: Window, first: Node) -> Node:
 def _block(window: Window) -> Node:
     """The block shape."""
 
-    def extent(dim: WindowDim) -> Node:
-        size = Atom(str(extent_of(dim)))
-        return Call("pl.BoundedSlice", (size,)) if isinstance(dim, ByRow) else size
+    def extent(dim: WindowDim, size: int | None) -> Node:
+        exact = isinstance(dim, ByRow)
+        return Call("pl.BoundedSlice", (Atom(str(size)),)) if exact else Atom(str(size))
 
-    return Group(tuple(extent(d) for d in window.dims))
+    return Group(tuple(map(extent, window.dims, window.block)))
 
 
 def _index_map(params: list[str], entries: tuple[Node, ...]) -> Node:
@@ -122,29 +121,13 @@ def _mapped(printer: Printer, launch: Launch, window: Window | None = None) -> P
             axes[column.axis] = f"{printer.names.columns[column.axis]}[{printer.names.step}]"
     mapped = printer.scope()
     mapped.names = replace(printer.names, axes=axes)
-    for dim in outer_first(launch):
-        if launch.axis(dim).base is not None:
-            axes[dim] = f"({flat(mapped.first(launch.axis(dim)))} + {axes[dim]})"
+    for dim in launch.moving:
+        base = launch.axis(dim).base
+        if base is not None:
+            axes[dim] = f"({mapped.text(base)} + {axes[dim]})"
         elif launch.axis(dim).first:
             axes[dim] = f"({axes[dim]} + {launch.axis(dim).first})"
     return mapped
-
-
-def outer_first(launch: Launch) -> list[str]:
-    """Axes of grid dimensions; those whose first tile depends on others come after these."""
-    found: list[str] = []
-
-    def visit(axis: str) -> None:
-        base = launch.axis(axis).base
-        for outer in sorted(integers.axes(base)) if base is not None else ():
-            visit(outer)
-        if axis not in found and launch.axis(axis).place == "dim":
-            found.append(axis)
-
-    for dim in launch.dims:
-        if dim.axis is not None:
-            visit(dim.axis)
-    return found
 
 
 def _entries(mapped: Printer, window: Window) -> tuple[Node, ...]:
@@ -208,9 +191,9 @@ def grid(launch: Launch, steps: str) -> Node:
     return Group(tuple(extents))
 
 
-def shaped(window: Window, whole: tuple[int, ...]) -> Node:
+def shaped(window: Window, whole: bool) -> Node:
     """The shape and dtype of an output; whole blocks under the interpreter."""
-    pairs = zip(window.shape, whole, strict=True)
+    pairs = zip(window.shape, window.whole if whole else window.shape, strict=True)
     extents = tuple(
         Atom(str(size) if size == padded else f"{padded} if interpret else {size}")
         for size, padded in pairs

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan.body.sections import names_read
-from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.physical import names_read, walk_physical
 from tilelang.codegen.pallas.plan.types import (
     Bind,
     Inner,
@@ -28,6 +27,7 @@ from tilelang.codegen.writer import (
     statement,
 )
 from tilelang.ir import Var
+from tilelang.ir.names import stem
 
 from . import specs
 from .block import Block, flush
@@ -101,7 +101,7 @@ def _bind(printer: Printer, block: Block, stmt: Bind, later: frozenset[str]) -> 
 
 def local_name(printer: Printer, unique: str, user: str, needed: frozenset[str]) -> str:
     """The author's name if nothing that is still needed has it, else one with a number."""
-    wish = user or _stem(unique)
+    wish = user or stem(unique)
     busy = {p for u, p in printer.locals.items() if u in needed and u != unique}
     busy |= printer.names.taken | set(printer.made.values())
     name, number = wish, 0
@@ -109,11 +109,6 @@ def local_name(printer: Printer, unique: str, user: str, needed: frozenset[str])
         number += 1
         name = f"{wish}_{number}"
     return name
-
-
-def _stem(name: str) -> str:
-    stem, _, number = name.rpartition("_")
-    return stem if stem and number.isdigit() else name
 
 
 # ---------------------------------------------------------------- loops inside the step

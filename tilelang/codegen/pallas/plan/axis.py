@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tilelang.analysis.facts import AxisKind
 from tilelang.errors import Loc
-from tilelang.ir import Const, Expr, Type
+from tilelang.ir import Const, Expr, Type, Var
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
 Bound = Literal["begin", "end", "first"]
 NONE = Const(0, Type((), "int32"))
 
 
+def line_name(axis: str, part: Bound) -> Var:
+    """A part of a range that has a line of its own.  No local of the author has such a name."""
+    return Var(f"{axis}.{part}", Type((), "int32"))
+
+
 @dataclass(frozen=True)
 class Range:
     """The tiles (or indices) of a loop: first <= t < stop if `live` holds, else none.
 
-    lines        parts that get a line each, in order; `ranges.name` is how expressions read them
+    lines        parts that get a line each, in order; `line_name` is how expressions read them
     first, stop  over those, inside the dimension whatever memory says
     live         None: first and stop are all
     last         the last index of an `hl.grid`, or the one before an empty range
@@ -29,6 +34,49 @@ class Range:
     stop: Expr = NONE
     live: Expr | None = None
     last: Expr | None = None
+
+
+Reason = Literal["reduction", "store"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One comparison of a lane's position."""
+
+    op: Literal[">=", "<"]
+    bound: Expr
+
+
+@dataclass(frozen=True)
+class Mask:
+    """The lanes of a tile that count are told from the others.
+
+    reason  "reduction": other lanes would be counted in a sum, a product or the like;
+            "store": other lanes belong to somebody else
+    """
+
+    axis: str
+    reason: Reason = field(compare=False)  # the lanes are the same
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What the tile is that a step is at.
+
+    origin   the array position of its first lane
+    runs     whether it holds a position of the range; for an index, whether it lies in it
+    scalars  tile.begin and the others, in the author's positions
+    sides    what the position of a lane meets that counts
+    """
+
+    origin: Expr = NONE
+    runs: Expr = NONE
+    scalars: tuple[tuple[str, Expr], ...] = ()
+    sides: tuple[Side, ...] = ()
+
+    def scalar(self, what: str) -> Expr:
+        """One of the scalars."""
+        return dict(self.scalars)[what]
 
 
 @dataclass(frozen=True)
@@ -53,6 +101,7 @@ class AxisPlan:
     length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
             first row; None where tiles are blocks of the array
     range   where the loop begins and stops, for every printer of it
+    tile    what the tile of a step is, for every printer of it
     """
 
     name: str
@@ -74,3 +123,4 @@ class AxisPlan:
     length: int | None = None
     base: Expr | None = None
     range: Range = Range()
+    tile: Tile = Tile()

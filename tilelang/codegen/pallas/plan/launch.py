@@ -9,9 +9,9 @@ from typing import Literal
 from tilelang.codegen.pallas.plan.body.gathers import buffers
 from tilelang.codegen.pallas.plan.body.heads import copies, run_all
 from tilelang.codegen.pallas.plan.body.lower import KeptValue
-from tilelang.codegen.pallas.plan.body.sections import Key, exprs_of, split
+from tilelang.codegen.pallas.plan.body.sections import Key, split
 from tilelang.codegen.pallas.plan.body.statements import Groups, Phase
-from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.physical import exprs_of, walk_physical
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit, owns
 from tilelang.codegen.pallas.plan.steps.visits import (
     check_consecutive,
@@ -28,12 +28,13 @@ from tilelang.codegen.pallas.plan.windows.outputs import (
     initialised,
     lowered,
     selective,
+    whole,
 )
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, KernelIR, Stmt, Var, integers, statement_exprs, walk
 from tilelang.ir.chain import Level, level_statements
-from tilelang.ir.traversal import statements
+from tilelang.ir.traversal import loads, statements
 from tilelang.passes.drop_implied_masks import drop_implied_masks
 from tilelang.passes.fill_pads import fill_pads
 from tilelang.schedule.config import Config
@@ -51,8 +52,10 @@ from .types import (
     Dim,
     Ends,
     Enters,
+    Form,
     HostArray,
     InPhase,
+    InRange,
     Keep,
     Kept,
     Launch,
@@ -119,7 +122,7 @@ def plan_launch(
     if table is not None:
         needed = sum(scalar_bytes(ir.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(ir, table, target, needed)
-    windows = all_windows(arrays, outputs, config)
+    windows = whole(all_windows(arrays, outputs, config))
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
     sections = run_all(placed, windows, order, sections)
     everything = [stmt for s in sections for stmt in flat(s.body)]
@@ -130,6 +133,7 @@ def plan_launch(
     launch = Launch(
         name, placed.form, tuple(placed.axes.values()), dims, table, arrays.scalars, windows,
         scratch, sections, memory, _cores(ir, config, target, dims), ir.loc,
+        _prefetches(placed.form, dims, table, windows), _outer_first(placed.axes, dims),
     )  # fmt: skip
     return Planned(launch, tuple(arrays.hosts.values()))
 
@@ -356,7 +360,7 @@ def _zero_filled(expr: object, axis: str) -> bool:
 
 
 def _is_range(expr: object, axis: str) -> bool:
-    return isinstance(expr, Apply) and expr.op == "in_range" and expr.attr("axis") == axis
+    return isinstance(expr, InRange) and expr.mask.axis == axis
 
 
 def _scratch(kept: KeptValue, placed: Placed) -> Scratch:
@@ -405,3 +409,33 @@ def _cores(ir: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) 
             "two cores may never write one block: use cores=1",
         )
     return cores
+
+
+# ---------------------------------------------------------------- the call
+
+
+def _prefetches(
+    form: Form, dims: tuple[Dim, ...], table: Table | None, windows: tuple[Window, ...]
+) -> bool:
+    """A work list, an index map that reads memory, a block that only a grid pads to its size."""
+    if form == "pipeline":
+        return False
+    reads = any(any(loads(n.expr)) for w in windows for n in w.numbers)
+    pads = not dims and any(w.padded != w.shape for w in windows if w.stream is None)
+    return table is not None or reads or pads
+
+
+def _outer_first(axes: Mapping[str, AxisPlan], dims: tuple[Dim, ...]) -> tuple[str, ...]:
+    found: list[str] = []
+
+    def visit(axis: str) -> None:
+        base = axes[axis].base
+        for outer in sorted(integers.axes(base)) if base is not None else ():
+            visit(outer)
+        if axis not in found and axes[axis].place == "dim":
+            found.append(axis)
+
+    for dim in dims:
+        if dim.axis is not None:
+            visit(dim.axis)
+    return tuple(found)

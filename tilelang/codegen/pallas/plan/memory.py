@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilelang.codegen.pallas.plan.body.sections import exprs_of
-from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.physical import walk_physical
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
 from tilelang.ir import KernelIR, Type
 from tilelang.schedule.refusal import Need, Refused, Rule

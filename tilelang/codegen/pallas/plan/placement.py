@@ -30,6 +30,7 @@ from tilelang.schedule.fixed_ranges import Span, span
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
+from .lanes import with_tiles
 from .loop_order import defined_first, moved_by
 from .types import AxisPlan, Form, Place
 
@@ -208,7 +209,7 @@ def _placed(nest: Nest, config: Config, blocks: Mapping[str, int], arranged: Arr
     axes = {n: _axis_plan(nest, n, blocks, where) for n, where in places.items()}
     if config.windows == "exact":
         axes = begin_with_range(problem, config, loop_type, axes, arranged.columns)
-    axes = with_ranges(axes, {n: problem.axis(n).max_extent or 1 for n in axes})
+    axes = with_tiles(with_ranges(axes, {n: problem.axis(n).max_extent or 1 for n in axes}))
     folded = loop_type == "outer_pipeline" or (loop_type == "emit_pipeline" and arranged.columns)
     return Placed(
         form="pipeline" if folded else "grid",

@@ -34,225 +34,37 @@ from tilelang.codegen.pallas.plan.windows.types import Window as Window
 from tilelang.codegen.pallas.plan.windows.types import WindowDim as WindowDim
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Expr, KernelIR, Type
+from tilelang.ir import Expr, KernelIR, integers
+from tilelang.ir.text import expression
 from tilelang.schedule.config import Config
 
 from .axis import AxisPlan as AxisPlan
+from .axis import Mask as Mask
 from .axis import Place as Place
 from .axis import Range as Range
+from .physical import All as All
+from .physical import Bind as Bind
+from .physical import Inner as Inner
+from .physical import InnerCarry as InnerCarry
+from .physical import InRange as InRange
+from .physical import Iota as Iota
+from .physical import Keep as Keep
+from .physical import Kept as Kept
+from .physical import Part as Part
+from .physical import PExpr as PExpr
+from .physical import PStmt as PStmt
+from .physical import PutRows as PutRows
+from .physical import Read as Read
+from .physical import Row as Row
+from .physical import ScalarRead as ScalarRead
+from .physical import Select as Select
+from .physical import Step as Step
+from .physical import TakeRows as TakeRows
+from .physical import Write as Write
+from .physical import masks
 
 Form = Literal["grid", "pipeline"]
 Visit = Literal["live", "at_least_one", "cover", "sweep"]
-
-# ---------------------------------------------------------------- physical expressions
-
-
-@dataclass(frozen=True)
-class All:
-    """The whole extent of a block dimension."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A static slice of a block dimension."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """The part of a block dimension that tile number `axis` of an inner loop covers.
-
-    number: the same for a tile that is moved: which of the parts of that length it is
-    """
-
-    axis: str
-    block: int
-    number: PExpr | None = None
-
-
-@dataclass(frozen=True)
-class Row:
-    """One position of an untiled leading dimension, chosen inside the step; it disappears."""
-
-    expr: PExpr
-
-
-Select = All | Part | Step | Row
-
-
-@dataclass(frozen=True)
-class Read:
-    """Reads a window's block; `select` has one entry per unsqueezed dimension.
-
-    turned  the copy is read in which a dimension of the block is the first one
-    """
-
-    ref: str
-    select: tuple[Select, ...]
-    type: Type
-    turned: bool = False
-
-
-@dataclass(frozen=True)
-class ScalarRead:
-    """Reads one number of an array that lies in scalar memory."""
-
-    array: str
-    index: tuple[PExpr, ...]
-    type: Type
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Reads a value that scratch memory carries from step to step.
-
-    at  the iteration of the loops within the step whose own value it is
-    """
-
-    name: str
-    type: Type
-    at: tuple[PExpr, ...] = ()
-
-
-@dataclass(frozen=True)
-class TakeRows:
-    """Rows that integers in scalar memory pick, put together one by one in scratch memory.
-
-    ref     the window that the rows lie in; "" where `place` is the number itself
-    place   position of a row: an expression over "lane_position"
-    at      which dimension of the window is picked from
-    select  what of its block is meant, where it has one
-    name    unique in the kernel
-    far     rows are copied from where the array lies
-    tile    rows of a register tile, where a row of the array cannot be read alone; else 1
-    held    the dtype in which rows are put together: single rows of narrow ones cannot be stored
-    part    what is copied of the last dimension of rows that lie far away, and `kept` of that
-    """
-
-    ref: str
-    place: Expr
-    at: int
-    select: tuple[Select, ...]
-    name: str
-    far: bool
-    tile: int
-    size: int
-    type: Type
-    held: str
-    part: Part | None = None
-    kept: Part | None = None
-
-    @property
-    def rows(self) -> str:
-        """The scratch memory in which the rows are put together."""
-        return f"fetched_{self.name}"
-
-    @property
-    def tiles(self) -> str:
-        """The scratch memory for the register tiles that the rows are in."""
-        return f"tiles_{self.name}"
-
-
-PExpr = Expr | Read | ScalarRead | Kept | TakeRows
-
-# ---------------------------------------------------------------- statements
-
-
-@dataclass(frozen=True)
-class Bind:
-    """`name = value`, a local of the step."""
-
-    name: str
-    value: PExpr
-    loc: Loc | None
-    user: str
-
-
-@dataclass(frozen=True)
-class Keep:
-    """Writes a value to the scratch that carries it; `at` as in Kept."""
-
-    name: str
-    value: PExpr
-    loc: Loc | None
-    at: tuple[PExpr, ...] = ()
-
-
-@dataclass(frozen=True)
-class PutRows:
-    """Rows of a value go to the rows of an array that integers in scalar memory pick, in order.
-
-    place, live  the row of a lane, and whether it is stored: over "lane_position"
-    combine      the op with what the row holds, where it is not just replaced
-    name         the scratch memory from which single rows of the value are read
-    tile, type   as in TakeRows
-    far          rows are copied to where the array lies; else they are stored to a block of it
-    together     how many copies are on their way at once, at most
-    part         what is copied of the last dimension, where that is not all of it
-    """
-
-    place: Expr
-    live: Expr
-    combine: str | None
-    name: str
-    tile: int
-    type: Type
-    far: bool = False
-    together: int = 1
-    part: Part | None = None
-
-    @property
-    def changes(self) -> bool:
-        """Whether a store needs what is there: the row itself, or the rows beside it."""
-        return self.combine is not None or self.tile > 1
-
-    @property
-    def places(self) -> str:
-        """The scratch memory in which rows that lie far away are changed."""
-        return self.name.replace("stored", "changed", 1)
-
-
-@dataclass(frozen=True)
-class Write:
-    """Writes a block, or the selected part of it, or some rows of it; `turned` as in Read."""
-
-    ref: str
-    select: tuple[Select, ...]
-    value: PExpr
-    loc: Loc | None
-    rows: PutRows | None = None
-    turned: bool = False
-
-
-@dataclass(frozen=True)
-class InnerCarry:
-    """A value that an inner loop changes; as in ir.Carry."""
-
-    name: str
-    init: PExpr
-    next: PExpr
-    out: str
-    user: str
-
-
-@dataclass(frozen=True)
-class Inner:
-    """A loop inside the step over the tiles of `axis`.
-
-    A pipeline has no carries: scratch memory holds what it passes on.
-    """
-
-    axis: str
-    form: Literal["fori_loop", "unroll", "pipeline"]
-    carries: tuple[InnerCarry, ...]
-    body: tuple[PStmt, ...]
-    loc: Loc
-
-
-PStmt = Bind | Keep | Write | Inner
-
 
 # ---------------------------------------------------------------- sections
 
@@ -306,6 +118,11 @@ class Column:
     most: int
     phase: int | None = None
     stand_in: Expr | None = None
+
+    @property
+    def least(self) -> Expr:
+        """Where the loop of a range that may be empty stops at least."""
+        return integers.add(self.stand_in or self.range.first, integers.const(1))
 
 
 @dataclass(frozen=True)
@@ -381,7 +198,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Launch:
-    """One `pallas_call`."""
+    """One `pallas_call`.
+
+    prefetches  scalars are there before the first step, which takes a grid spec
+    moving      axes of grid dimensions; those whose first tile depends on others behind these
+    """
 
     name: str
     form: Form
@@ -395,6 +216,8 @@ class Launch:
     memory: Memory
     cores: int
     loc: Loc
+    prefetches: bool
+    moving: tuple[str, ...]
 
     def axis(self, name: str) -> AxisPlan:
         return next(a for a in self.axes if a.name == name)
@@ -446,6 +269,16 @@ def _columns_text(table: Table) -> str:
     return ", ".join([*nested, in_a_row] if in_a_row else nested)
 
 
+WHY = {"reduction": "other lanes would be counted", "store": "other lanes stay as they are"}
+
+
+def _mask_text(launch: Launch, mask: Mask, loc: Loc | None) -> str:
+    """Why a mask is there, and of which line of the author's."""
+    sides = " & ".join(f"{s.op} {expression(s.bound)}" for s in launch.axis(mask.axis).tile.sides)
+    where = "" if loc is None else f" in line {loc.line}"
+    return f"  masks {mask.axis} {sides}: {mask.reason}{where}, {WHY[mask.reason]}"
+
+
 def _launch_text(launch: Launch) -> str:
     each = [f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims]
     dims = ", ".join(each)
@@ -462,6 +295,8 @@ def _launch_text(launch: Launch) -> str:
         init = f", first visit: {window.init}" if window.output else ""
         shape = ", ".join("-" if b is None else str(b) for b in window.block)
         lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")
+    body = [stmt for section in launch.sections for stmt in section.body]
+    lines += dict.fromkeys(_mask_text(launch, *found) for stmt in body for found in masks(stmt))
     lines += [f"  keeps {s.name}: {s.dtype}{list(s.shape)}" for s in launch.scratch]
     lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
     limit = launch.memory.limit

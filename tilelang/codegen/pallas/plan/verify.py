@@ -25,8 +25,8 @@ from tilelang.ir import (
     walk,
 )
 
-from .body.walk import walk_physical
-from .steps import ranges
+from .axis import line_name
+from .physical import walk_physical
 from .types import (
     AtDim,
     AxisPlan,
@@ -41,6 +41,7 @@ from .types import (
     Fetched,
     Inner,
     InPhase,
+    InRange,
     Keep,
     Kept,
     Launch,
@@ -108,7 +109,7 @@ def _lines(here: Defined, axis: AxisPlan) -> Defined:
     """What is defined behind the lines of a range."""
     for part, expr in axis.range.lines:
         _expr(here, expr, axis.loc, f"the range of {axis.user}")
-        here = here.plus(names=[ranges.name(axis.name, part).name])
+        here = here.plus(names=[line_name(axis.name, part).name])
     return here
 
 
@@ -253,7 +254,9 @@ def _part(here: Defined, part: PExpr, loc: Loc | None, what: str) -> None:
             _need(axis in here.axes, f"the number of {axis}", loc, what)
         case TileScalar(axis) | TileIndex(axis):
             _axis(here, axis, loc, what)
-        case Apply("in_range" | "lane_position") if part.attr("axis") is not None:
+        case InRange(mask):
+            _axis(here, mask.axis, loc, what)
+        case Apply("lane_position") if part.attr("axis") is not None:
             _axis(here, str(part.attr("axis")), loc, what)
         case Kept(name):
             _scratch(here, name, loc)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tilelang.codegen.pallas.plan.physical import COPIES
 from tilelang.codegen.pallas.plan.types import (
     AxisPlan,
     Bind,
@@ -11,7 +12,6 @@ from tilelang.codegen.pallas.plan.types import (
     Inner,
     Part,
     PStmt,
-    PutRows,
     Row,
     Scratch,
     TakeRows,
@@ -39,7 +39,6 @@ from .layouts import Layout, Value, physical_shape
 from .lower import Scope
 
 TOGETHER = 16  # register tiles of narrow types that are on their way at once, at most
-COPIES = "copies"  # the semaphore that counts copies
 
 
 # ---------------------------------------------------------------- one statement for each gather
@@ -143,7 +142,7 @@ def buffers(
     stores = [s.rows for s in stmts if isinstance(s, Write) and s.rows is not None]
     for rows in stores:
         shape = extents(rows.type, axes)
-        out[rows.name] = Scratch(rows.name, shape, wide(rows))
+        out[rows.name] = Scratch(rows.name, shape, rows.held)
         if rows.far and rows.changes:
             row = (rows.tile, *shape[1:]) if len(shape) == 2 else shape[1:]
             out[rows.places] = Scratch(rows.places, (rows.together, *row), rows.type.dtype)
@@ -163,11 +162,6 @@ def buffers(
 def extents(value: Type, axes: Mapping[str, AxisPlan]) -> tuple[int, ...]:
     """The shape in numbers."""
     return tuple(d if isinstance(d, int) else axes[d].block or 1 for d in value.shape)
-
-
-def wide(rows: PutRows) -> str:
-    """The dtype of the rows that are stored: single rows of narrow types cannot be read."""
-    return rows.type.dtype if rows.tile == 1 else wide_of(rows.type.dtype)
 
 
 def together(take: TakeRows, rows: tuple[int, ...], target: Target) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilelang.codegen.pallas.plan.physical import walk_physical
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
 from tilelang.codegen.pallas.plan.steps.visits import window_axes
@@ -36,7 +37,6 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import apply
 from .sections import exprs_of, kept_in, map_values, names_made
-from .walk import walk_physical
 
 
 def run_all(

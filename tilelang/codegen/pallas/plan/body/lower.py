@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from tilelang.codegen.pallas.plan.types import (
+    InRange,
+    Iota,
+    Mask,
     Packed,
     PExpr,
     Read,
@@ -98,7 +101,10 @@ def _lower(scope: Scope, expr: Expr, want: Layout | None) -> Value:
             return _load(scope, expr)
         case TileIndex():
             return _made(expr, want)
-        case Apply(op) if op in ("in_range", "arange"):
+        case Apply("in_range"):
+            mask = Mask(str(expr.attr("axis")), "reduction")
+            return _made(InRange(mask, expr.type), want)
+        case Apply("arange"):
             return _made(expr, want)
         case Apply("full"):
             return _full(scope, expr, want)
@@ -107,7 +113,7 @@ def _lower(scope: Scope, expr: Expr, want: Layout | None) -> Value:
     raise AssertionError(expr)
 
 
-def _made(expr: Expr, want: Layout | None) -> Value:
+def _made(expr: TileIndex | InRange | Apply, want: Layout | None) -> Value:
     """Indices and masks: rank 1, made in the layout that is wanted."""
     shape = expr.type.shape
     if want not in ("row", "column"):
@@ -245,7 +251,7 @@ def row_mask(scope: Scope, shape: tuple[Dim, ...], position: int, packed: Packed
     if not packed.whole:
         row = apply("mod", (row, Const(packed.rows, Type((), "int32"))), (), "int32")
     ones = tuple(packed.rows if i == position else 1 for i in range(len(shape)))
-    iota = apply("iota", (), ones, "int32", (("axis", position),))
+    iota = Iota(position, Type(ones, "int32"))
     return apply("eq", (iota, row), ones, "bool", (("label", f"{_row_name(packed)}_row"),))
 
 

@@ -7,10 +7,11 @@ cheap, moved if only the other section reads it, and kept in scratch memory othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tilelang.codegen.pallas.plan.physical import exprs_of, names_made, names_read, walk_physical
 from tilelang.codegen.pallas.plan.types import (
     Bind,
     Inner,
@@ -27,7 +28,7 @@ from tilelang.ir import Apply, Type, Var
 
 from .lower import KeptValue, is_costly
 from .statements import Groups
-from .walk import replace_physical, walk_physical
+from .walk import replace_physical
 
 
 @dataclass(frozen=True)
@@ -69,41 +70,6 @@ def _ordered(groups: Groups) -> list[tuple[Key, tuple[PStmt, ...]]]:
         inside.append((Key("enter", count - 1, number), phase.before))
         inside.append((Key("phase", count, number), phase.body))
     return [*before, *(inside or [(Key("leaf", count - 1), groups.leaf)]), *after]
-
-
-def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
-    """Every expression that a statement evaluates, loops inside included."""
-    match stmt:
-        case Bind() | Keep() | Write():
-            yield stmt.value
-            if isinstance(stmt, Write):
-                yield from (s.expr for s in stmt.select if isinstance(s, Row))
-                if stmt.rows is not None:
-                    yield stmt.rows.live
-        case Inner():
-            for carry in stmt.carries:
-                yield carry.init
-                yield carry.next
-            for inner in stmt.body:
-                yield from exprs_of(inner)
-
-
-def names_read(stmt: PStmt) -> set[str]:
-    """Names that a statement reads and does not define itself."""
-    found = {e.name for x in exprs_of(stmt) for e in walk_physical(x) if isinstance(e, Var)}
-    return found - names_made(stmt) if isinstance(stmt, Inner) else found
-
-
-def names_made(stmt: PStmt) -> set[str]:
-    """Names that a statement defines."""
-    match stmt:
-        case Bind(name):
-            return {name}
-        case Inner():
-            own = {n for c in stmt.carries for n in (c.name, c.out)}
-            return own | {n for s in stmt.body for n in names_made(s)}
-        case _:
-            return set()
 
 
 def _first_crossing(order: list[tuple[Key, tuple[PStmt, ...]]]) -> tuple[str, Key] | None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tilelang.codegen.pallas.plan.physical import walk_physical
 from tilelang.codegen.pallas.plan.types import Bind, Inner, InnerCarry, Keep, Kept, PExpr, PStmt
 from tilelang.codegen.pallas.plan.windows.choose import Arrays
 from tilelang.errors import Loc
@@ -34,7 +35,6 @@ from .gathers import fetches, take_rows
 from .layouts import Layout, Value, physical_shape
 from .lower import KeptValue, Scope, lower, natural
 from .stores import filled, stores
-from .walk import walk_physical
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from tilelang.analysis.uses import picks_rows
 from tilelang.codegen.pallas.plan.types import (
     All,
+    InRange,
+    Mask,
     Packed,
     PExpr,
     Read,
@@ -17,7 +19,7 @@ from tilelang.codegen.pallas.plan.types import (
     Write,
 )
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
-from tilelang.ir import Along, Apply, At, Dim, Expr, GridIndex, Index, Store, Type
+from tilelang.ir import Along, At, Dim, Expr, GridIndex, Index, Store, Type
 from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import Value, apply
@@ -168,10 +170,10 @@ def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[P
     return tuple(shape), {p for p, _ in packed}, masks
 
 
-def _lane_mask(axis: str, position: int, rank: int) -> Apply:
+def _lane_mask(axis: str, position: int, rank: int) -> InRange:
     """Which positions of dimension `position` lie in the range of the axis."""
     shape = tuple(axis if i == position else 1 for i in range(rank))
-    return Apply("in_range", (), Type(shape, "bool"), (("axis", axis),))
+    return InRange(Mask(axis, "store"), Type(shape, "bool"))
 
 
 def _aligned(value: Value, shape: tuple[Dim, ...], rank: int) -> PExpr:

@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tilelang.codegen.pallas.plan.types import PExpr, Read, Row, ScalarRead, Select, TakeRows
+from tilelang.codegen.pallas.plan.types import PExpr, Read, Row, ScalarRead, Select
 from tilelang.ir import Apply, Var
-
-
-def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
-    match expr:
-        case Apply():
-            return expr.args
-        case ScalarRead():
-            return expr.index
-        case Read():
-            return tuple(s.expr for s in expr.select if isinstance(s, Row))
-        case TakeRows():
-            return (expr.place, *(s.expr for s in expr.select if isinstance(s, Row)))
-        case _:
-            return ()
-
-
-def walk_physical(expr: PExpr) -> Iterator[PExpr]:
-    """Every subexpression, operands first."""
-    for child in physical_children(expr):
-        yield from walk_physical(child)
-    yield expr
 
 
 def replace_physical(expr: PExpr, values: Mapping[str, PExpr]) -> PExpr:

@@ -14,16 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan import known
-from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range
-from tilelang.ir import Apply, Const, Expr, Var, integers
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range, line_name
+from tilelang.ir import Apply, Const, Expr, integers
 
 Axes = Mapping[str, AxisPlan]
 UNBOUNDED = 2**31 - 1  # the limit of an index that counts along no dimension
-
-
-def name(axis: str, part: Bound) -> Var:
-    """A part of a range that has a line of its own.  No local of the author has such a name."""
-    return Var(f"{axis}.{part}", integers.INT)
 
 
 def with_ranges(axes: Axes, most: Mapping[str, int]) -> dict[str, AxisPlan]:
@@ -75,10 +70,10 @@ def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
     end = _line(axis, "end", known.at_most(axis.end, size, axes), lines)
     live = Apply("gt", (end, begin), known.BOOL)
     if axis.length is not None:  # steps count from the row that the range begins with
-        stop = _tiles_up_to(integers.sub(end, begin), block)
+        stop = tiles_up_to(integers.sub(end, begin), block)
         return Range(tuple(lines), integers.const(0), stop, live)
-    first = _line(axis, "first", _tiles_below(begin, block), lines)
-    return Range(tuple(lines), first, _tiles_up_to(end, block), live)
+    first = _line(axis, "first", tiles_below(begin, block), lines)
+    return Range(tuple(lines), first, tiles_up_to(end, block), live)
 
 
 def _line(axis: AxisPlan, part: Bound, expr: Expr, lines: list[tuple[Bound, Expr]]) -> Expr:
@@ -86,10 +81,10 @@ def _line(axis: AxisPlan, part: Bound, expr: Expr, lines: list[tuple[Bound, Expr
     if isinstance(expr, Const):
         return expr
     lines.append((part, expr))
-    return name(axis.name, part)
+    return line_name(axis.name, part)
 
 
-def _tiles_below(position: Expr, block: int) -> Expr:
+def tiles_below(position: Expr, block: int) -> Expr:
     """Whole tiles below a position, which is not negative."""
     value = integers.value_of(position)
     if value is not None:
@@ -99,6 +94,6 @@ def _tiles_below(position: Expr, block: int) -> Expr:
     return Apply("tiles", (position,), integers.INT, (("block", block),))
 
 
-def _tiles_up_to(position: Expr, block: int) -> Expr:
+def tiles_up_to(position: Expr, block: int) -> Expr:
     """Tiles that cover the positions below this one."""
-    return _tiles_below(integers.add(position, integers.const(block - 1)), block)
+    return tiles_below(integers.add(position, integers.const(block - 1)), block)

@@ -175,7 +175,7 @@ def _window(
         shape=host.shape,
         dtype=host.dtype,
         dims=dims,
-        numbers=tuple(_number(arrays.axes, dim, size) for dim, size in pairs),
+        numbers=tuple(_number(arrays.axes, dim, size, _far(dims)) for dim, size in pairs),
         output=output,
         stream=UNCUT if _far(dims) else _stream_of(arrays, to.index),
         turned=_turned(arrays, to.tensor, to.index, ref),
@@ -323,7 +323,7 @@ def _dim(
             return Whole(size)
 
 
-def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int) -> Number:
+def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int, far: bool) -> Number:
     """Which block of a dimension of `size` positions a step sees."""
     match dim:
         case ByTile(name) if axes[name].limit > 1:
@@ -332,6 +332,8 @@ def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int) -> Number:
             return Number(once if axis.place == "single" else GridIndex(name))
         case ByRow(name):
             return Number(GridIndex(name))
+        case ByIndex(expr) if far and not isinstance(expr, Const | GridIndex):
+            return Number(integers.clamped(expr, size))
         case ByIndex(expr):
             return Number(expr)
         case ByBlock(expr):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.analysis.uses import Reference, references
 from tilelang.codegen.pallas.plan.body.sections import exprs_of
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
-from tilelang.codegen.pallas.plan.body.walk import walk_physical
+from tilelang.codegen.pallas.plan.physical import walk_physical
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.codegen.pallas.plan.steps.visits import (
@@ -227,3 +228,15 @@ def flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
 
 def _parts(stmt: PStmt) -> list[object]:
     return [e for x in exprs_of(stmt) for e in walk_physical(x)]
+
+
+def whole(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """The windows with their arrays' shapes rounded up to whole blocks of all windows on them."""
+
+    def rounded(window: Window) -> Window:
+        array = window.array if window.output else window.argument
+        steps = (w.rounding for w in windows if array in (w.argument, w.array))
+        pairs = zip(window.shape, map(math.lcm, *steps), strict=True)
+        return replace(window, whole=tuple(-(-size // step) * step for size, step in pairs))
+
+    return tuple(map(rounded, windows))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from tilelang.ir import Expr, Scalar
-from tilelang.language.dtypes import itemsize
+from tilelang.language.dtypes import is_float, itemsize
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Window:
     buffers    blocks in flight, when the config says so
     turned     the scratch memory through which the body reads, or writes, the block
     track      of loops in a row, the part of the step table that picks the block
+    whole      the array's shape rounded up, so that every window on it sees whole blocks
     """
 
     ref: str
@@ -133,6 +135,17 @@ class Window:
     back: str | None = None
     turned: Turned | None = None
     track: str | None = None
+    whole: tuple[int, ...] = ()
+
+    @property
+    def long(self) -> tuple[int, ...]:
+        """The array's shape once it has enough rows to be laid out in whole register tiles."""
+        return (*self.shape[:-2], SHORT, self.shape[-1]) if self.short else self.shape
+
+    @property
+    def filler(self) -> float:
+        """What the array is padded with; no result depends on it."""
+        return math.nan if is_float(self.dtype) else 1
 
     @property
     def far(self) -> bool:

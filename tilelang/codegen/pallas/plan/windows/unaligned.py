@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.body.layouts import apply
-from tilelang.codegen.pallas.plan.types import AxisPlan, PExpr
+from tilelang.codegen.pallas.plan.types import AxisPlan, Iota, PExpr
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Along, Apply, Const, Expr, GridIndex, Index, integers
+from tilelang.ir import Along, Apply, Const, Expr, GridIndex, Index, Type, integers
 from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.schedule.refusal import Refused, Rule
@@ -103,7 +103,7 @@ def joined(
     kind, wide = first.type, wide_of(first.type.dtype)
     by, back = _turns(rest, block), _turns(_negative(rest), block)
     shape = tuple(d if i == dim else 1 for i, d in enumerate(kind.shape))
-    lane = apply("iota", (), shape, "int32", (("axis", dim),))
+    lane = Iota(dim, Type(shape, "int32"))
     here = apply("ge", (lane, by), shape, "bool")
     # registers that hold several rows to a lane cannot be turned, and a single row not be chosen
     blocks = tuple(

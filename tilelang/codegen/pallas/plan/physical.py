@@ -1,0 +1,320 @@
+"""Physical: the expressions and statements of a step, over blocks that are there.  Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tilelang.errors import Loc
+from tilelang.ir import Apply, Expr, Type, Var
+from tilelang.language.dtypes import itemsize, wide_of
+
+from .axis import Mask
+
+COPIES = "copies"  # the semaphore that counts copies
+
+
+@dataclass(frozen=True)
+class All:
+    """The whole extent of a block dimension."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A static slice of a block dimension."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """The part of a block dimension that tile number `axis` of an inner loop covers.
+
+    number: the same for a tile that is moved: which of the parts of that length it is
+    """
+
+    axis: str
+    block: int
+    number: PExpr | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One position of an untiled leading dimension, chosen inside the step; it disappears."""
+
+    expr: PExpr
+
+
+Select = All | Part | Step | Row
+
+
+@dataclass(frozen=True)
+class Read:
+    """Reads a window's block; `select` has one entry per unsqueezed dimension.
+
+    turned  the copy is read in which a dimension of the block is the first one
+    """
+
+    ref: str
+    select: tuple[Select, ...]
+    type: Type
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class ScalarRead:
+    """Reads one number of an array that lies in scalar memory."""
+
+    array: str
+    index: tuple[PExpr, ...]
+    type: Type
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Reads a value that scratch memory carries from step to step.
+
+    at  the iteration of the loops within the step whose own value it is
+    """
+
+    name: str
+    type: Type
+    at: tuple[PExpr, ...] = ()
+
+
+@dataclass(frozen=True)
+class InRange:
+    """Which lanes of a tile lie in the range of its loop."""
+
+    mask: Mask
+    type: Type
+
+
+@dataclass(frozen=True)
+class Iota:
+    """The number of every position along dimension `dim`."""
+
+    dim: int
+    type: Type
+
+
+@dataclass(frozen=True)
+class TakeRows:
+    """Rows that integers in scalar memory pick, put together one by one in scratch memory.
+
+    ref     the window that the rows lie in; "" where `place` is the number itself
+    place   position of a row: an expression over "lane_position"
+    at      which dimension of the window is picked from
+    select  what of its block is meant, where it has one
+    name    unique in the kernel
+    far     rows are copied from where the array lies
+    tile    rows of a register tile, where a row of the array cannot be read alone; else 1
+    held    the dtype in which rows are put together: single rows of narrow ones cannot be stored
+    part    what is copied of the last dimension of rows that lie far away, and `kept` of that
+    """
+
+    ref: str
+    place: Expr
+    at: int
+    select: tuple[Select, ...]
+    name: str
+    far: bool
+    tile: int
+    size: int
+    type: Type
+    held: str
+    part: Part | None = None
+    kept: Part | None = None
+
+    @property
+    def rows(self) -> str:
+        """The scratch memory in which the rows are put together."""
+        return f"fetched_{self.name}"
+
+    @property
+    def tiles(self) -> str:
+        """The scratch memory for the register tiles that the rows are in."""
+        return f"tiles_{self.name}"
+
+
+PExpr = Expr | Read | ScalarRead | Kept | InRange | Iota | TakeRows
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class Bind:
+    """`name = value`, a local of the step."""
+
+    name: str
+    value: PExpr
+    loc: Loc | None
+    user: str
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Writes a value to the scratch that carries it; `at` as in Kept."""
+
+    name: str
+    value: PExpr
+    loc: Loc | None
+    at: tuple[PExpr, ...] = ()
+
+
+@dataclass(frozen=True)
+class PutRows:
+    """Rows of a value go to the rows of an array that integers in scalar memory pick, in order.
+
+    place, live  the row of a lane, and whether it is stored: over "lane_position"
+    combine      the op with what the row holds, where it is not just replaced
+    name         the scratch memory from which single rows of the value are read
+    tile, type   as in TakeRows
+    far          rows are copied to where the array lies; else they are stored to a block of it
+    together     how many copies are on their way at once, at most
+    part         what is copied of the last dimension, where that is not all of it
+    """
+
+    place: Expr
+    live: Expr
+    combine: str | None
+    name: str
+    tile: int
+    type: Type
+    far: bool = False
+    together: int = 1
+    part: Part | None = None
+
+    @property
+    def held(self) -> str:
+        """The dtype in which rows wait: single rows of narrow types cannot be read."""
+        return self.type.dtype if self.tile == 1 else wide_of(self.type.dtype)
+
+    @property
+    def combined_in(self) -> str | None:
+        """The dtype in which a row is combined with what is there; None: its own."""
+        narrow = self.combine is not None and itemsize(self.type.dtype) < 4
+        return wide_of(self.type.dtype) if narrow else None
+
+    @property
+    def changes(self) -> bool:
+        """Whether a store needs what is there: the row itself, or the rows beside it."""
+        return self.combine is not None or self.tile > 1
+
+    @property
+    def places(self) -> str:
+        """The scratch memory in which rows that lie far away are changed."""
+        return self.name.replace("stored", "changed", 1)
+
+
+@dataclass(frozen=True)
+class Write:
+    """Writes a block, or the selected part of it, or some rows of it; `turned` as in Read."""
+
+    ref: str
+    select: tuple[Select, ...]
+    value: PExpr
+    loc: Loc | None
+    rows: PutRows | None = None
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class InnerCarry:
+    """A value that an inner loop changes; as in ir.Carry."""
+
+    name: str
+    init: PExpr
+    next: PExpr
+    out: str
+    user: str
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A loop inside the step over the tiles of `axis`.
+
+    A pipeline has no carries: scratch memory holds what it passes on.
+    """
+
+    axis: str
+    form: Literal["fori_loop", "unroll", "pipeline"]
+    carries: tuple[InnerCarry, ...]
+    body: tuple[PStmt, ...]
+    loc: Loc
+
+
+PStmt = Bind | Keep | Write | Inner
+
+
+# ---------------------------------------------------------------- what they read
+
+
+def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
+    match expr:
+        case Apply():
+            return expr.args
+        case ScalarRead():
+            return expr.index
+        case Read():
+            return tuple(s.expr for s in expr.select if isinstance(s, Row))
+        case TakeRows():
+            return (expr.place, *(s.expr for s in expr.select if isinstance(s, Row)))
+        case _:
+            return ()
+
+
+def walk_physical(expr: PExpr) -> Iterator[PExpr]:
+    """Every subexpression, operands first."""
+    for child in physical_children(expr):
+        yield from walk_physical(child)
+    yield expr
+
+
+def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
+    """Every expression that a statement evaluates, loops inside included."""
+    match stmt:
+        case Bind() | Keep() | Write():
+            yield stmt.value
+            if isinstance(stmt, Write):
+                yield from (s.expr for s in stmt.select if isinstance(s, Row))
+                if stmt.rows is not None:
+                    yield stmt.rows.live
+        case Inner():
+            for carry in stmt.carries:
+                yield carry.init
+                yield carry.next
+            for inner in stmt.body:
+                yield from exprs_of(inner)
+
+
+def masks(stmt: PStmt) -> Iterator[tuple[Mask, Loc | None]]:
+    """The masks that a statement applies, and the author's line."""
+    if isinstance(stmt, Inner):
+        for inner in stmt.body:
+            yield from masks(inner)
+        exprs = [e for c in stmt.carries for e in (c.init, c.next)]
+    else:
+        exprs = list(exprs_of(stmt))
+    found = (e.mask for x in exprs for e in walk_physical(x) if isinstance(e, InRange))
+    yield from ((mask, stmt.loc) for mask in found)
+
+
+def names_read(stmt: PStmt) -> set[str]:
+    """Names that a statement reads and does not define itself."""
+    found = {e.name for x in exprs_of(stmt) for e in walk_physical(x) if isinstance(e, Var)}
+    return found - names_made(stmt) if isinstance(stmt, Inner) else found
+
+
+def names_made(stmt: PStmt) -> set[str]:
+    """Names that a statement defines."""
+    match stmt:
+        case Bind(name):
+            return {name}
+        case Inner():
+            own = {n for c in stmt.carries for n in (c.name, c.out)}
+            return own | {n for s in stmt.body for n in names_made(s)}
+        case _:
+            return set()
