@@ -368,12 +368,14 @@ def test_statistics_of_heads_outside_of_groups() -> None:
 
 
 def test_the_default_falls_back_to_loops_inside_the_step() -> None:
-    x = floats(3, 50, 16)
+    x, small = floats(3, 50, 16), {"tq": 16}
     for layout in LAYOUTS:
-        agree(columns_per_head, (x, offsets(layout)), tile.Config({"tq": 16}))
-    assert columns_per_head.default_config(x, offsets(LAYOUTS[0])).loop_type == "fori_loop"
-    with pytest.raises(tile.TileError, match="blocks of y would be visited again"):
-        pipeline = tile.Config(loop_type="outer_pipeline")
+        agree(columns_per_head, (x, offsets(layout)), tile.Config(small))
+        agree(columns_per_head, (x, offsets(layout)), tile.Config())  # all rows are one block
+    found = columns_per_head.lower(x, offsets(LAYOUTS[0]), config=tile.Config(small)).plan
+    assert found.config.loop_type == "fori_loop"
+    with pytest.raises(tile.TileError, match="first at its block of y depends on several loops"):
+        pipeline = tile.Config(small, loop_type="outer_pipeline")
         columns_per_head.source(x, offsets(LAYOUTS[0]), config=pipeline)
 
 
