@@ -6,6 +6,7 @@ in place, in every loop type that takes it, and for types of which 8, 16 and 32 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -145,11 +146,18 @@ def strict(store: Shifted, form: str) -> Any:
     return functools.partial(kernel, config=config(store, form))
 
 
+def in_whole_blocks(store: Shifted) -> Shifted:
+    """The store to an output of whole blocks: JAX 0.10.2's TPU interpreter gives an output that
+    shares the memory of an input the rows that it padded the input with."""
+    *outer, rows, columns = store.result
+    return dataclasses.replace(store, result=(*outer, -(-rows // 8) * 8, columns))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "emit_pipeline", "fori_loop"])
 @pytest.mark.parametrize("name", ["next_row", "odd_rows", "backwards", "group_sums", "tile_sums"])
 def test_in_the_strict_interpreter(name, form):
-    store = NAMED[name]
+    store = in_whole_blocks(NAMED[name])
     if not takes(store, form):
         pytest.skip("no such form")
     try:

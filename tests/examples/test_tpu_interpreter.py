@@ -77,7 +77,7 @@ def test_wrong_offsets_reach_no_memory_of_others(subject):
         assert checks.unchecked(subject, call, arrays, wild[name]) == [], name
 
 
-WILD = ("jagged_sum", "grouped_gemm", "jagged_layer_norm", "varlen_attention", "segment_sum")
+WILD = ("jagged_sum", "grouped_gemm", "jagged_layer_norm", "varlen_attention", "segment_reduction")
 
 
 @pytest.mark.parametrize("form", interpreter.WILD)
