@@ -259,7 +259,7 @@ class Kernel:
         if chosen is None and any(d.home in ("jax", "traced") for d in described.values()):
             running = _execution()
             return running.target_of(running.platform_of(described.values()))
-        return _lowering().Target.of(chosen)
+        return _lowering().target_of(chosen)
 
     def _lower(
         self,
@@ -317,7 +317,7 @@ class Kernel:
         running.screen(self.signature.kernel, operands)
         config = _lowering().checked_config(self._config if config is None else config)
         target = self._target if target is None else target
-        goal = None if target is None else _lowering().Target.of(target)
+        goal = None if target is None else _lowering().target_of(target)
         known = self._read(values, described)
         chosen = running.Chosen(
             goal,

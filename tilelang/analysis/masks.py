@@ -12,7 +12,7 @@ hold is its pad state; a fill that would change nothing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import assert_never
@@ -64,6 +64,18 @@ class Absent:
 
 PadState = Foreign | Known | Absent
 Definitions = Mapping[str, Expr]
+# What the foreign lanes of a load hold: the answer of a back end, None where nothing is known.
+Reads = Callable[[Load], Scalar | None]
+
+
+def unknown(load: Load) -> Scalar | None:
+    """Blocks of arrays hold whatever lies there."""
+    return None
+
+
+def masked_reads(load: Load) -> Scalar | None:
+    """Every lane that is not in range is left out, and holds `other`."""
+    return load.other
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,7 @@ class _Pads:
     """Definitions of Vars in statement order, and the states found so far by (name, axis)."""
 
     definitions: Definitions
+    reads: Reads = unknown
     found: dict[tuple[str, str], PadState] = field(default_factory=dict)
 
 
@@ -89,8 +102,10 @@ def _state(expr: Expr, axis: str, pads: _Pads) -> PadState:
             return Absent(value)
         case Var(name):
             return _named(expr, name, axis, pads)
-        case GridIndex() | TileScalar() | TileIndex() | Load():
+        case GridIndex() | TileScalar() | TileIndex():
             return _settled(expr.type, axis, None)
+        case Load():
+            return _settled(expr.type, axis, pads.reads(expr))
         case Apply():
             return _settled(expr.type, axis, _value(expr, axis, pads))
         case _:
@@ -300,9 +315,11 @@ def _satisfied(operand: Expr, need: Need, pads: _Pads) -> bool:
 # ---------------------------------------------------------------- rewriting
 
 
-def fills(expr: Expr, partial: Collection[str], definitions: Definitions) -> Expr:
+def fills(
+    expr: Expr, partial: Collection[str], definitions: Definitions, reads: Reads = unknown
+) -> Expr:
     """The expression with a neutral fill on each operand that a foreign lane would spoil."""
-    return _filled(expr, frozenset(partial), _Pads(definitions))
+    return _filled(expr, frozenset(partial), _Pads(definitions, reads))
 
 
 def _filled(expr: Expr, partial: frozenset[str], pads: _Pads) -> Expr:

@@ -13,9 +13,9 @@ from ..ir import Assign, Expr, Loop, Stmt, Store, Var, statement_exprs, statemen
 from ..ir.traversal import map_body
 
 
-def drop_unused(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Removes assignments, carries and loops that no store needs."""
-    needed = _needed(body)
+def drop_unused(body: tuple[Stmt, ...], bounds: Iterable[Expr] = ()) -> tuple[Stmt, ...]:
+    """Removes assignments, carries and loops that neither a store nor a bound needs."""
+    needed = _needed(body, _names(bounds))
 
     def keep(stmt: Stmt) -> tuple[Stmt, ...]:
         match stmt:
@@ -32,10 +32,10 @@ def drop_unused(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return map_body(body, keep)
 
 
-def _needed(body: tuple[Stmt, ...]) -> set[str]:
-    """Names that a store depends on, through assignments and carries."""
+def _needed(body: tuple[Stmt, ...], wanted: set[str]) -> set[str]:
+    """Names that a store depends on, through assignments and carries; `wanted` besides."""
     sources: dict[str, set[str]] = {}
-    queue: list[str] = []
+    queue = list(wanted)
     for stmt in statements(body):
         match stmt:
             case Assign():

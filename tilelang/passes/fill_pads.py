@@ -11,18 +11,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..analysis.masks import fills
+from ..analysis.masks import Reads, fills, unknown
 from ..ir import Apply, Assign, Const, Expr, Stmt, Type, Var, walk
 from ..ir.chain import Chain, Level, chain_exprs, level_statements, map_chain
 from ..ir.traversal import definitions, map_stmt, rewrite, rewrite_stmt
 
 
-def fill_pads(levels: tuple[Level, ...], leaf: tuple[Stmt, ...], partial: Collection[str]) -> Chain:
+def fill_pads(
+    levels: tuple[Level, ...],
+    leaf: tuple[Stmt, ...],
+    partial: Collection[str],
+    reads: Reads = unknown,
+) -> Chain:
     """Masks what reductions and products over partial tiles would otherwise see."""
     values = definitions(level_statements(levels, leaf))
 
     def fill(expr: Expr) -> Expr:
-        return fills(expr, partial, values)
+        return fills(expr, partial, values, reads)
 
     return _mask_definitions(*map_chain(levels, leaf, lambda s: (map_stmt(s, fill),), fill))
 

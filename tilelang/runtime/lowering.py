@@ -12,16 +12,38 @@ from types import MappingProxyType
 
 from ..analysis import analyze, refuse
 from ..analysis.facts import AxisFact, Facts
-from ..codegen.pallas.emit import emit
-from ..codegen.pallas.plan.search import config_of, default_config, plan
-from ..codegen.pallas.plan.types import Plan
-from ..codegen.pallas.target import Target
+from ..codegen.pallas import emit as pallas_emit
+from ..codegen.pallas.plan import search as pallas_search
+from ..codegen.pallas.plan.types import Plan as PallasPlan
+from ..codegen.pallas.target import TARGETS as TPUS
+from ..codegen.pallas.target import Target as PallasTarget
 from ..codegen.source import Source
-from ..errors import CallError, Loc, TileError
+from ..codegen.triton import emit as triton_emit
+from ..codegen.triton.plan import search as triton_search
+from ..codegen.triton.plan.types import Plan as TritonPlan
+from ..codegen.triton.target import TARGETS as GPUS
+from ..codegen.triton.target import Target as TritonTarget
+from ..errors import CallError, Loc, PlanError, TileError
 from ..ir import KernelIR
-from ..schedule.config import Config
+from ..schedule.config import Config, check_family
 from ..schedule.problem import Problem
 from ..schedule.refusal import Refusal
+
+Plan = PallasPlan | TritonPlan
+Target = PallasTarget | TritonTarget
+
+
+def target_of(target: str | Target | None) -> Target:
+    """The target of that name, of whichever family; None is the CPU."""
+    if isinstance(target, TritonTarget):
+        return target
+    if isinstance(target, str) and target in GPUS:
+        return TritonTarget.of(target)
+    if target is None or isinstance(target, PallasTarget) or target in TPUS:
+        return PallasTarget.of(target)
+    raise PlanError(
+        f"unknown target {target!r}", hint=f"use one of {', '.join(map(repr, (*TPUS, *GPUS)))}"
+    )
 
 
 @dataclass(frozen=True)
@@ -44,17 +66,27 @@ class Lowered:
 def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> Lowered:
     """The later stages of an analysed kernel; without a config the default one."""
     with our_fault(ir.name, ir.loc):
-        planned = plan(Problem(ir, facts), config or Config(), target)
+        problem, given = Problem(ir, facts), config or Config()
+        check_family(given, target.name)
+        if isinstance(target, TritonTarget):
+            planned = triton_search.plan(problem, given, target)
+        else:
+            planned = pallas_search.plan(problem, given, target)
         if isinstance(planned, Refusal):
             raise planned.error
-        used = config_of(planned) if config is None else config
-        return Lowered(ir, facts, planned, emit(planned), used, target)
+        if isinstance(planned, TritonPlan):
+            source, used = triton_emit.emit(planned), triton_search.config_of(planned)
+        else:
+            source, used = pallas_emit.emit(planned), pallas_search.config_of(planned)
+        return Lowered(ir, facts, planned, source, used if config is None else config, target)
 
 
 def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config of a parsed kernel that is given none."""
     with our_fault(ir.name, ir.loc):
-        return default_config(Problem(ir, facts), target)
+        if isinstance(target, TritonTarget):
+            return triton_search.default_config(Problem(ir, facts), target)
+        return pallas_search.default_config(Problem(ir, facts), target)
 
 
 def proved(ir: KernelIR) -> Facts:

@@ -11,6 +11,16 @@ from ..errors import PlanError
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
 WINDOWS = ("aligned", "exact")
+INDEXING = ("pointer", "descriptor")
+WORKLIST = ("search", "table")
+PRECISION = ("ieee", "tf32x3", "tf32")
+
+# The fields that say something to one family of targets only; the others do to every one.
+TPU_FIELDS = ("loop_type", "steps", "buffers", "cores", "within", "windows")
+CUDA_FIELDS = (
+    "warps", "stages", "indexing", "persistent", "worklist", "l2_group", "precision", "split",
+    "max_registers",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, init=False)
@@ -40,6 +50,15 @@ class Config:
     cores: int | None
     within: tuple[str, ...] | None
     windows: str | None
+    warps: int | None
+    stages: int | None
+    indexing: str | None
+    persistent: bool | int | None
+    worklist: str | None
+    l2_group: int | None
+    precision: str | None
+    split: int | None
+    max_registers: int | None
 
     def __init__(
         self,
@@ -52,6 +71,15 @@ class Config:
         cores: int | None = None,
         within: Sequence[str] | None = None,
         windows: str | None = None,
+        warps: int | None = None,
+        stages: int | None = None,
+        indexing: str | None = None,
+        persistent: bool | int | None = None,
+        worklist: str | None = None,
+        l2_group: int | None = None,
+        precision: str | None = None,
+        split: int | None = None,
+        max_registers: int | None = None,
     ) -> None:
         pairs = tuple(sorted(dict(blocks).items()))
         sizes = None if block_sizes is None else tuple(block_sizes)
@@ -62,12 +90,28 @@ class Config:
         _check_choice("loop_type", loop_type, LOOP_TYPES)
         _check_choice("steps", steps, STEPS)
         _check_choice("windows", windows, WINDOWS)
-        if buffers is not None:
-            _check_count("buffers", buffers, most=16)
-        if cores is not None:
-            _check_count("cores", cores, most=2)
+        _check_choice("indexing", indexing, INDEXING)
+        _check_choice("worklist", worklist, WORKLIST)
+        _check_choice("precision", precision, PRECISION)
+        for name, value, most in (
+            ("buffers", buffers, 16),
+            ("cores", cores, 2),
+            ("warps", warps, 16),
+            ("stages", stages, 8),
+            ("persistent", None if isinstance(persistent, bool) else persistent, 1 << 20),
+            ("l2_group", l2_group, 64),
+            ("split", split, 1 << 10),
+            ("max_registers", max_registers, 255),
+        ):
+            if value is not None:
+                _check_count(name, value, most)
+        if warps is not None and warps & (warps - 1):
+            raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
         inside = None if within is None else _names("within", within)
-        values = (pairs, sizes, loop_type, steps, buffers, cores, inside, windows)
+        values = (
+            pairs, sizes, loop_type, steps, buffers, cores, inside, windows, warps, stages,
+            indexing, persistent, worklist, l2_group, precision, split, max_registers,
+        )  # fmt: skip
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
 
@@ -104,6 +148,19 @@ class Config:
 
     def __str__(self) -> str:
         return f"Config({self.to_json()})"
+
+
+def check_family(config: Config, target: str) -> None:
+    """PlanError for a field that says nothing to a target of that name."""
+    mine, others = (
+        (CUDA_FIELDS, TPU_FIELDS) if target.startswith("cuda:") else (TPU_FIELDS, CUDA_FIELDS)
+    )
+    wrong = next((name for name in others if getattr(config, name) is not None), None)
+    if wrong is not None:
+        raise PlanError(
+            f"{wrong}={getattr(config, wrong)!r} means nothing to {target}",
+            hint=f"leave it out; {target} knows blocks, block_sizes, {', '.join(mine)}",
+        )
 
 
 def _check_count(what: str, value: object, most: int = 1 << 20) -> None:

@@ -149,5 +149,5 @@ def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
             case _:
                 return (stmt,)
 
-    left = drop_unused(keep(loop))
+    left = drop_unused(keep(loop), [b for a in ir.axes for b in (a.begin, a.end)])
     return left[0] if left and isinstance(left[0], Loop) else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilelang.codegen.pallas.target import Target
-from tilelang.errors import PlanError
-from tilelang.ir import Axis, BlockSize, KernelIR
+from tilelang.ir import Axis
+from tilelang.schedule.blocks import check_bounds, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
@@ -27,51 +27,16 @@ def sizes(
     """
     ir = problem.ir
     tiles = [a for a in ir.axes if a.kind == "tile"]
-    chosen = _chosen(ir, config, tiles)
+    given = chosen(ir, config)
     out = {}
     for axis in tiles:
         size, bounds = problem.extent(axis.name), ir.block_size(axis)
-        if axis.name in chosen and bounds is not None:
-            _check_bounds(bounds, chosen[axis.name])
-        block = chosen.get(axis.name, default[axis.name])
+        if axis.name in given and bounds is not None:
+            check_bounds(bounds, given[axis.name])
+        block = given.get(axis.name, default[axis.name])
         out[axis.name] = max(size, 1) if block >= size else block
         _check(problem, axis, out[axis.name], size, target)
     return out
-
-
-def _chosen(ir: KernelIR, config: Config, tiles: list[Axis]) -> dict[str, int]:
-    names = list(dict.fromkeys(str(a.block) for a in tiles if not isinstance(a.block, int)))
-    given = dict(config.blocks)
-    if config.block_sizes is not None:
-        if len(config.block_sizes) != len(names):
-            raise PlanError(
-                f"block_sizes has {len(config.block_sizes)} entries, "
-                f"{ir.name} has {len(names)} block sizes to choose",
-                ir.loc,
-                f"they are, in order: {', '.join(names) or 'none'}",
-            )
-        given = dict(zip(names, config.block_sizes, strict=True))
-    for name in given:
-        if name not in names:
-            fixed = [a for a in tiles if a.name == name and isinstance(a.block, int)]
-            reason = "its block_size is fixed in the kernel" if fixed else "no tile axis has it"
-            raise PlanError(
-                f"config names a block for {name!r}, but {reason}",
-                fixed[0].loc if fixed else ir.loc,
-                f"blocks that can be chosen: {', '.join(names) or 'none'}",
-            )
-    fixed_sizes = {a.name: a.block for a in tiles if isinstance(a.block, int)}
-    return {**fixed_sizes, **{a.name: given[str(a.block)] for a in tiles if str(a.block) in given}}
-
-
-def _check_bounds(bounds: BlockSize, block: int) -> None:
-    if not bounds.holds(block):
-        raise Refused(
-            Rule.BLOCKS,
-            f"a block of {block} for {bounds.name}, which goes from {bounds}",
-            bounds.loc,
-            "choose one within the bounds, or change what hl.register_block_size is given",
-        )
 
 
 def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) -> None:

@@ -1,0 +1,1 @@
+"""The Triton back end: `plan` holds its choices and legality, `emit` prints them."""

@@ -1,0 +1,87 @@
+"""Host: the function that makes the outputs with torch, launches, and returns."""
+
+from __future__ import annotations
+
+from tilelang.codegen.triton.plan.types import Buffer, Launch, Plan, Result
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, statement
+
+from . import ops
+
+
+def print_host(plan: Plan) -> list[str]:
+    """The lines of the host function."""
+    ir = plan.ir
+    inputs = [t.name for t in ir.tensors if t.role == "input"]
+    device = f"{inputs[0]}.device" if inputs else '"cuda"'
+    head = f"def {ir.name}({', '.join(f'{name}: torch.Tensor' for name in inputs)}){_kind(plan)}:"
+    lines = [head]
+    if len(head) > 100:
+        lines = [
+            f"def {ir.name}(",
+            *(f"    {n}: torch.Tensor," for n in inputs),
+            f"){_kind(plan)}:",
+        ]
+    doc = ir.doc.strip().splitlines()[0] if ir.doc.strip() else ""
+    if doc:
+        lines.append(f'    """{doc}"""' if len(doc) <= 88 else f'    """{doc[:85]}..."""')
+    for buffer in plan.buffers:
+        lines += statement(buffer.name, _made(buffer, device), 4)
+    for launch in plan.launches:
+        lines += _launched(launch)
+    return [*lines, *_returned(plan)]
+
+
+def _kind(plan: Plan) -> str:
+    many = ", ".join(["torch.Tensor"] * len(plan.results))
+    match plan.ir.structure:
+        case "none":
+            return " -> None"
+        case "single":
+            return " -> torch.Tensor"
+        case "tuple":
+            return f" -> tuple[{many}]"
+        case "list":
+            return " -> list[torch.Tensor]"
+
+
+def _made(buffer: Buffer, device: str) -> Node:
+    size = Group(tuple(Atom(str(n)) for n in buffer.shape))
+    last = (Keyword("dtype", Atom(f"torch.{buffer.dtype}")), Keyword("device", Atom(device)))
+    if buffer.fill is None:
+        return Call("torch.empty", (size, *last))
+    if buffer.fill == 0:
+        return Call("torch.zeros", (size, *last))
+    return Call("torch.full", (size, ops.number(buffer.fill, buffer.dtype), *last))
+
+
+def _launched(launch: Launch) -> list[str]:
+    args: list[Node] = [Atom(name) for name in launch.arguments]
+    args += [
+        Keyword("num_warps", Atom(str(launch.warps))),
+        Keyword("num_stages", Atom(str(launch.stages))),
+    ]
+    if launch.max_registers is not None:
+        args.append(Keyword("maxnreg", Atom(str(launch.max_registers))))
+    return statement("", Call(f"{launch.name}[({launch.programs},)]", tuple(args)), 4)
+
+
+def _returned(plan: Plan) -> list[str]:
+    nodes = tuple(_viewed(r) for r in plan.results)
+    match plan.ir.structure:
+        case "none":
+            return [] if plan.launches or plan.buffers else ["    return None"]
+        case "single":
+            value: Node = nodes[0]
+        case "tuple":
+            value = Group(nodes)
+        case "list":
+            value = Group(nodes, "[]")
+    first, *rest = statement("", value, 4)
+    return [f"    return {first.strip()}", *rest]
+
+
+def _viewed(result: Result) -> Node:
+    node: Node = Atom(result.name)
+    for how, arg in result.views:
+        node = Call(how, tuple(Atom(str(a)) for a in arg), of=node)
+    return node

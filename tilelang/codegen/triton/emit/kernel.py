@@ -1,0 +1,166 @@
+"""Kernel: one launch -> the lines of its @triton.jit function."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from tilelang.codegen.triton.plan.types import (
+    Access,
+    Barrier,
+    For,
+    Guard,
+    Launch,
+    Let,
+    Note,
+    Read,
+    Step,
+    Write,
+)
+from tilelang.codegen.writer import Atom, Call, Keyword, Node, Tuple, flat, statement
+from tilelang.errors import Loc
+from tilelang.ir import Const, Var, walk
+
+from . import ops
+from .expressions import Printer
+
+ATOMIC = {"add": "tl.atomic_add", "maximum": "tl.atomic_max", "minimum": "tl.atomic_min"}
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Block:
+    """The lines of a kernel while they are written, at one indentation."""
+
+    printer: Printer
+    indent: int
+    lines: list[str]
+    quoted: list[Loc] = field(default_factory=list)  # the last source line that was quoted
+
+    def inner(self) -> Block:
+        return replace(self, indent=self.indent + 4)
+
+    def raw(self, text: str) -> None:
+        self.lines.append(" " * self.indent + text)
+
+    def put(self, target: str, node: Node) -> None:
+        self.lines.extend(statement(target, node, self.indent))
+
+    def comment(self, text: str) -> None:
+        """A comment, over as many lines as it needs."""
+        room, words = WIDTH - self.indent - 2, text.split(" ")
+        line = words[0]
+        for word in words[1:]:
+            if len(line) + 1 + len(word) > room:
+                self.raw(f"# {line}")
+                line = word
+            else:
+                line = f"{line} {word}"
+        self.raw(f"# {line}")
+
+    def quote(self, loc: Loc | None) -> None:
+        """`# file.py:12: <source>`, once for consecutive statements of one line."""
+        if loc is None or any(
+            (loc.filename, loc.line) == (q.filename, q.line) for q in self.quoted
+        ):
+            return
+        self.quoted[:] = [loc]
+        name = posixpath.basename(loc.filename.replace("\\", "/"))
+        text = f"# {name}:{loc.line}: {loc.text.strip()}"
+        room = WIDTH - self.indent
+        self.raw(text if len(text) <= room else text[: room - 3] + "...")
+
+
+def print_kernel(launch: Launch, helpers: set[str]) -> list[str]:
+    """The lines of the function; the helpers that it calls are added to `helpers`."""
+    block = Block(Printer(launch, helpers), 4, [])
+    print_steps(block, launch.body)
+    pointers = [f"{name}_ptr" for name in launch.arguments]
+    head = f"def {launch.name}({', '.join(pointers)}):"
+    heads = [head]
+    if len(head) > WIDTH:
+        heads = [f"def {launch.name}(", *(f"    {p}," for p in pointers), "):"]
+    return ["@triton.jit", *heads, *block.lines]
+
+
+def print_steps(block: Block, steps: tuple[Step, ...]) -> None:
+    """The lines of the steps."""
+    printer = block.printer
+    for step in steps:
+        match step:
+            case Let(name, value, loc):
+                block.quote(loc)
+                block.put(name, printer.node(value))
+            case Read():
+                _read(block, step)
+            case Write():
+                _write(block, step)
+            case For():
+                _loop(block, step)
+            case Guard(condition, body):
+                block.raw(f"if {printer.text(condition)}:")
+                print_steps(block.inner(), body)
+            case Note(text, loc):
+                block.quote(loc)
+                block.comment(text)
+            case Barrier():
+                block.raw("tl.debug_barrier()  # threads pass values through memory")
+            case _:
+                assert_never(step)
+
+
+def _masked(printer: Printer, access: Access) -> tuple[Node, ...]:
+    return () if access.mask is None else (Keyword("mask", printer.node(access.mask)),)
+
+
+def _read(block: Block, step: Read) -> None:
+    block.quote(step.loc)
+    printer, mask = block.printer, _masked(block.printer, step.access)
+    other = (Keyword("other", ops.number(step.other, step.access.dtype)),) if mask else ()
+    block.put(step.name, Call("tl.load", (printer.pointer(step.access), *mask, *other)))
+
+
+def _write(block: Block, step: Write) -> None:
+    block.quote(step.loc)
+    printer, mask = block.printer, _masked(block.printer, step.access)
+    fn, order = "tl.store", ()
+    if step.combine is not None:
+        fn, order = ATOMIC[step.combine], (Keyword("sem", Atom('"relaxed"')),)
+    pointer, value = printer.pointer(step.access), printer.node(step.value)
+    block.put("", Call(fn, (pointer, value, *mask, *order)))
+
+
+def _loop(block: Block, step: For) -> None:
+    printer = block.printer
+    block.quote(step.loc)
+    for text in step.says:
+        block.comment(text)
+    for carry in step.carries:
+        if carry.init is not None:
+            block.put(carry.name, printer.node(carry.init))
+    bounds: list[Node] = [printer.node(step.begin), printer.node(step.end)]
+    if not (isinstance(step.by, Const) and step.by.value == 1):
+        bounds.append(printer.node(step.by))
+    if step.stages is not None:
+        bounds.append(Keyword("num_stages", Atom(str(step.stages))))
+    block.raw(f"for {step.name} in {flat(Call('tl.range', tuple(bounds)))}:")
+    inner = block.inner()
+    print_steps(inner, step.body)
+    _advance(inner, step)
+
+
+def _advance(block: Block, step: For) -> None:
+    """Sets what the loop carries: all at once where one reads what another one was."""
+    moved = [(c.name, c.next) for c in step.carries if c.next is not None]
+    names = {name for name, _ in moved}
+    reads = [
+        {e.name for e in walk(value) if isinstance(e, Var)} & names - {name}
+        for name, value in moved
+    ]
+    nodes = [block.printer.node(value) for _, value in moved]
+    if len(moved) > 1 and any(reads):
+        block.put(", ".join(name for name, _ in moved), Tuple(tuple(nodes)))
+        return
+    for (name, _), node in zip(moved, nodes, strict=True):
+        block.put(name, node)

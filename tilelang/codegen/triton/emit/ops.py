@@ -1,0 +1,131 @@
+"""Ops: a table from primitive op to the Triton expression that means the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, Prefix, infix
+from tilelang.language.dtypes import is_float
+
+DTYPES = {"bool": "tl.int1", "float8_e4m3fn": "tl.float8e4nv", "float8_e5m2": "tl.float8e5"}
+PROPAGATE = Keyword("propagate_nan", Atom("tl.PropagateNan.ALL"))
+
+
+def dtype(name: str) -> Atom:
+    """The name of a dtype."""
+    return Atom(DTYPES.get(name, f"tl.{name}"))
+
+
+def number(value: object, kind: str) -> Atom:
+    """A literal."""
+    assert isinstance(value, bool | int | float)
+    if kind == "bool":
+        return Atom(str(bool(value)))
+    if not is_float(kind):
+        return Atom(str(int(value)))
+    value = float(value)
+    if value != value:
+        return Atom('float("nan")')
+    if value in (float("inf"), float("-inf")):
+        return Atom('float("inf")' if value > 0 else 'float("-inf")')
+    return Atom(repr(value))
+
+
+def _fn(name: str) -> Callable[..., Node]:
+    return lambda *args: Call(name, args)
+
+
+def _infix(op: str) -> Callable[..., Node]:
+    return lambda a, b: infix(op, a, b)
+
+
+# op -> nodes of the operands -> node; what begins with "_" is a helper
+ELEMENTWISE: dict[str, Callable[..., Node]] = {
+    "neg": lambda a: Prefix("-", a, 7),
+    "abs": _fn("tl.abs"),
+    "exp": _fn("tl.exp"),
+    "exp2": _fn("tl.exp2"),
+    "log": _fn("tl.log"),
+    "log1p": _fn("_log1p"),
+    "log2": _fn("tl.log2"),
+    "sqrt": _fn("tl.sqrt"),
+    "rsqrt": _fn("tl.rsqrt"),
+    "sin": _fn("tl.sin"),
+    "cos": _fn("tl.cos"),
+    "tanh": _fn("_tanh"),
+    "erf": _fn("tl.erf"),
+    "sigmoid": _fn("tl.sigmoid"),
+    "silu": _fn("_silu"),
+    "gelu_tanh": _fn("_gelu_tanh"),
+    "gelu_erf": _fn("_gelu_erf"),
+    "softplus": _fn("_softplus"),
+    "floor": _fn("tl.floor"),
+    "ceil": _fn("tl.ceil"),
+    "round": _fn("_round"),
+    "trunc": _fn("_trunc"),
+    "sign": _fn("_sign"),
+    "logical_not": lambda a: infix("==", a, Atom("0")),
+    "add": _infix("+"),
+    "sub": _infix("-"),
+    "mul": _infix("*"),
+    "div": _infix("/"),
+    "quotient": _infix("//"),
+    "remainder": _infix("%"),
+    "floordiv": _fn("_floor_div"),
+    "mod": _fn("_floor_mod"),
+    "pow": _fn("_pow"),
+    "eq": _infix("=="),
+    "ne": _infix("!="),
+    "lt": _infix("<"),
+    "le": _infix("<="),
+    "gt": _infix(">"),
+    "ge": _infix(">="),
+    "logical_and": _infix("&"),
+    "logical_or": _infix("|"),
+    "logical_xor": _infix("^"),
+    "bitwise_and": _infix("&"),
+    "bitwise_or": _infix("|"),
+    "bitwise_xor": _infix("^"),
+    "shift_left": _infix("<<"),
+    "shift_right": _infix(">>"),
+    "where": _fn("tl.where"),
+}
+
+ROUNDING = ("floor", "ceil", "round", "trunc")  # integers are whole
+
+
+def extreme(op: str, args: Sequence[Node], floats: bool) -> Node:
+    """The smaller or larger of two values; NaN wins."""
+    return Call(f"tl.{op}", (*args, *((PROPAGATE,) if floats else ())))
+
+
+def reduce(op: str, value: Node, axis: int, keepdim: bool, floats: bool) -> Node:
+    """A reduction along one dimension; Triton's own max and min of floats drop NaN."""
+    place = Keyword("axis", Atom(str(axis)))
+    keep = (Keyword("keep_dims", Atom("True")),) if keepdim else ()
+    if op in ("max", "min") and floats:
+        return Call("tl.reduce", (value, place, Keyword("combine_fn", Atom(f"_nan_{op}")), *keep))
+    return Call(f"tl.{op}", (value, place, *keep))
+
+
+def shape(extents: Sequence[int]) -> Group:
+    return Group(tuple(Atom(str(e)) for e in extents), "[]")
+
+
+def full(extents: Sequence[int], value: Node, name: str) -> Node:
+    """A constant tile; a scalar tensor where there are no dimensions."""
+    if value in (Atom("0"), Atom("0.0"), Atom("False")) and extents:
+        return Call("tl.zeros", (shape(extents), dtype(name)))
+    return Call("tl.full", (shape(extents), value, dtype(name)))
+
+
+def product(a: Node, b: Node, acc: Node | None, operand: str, precision: str) -> Node:
+    """A product of two tiles, or of as many as the first dimension has."""
+    more: list[Node] = [] if acc is None else [acc]
+    if operand == "float32":
+        more.append(Keyword("input_precision", Atom(f'"{precision}"')))
+    if operand in ("int8", "uint8"):
+        more.append(Keyword("out_dtype", Atom("tl.int32")))
+    if operand.startswith("float8"):  # else sums of 8-bit products keep 13 bits on Hopper
+        more.append(Keyword("max_num_imprecise_acc", Atom("128")))
+    return Call("tl.dot", (a, b, *more))

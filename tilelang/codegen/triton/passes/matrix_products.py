@@ -1,0 +1,106 @@
+"""Matrix products: every product as one that the hardware has, with its accumulator.
+
+    acc + dot(a[m, k], b[k, n])           ->  multiply(a, b, acc)
+    dot(a[m, k], b[n, k], contract 1, 1)  ->  multiply(a, transpose(b), 0)
+    dot(a[b, m, k], b[b, k, n]), b = 1    ->  reshape(multiply(a[m, k], b[k, n]))
+
+Hopper multiplies tiles of two dimensions asynchronously, and those of three not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from tilelang.ir import Apply, Dim, Expr, KernelIR, Type, map_children
+from tilelang.ir.traversal import map_body, map_stmt
+from tilelang.language.dtypes import is_float
+
+from .explicit_casts import apply, cast
+
+Width = Callable[[Dim], int]
+
+
+def matrix_products(ir: KernelIR, width: Width) -> KernelIR:
+    """The kernel with its products in that form; `width` says how many lanes a dimension has."""
+    done: dict[int, tuple[Expr, Expr]] = {}
+
+    def visit(expr: Expr) -> Expr:
+        if id(expr) not in done:
+            made = map_children(expr, visit)
+            done[id(expr)] = (expr, _multiplied(made, width) if isinstance(made, Apply) else made)
+        return done[id(expr)][1]
+
+    return replace(ir, body=map_body(ir.body, lambda s: (map_stmt(s, visit),)))
+
+
+def _multiplied(expr: Apply, width: Width) -> Expr:
+    if expr.op == "dot":
+        return _product(expr, width)
+    if expr.op == "add" and expr.type.dtype in ("float32", "int32"):
+        for acc, product in (expr.args, expr.args[::-1]):
+            fresh = isinstance(product, Apply) and product.op == "multiply"
+            if fresh and len(product.args) == 2 and acc.type == product.type == expr.type:
+                return replace(product, args=(*product.args, acc))
+    return expr
+
+
+def _product(expr: Apply, width: Width) -> Expr:
+    contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
+    batch: tuple[tuple[int, ...], ...] = expr.attr("batch", ((), ()))  # type: ignore[assignment]
+    a, b = expr.args
+    if a.type.shape[contract[0]] == 1:
+        return _outer(expr, contract, batch)
+    free = [
+        [d for d in range(x.type.rank) if d != c and d not in taken]
+        for x, c, taken in zip((a, b), contract, batch, strict=True)
+    ]
+    a = _permuted(a, (*batch[0], *free[0], contract[0]))
+    b = _permuted(b, (*batch[1], contract[1], *free[1]))
+    count = len(batch[0])
+    many = prod(width(d) for d in a.type.shape[:count])
+    lead: tuple[Dim, ...] = () if many == 1 else (a.type.shape[0] if count == 1 else many,)
+    rows = _merged(a.type.shape[count:-1], width)
+    columns = _merged(b.type.shape[count + 1 :], width)
+    a = _reshaped(a, (*lead, rows, a.type.shape[-1]))
+    b = _reshaped(b, (*lead, b.type.shape[count], columns))
+    kept = "float32" if is_float(a.type.dtype) else "int32"
+    made = Apply("multiply", (a, b), Type((*lead, rows, columns), kept), (), expr.loc)
+    return cast(_reshaped(made, expr.type.shape), expr.type.dtype)
+
+
+def _merged(dims: tuple[Dim, ...], width: Width) -> Dim:
+    """One dimension for several."""
+    return dims[0] if len(dims) == 1 else prod(map(width, dims))
+
+
+def _permuted(expr: Expr, order: tuple[int, ...]) -> Expr:
+    if order == tuple(range(len(order))):
+        return expr
+    shape = tuple(expr.type.shape[d] for d in order)
+    return apply("transpose", (expr,), expr.type.dtype, shape, perm=order)
+
+
+def _reshaped(expr: Expr, shape: tuple[Dim, ...]) -> Expr:
+    if expr.type.shape == shape:
+        return expr
+    return apply("reshape", (expr,), expr.type.dtype, shape, merged=True)
+
+
+def _outer(expr: Apply, contract: tuple[int, int], batch: tuple[tuple[int, ...], ...]) -> Expr:
+    """A sum of one product: rows times columns."""
+    kept = "float32" if is_float(expr.args[0].type.dtype) else "int32"
+    sides: list[Expr] = []
+    count, rank = len(batch[0]), expr.type.rank
+    rows = expr.args[0].type.rank - count - 1
+    for number, side in enumerate(expr.args):
+        free = [
+            d for d in range(side.type.rank) if d != contract[number] and d not in batch[number]
+        ]
+        value = _permuted(side, (*batch[number], *free, contract[number]))
+        batches, own = value.type.shape[:count], value.type.shape[count:-1]
+        ones = (1,) * (rank - count - (rows if number == 0 else rank - count - rows))
+        shape = (*batches, *own, *ones) if number == 0 else (*batches, *ones, *own)
+        sides.append(cast(_reshaped(value, shape), kept))
+    return cast(apply("mul", (sides[0], sides[1]), kept, expr.type.shape), expr.type.dtype)

@@ -1,0 +1,92 @@
+"""Pad dims: a static length that Triton has no tile of becomes an axis of its own.
+
+    x[t, 0:200]   ->   x[t, full200]        200 positions in 256 lanes
+
+Tiles have a power of two of lanes, and a product sums over at least 16.  As an axis, such a length
+is masked by the same rules as the last tile of a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilelang.ir import Apply, Dim, Expr, KernelIR, Span, Type, map_children, statement_exprs, walk
+from tilelang.ir import statements as every_statement
+from tilelang.ir.names import fresh, names_in
+from tilelang.ir.traversal import map_body, map_index, map_range, map_stmt
+
+LEAST = 16  # positions that one matrix instruction sums over
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A dimension of `size` positions in `lanes` lanes."""
+
+    size: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class PaddedIR:
+    """The kernel with named dimensions, and what each of them stands for."""
+
+    ir: KernelIR
+    dims: Mapping[str, Padded]
+
+    def named(self, size: int) -> Dim:
+        """The dimension of a static part of that many positions."""
+        return next((name for name, d in self.dims.items() if d.size == size), size)
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def pad_dims(ir: KernelIR) -> PaddedIR:
+    """The kernel in which every length that is left is a power of two that products can sum over."""
+    exprs = [e for s in every_statement(ir.body) for x in statement_exprs(s) for e in walk(x)]
+    sizes = {d for e in exprs for d in e.type.shape if isinstance(d, int)}
+    sizes |= {
+        i.stop - i.start
+        for s in every_statement(ir.body)
+        for i in getattr(s, "index", ())
+        if isinstance(i, Span)
+    }
+    short = {d for e in exprs for d in _summed(e) if isinstance(d, int) and 1 < d < LEAST}
+    taken = names_in(ir)
+    dims = {
+        fresh(f"full{n}", taken): Padded(n, max(power_of_two(n), LEAST if n in short else 1))
+        for n in sorted(sizes)
+        if n and (n & (n - 1) or n in short)
+    }
+    named = PaddedIR(ir, dims)
+    return replace(named, ir=_renamed(ir, named)) if dims else named
+
+
+def _summed(expr: Expr) -> tuple[Dim, ...]:
+    """The dimension that a product sums over, as both operands have it."""
+    if not (isinstance(expr, Apply) and expr.op == "dot"):
+        return ()
+    contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
+    return tuple(a.type.shape[d] for a, d in zip(expr.args, contract, strict=True))
+
+
+def _renamed(ir: KernelIR, named: PaddedIR) -> KernelIR:
+    done: dict[int, tuple[Expr, Expr]] = {}  # the node too: its id is taken as long as it lives
+
+    def dim(d: Dim) -> Dim:
+        return named.named(d) if isinstance(d, int) else d
+
+    def visit(expr: Expr) -> Expr:
+        if id(expr) not in done:
+            shape = tuple(dim(d) for d in expr.type.shape)
+            made = map_children(expr, visit)
+            if shape != expr.type.shape:
+                made = replace(made, type=Type(shape, expr.type.dtype))
+            done[id(expr)] = (expr, made)
+        return done[id(expr)][1]
+
+    body = map_body(ir.body, lambda s: (map_stmt(s, visit, lambda entry: map_index(entry, visit)),))
+    return replace(ir, body=body, axes=tuple(map_range(a, visit) for a in ir.axes))

@@ -1,0 +1,1 @@
+"""plan(problem, config, target) -> Plan | Refusal: what was chosen, checked to be legal."""

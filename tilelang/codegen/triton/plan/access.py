@@ -1,0 +1,213 @@
+"""Access: the elements that a load or store is about, as an offset and a mask.
+
+x[tm, 0:64]  ->  offset tm.index[:, None] * 64 + arange(64)[None, :]     mask in_range(tm)[:, None]
+
+Every position is inside of the tensor wherever the mask holds, so that offsets fit in 32 bits
+unless the tensor has more elements than they count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+
+from tilelang.analysis.masks import broadcast
+from tilelang.codegen.triton.passes.explicit_casts import apply
+from tilelang.errors import PlanError
+from tilelang.ir import (
+    Along,
+    At,
+    Const,
+    Dim,
+    Expr,
+    Gather,
+    Index,
+    KernelIR,
+    Span,
+    TileIndex,
+    Type,
+    integers,
+)
+
+from .problem import Kernel
+from .types import Access
+
+INT, BOOL = "int32", "bool"
+MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the elements of a tensor lie: in which argument, and how far apart."""
+
+    root: str
+    strides: tuple[int, ...]
+
+
+def layout(ir: KernelIR, name: str) -> Layout:
+    """The layout of a tensor or of a view of one; arrays are contiguous."""
+    tensor = ir.tensor(name)
+    if tensor.view is None:
+        return Layout(name, contiguous(tensor.shape))
+    source = layout(ir, tensor.view.source)
+    if tensor.view.how == "permute":
+        return Layout(source.root, tuple(source.strides[p] for p in tensor.view.arg))
+    if source.strides != contiguous(ir.tensor(tensor.view.source).shape):
+        raise PlanError(
+            f"{name} is a reshaped view of a permuted one, whose elements do not lie in a row",
+            tensor.loc,
+            "reshape before the dimensions are permuted",
+        )
+    return Layout(source.root, contiguous(tensor.shape))
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Distances of neighbours along each dimension of an array in row-major order."""
+    return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def dims_of(index: tuple[Index, ...], kernel: Kernel) -> tuple[Dim, ...]:
+    """The dimensions that a value at an index has."""
+    return tuple(_dim(i, kernel) for i in index if not _is_scalar(i))
+
+
+def _is_scalar(entry: Index) -> bool:
+    return isinstance(entry, At) and not entry.expr.type.shape
+
+
+def _dim(entry: Index, kernel: Kernel) -> Dim:
+    match entry:
+        case Along(axis):
+            return axis
+        case Span(start, stop):
+            size = stop - start
+            return next((n for n, d in kernel.padded.items() if d.size == size), size)
+        case At(expr) | Gather(expr):
+            return expr.type.shape[0]
+
+
+def access(
+    kernel: Kernel, tensor: str, index: tuple[Index, ...], mask: Expr | None
+) -> tuple[Access, tuple[Dim, ...]]:
+    """The elements at an index, in terms of the IR, and their dimensions."""
+    found, dims = layout(kernel.ir, tensor), dims_of(index, kernel)
+    shape = kernel.ir.tensor(tensor).shape
+    wide = prod(kernel.ir.tensor(found.root).shape) > MOST
+    terms: list[Expr] = []
+    conditions: list[tuple[str, Expr]] = []
+    place = 0
+    for entry, size, stride in zip(index, shape, found.strides, strict=True):
+        if _is_scalar(entry):
+            assert isinstance(entry, At)
+            terms.append(scaled(entry.expr, stride, wide))
+            continue
+        position = _position(entry, dims[place])
+        whole = scaled(spread(position, place, len(dims)), stride, wide)
+        terms.append(whole)
+        for why, condition in _conditions(kernel, entry, dims[place], position, size):
+            conditions.append((why, spread(condition, place, len(dims))))
+        place += 1
+    if mask is not None:
+        conditions.append(("author", mask))
+    made = Access(found.root, kernel.ir.tensor(found.root).dtype, total(terms))
+    return with_conditions(made, conditions, dims), dims
+
+
+def with_conditions(
+    made: Access, conditions: list[tuple[str, Expr]], dims: tuple[Dim, ...]
+) -> Access:
+    """The access where besides all the conditions hold, each once."""
+    seen: dict[Expr, str] = {}
+    for why, condition in conditions:
+        seen.setdefault(condition, why)
+    held = [*([made.mask] if made.mask is not None else []), *seen]
+    if not held:
+        return made
+    mask = reduce(both, held)
+    if dims and not mask.type.shape:  # the interpreter takes no scalar mask for a tile
+        mask = apply("broadcast", (mask,), BOOL, dims)
+    return Access(made.tensor, made.dtype, made.offset, mask, (*made.why, *seen.values()))
+
+
+def total(terms: list[Expr]) -> Expr | None:
+    """The sum of the terms that are not zero; None if there is none."""
+    kept = [t for t in terms if integers.value_of(t) != 0]
+    return reduce(_plus, kept) if kept else None
+
+
+def _plus(a: Expr, b: Expr) -> Expr:
+    dtype = "int64" if "int64" in (a.type.dtype, b.type.dtype) else INT
+    return apply("add", (a, b), dtype, broadcast(a.type.shape, b.type.shape))
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    """Where both conditions hold."""
+    return apply("logical_and", (a, b), BOOL, broadcast(a.type.shape, b.type.shape))
+
+
+def compare(op: str, a: Expr, number: Expr | int) -> Expr:
+    """a op number, in every lane of a."""
+    right = number if isinstance(number, Expr) else integers.const(number)
+    return apply(op, (a, right), BOOL, broadcast(a.type.shape, right.type.shape))
+
+
+def scaled(position: Expr, stride: int, wide: bool) -> Expr:
+    """A position times the distance of neighbours, in as many bits as are needed."""
+    value = integers.value_of(position)
+    if value is not None:
+        return Const(value * stride, Type((), "int64" if wide else INT))
+    shape = position.type.shape
+    if wide:
+        position = apply("cast", (position,), "int64", shape)
+    if stride == 1:
+        return position
+    return apply("mul", (position, integers.const(stride)), position.type.dtype, shape)
+
+
+def spread(expr: Expr, place: int, rank: int) -> Expr:
+    """A value of one dimension as dimension `place` of several."""
+    for axis in [*range(place), *range(place + 1, rank)]:
+        shape = (*expr.type.shape[:axis], 1, *expr.type.shape[axis:])
+        expr = apply("expand_dims", (expr,), expr.type.dtype, shape, axis=axis)
+    return expr
+
+
+def _position(entry: Index, dim: Dim) -> Expr:
+    """Where the lanes lie along the dimension of the tensor."""
+    match entry:
+        case Along(axis, offset):
+            lanes: Expr = TileIndex(axis, Type((axis,), INT))
+            return lanes if offset is None else apply("add", (lanes, offset), INT, (axis,))
+        case Span(start, _):
+            return arange(dim, start)
+        case At(expr) | Gather(expr):
+            return expr
+
+
+def arange(dim: Dim, start: int = 0) -> Expr:
+    """start, start + 1, ... along a dimension."""
+    return apply("arange", (), INT, (dim,), start=start, step=1)
+
+
+def _conditions(
+    kernel: Kernel, entry: Index, dim: Dim, position: Expr, size: int
+) -> Iterator[tuple[str, Expr]]:
+    """What must hold in a lane for it to be an element that is meant, each with its reason."""
+    if isinstance(dim, str) and kernel.is_partial(dim):
+        yield "axis", in_range(dim)
+    match entry:
+        case Along() if kernel.leaves(entry, size):
+            yield "edge", compare("ge", position, 0)
+            yield "edge", compare("lt", position, size)
+        case Gather():
+            yield "edge", compare("ge", position, 0)
+            yield "edge", compare("lt", position, size)
+        case _:
+            pass
+
+
+def in_range(dim: str) -> Expr:
+    """The lanes of a dimension that lie in its range."""
+    return apply("in_range", (), BOOL, (dim,), axis=dim)

@@ -1,0 +1,282 @@
+"""Body: statements of the IR -> steps of a program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from tilelang.codegen.triton.passes.explicit_casts import apply, cast
+from tilelang.errors import Loc, PlanError
+from tilelang.ir import (
+    Apply,
+    Assign,
+    Carry,
+    Const,
+    Dim,
+    Expr,
+    Gather,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Type,
+    Var,
+    integers,
+    statement_exprs,
+    statements,
+    walk,
+)
+
+from .access import access, arange, both, compare, in_range, layout, with_conditions
+from .scope import Running, Scope
+from .types import Access, Carried, For, Let, Write
+
+ATOMIC = {
+    "add": ("float32", "float16", "bfloat16", "int32", "uint32"),
+    "maximum": ("float32", "int32", "uint32"),
+    "minimum": ("float32", "int32", "uint32"),
+}
+
+
+def lower_body(scope: Scope, body: tuple[Stmt, ...], stages: int) -> None:
+    """Appends the steps of a body."""
+    scope.own |= {s.name for s in body if isinstance(s, Assign)}
+    for stmt in body:
+        match stmt:
+            case Assign():
+                _assign(scope, stmt)
+            case Store():
+                _store(scope, stmt)
+            case Loop():
+                _loop(scope, stmt, stages)
+            case _:
+                assert_never(stmt)
+
+
+def _assign(scope: Scope, stmt: Assign) -> None:
+    forced = scope.wished.get(stmt.name)
+    changes = forced is not None or stmt.name in scope.shared.inits
+    if isinstance(stmt.value, Load) and stmt.value not in scope.seen:
+        value = scope.read(stmt.value, forced or scope.shared.fresh(stmt.name), stmt.loc)
+        if not changes and not _stored(scope, stmt.value):
+            scope.seen[stmt.value] = value
+    else:
+        lowered = scope.lower(stmt.value, stmt.loc)
+        if isinstance(lowered, Const) and not changes:
+            scope.locals[stmt.name] = lowered
+            return
+        name = forced or scope.shared.fresh(stmt.name)
+        value = Var(name, lowered.type)
+        scope.steps.append(Let(name, _typed(lowered) if changes else lowered, stmt.loc))
+    scope.locals[stmt.name] = value
+
+
+def _stored(scope: Scope, load: Load) -> bool:
+    return layout(scope.kernel.ir, load.tensor).root in scope.shared.stored
+
+
+def _typed(expr: Expr) -> Expr:
+    """A value that a loop may change: a number as a tensor of its type."""
+    if isinstance(expr, Const):
+        return Apply("full", (), expr.type, (("value", expr.value),))
+    return expr
+
+
+# ---------------------------------------------------------------- stores
+
+
+def _store(scope: Scope, stmt: Store) -> None:
+    index = scope.positions(stmt.tensor, stmt.index, stmt.loc)
+    found, dims = access(scope.kernel, stmt.tensor, index, stmt.mask)
+    if stmt.combine is None:
+        repeats = [
+            ("repeated", _spread_to(_last(scope, stmt, i.expr, dims), i.expr.type.shape[0], dims))
+            for i in index
+            if isinstance(i, Gather)
+        ]
+        found = with_conditions(found, repeats, dims)
+    elif found.dtype not in ATOMIC[stmt.combine]:
+        raise PlanError(
+            f"{stmt.tensor} is {found.dtype}, of which there is no atomic {stmt.combine}",
+            stmt.loc,
+            f"make it one of {', '.join(ATOMIC[stmt.combine])}",
+        )
+    value = cast(stmt.value, found.dtype)
+    if value.type.shape and value.type.shape != dims:
+        value = apply("broadcast", (value,), found.dtype, dims)
+    elif stmt.combine is not None and value.type.shape != dims:
+        value = apply("full", (value,), found.dtype, dims)
+    scope.steps.append(
+        Write(
+            _lowered(scope, found, stmt.loc), scope.lower(value, stmt.loc), stmt.combine, stmt.loc
+        )
+    )
+
+
+def _lowered(scope: Scope, found: Access, loc: Loc | None) -> Access:
+    offset = None if found.offset is None else scope.lower(found.offset, loc)
+    mask = None if found.mask is None else scope.lower(found.mask, loc)
+    return replace(found, offset=offset, mask=mask)
+
+
+def _last(scope: Scope, stmt: Store, rows: Expr, dims: tuple[Dim, ...]) -> Expr:
+    """The lanes whose row no later lane stores to: of several values the last one stays."""
+    (dim,) = rows.type.shape
+    live = [in_range(dim)] if isinstance(dim, str) and scope.kernel.is_partial(dim) else []
+    if stmt.mask is not None:
+        live.append(_along(scope, stmt, dim, dims))
+    square = (dim, dim)
+    lanes = arange(dim)
+    same = compare("eq", _column(rows), _row(rows))
+    later = both(same, compare("gt", _row(lanes), _column(lanes)))
+    for condition in live:
+        later = both(later, _row(condition) if condition.type.shape else condition)
+    number = apply("cast", (later,), "int32", square)
+    return compare("eq", apply("max", (number,), "int32", (dim,), axis=1, keepdim=False), 0)
+
+
+def _column(expr: Expr) -> Expr:
+    return apply("expand_dims", (expr,), expr.type.dtype, (*expr.type.shape, 1), axis=1)
+
+
+def _row(expr: Expr) -> Expr:
+    return apply("expand_dims", (expr,), expr.type.dtype, (1, *expr.type.shape), axis=0)
+
+
+def _along(scope: Scope, stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
+    """The author's mask as one of the rows; refused if it is one of single elements."""
+    mask = stmt.mask
+    assert mask is not None
+    shape = mask.type.shape
+    if not [d for d in shape if d != 1]:
+        for _ in shape:
+            mask = apply("squeeze", (mask,), "bool", mask.type.shape[1:], axis=0)
+        return mask
+    place = dims.index(dim) - (len(dims) - len(shape))
+    if [d for d in shape if d != 1] != [dim] or place < 0 or shape[place] != dim:
+        raise PlanError(
+            "this store picks rows by an index and masks elements of them, which is not there yet "
+            "for GPUs",
+            stmt.loc,
+            "mask whole rows, or give rows that are not meant an index outside of the array",
+        )
+    for axis in reversed([p for p in range(len(shape)) if p != place]):
+        rest = (*mask.type.shape[:axis], *mask.type.shape[axis + 1 :])
+        mask = apply("squeeze", (mask,), "bool", rest, axis=axis)
+    return mask
+
+
+def _spread_to(mask: Expr, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
+    """A mask of one dimension as one of the value's."""
+    place = dims.index(dim)
+    for _ in dims[place + 1 :]:
+        shape = (*mask.type.shape, 1)
+        mask = apply("expand_dims", (mask,), "bool", shape, axis=len(shape) - 1)
+    return mask
+
+
+# ---------------------------------------------------------------- loops
+
+
+def _loop(scope: Scope, loop: Loop, stages: int) -> None:
+    begin, end = axis_bounds(scope, loop.axis, loop.loc)
+    inner = scope.inner()
+    carried = [_enter(scope, c) for c in loop.carries]
+    for carry, (name, _) in zip(loop.carries, carried, strict=True):
+        inner.locals[carry.name] = Var(name, carry.init.type)
+        inner.own.add(carry.name)
+    inner.wished = _updates(loop, dict(zip((c.name for c in loop.carries), carried, strict=True)))
+    index = start_axis(inner, loop.axis, begin, end, None, loop.loc)
+    assert isinstance(index, Var)
+    lower_body(inner, loop.body, stages)
+    carries = []
+    for carry, (name, init) in zip(loop.carries, carried, strict=True):
+        value = _typed(inner.lower(cast(carry.next, carry.init.type.dtype), carry.loc))
+        done = isinstance(value, Var) and value.name == name
+        form = Type(carry.init.type.shape, carry.init.type.dtype)
+        carries.append(Carried(name, form, init, None if done else value))
+        scope.locals[carry.out] = Var(name, carry.init.type)
+        scope.own.add(carry.out)
+    products = any(
+        isinstance(e, Apply) and e.op == "multiply"
+        for s in loop.body
+        if not isinstance(s, Loop)
+        for x in (*statement_exprs(s), *(c.next for c in loop.carries))
+        for e in walk(x)
+    )
+    step = integers.const(scope.kernel.step(loop.axis))
+    fact = scope.kernel.facts.axis(loop.axis)
+    user = scope.kernel.ir.axis(loop.axis).user
+    says = (f"{user} is {fact.kind}: {fact.why}",)
+    scope.steps.append(
+        For(
+            index.name, begin, end, step, tuple(carries), tuple(inner.steps),
+            stages if products else None, says, loop.loc,
+        )
+    )  # fmt: skip
+
+
+def _enter(scope: Scope, carry: Carry) -> tuple[str, Expr | None]:
+    """The variable of a carry, and what it begins with unless it holds that already."""
+    if isinstance(carry.init, Var) and carry.init.name in scope.own:
+        held = scope.locals[carry.init.name]
+        if scope.shared.uses[carry.init.name] == 1 and isinstance(held, Var):
+            return held.name, None
+    value = scope.lower(carry.init, carry.loc)
+    return scope.shared.fresh(carry.user), _typed(value)
+
+
+def _updates(loop: Loop, names: dict[str, tuple[str, Expr | None]]) -> dict[str, str]:
+    """Assignments of the body that may set a carry at once: nothing after them reads the old one."""
+    found: dict[str, str] = {}
+    for carry in loop.carries:
+        target = carry.next
+        if not isinstance(target, Var) or target.name in found:
+            continue
+        place = next(
+            (i for i, s in enumerate(loop.body) if isinstance(s, Assign) and s.name == target.name),
+            None,
+        )
+        if place is None:
+            continue
+        rest = [e for s in statements(loop.body[place + 1 :]) for e in statement_exprs(s)]
+        rest += [c.next for c in loop.carries]
+        if carry.name not in {e.name for x in rest for e in walk(x) if isinstance(e, Var)}:
+            found[target.name] = names[carry.name][0]
+    return found
+
+
+def axis_bounds(scope: Scope, axis: str, loc: Loc | None) -> tuple[Expr, Expr]:
+    """Begin and end of an axis as numbers or names."""
+    found = scope.kernel.range(axis)
+    ends = []
+    for expr, what in zip(found, ("begin", "end"), strict=True):
+        lowered = scope.lower(expr, loc)
+        ends.append(scope.named(lowered, f"{axis}_{what}", loc))
+    return ends[0], ends[1]
+
+
+def start_axis(
+    scope: Scope, axis: str, begin: Expr, end: Expr, start: Expr | None, loc: Loc | None
+) -> Expr:
+    """The lines of an axis where it runs: its index, or the positions of its tile and their mask.
+
+    `start` None: a loop sets the first position.
+    """
+    kernel = scope.kernel
+    found = kernel.ir.axis(axis)
+    if found.kind == "grid":
+        index = start or Var(scope.shared.fresh(axis), Type((), "int32"))
+        scope.axes[axis] = Running(index, begin, end)
+        return index
+    first = start or Var(scope.shared.fresh(f"{axis}_start"), Type((), "int32"))
+    scope.axes[axis] = Running(first, begin, end)
+    shape = (axis,)
+    lanes = Apply("arange", (), Type(shape, "int32"), (("start", 0), ("step", 1)))
+    at = scope.let(f"{axis}_at", apply("add", (first, lanes), "int32", shape), loc)
+    inside = None
+    if kernel.is_partial(axis):
+        stop = end if kernel.step(axis) == kernel.lanes(axis) else scope.tile_end(axis)
+        inside = scope.let(f"{axis}_in", apply("lt", (at, stop), "bool", shape), loc)
+    scope.axes[axis] = Running(first, begin, end, at, inside)
+    return first

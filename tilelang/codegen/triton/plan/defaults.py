@@ -1,0 +1,252 @@
+"""Defaults: blocks, warps and stages that are good without tuning, by what the axes do.
+
+The roles of axes follow from the products: rows and columns of a result, what is summed over, what
+is repeated.  Blocks then shrink until shared memory holds what is in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilelang.codegen.triton.passes.pad_dims import power_of_two
+from tilelang.codegen.triton.target import Target
+from tilelang.ir import (
+    Along,
+    Apply,
+    Axis,
+    Expr,
+    Gather,
+    KernelIR,
+    Load,
+    Store,
+    statement_exprs,
+    statements,
+    walk,
+)
+from tilelang.language.dtypes import itemsize
+from tilelang.schedule.blocks import check_bounds, chosen
+from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
+
+from .memory import shared_bytes
+
+# Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
+ELEMENTS, LANES, ALONE = 4096, 512, 1024
+LONGEST = 16384  # elements of one value that programs without products may hold
+
+
+@dataclass(frozen=True)
+class Width:
+    """How wide a program is, and how it multiplies float32."""
+
+    warps: int
+    stages: int
+    precision: str
+    products: bool
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the axes of a kernel do in its products.
+
+    fused     a product is an operand of another one, as in attention
+    """
+
+    of: Mapping[str, frozenset[str]]  # tile axis -> of "rows", "columns", "summed", "batch"
+    count: int
+    fused: bool
+    itemsize: int
+
+
+def values(ir: KernelIR) -> Iterator[Expr]:
+    """Every expression of the kernel."""
+    return (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x))
+
+
+def roles(ir: KernelIR) -> Roles:
+    """The roles of all axes, read off the products."""
+    found: dict[str, set[str]] = {}
+    dots = [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
+    for dot in dots:
+        contract: tuple[int, int] = dot.attr("contract")  # type: ignore[assignment]
+        batch: tuple = dot.attr("batch", ((), ()))  # type: ignore[assignment]
+        sides = zip(dot.args, contract, batch, ("rows", "columns"), strict=True)
+        for operand, summed, repeated, free in sides:
+            for place, dim in enumerate(operand.type.shape):
+                role = "summed" if place == summed else "batch" if place in repeated else free
+                if isinstance(dim, str):
+                    found.setdefault(dim, set()).add(role)
+    fused = any("summed" in r and r & {"rows", "columns"} for r in found.values())
+    narrow = min((itemsize(d.args[0].type.dtype) for d in dots), default=4)
+    return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)
+
+
+def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
+    """The block of every tile axis: the author's, the config's, or the default."""
+    ir = problem.ir
+    given = chosen(ir, config)
+    for name, block in given.items():
+        bounds = problem.bounds(name)
+        if bounds is not None and isinstance(ir.axis(name).block, str):
+            check_bounds(bounds, block)
+    found = _start(problem, target, given)
+    if not config.blocks and config.block_sizes is None:
+        found = _fitting(problem, config, target, found)
+    return {n: min(b, max(_length(problem, n), 1)) for n, b in found.items()}
+
+
+def _length(problem: Problem, name: str) -> int:
+    """The length of an axis, as far as it is known."""
+    axis = problem.axis(name)
+    if axis.static is not None:
+        return axis.static[1] - axis.static[0]
+    return axis.max_extent if axis.max_extent is not None else problem.extent(name)
+
+
+def _start(problem: Problem, target: Target, given: Mapping[str, int]) -> dict[str, int]:
+    """The first guess, before memory is looked at."""
+    kernel_roles = roles(problem.ir)
+    tiles = [a for a in problem.ir.axes if a.kind == "tile"]
+    found = dict(given)
+    for axis in tiles:
+        if axis.name not in found and axis.name in kernel_roles.of:
+            wanted = _multiplied(problem, kernel_roles, axis, target)
+            found[axis.name] = _within(problem, axis, wanted)
+    for axis in sorted(
+        (a for a in tiles if a.name not in found), key=lambda a: _minor(problem.ir, a.name)
+    ):
+        found[axis.name] = _within(problem, axis, _elementwise(problem, axis, found, kernel_roles))
+    for names in problem.registered:
+        open_names = [n for n in names if n not in given]
+        if open_names:
+            found |= dict.fromkeys(open_names, min(found[n] for n in open_names))
+    return {a.name: found[a.name] for a in tiles}
+
+
+def _within(problem: Problem, axis: Axis, wanted: int) -> int:
+    """A block no longer than the axis, and one that the author allows."""
+    block = max(min(wanted, power_of_two(_length(problem, axis.name))), 1)
+    bounds = problem.bounds(axis.name)
+    return block if bounds is None else bounds.nearest(block)
+
+
+def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
+    """The block of an axis of products."""
+    role, narrow = found.of[axis.name], found.itemsize <= 2
+    if "batch" in role:
+        return 1
+    if found.fused:
+        if not narrow:
+            return 32
+        parallel = problem.fact(axis.name).kind == "parallel"
+        backward = found.count >= 4
+        large = parallel and not backward and target.matrix_warps > 1
+        return 128 if large else 64
+    if role == {"summed"}:
+        return 64 if narrow else 32
+    if role == {"columns"}:
+        return 128 if narrow else 64
+    return _rows(problem, axis, narrow)
+
+
+def _rows(problem: Problem, axis: Axis, narrow: bool) -> int:
+    """Rows of a result: fewer where groups have few of them on average."""
+    most = 128 if narrow else 64
+    fact = problem.fact(axis.name)
+    if fact.disjoint is None:
+        return most
+    static = problem.axis(fact.disjoint).static
+    groups = max(static[1] - static[0], 1) if static else 1
+    average = problem.extent(axis.name) // groups
+    return min(most, max(power_of_two(average), 16))
+
+
+def _minor(ir: KernelIR, axis: str) -> int:
+    """How far from the last dimension an axis indexes arrays: 0 is contiguous."""
+    indices = [e.index for e in values(ir) if isinstance(e, Load)]
+    indices += [s.index for s in statements(ir.body) if isinstance(s, Store)]
+    ranked = [i for i in indices if len(i) > 1] or indices
+    places = [
+        len(index) - 1 - d
+        for index in ranked
+        for d, entry in enumerate(index)
+        if (isinstance(entry, Along) and entry.axis == axis)
+        or (isinstance(entry, Gather) and entry.expr.type.shape == (axis,))
+    ]
+    return min(places, default=9)
+
+
+def _elementwise(
+    problem: Problem, axis: Axis, found: Mapping[str, int], kernel_roles: Roles
+) -> int:
+    """The block of an axis without products: values of a few thousand elements."""
+    beside = max((_beside(v.type.shape, axis.name, found) for v in values(problem.ir)), default=1)
+    alone = all(len(v.type.shape) < 2 for v in values(problem.ir) if axis.name in v.type.shape)
+    if kernel_roles.count:
+        return 128 if beside <= 128 else max(ELEMENTS * 4 // beside, 16)
+    if alone:
+        return ALONE
+    if _minor(problem.ir, axis.name) == 0:
+        return LANES
+    return max(ELEMENTS // beside, 1)
+
+
+def _beside(shape: tuple, axis: str, found: Mapping[str, int]) -> int:
+    """Elements of a value for each position of the axis."""
+    if axis not in shape:
+        return 1
+    rest = (d for d in shape if d != axis)
+    return prod(power_of_two(d) if isinstance(d, int) else found.get(d, 1) for d in rest)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _fitting(
+    problem: Problem, config: Config, target: Target, blocks: dict[str, int]
+) -> dict[str, int]:
+    """Blocks whose operands in flight fit into shared memory; summed axes shrink first."""
+    kernel_roles = roles(problem.ir)
+    fixed = {a.name for a in problem.ir.axes if isinstance(a.block, int)}
+    while True:
+        width = width_for(problem, config, target, blocks)
+        if shared_bytes(problem.ir, blocks, width.stages) <= target.shared:
+            return blocks
+        free = [n for n in blocks if n in kernel_roles.of and n not in fixed and blocks[n] > 16]
+        if not free:
+            return blocks
+        order = sorted(free, key=lambda n: ("summed" not in kernel_roles.of[n], -blocks[n]))
+        blocks = {**blocks, order[0]: blocks[order[0]] // 2}
+
+
+def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[str, int]) -> Width:
+    """Warps and stages for given blocks, where the config leaves them open."""
+    found = roles(problem.ir)
+    chosen_width = _products(problem, found, blocks) if found.count else _plain(problem, blocks)
+    precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
+    return replace(
+        chosen_width,
+        warps=config.warps or chosen_width.warps,
+        stages=config.stages or chosen_width.stages,
+        precision=precision,
+    )
+
+
+def _elements(shape: tuple, blocks: Mapping[str, int]) -> int:
+    return prod(power_of_two(d if isinstance(d, int) else blocks.get(d, 1)) for d in shape)
+
+
+def _products(problem: Problem, found: Roles, blocks: Mapping[str, int]) -> Width:
+    results = [e for e in values(problem.ir) if isinstance(e, Apply) and e.op == "dot"]
+    largest = max(_elements(r.type.shape, blocks) for r in results)
+    backward = found.fused and found.count >= 4
+    warps = 8 if largest >= 128 * 128 or backward else 4
+    stages = 1 if backward else 2 if found.fused or found.count > 1 else 3
+    return Width(warps, stages, "ieee", True)
+
+
+def _plain(problem: Problem, blocks: Mapping[str, int]) -> Width:
+    largest = max((_elements(v.type.shape, blocks) for v in values(problem.ir)), default=1)
+    return Width(min(max(largest // 512, 1), 8), 1, "ieee", False)

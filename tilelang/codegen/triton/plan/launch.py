@@ -1,0 +1,313 @@
+"""Launch: one top-level loop as one function, its programs and the steps of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+
+from tilelang.codegen.triton.passes.explicit_casts import apply
+from tilelang.codegen.triton.passes.pad_dims import power_of_two
+from tilelang.codegen.triton.target import Target
+from tilelang.ir import Apply, Assign, Expr, Loop, Type, Var, integers, statement_exprs, walk
+from tilelang.ir import statements as every_statement
+from tilelang.schedule.config import Config
+
+from .access import compare, layout
+from .body import axis_bounds, lower_body, start_axis
+from .defaults import Width
+from .placement import Nest, place
+from .problem import Kernel
+from .scope import Scope, Shared
+from .steps import every_step, exprs, with_barriers, without_unused
+from .types import Access, AxisPlan, Buffer, For, Guard, Launch, Note, Read, Step, Write
+from .worklist import ends_name, open_search, searched, table_launch, tabled, with_groups
+
+INT = Type((), "int32")
+RESERVED = frozenset({"tl", "tr", "triton", "torch", "math", "range", "float"})
+BAND = 8  # tiles along the slower axis whose programs run close together
+WAVES = 4  # programs per processor of a persistent launch
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The launches of one loop, and the scratch that they pass values in."""
+
+    launches: tuple[Launch, ...]
+    scratch: tuple[Buffer, ...]
+
+
+def plan_launch(
+    kernel: Kernel, loop: Loop, name: str, config: Config, target: Target, width: Width
+) -> Planned:
+    """Everything that runs for one top-level loop."""
+    nest = place(kernel, loop, config.worklist)  # type: ignore[arg-type]
+    work = nest.worklist
+    stored = frozenset(
+        layout(kernel.ir, s.tensor).root for s in every_statement((loop,)) if hasattr(s, "tensor")
+    )
+    taken = {*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors)}
+    own = kernel
+    if work is not None and work.form == "search":
+        own = with_groups(kernel, work.groups, power_of_two(work.groups))
+    exprs = [e for s in every_statement((loop,)) for e in statement_exprs(s)]
+    exprs += [b for a in kernel.ir.axes for b in (a.begin, a.end)]
+    uses = Counter(e.name for x in exprs for e in walk(x) if isinstance(e, Var))
+    inits = frozenset(
+        c.init.name
+        for s in every_statement((loop,))
+        if isinstance(s, Loop)
+        for c in s.carries
+        if isinstance(c.init, Var)
+    )
+    shared = Shared(own, taken, stored, uses, inits)
+    scope = Scope(shared)
+    ends = ends_name(shared, work) if work is not None and work.form == "table" else None
+    pid = scope.let("pid", apply("program", (), "int32", ()))
+    programs = _open(scope, nest, config, target, width, pid, ends)
+    steps = (*shared.tops, *scope.steps)
+    steps = without_unused(steps)
+    steps = with_barriers(steps, _ordered(kernel, steps))
+    launch = Launch(
+        name,
+        _arguments(kernel, steps, ends),
+        programs,
+        width.warps,
+        width.stages,
+        config.max_registers,
+        tuple(_axis(kernel, nest, a) for a in _axes(loop)),
+        work,
+        tuple((d, own.width(d)) for d in sorted(_dims(steps))),
+        steps,
+        0,
+        width.precision,
+    )
+    if work is None or ends is None:
+        return Planned((launch,), ())
+    names = {*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors), ends}
+    first = table_launch(kernel, work, ends, f"{name}_items", names)
+    return Planned((first, launch), (Buffer(ends, (work.groups,), "int32", None, scratch=True),))
+
+
+def _axes(loop: Loop) -> tuple[str, ...]:
+    return tuple(s.axis for s in every_statement((loop,)) if isinstance(s, Loop))
+
+
+def _axis(kernel: Kernel, nest: Nest, name: str) -> AxisPlan:
+    axis, fact = kernel.ir.axis(name), kernel.facts.axis(name)
+    begin, end = kernel.range(name)
+    item = nest.worklist is not None and name in (nest.worklist.group, nest.worklist.axis)
+    where = "item" if item else "program" if name in nest.programs else "loop"
+    tile = axis.kind == "tile"
+    return AxisPlan(
+        name, axis.user, fact.kind, fact.why, where, tile, kernel.step(name),
+        kernel.lanes(name) if tile else 1, begin, end, kernel.trips(name),
+        tile and kernel.is_partial(name),
+    )  # fmt: skip
+
+
+def _ordered(kernel: Kernel, steps: tuple[Step, ...]) -> frozenset[str]:
+    """Loops whose iterations may store to the same elements, by the name of their index."""
+    ordered = {a.name for a in kernel.facts.axes if a.kind == "ordered"}
+    names = {n for a in ordered for n in (a, f"{a}_start")}
+    loops = {s.name for s in every_step(steps) if isinstance(s, For)}
+    return frozenset(n for n in loops if n in names or n.rpartition("_")[0] in names)
+
+
+def _dims(steps: tuple[Step, ...]) -> set[str]:
+    """The named dimensions of all values."""
+
+    found = {d for s in every_step(steps) if isinstance(s, Read) for d in s.type.shape}
+    found |= {d for s in every_step(steps) for x in exprs(s) for e in walk(x) for d in e.type.shape}
+    return {d for d in found if isinstance(d, str)}
+
+
+def _arguments(kernel: Kernel, steps: tuple[Step, ...], ends: str | None) -> tuple[str, ...]:
+    """The tensors that the steps access, in the order of their declaration, then scratch."""
+    used = {s.access.tensor for s in every_step(steps) if isinstance(s, Read | Write)}
+    tensors = tuple(t.name for t in kernel.ir.tensors if t.name in used)
+    return tensors if ends is None else (*tensors, ends)
+
+
+# ---------------------------------------------------------------- program ids
+
+
+def _open(
+    scope: Scope, nest: Nest, config: Config, target: Target, width: Width, pid: Var,
+    ends: str | None,
+) -> int:  # fmt: skip
+    """The steps of a program from its number on; the result is how many programs there are."""
+    kernel, work = scope.kernel, nest.worklist
+    flat = [a for a in nest.programs if work is None or a not in (work.group, work.axis)]
+    counts = {a: kernel.trips(a) or 0 for a in flat}
+    if work is None:
+        total = prod(counts.values())
+        numbers = _numbers(scope, flat, counts, pid, config, width.products)
+        programs = _persistent(config, target, total, False)
+        if programs == total:
+            _enter(scope, nest, numbers, {}, width)
+            return total
+        step = Var(scope.shared.fresh("step"), INT)
+        inner = scope.inner()
+        numbers = _numbers(inner, flat, counts, step, config, width.products)
+        _enter(inner, nest, numbers, {}, width)
+        scope.steps = [scope.steps[0]]
+        scope.steps.append(_stride(step, pid, integers.const(total), programs, inner))
+        return programs
+    if work.form == "search":
+        found = open_search(scope, work)
+        count: Expr = found[2]
+    else:
+        assert ends is not None
+        last = Access(ends, "int32", integers.const(work.groups - 1))
+        scope.steps.append(Read(scope.shared.fresh("item_count"), INT, last))
+        found, count = None, Var(scope.steps[-1].name, INT)  # type: ignore[union-attr]
+    return _items(scope, nest, config, target, width, pid, ends, found, count)
+
+
+def _items(
+    scope: Scope, nest: Nest, config: Config, target: Target, width: Width, pid: Var,
+    ends: str | None, found: tuple[Expr, Expr, Expr] | None, count: Expr,
+) -> int:  # fmt: skip
+    """A program takes every so many-th step: an item, and a tile of each axis around and in it."""
+    work = nest.worklist
+    assert work is not None
+    place = nest.programs.index(work.axis)
+    outer = [a for a in nest.programs[:place] if a != work.group]
+    inner_axes = list(nest.programs[place + 1 :])
+    counts = {a: scope.kernel.trips(a) or 0 for a in (*outer, *inner_axes)}
+    many, few = prod(counts[a] for a in outer), prod(counts[a] for a in inner_axes)
+    total = work.bound * many * few
+    programs = _persistent(config, target, total, True)
+    steps = _times(count, many * few)
+    step = Var(scope.shared.fresh("step"), INT)
+    inner = scope.inner()
+    item: Expr = inner.let("item", _divided(step, few)) if few > 1 else step
+    numbers = _decoded(inner, inner_axes, counts, _rest(step, few))
+    if many > 1:
+        turn = inner.let("turn", Apply("quotient", (item, count), INT))
+        numbers |= _decoded(inner, outer, counts, turn)
+        item = inner.let("item", Apply("remainder", (item, count), INT))
+    else:
+        numbers |= {a: integers.const(0) for a in outer}
+    if found is not None:
+        group, tile = searched(inner, work, found[:2], item)
+    else:
+        assert ends is not None
+        group, tile = tabled(inner, work, ends, item)
+    _enter(inner, nest, numbers | {work.axis: tile}, {work.group: group}, width)
+    scope.steps.append(_stride(step, pid, steps, programs, inner))
+    return programs
+
+
+def _stride(step: Var, pid: Var, total: Expr, programs: int, inner: Scope) -> For:
+    return For(step.name, pid, total, integers.const(programs), (), tuple(inner.steps))
+
+
+def _persistent(config: Config, target: Target, total: int, ragged: bool) -> int:
+    """How many programs run: one per tile, or those that the GPU holds at once."""
+    if config.persistent is None or config.persistent is False:
+        return total
+    most = target.processors * WAVES if config.persistent is True else config.persistent
+    return min(total, most)
+
+
+def _times(a: Expr, by: int) -> Expr:
+    return a if by == 1 else Apply("mul", (a, integers.const(by)), INT)
+
+
+def _divided(a: Expr, by: int) -> Expr:
+    return a if by == 1 else Apply("quotient", (a, integers.const(by)), INT)
+
+
+def _rest(a: Expr, by: int) -> Expr:
+    return integers.const(0) if by == 1 else Apply("remainder", (a, integers.const(by)), INT)
+
+
+def _decoded(scope: Scope, axes: list[str], counts: dict[str, int], number: Expr) -> dict:
+    """The tile of every axis, the last one fastest."""
+    found: dict[str, Expr] = {}
+    below, whole = 1, prod(counts[a] for a in axes)
+    for axis in reversed(axes):
+        value = _divided(number, below)
+        below *= counts[axis]
+        if below < whole:
+            value = _rest(value, counts[axis])
+        found[axis] = value if counts[axis] > 1 else integers.const(0)
+    return found
+
+
+def _numbers(
+    scope: Scope, axes: list[str], counts: dict[str, int], number: Expr, config: Config,
+    products: bool,
+) -> dict[str, Expr]:  # fmt: skip
+    """The same for a launch of tiles alone; products share the blocks that they read.
+
+    Bands of tiles along the slower axis are walked across, so that programs that run at one time
+    read few rows and few columns.
+    """
+    wide = [a for a in axes if counts[a] > 1]
+    band = config.l2_group or (BAND if products else 1)
+    if len(wide) < 2 or band == 1 or axes[-2:] != wide[-2:]:
+        return _decoded(scope, axes, counts, number)
+    rows, columns = wide[-2:]
+    high, across = counts[rows], counts[columns]
+    band = min(band, high)
+    numbers = _decoded(scope, axes[:-2], counts, _divided(number, high * across))
+    tile = number
+    if len(axes) > 2:
+        tile = scope.let("tile", _rest(number, high * across))
+    first = scope.let("band", _times(_divided(tile, band * across), band))
+    size: Expr = integers.const(band)
+    if high % band:
+        left = apply("sub", (integers.const(high), first), "int32", ())
+        size = scope.let("band_rows", integers.minimum(left, band))
+    place = scope.let("place", _rest(tile, band * across))
+    numbers[rows] = apply("add", (first, Apply("remainder", (place, size), INT)), "int32", ())
+    numbers[columns] = Apply("quotient", (place, size), INT)
+    return numbers
+
+
+# ---------------------------------------------------------------- entering
+
+
+def _enter(
+    scope: Scope, nest: Nest, numbers: dict[str, Expr], indices: dict[str, Expr], width: Width
+) -> None:
+    """The loops that programs run one iteration of, then the body."""
+    guards: list[tuple[Expr, Scope]] = []
+    for stmt in nest.outer:
+        if isinstance(stmt, Assign):
+            lower_body(scope, (stmt,), width.stages)
+            continue
+        condition = _start(scope, nest, stmt, numbers, indices)
+        if condition is not None:
+            inner = scope.inner()
+            guards.append((condition, scope))
+            scope = inner
+    lower_body(scope, nest.body, width.stages)
+    while guards:
+        condition, around = guards.pop()
+        around.steps.append(Guard(condition, tuple(scope.steps)))
+        scope = around
+
+
+def _start(
+    scope: Scope, nest: Nest, loop: Loop, numbers: dict[str, Expr], indices: dict[str, Expr]
+) -> Expr | None:
+    """The lines of an axis that a program is at; a condition if it may be past the range."""
+    axis, kernel = loop.axis, scope.kernel
+    found, fact = kernel.ir.axis(axis), kernel.facts.axis(axis)
+    scope.steps.append(Note(f"{found.user} is {fact.kind}: {fact.why}", loop.loc))
+    begin, end = axis_bounds(scope, axis, loop.loc)
+    if axis in indices:
+        start_axis(scope, axis, begin, end, indices[axis], loop.loc)
+        return None
+    first = integers.add(begin, _times(numbers[axis], kernel.step(axis)))
+    if not isinstance(first, Var) and integers.value_of(first) is None:
+        first = scope.let(axis if found.kind == "grid" else f"{axis}_start", first, loop.loc)
+    start_axis(scope, axis, begin, end, first, loop.loc)
+    work = nest.worklist
+    if found.static is not None or (work is not None and axis == work.axis):
+        return None
+    return compare("lt", first, end)

@@ -1,0 +1,111 @@
+"""Legality: what a kernel and a config may ask of a GPU, and what is not there yet."""
+
+from __future__ import annotations
+
+from tilelang.codegen.triton.passes.pad_dims import power_of_two
+from tilelang.codegen.triton.target import Target
+from tilelang.errors import Loc, PlanError
+from tilelang.ir import Apply, KernelIR, Store, statement_exprs, statements, walk
+from tilelang.language.dtypes import is_float
+from tilelang.language.op import OPS
+from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
+from tilelang.schedule.refusal import Refused, Rule
+
+RESERVED = frozenset({"tl", "triton", "torch"})
+
+
+def check_kernel(ir: KernelIR, target: Target) -> None:
+    """PlanError for what no config could run on the target."""
+    for name, loc in ((ir.name, ir.loc), *((t.name, t.loc) for t in ir.tensors)):
+        if name in RESERVED:
+            raise PlanError(
+                f"the name {name} is that of a module in the generated source",
+                loc,
+                f"rename it; the names {', '.join(sorted(RESERVED))} are taken",
+            )
+    for tensor in ir.tensors:
+        if tensor.dtype in target.refused:
+            raise PlanError(
+                f"{tensor.name} is {tensor.dtype}, and {target} does not compute in it",
+                tensor.loc or ir.loc,
+                "use bfloat16 or float32",
+            )
+    for stmt in statements(ir.body):
+        if isinstance(stmt, Store) and ir.tensor(stmt.tensor).view is not None:
+            raise PlanError(
+                f"{stmt.tensor} is a view, and stores through views are not supported",
+                stmt.loc,
+                "make the output in the shape that the kernel stores, and return the view of it",
+            )
+        for expr in statement_exprs(stmt):
+            for part in walk(expr):
+                if isinstance(part, Apply):
+                    _check_op(part, target, part.loc or stmt.loc)
+
+
+def _check_op(expr: Apply, target: Target, loc: Loc | None) -> None:
+    if expr.op not in OPS:
+        raise PlanError(f"{expr.op} has no meaning on {target} yet", loc, "write it another way")
+    if expr.op == "reshape":
+        _check_reshape(expr, target, loc)
+    if expr.op == "concat":
+        raise PlanError(
+            f"values cannot be joined on {target} yet",
+            loc,
+            "store the parts one by one, each to its own part of the output",
+        )
+    if expr.op == "dot":
+        unknown = [a.type.dtype for a in expr.args if a.type.dtype not in target.products]
+        if unknown:
+            raise PlanError(
+                f"{target} has no matrix product of {unknown[0]} values",
+                loc,
+                f"cast the operands first; it has products of {', '.join(sorted(target.products))}",
+            )
+    if expr.op == "pow" and not is_float(expr.type.dtype):
+        raise PlanError(
+            f"powers of integers are not there yet on {target}",
+            loc,
+            "multiply, or compute the power of floats",
+        )
+
+
+def _check_reshape(expr: Apply, target: Target, loc: Loc | None) -> None:
+    """Elements keep their lanes only where every dimension is a power of two of them."""
+    before, after = (
+        [d for d in shape if d != 1] for shape in (expr.args[0].type.shape, expr.type.shape)
+    )
+    if before == after:
+        return
+    odd = [d for d in (*before, *after) if isinstance(d, str) or d != power_of_two(d)]
+    if odd:
+        raise PlanError(
+            f"this reshape cuts or joins a dimension of {odd[0]}, which {target} cannot do yet: "
+            "tiles have a power of two of lanes",
+            loc,
+            "reshape the array in the host code before the loops",
+        )
+
+
+def check_config(problem: Problem, config: Config) -> None:
+    """Refused for a field of the config that this kernel has no place for, or that waits."""
+    missing = {
+        "indexing": (config.indexing == "descriptor", "pointer"),
+        "split": (config.split is not None and config.split > 1, "1"),
+    }
+    for field, (asked, instead) in missing.items():
+        if asked:
+            raise Refused(
+                Rule.CONFIG,
+                f"{field}={getattr(config, field)!r} is not there yet",
+                problem.ir.loc,
+                f"leave it out, or give {field}={instead!r}",
+            )
+    if config.worklist is not None and not any(a.ragged for a in problem.facts.axes):
+        raise Refused(
+            Rule.CONFIG,
+            f"worklist={config.worklist!r}, but no loop of {problem.ir.name} is ragged",
+            problem.ir.loc,
+            "leave worklist out",
+        )

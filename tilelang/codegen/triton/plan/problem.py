@@ -1,0 +1,166 @@
+"""Kernel: a kernel while it is planned for one GPU, and what is asked of it again and again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilelang.analysis.facts import Facts
+from tilelang.analysis.uses import references
+from tilelang.codegen.triton.passes.pad_dims import Padded, power_of_two
+from tilelang.ir import (
+    Along,
+    Apply,
+    Axis,
+    Const,
+    Dim,
+    Expr,
+    GridIndex,
+    KernelIR,
+    TileScalar,
+    integers,
+    statement_exprs,
+    statements,
+    walk,
+)
+from tilelang.ir.intervals import ANYTHING, Interval, interval
+from tilelang.ir.traversal import definitions, inlined
+
+LEAST = 16  # lanes that a product sums over at least
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """The kernel after the passes, its facts, its blocks, and its dimensions of odd length."""
+
+    ir: KernelIR
+    facts: Facts
+    blocks: Mapping[str, int]
+    padded: Mapping[str, Padded]
+
+    @cached_property
+    def defined(self) -> dict[str, Expr]:
+        """Assigned name -> value."""
+        return definitions(self.ir.body)
+
+    @cached_property
+    def summed(self) -> frozenset[Dim]:
+        """Dimensions that products sum along."""
+        return frozenset(
+            e.args[0].type.shape[e.attr("contract")[0]]  # type: ignore[index]
+            for s in statements(self.ir.body)
+            for x in statement_exprs(s)
+            for e in walk(x)
+            if isinstance(e, Apply) and e.op == "dot"
+        )
+
+    def step(self, axis: str) -> int:
+        """Positions that a tile of the axis advances by."""
+        found = self.ir.axis(axis)
+        return self.blocks[axis] if found.kind == "tile" else 1
+
+    def lanes(self, axis: str) -> int:
+        """How many lanes a tile of the axis is wide."""
+        return max(power_of_two(self.step(axis)), LEAST if axis in self.summed else 1)
+
+    def width(self, dim: Dim) -> int:
+        """How many lanes a dimension of a value has."""
+        if isinstance(dim, int):
+            return dim
+        return self.padded[dim].lanes if dim in self.padded else self.lanes(dim)
+
+    def is_partial(self, dim: Dim) -> bool:
+        """Whether lanes of a dimension may lie outside of its range."""
+        if isinstance(dim, int):
+            return False
+        if dim in self.padded:
+            return self.padded[dim].size != self.padded[dim].lanes
+        static = self.ir.axis(dim).static
+        whole = static is not None and (static[1] - static[0]) % self.step(dim) == 0
+        return not whole or self.step(dim) != self.lanes(dim)
+
+    @cached_property
+    def partial(self) -> frozenset[str]:
+        """All of those."""
+        tiles = [a.name for a in self.ir.axes if a.kind == "tile"]
+        return frozenset(d for d in (*tiles, *self.padded) if self.is_partial(d))
+
+    # ------------------------------------------------------------ ranges
+
+    @cached_property
+    def _along(self) -> Mapping[str, tuple[tuple[Along, int], ...]]:
+        """Axis -> its indices, each with the length of the dimension."""
+        found: dict[str, dict[tuple[Along, int], None]] = {}
+        for reference in references(self.ir.body):
+            shape = self.ir.tensor(reference.tensor).shape
+            for entry, size in zip(reference.index, shape, strict=True):
+                if isinstance(entry, Along):
+                    found.setdefault(entry.axis, {})[entry, size] = None
+        return {axis: tuple(each) for axis, each in found.items()}
+
+    def leaves(self, entry: Along, size: int) -> bool:
+        """Whether a tile's lanes that are in range may lie outside of the dimension."""
+        axis = self.ir.axis(entry.axis)
+        if entry.offset is not None and not isinstance(entry.offset, Const):
+            return True  # whatever memory holds
+        moved = 0 if entry.offset is None else int(entry.offset.value)
+        if axis.static is not None:
+            return axis.static[0] + moved < 0 or axis.static[1] + moved > size
+        low, high = self.limits(entry.axis)
+        return low + moved < 0 or high + moved > size
+
+    def limits(self, axis: str) -> Interval:
+        """What positions of an axis lie in, whatever memory holds: (least begin, largest end)."""
+        begin, end = self.range(axis)
+        low = interval(inlined(begin, self.defined), self._leaf)[0]
+        return low, interval(inlined(end, self.defined), self._leaf)[1]
+
+    def _leaf(self, expr: Expr) -> Interval:
+        match expr:
+            case TileScalar(axis, "begin" | "end"):
+                return self.limits(axis)
+            case TileScalar():
+                return 0, math.inf
+            case GridIndex(axis):
+                low, high = self.limits(axis)
+                return low, high - 1
+            case _:
+                return ANYTHING
+
+    def range(self, axis: str) -> tuple[Expr, Expr]:
+        """Where an axis begins and ends, kept inside of the arrays that it indexes as it is."""
+        found = self.ir.axis(axis)
+        if found.static is not None:
+            return found.begin, found.end
+        size = self._size(found)
+        if size is None:
+            return found.begin, self._short(found)
+        low = interval(inlined(found.begin, self.defined), self._leaf)[0]
+        high = interval(inlined(found.end, self.defined), self._leaf)[1]
+        begin = found.begin if low >= 0 else integers.maximum(found.begin, 0)
+        return begin, found.end if high <= size else integers.minimum(found.end, size)
+
+    def _size(self, axis: Axis) -> int | None:
+        """The length of the shortest dimension, if tiles never leave the arrays by intention."""
+        if axis.kind == "grid":
+            return self.facts.axis(axis.name).limit
+        leaving = {(f.index, f.size) for f in self.facts.leaving}
+        plain = [(e, n) for e, n in self._along.get(axis.name, ()) if e.offset is None]
+        if not plain or any((Along(axis.name), n) in leaving for _, n in plain):
+            return None
+        return min(n for _, n in plain)
+
+    def _short(self, axis: Axis) -> Expr:
+        """The end, not further behind the begin than the author said."""
+        bound = interval(inlined(axis.end, self.defined), self._leaf)[1]
+        if axis.max_extent is None or bound <= axis.max_extent:
+            return axis.end
+        return integers.minimum(axis.end, integers.add(axis.begin, integers.const(axis.max_extent)))
+
+    def trips(self, axis: str) -> int | None:
+        """How many tiles or indices an axis has at most."""
+        found = self.ir.axis(axis)
+        extent = found.static[1] - found.static[0] if found.static else found.max_extent
+        return None if extent is None else max(-(-extent // self.step(axis)), 0)

@@ -1,0 +1,236 @@
+"""Scope: what is known where a statement is lowered, and the steps that are made so far.
+
+Names of the IR stand for Vars of the text; a name with a dot is the plan's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from tilelang.codegen.triton.passes.explicit_casts import apply
+from tilelang.errors import Loc
+from tilelang.ir import (
+    Apply,
+    Const,
+    Expr,
+    Gather,
+    GridIndex,
+    Load,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+    integers,
+    map_children,
+)
+from tilelang.ir.names import fresh
+
+from .access import access, layout
+from .problem import Kernel
+from .types import Let, Read, Step
+
+INT = Type((), "int32")
+
+
+@dataclass(frozen=True)
+class Running:
+    """An axis where it runs: the first position of its tile, its range, positions and mask."""
+
+    start: Expr
+    begin: Expr
+    end: Expr
+    at: Expr | None = None
+    inside: Expr | None = None
+
+
+@dataclass
+class Shared:
+    """What all scopes of one launch share: names, constants, and what is stored to."""
+
+    kernel: Kernel
+    taken: set[str]
+    stored: frozenset[str]
+    uses: Counter[str]
+    inits: frozenset[str]  # values that a loop begins with, and changes
+    lengths: dict[tuple[int, int], Var] = field(default_factory=dict)
+    tops: list[Step] = field(default_factory=list)
+
+    def fresh(self, wish: str) -> str:
+        name = fresh(wish.replace(".", ""), self.taken)
+        self.taken.add(name)
+        return name
+
+
+@dataclass
+class Scope:
+    """One body while it is lowered; an inner one sees the values of those around it."""
+
+    shared: Shared
+    locals: dict[str, Expr] = field(default_factory=dict)
+    axes: dict[str, Running] = field(default_factory=dict)
+    seen: dict[Load, Var] = field(default_factory=dict)
+    wished: dict[str, str] = field(default_factory=dict)  # name of the IR -> its name in the text
+    own: set[str] = field(default_factory=set)  # names that this body defines
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.shared.kernel
+
+    def inner(self) -> Scope:
+        """A scope for the body of a loop."""
+        return Scope(self.shared, dict(self.locals), dict(self.axes), dict(self.seen))
+
+    def let(self, wish: str, value: Expr, loc: Loc | None = None) -> Var:
+        """A new name of the text for a value that is lowered already."""
+        name = self.shared.fresh(wish)
+        self.steps.append(Let(name, value, loc))
+        return Var(name, value.type)
+
+    def named(self, value: Expr, wish: str, loc: Loc | None = None) -> Expr:
+        """A lowered value as what is cheap to write again."""
+        return value if isinstance(value, Var | Const) else self.let(wish, value, loc)
+
+    def own_name(self, value: Expr, wish: str) -> Var:
+        """A lowered value as a name that expressions of the IR may hold."""
+        name = f"{wish}.{len(self.locals)}"
+        self.locals[name] = value
+        return Var(name, value.type)
+
+    # ------------------------------------------------------------ expressions
+
+    def lower(self, expr: Expr, loc: Loc | None = None) -> Expr:
+        """The value in terms of names; loads become steps before."""
+        match expr:
+            case Const():
+                return expr
+            case Var(name):
+                return self.locals[name]
+            case GridIndex(axis):
+                return self.axes[axis].start
+            case TileIndex(axis):
+                at = self.axes[axis].at
+                assert at is not None
+                return at
+            case TileScalar(axis, what):
+                return self._tile_scalar(axis, what)
+            case Load():
+                return self.read(expr, None, loc)
+            case Apply("in_range"):
+                return self._in_range(str(expr.attr("axis")))
+            case Apply("arange"):
+                return self._arange(expr)
+            case Apply():
+                return map_children(expr, lambda e: self.lower(e, loc))
+            case _:
+                assert_never(expr)
+
+    def _tile_scalar(self, axis: str, what: str) -> Expr:
+        running, step = self.axes[axis], self.kernel.step(axis)
+        match what:
+            case "begin":
+                return running.start
+            case "end":
+                return self.tile_end(axis)
+            case "block_size":
+                return integers.const(step)
+            case "id":
+                moved = integers.sub(running.start, running.begin)
+                return moved if step == 1 else _quotient(moved, step)
+            case _:
+                length = integers.sub(running.end, running.begin)
+                return _quotient(integers.add(length, integers.const(step - 1)), step)
+
+    def tile_end(self, axis: str) -> Expr:
+        """Where a tile ends: its last one where the range does."""
+        running, step = self.axes[axis], self.kernel.step(axis)
+        stop = integers.add(running.start, integers.const(step))
+        static = self.kernel.ir.axis(axis).static
+        if static is not None and (static[1] - static[0]) % step == 0:
+            return stop
+        return integers.minimum(stop, running.end)
+
+    def _in_range(self, dim: str) -> Expr:
+        kernel = self.kernel
+        if dim in kernel.padded and dim not in self.axes:
+            padded = kernel.padded[dim]
+            lanes = self._constant(dim, Type((dim,), "int32"), 0)
+            key = (-1, padded.size)
+            if key not in self.shared.lengths:
+                limit = integers.const(padded.size)
+                made = Let(
+                    self.shared.fresh(f"{dim}_in"),
+                    apply("lt", (lanes, limit), "bool", (dim,)),
+                )
+                self.shared.tops.append(made)
+                self.shared.lengths[key] = Var(made.name, made.value.type)
+            return self.shared.lengths[key]
+        inside = self.axes[dim].inside
+        if inside is not None:
+            return inside
+        return apply("full", (), "bool", (dim,), value=True)
+
+    def _arange(self, expr: Apply) -> Expr:
+        """Positions of a dimension: those from 0 on have a name of their own."""
+        (dim,) = expr.type.shape
+        start, step = expr.attr("start", 0), expr.attr("step", 1)
+        plain = isinstance(start, int) and step == 1 and expr.type.dtype == "int32"
+        wish = dim if isinstance(dim, str) else f"at{dim}"
+        lanes = self._constant(wish, Type((dim,), "int32"), 0)
+        if plain:
+            return lanes if start == 0 else integers_add(lanes, int(start))
+        return Apply("arange", (lanes,), expr.type, expr.attrs, expr.loc)
+
+    def _constant(self, wish: str, form: Type, start: int) -> Var:
+        width = self.kernel.width(form.shape[0])
+        number = self.kernel.padded[wish].size if wish in self.kernel.padded else width
+        key = (width, number)
+        if key not in self.shared.lengths:
+            lanes = Apply("arange", (), form, (("start", start), ("step", 1)))
+            made = Let(self.shared.fresh(wish), lanes)
+            self.shared.tops.append(made)
+            self.shared.lengths[key] = Var(made.name, form)
+        return Var(self.shared.lengths[key].name, form)
+
+    # ------------------------------------------------------------ memory
+
+    def read(self, load: Load, name: str | None, loc: Loc | None) -> Var:
+        """The name of what a load gives; the same one for the same load of what nobody stores."""
+        if load in self.seen and name is None:
+            return self.seen[load]
+        lowered = self._without_gathers(load, loc)
+        found, _ = access(self.kernel, load.tensor, lowered.index, lowered.mask)
+        offset = None if found.offset is None else self.lower(found.offset, loc)
+        mask = None if found.mask is None else self.lower(found.mask, loc)
+        suffix = "tile" if load.type.shape else "value"
+        value = Var(name or self.shared.fresh(f"{load.tensor}_{suffix}"), load.type)
+        made = replace(found, offset=offset, mask=mask)
+        self.steps.append(Read(value.name, load.type, made, load.other, loc or load.loc))
+        if layout(self.kernel.ir, load.tensor).root not in self.shared.stored and name is None:
+            self.seen[load] = value
+        return value
+
+    def _without_gathers(self, load: Load, loc: Loc | None) -> Load:
+        index = self.positions(load.tensor, load.index, loc)
+        return Load(load.tensor, index, load.type, load.mask, load.other, load.loc)
+
+    def positions(self, tensor: str, index: tuple, loc: Loc | None) -> tuple:
+        """An index whose gathered rows have names: masks and offsets are made of them."""
+        made = []
+        for entry in index:
+            if isinstance(entry, Gather):
+                rows = self.named(self.lower(entry.expr, loc), f"{tensor}_rows", loc)
+                entry = Gather(self.own_name(rows, tensor))
+            made.append(entry)
+        return tuple(made)
+
+
+def integers_add(lanes: Var, start: int) -> Expr:
+    """Positions that begin at a number."""
+    return Apply("add", (integers.const(start), lanes), lanes.type)
+
+
+def _quotient(a: Expr, by: int) -> Expr:
+    return a if by == 1 else Apply("quotient", (a, integers.const(by)), INT)

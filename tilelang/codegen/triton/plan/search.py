@@ -1,0 +1,163 @@
+"""plan(problem, config, target) -> Plan: every choice, checked to be legal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tilelang.analysis.masks import masked_reads
+from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
+from tilelang.codegen.triton.passes.matrix_products import matrix_products
+from tilelang.codegen.triton.passes.pad_dims import pad_dims
+from tilelang.codegen.triton.target import Target
+from tilelang.ir import Apply, KernelIR, Loop, Stmt, Store
+from tilelang.ir.chain import Level
+from tilelang.ir.traversal import map_body
+from tilelang.passes.drop_implied_masks import drop_implied_masks
+from tilelang.passes.drop_unused import drop_unused
+from tilelang.passes.fill_pads import fill_pads
+from tilelang.passes.fold_empty import fold_empty
+from tilelang.passes.keep_inside import keep_inside
+from tilelang.passes.name_shared import name_shared
+from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
+from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
+
+from .defaults import blocks_for, width_for
+from .launch import plan_launch
+from .legality import check_config, check_kernel
+from .memory import shared_bytes
+from .problem import Kernel
+from .types import Buffer, Launch, Plan, Result
+
+
+def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
+    """Fills what the config leaves open with the defaults, and plans every launch.
+
+    Raises PlanError for a kernel that no config would make legal.
+    """
+    check_kernel(problem.ir, target)
+    return attempted(lambda: _plan(problem, config, target))
+
+
+def normalised(problem: Problem) -> Iterator[tuple[str, KernelIR]]:
+    """The kernel after each pass that needs no choice, in their order."""
+    facts, ir = problem.facts, problem.ir
+    passes: tuple[tuple[str, Callable[[KernelIR], KernelIR]], ...] = (
+        ("keep_inside", lambda ir: keep_inside(ir, facts)),
+        ("fold_empty", fold_empty),
+        ("name_shared", name_shared),
+        ("updates", _updates),
+    )
+    for name, run in passes:
+        ir = run(ir)
+        yield name, ir
+
+
+def _updates(ir: KernelIR) -> KernelIR:
+    """Atomic updates store what they add: memory holds the other operand."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...]:
+        if isinstance(stmt, Store) and stmt.combine is not None:
+            assert isinstance(stmt.value, Apply)
+            return (replace(stmt, value=stmt.value.args[1]),)
+        return (stmt,)
+
+    return replace(ir, body=map_body(ir.body, change))
+
+
+def _plan(problem: Problem, config: Config, target: Target) -> Plan:
+    check_config(problem, config)
+    *_, (_, ir) = normalised(problem)
+    problem = Problem(ir, problem.facts)
+    blocks = blocks_for(problem, config, target)
+    width = width_for(problem, config, target, blocks)
+    needed = shared_bytes(ir, blocks, width.stages)
+    if needed > target.shared:
+        raise Refused(
+            Rule.MEMORY,
+            f"{ir.name} needs about {needed} bytes of shared memory, {target} has {target.shared}",
+            ir.loc,
+            "make the blocks smaller or give fewer stages",
+        )
+    kernel = _masked(problem, blocks)
+    launches: list[Launch] = []
+    scratch: list[Buffer] = []
+    for number, loop in enumerate(_live(kernel)):
+        suffix = f"_{number + 1}" if len(ir.body) > 1 else ""
+        name = f"{ir.name}{suffix}_kernel"
+        planned = plan_launch(kernel, loop, name, config, target, width)
+        launches += [replace(one, shared=needed) for one in planned.launches if one.programs]
+        scratch += planned.scratch
+    return Plan(
+        problem.ir, problem.facts, config, target, tuple(launches),
+        (*_outputs(problem.ir), *scratch), tuple(_result(problem.ir, n) for n in problem.ir.returns),
+        tuple(sorted(blocks.items())),
+    )  # fmt: skip
+
+
+def _live(kernel: Kernel) -> tuple[Loop, ...]:
+    """The top-level loops that store something to arrays that have elements."""
+    loops = Problem(kernel.ir, kernel.facts).nests
+    return tuple(loop for loop in loops if loop is not None)
+
+
+def _masked(problem: Problem, blocks: dict[str, int]) -> Kernel:
+    """The kernel with its masks and casts, which blocks decide about."""
+    padded = pad_dims(problem.ir)
+    kernel = Kernel(padded.ir, problem.facts, blocks, padded.dims)
+    _, body = fill_pads((), padded.ir.body, kernel.partial, masked_reads)
+    bounds = [b for a in padded.ir.axes for b in (a.begin, a.end)]
+    body = drop_unused(map_body(body, _without_implied), bounds)
+    ir = replace(padded.ir, body=tuple(s for s in body if isinstance(s, Loop)))
+    ir = matrix_products(explicit_casts(ir), kernel.width)
+    return replace(kernel, ir=ir)
+
+
+def _without_implied(stmt: Stmt) -> tuple[Stmt, ...]:
+    """A loop without masks that its own scores imply: each of its steps has a lane in range."""
+    if not isinstance(stmt, Loop):
+        return (stmt,)
+    (level,), body = drop_implied_masks((Level(stmt.axis, stmt.carries, (), ()),), stmt.body)
+    return (replace(stmt, carries=level.carries, body=body),)
+
+
+def _outputs(ir: KernelIR) -> tuple[Buffer, ...]:
+    return tuple(Buffer(t.name, t.shape, t.dtype, t.fill) for t in ir.tensors if t.role == "output")
+
+
+def _result(ir: KernelIR, name: str) -> Result:
+    tensor = ir.tensor(name)
+    if tensor.view is None:
+        return Result(name)
+    source = _result(ir, tensor.view.source)
+    return replace(source, views=(*source.views, (tensor.view.how, tensor.view.arg)))
+
+
+def config_of(chosen: Plan) -> Config:
+    """The config that says what was chosen."""
+    named: dict[str, int] = {}
+    blocks = dict(chosen.blocks)
+    for axis in chosen.ir.axes:
+        if isinstance(axis.block, str):
+            named[axis.block] = max(blocks[axis.name], named.get(axis.block, 0))
+    main = chosen.launches[-1] if chosen.launches else None
+    given = chosen.config
+    return Config(
+        named,
+        warps=main.warps if main else given.warps,
+        stages=main.stages if main else given.stages,
+        precision=given.precision,
+        persistent=given.persistent,
+        worklist=given.worklist,
+        l2_group=given.l2_group,
+        max_registers=given.max_registers,
+    )
+
+
+def default_config(problem: Problem, target: Target) -> Config:
+    """The config that `plan` uses when none is given."""
+    found = plan(problem, Config(), target)
+    if isinstance(found, Refusal):
+        raise found.error
+    return config_of(found)

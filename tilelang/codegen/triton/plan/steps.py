@@ -1,0 +1,160 @@
+"""Steps: what they read, which of them nobody needs, and where threads wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from tilelang.ir import Expr, Var, walk
+
+from .types import Access, Barrier, Carried, For, Guard, Let, Note, Read, Step, Write
+
+
+def every_step(steps: tuple[Step, ...]) -> Iterator[Step]:
+    """Every step, loops before their bodies."""
+    for step in steps:
+        yield step
+        if isinstance(step, For | Guard):
+            yield from every_step(step.body)
+
+
+def exprs(step: Step) -> Iterator[Expr]:
+    """What a step computes itself."""
+    match step:
+        case Let(_, value):
+            yield value
+        case Read():
+            yield from _access(step.access)
+        case Write(found, value):
+            yield from (*_access(found), value)
+        case For(_, begin, end, by, carries):
+            yield from (begin, end, by)
+            yield from (e for c in carries for e in (c.init, c.next) if e is not None)
+        case Guard(condition):
+            yield condition
+        case Barrier() | Note():
+            pass
+        case _:
+            assert_never(step)
+
+
+def _access(found: Access) -> Iterator[Expr]:
+    return (e for e in (found.offset, found.mask) if e is not None)
+
+
+def names_read(steps: tuple[Step, ...]) -> set[str]:
+    """Names that the steps read."""
+    return {
+        e.name
+        for step in every_step(steps)
+        for x in exprs(step)
+        for e in walk(x)
+        if isinstance(e, Var)
+    }
+
+
+def without_unused(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps without values that nobody reads."""
+    while True:
+        left = _kept(steps, names_read(steps) | _carried(steps))
+        if left == steps:
+            return steps
+        steps = left
+
+
+def _carried(steps: tuple[Step, ...]) -> set[str]:
+    return {c.name for s in every_step(steps) if isinstance(s, For) for c in s.carries}
+
+
+def _kept(steps: tuple[Step, ...], used: set[str]) -> tuple[Step, ...]:
+    out: list[Step] = []
+    for step in steps:
+        if isinstance(step, Let | Read) and step.name not in used:
+            continue
+        if isinstance(step, For | Guard):
+            step = replace(step, body=_kept(step.body, used))
+            if not any(not isinstance(s, Note) for s in step.body) and not _counts(step):
+                continue
+        out.append(step)
+    return tuple(out)
+
+
+def _counts(step: For | Guard) -> bool:
+    return isinstance(step, For) and any(isinstance(c, Carried) for c in step.carries)
+
+
+# ---------------------------------------------------------------- barriers
+
+Place = tuple[str, Expr | None]  # a tensor, and where in it
+
+
+@dataclass
+class _Since:
+    """What was read and written since all threads last waited for each other."""
+
+    read: set[Place] = field(default_factory=set)
+    written: set[Place] = field(default_factory=set)
+
+    def clear(self) -> None:
+        self.read.clear()
+        self.written.clear()
+
+    def copy(self) -> _Since:
+        return _Since(set(self.read), set(self.written))
+
+    def add(self, other: _Since) -> None:
+        self.read |= other.read
+        self.written |= other.written
+
+
+def with_barriers(steps: tuple[Step, ...], ordered: frozenset[str]) -> tuple[Step, ...]:
+    """The steps with a barrier wherever threads of a program pass values through memory.
+
+    A thread may hold other elements where it loads than where it stores.  A load behind a store
+    waits; a store waits for loads and stores of other places of the tensor.  `ordered` are the
+    loops whose iterations may store to the same elements.
+    """
+    return _guarded(steps, ordered, _Since())
+
+
+def _guarded(steps: tuple[Step, ...], ordered: frozenset[str], since: _Since) -> tuple[Step, ...]:
+    out: list[Step] = []
+    for step in steps:
+        match step:
+            case Read(_, _, found):
+                if found.tensor in {tensor for tensor, _ in since.written}:
+                    out.append(Barrier())
+                    since.clear()
+                since.read.add((found.tensor, found.offset))
+            case Write(found):
+                place = (found.tensor, found.offset)
+                others = {p for p in since.read | since.written if p[0] == place[0]} - {place}
+                if others and step.combine is None:
+                    out.append(Barrier())
+                    since.clear()
+                since.written.add(place)
+            case For():
+                step = _loop(step, ordered, since)
+            case Guard():
+                before = since.copy()
+                step = replace(step, body=_guarded(step.body, ordered, since))
+                since.add(before)
+            case _:
+                pass
+        out.append(step)
+    return tuple(out)
+
+
+def _loop(step: For, ordered: frozenset[str], since: _Since) -> For:
+    """The loop, with a barrier behind each iteration that the next one may have to see."""
+    inside = list(every_step(step.body))
+    written = {s.access.tensor for s in inside if isinstance(s, Write) and s.combine is None}
+    read = {s.access.tensor for s in inside if isinstance(s, Read)}
+    before = since.copy()
+    body = _guarded(step.body, ordered, since)
+    if written & read or (written and step.name in ordered):
+        since.clear()
+        body = (*body, Barrier())
+    since.add(before)  # there may be no iteration
+    return replace(step, body=body)

@@ -1,0 +1,276 @@
+"""Plan: everything that was chosen for one GPU, as data; `str` of it is for explain().
+
+A launch runs `programs` programs of one @triton.jit function.  Its only arguments are pointers, in
+the order of `Launch.arguments`: every size is a number in the text.  So whoever launches needs
+
+    plan.buffers            what the host makes before, in this order: outputs, then scratch
+    plan.launches           in this order, on one stream:
+        .name               the function in the module
+        .arguments          names of inputs, outputs and scratch, each a contiguous array's pointer
+        .programs           the grid, (programs, 1, 1)
+        .warps .stages .max_registers       num_warps, num_stages, maxnreg of the compilation
+    plan.results            what is returned: a buffer or an argument, permuted or reshaped
+
+and the host function in the text does exactly that with torch.  Pointers are taken to be aligned to
+16 bytes (`tt.divisibility`); what is not needs a compilation of its own.
+
+The body of a launch is a program in Triton's terms:
+
+    Step  =  Let | Read | Write | For | Guard | Barrier
+    Expr  =  Const | Var | Apply            of the IR; nothing is left that reads memory or an axis
+
+Dimensions of values are numbers, or names of `Launch.lanes`.  Besides the ops of the language there
+are those of PHYSICAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from tilelang.analysis.facts import AxisKind, Facts
+from tilelang.codegen.triton.target import Target
+from tilelang.errors import Loc
+from tilelang.ir import Dim, Expr, KernelIR, Scalar, Type
+from tilelang.schedule.config import Config
+
+# op -> what it means
+PHYSICAL: Mapping[str, str] = MappingProxyType(
+    {
+        "program": "the number of this program",
+        "quotient": "a // b of integers that are not negative",
+        "remainder": "a % b of integers that are not negative",
+        "multiply": "dot(a, b, acc): a matrix product, or one per first dimension, added to acc",
+        "cumsum": "running sums along the only dimension",
+        "take": "take(x, index): x at the index along `axis`",
+        "find": "find(ends, item): how many of `groups` ends in memory are at most the item",
+    }
+)
+
+
+# ---------------------------------------------------------------- memory
+
+
+@dataclass(frozen=True)
+class Access:
+    """Elements of a tensor: at `offset` elements behind its pointer, where `mask` holds.
+
+    The offset is int32 unless the tensor has more elements than that counts.  `why` says what the
+    mask is for, one word per condition: axis, edge, author, repeated.
+    """
+
+    tensor: str
+    dtype: str
+    offset: Expr | None
+    mask: Expr | None = None
+    why: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class Let:
+    """`name = value`"""
+
+    name: str
+    value: Expr
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True)
+class Read:
+    """`name` is what memory holds, and `other` where the mask does not."""
+
+    name: str
+    type: Type
+    access: Access
+    other: Scalar = 0
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True)
+class Write:
+    """Memory becomes `value`; `combine`: atomically, what it was and the value."""
+
+    access: Access
+    value: Expr
+    combine: Literal["add", "maximum", "minimum"] | None = None
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A variable that a loop changes; None where the statements around and in it set it."""
+
+    name: str
+    type: Type
+    init: Expr | None
+    next: Expr | None
+
+
+@dataclass(frozen=True)
+class For:
+    """`for name in range(begin, end, by)`; `says` is why the axis runs like this."""
+
+    name: str
+    begin: Expr
+    end: Expr
+    by: Expr
+    carries: tuple[Carried, ...]
+    body: tuple[Step, ...]
+    stages: int | None = None
+    says: tuple[str, ...] = ()
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The body, if the condition holds."""
+
+    condition: Expr
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A comment: what is true of the axis whose lines follow."""
+
+    text: str
+    loc: Loc | None = None
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """All threads have done what is above before any does what is below."""
+
+
+Step = Let | Read | Write | For | Guard | Note | Barrier
+
+
+# ---------------------------------------------------------------- launches
+
+Place = Literal["program", "item", "loop"]
+
+
+@dataclass(frozen=True)
+class AxisPlan:
+    """How one axis runs.
+
+    place    program: a program id chooses the index; item: an item of the worklist does;
+             loop: a loop inside of the program
+    step     positions that a tile advances by; lanes: how many it is wide, a power of two
+    begin, end   the range, kept inside of the arrays that it cuts
+    trips    how many tiles there are at most, if that is known
+    partial  whether some lanes of a tile may lie outside of the range
+    """
+
+    name: str
+    user: str
+    kind: AxisKind
+    why: str
+    place: Place
+    tile: bool
+    step: int
+    lanes: int
+    begin: Expr
+    end: Expr
+    trips: int | None
+    partial: bool
+
+    def __str__(self) -> str:
+        tiles = f" tiles of {self.step}" if self.tile else ""
+        wide = f" in {self.lanes} lanes" if self.tile and self.lanes != self.step else ""
+        trips = "" if self.trips is None else f", at most {self.trips}"
+        return f"{self.name}: {self.place},{tiles}{wide}{trips}; {self.kind}, because {self.why}"
+
+
+@dataclass(frozen=True)
+class Worklist:
+    """The tiles of a ragged axis over all groups, found on the device.
+
+    form    search: every program counts the tiles of all groups; table: one program does before,
+            and writes where each group's items end
+    bound   how many items there are at most, if the ranges are what they are said to be
+    """
+
+    group: str
+    axis: str
+    groups: int
+    bound: int
+    form: Literal["search", "table"]
+
+    def __str__(self) -> str:
+        what = f"{self.form} of {self.axis} over {self.groups} {self.group}"
+        return f"worklist: {what}, at most {self.bound} items"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One @triton.jit function and how it is launched."""
+
+    name: str
+    arguments: tuple[str, ...]
+    programs: int
+    warps: int
+    stages: int
+    max_registers: int | None
+    axes: tuple[AxisPlan, ...]
+    worklist: Worklist | None
+    lanes: tuple[tuple[str, int], ...]  # named dimension -> how many lanes
+    body: tuple[Step, ...]
+    shared: int = 0  # bytes of shared memory, estimated
+    precision: str = "ieee"  # of products of float32
+
+    def width(self, dim: Dim) -> int:
+        """How many lanes a dimension of a value has."""
+        return dim if isinstance(dim, int) else dict(self.lanes)[dim]
+
+    def axis(self, name: str) -> AxisPlan:
+        return next(a for a in self.axes if a.name == name)
+
+    def __str__(self) -> str:
+        head = f"{self.name}: {self.programs} programs, {self.warps} warps, {self.stages} stages"
+        parts = [f"{head}, about {self.shared} bytes of shared memory"]
+        parts += [f"  {axis}" for axis in self.axes]
+        if self.worklist is not None:
+            parts.append(f"  {self.worklist}")
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An array that the host makes; `fill` None: it may hold anything."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    fill: Scalar | None
+    scratch: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is returned: an array, or a view of it made in these steps."""
+
+    name: str
+    views: tuple[tuple[Literal["reshape", "permute"], tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A kernel for one GPU; `blocks` are those of all tile axes."""
+
+    ir: KernelIR
+    facts: Facts = field(repr=False)
+    config: Config
+    target: Target
+    launches: tuple[Launch, ...]
+    buffers: tuple[Buffer, ...]
+    results: tuple[Result, ...]
+    blocks: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.launches)) or "nothing to launch"

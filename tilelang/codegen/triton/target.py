@@ -1,0 +1,66 @@
+"""Target: what an NVIDIA GPU allows, as data.  Nothing here asks a device anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tilelang.errors import PlanError
+
+KIB = 1024
+PRODUCTS = frozenset({"float32", "bfloat16", "float16", "int8", "uint8"})
+FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2"})
+
+
+@dataclass(frozen=True)
+class Target:
+    """Limits of one GPU architecture.
+
+    arch         compute capability times ten: what Triton's GPUTarget takes
+    processors   streaming multiprocessors of the part that defaults are chosen for
+    shared       bytes of shared memory that one program may have
+    registers    32-bit registers that one thread may have
+    products     dtypes of which it multiplies matrices
+    refused      dtypes that it does not compute in at all
+    matrix_warps warps that one matrix instruction takes: 4 where products are asynchronous
+
+    Source of the figures: CUDA programming guide, "technical specifications per compute
+    capability"; the shared memory of sm_80 is what is left of 163 KiB plus the static 3 KiB that
+    Triton may use; processors are those of A100, L40S, H100 SXM and B200.
+    """
+
+    name: str
+    arch: int
+    processors: int
+    shared: int
+    products: frozenset[str]
+    refused: frozenset[str] = frozenset()
+    matrix_warps: int = 1
+    registers: int = 255
+
+    @staticmethod
+    def of(target: str | Target) -> Target:
+        """The target of that name."""
+        if isinstance(target, Target):
+            return target
+        if target not in TARGETS:
+            raise PlanError(
+                f"unknown target {target!r}", hint=f"use one of {', '.join(map(repr, TARGETS))}"
+            )
+        return TARGETS[target]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _targets() -> dict[str, Target]:
+    every = PRODUCTS | FLOAT8
+    return {
+        "cuda:sm80": Target("cuda:sm80", 80, 108, 163 * KIB, PRODUCTS, FLOAT8),
+        "cuda:sm89": Target("cuda:sm89", 89, 142, 99 * KIB, every),
+        "cuda:sm90": Target("cuda:sm90", 90, 132, 227 * KIB, every, matrix_warps=4),
+        "cuda:sm100": Target("cuda:sm100", 100, 148, 227 * KIB, every, matrix_warps=4),
+    }
+
+
+TARGETS = MappingProxyType(_targets())

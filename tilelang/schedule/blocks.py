@@ -1,0 +1,49 @@
+"""Blocks that a config names: which tile axes they are for, and whether the author allows them."""
+
+from __future__ import annotations
+
+from ..errors import PlanError
+from ..ir import BlockSize, KernelIR
+from .config import Config
+from .refusal import Refused, Rule
+
+
+def chosen(ir: KernelIR, config: Config) -> dict[str, int]:
+    """Tile axis -> the block that the author fixed or the config gives; others are left out.
+
+    Raises PlanError if the config names an axis that is not there.
+    """
+    tiles = [a for a in ir.axes if a.kind == "tile"]
+    names = list(dict.fromkeys(str(a.block) for a in tiles if not isinstance(a.block, int)))
+    given = dict(config.blocks)
+    if config.block_sizes is not None:
+        if len(config.block_sizes) != len(names):
+            raise PlanError(
+                f"block_sizes has {len(config.block_sizes)} entries, "
+                f"{ir.name} has {len(names)} block sizes to choose",
+                ir.loc,
+                f"they are, in order: {', '.join(names) or 'none'}",
+            )
+        given = dict(zip(names, config.block_sizes, strict=True))
+    for name in given:
+        if name not in names:
+            fixed = [a for a in tiles if a.name == name and isinstance(a.block, int)]
+            reason = "its block_size is fixed in the kernel" if fixed else "no tile axis has it"
+            raise PlanError(
+                f"config names a block for {name!r}, but {reason}",
+                fixed[0].loc if fixed else ir.loc,
+                f"blocks that can be chosen: {', '.join(names) or 'none'}",
+            )
+    fixed_sizes = {a.name: a.block for a in tiles if isinstance(a.block, int)}
+    return {**fixed_sizes, **{a.name: given[str(a.block)] for a in tiles if str(a.block) in given}}
+
+
+def check_bounds(bounds: BlockSize, block: int) -> None:
+    """Refused if a block is not within what the author registered."""
+    if not bounds.holds(block):
+        raise Refused(
+            Rule.BLOCKS,
+            f"a block of {block} for {bounds.name}, which goes from {bounds}",
+            bounds.loc,
+            "choose one within the bounds, or change what hl.register_block_size is given",
+        )
