@@ -23,10 +23,10 @@ DOCS: Mapping[str, str] = {
     "min": """The smallest along an axis; NaN wins.
     >>> hl.min(np.float32([[1, 2], [3, 4]]), axis=1)
     array([1., 3.], dtype=float32)""",
-    "argmax": """Where the largest along an axis is, from the tile's begin; of equal ones the first.
+    "argmax": """Where the largest along an axis is, from the tile's begin; the first of equals.
     >>> hl.argmax(np.float32([[1, 2], [4, 3]]), axis=1)
     array([1, 0], dtype=int32)""",
-    "argmin": """Where the smallest along an axis is, from the tile's begin; of equal ones the first.
+    "argmin": """Where the smallest along an axis is, from the tile's begin; the first of equals.
     >>> hl.argmin(np.float32([[1, 2], [4, 3]]), axis=1)
     array([0, 1], dtype=int32)""",
     "any": """True where any along an axis is.
