@@ -21,7 +21,7 @@ from tests.schedule.written import (
 )
 from tilelang.errors import PlanError
 from tilelang.ir import Along, At, Const, Expr, GridIndex, KernelIR
-from tilelang.language import shapes
+from tilelang.language import build, shapes
 from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
