@@ -318,7 +318,7 @@ def fitted(program: Program) -> Program:
 
 
 def _shortened(length: int, by: int) -> int:
-    """Not to 1: a dimension of length 1 that is taken whole is broadcast, as the author may want."""
+    """Not to 1: such a dimension is broadcast where it is taken whole, and nothing is wrong."""
     return max(length - by, min(length, 2))
 
 
