@@ -40,6 +40,7 @@ RANKS = {
     "codegen.triton": 7,
     "runtime": 10,
     "aot": 11,
+    "aot.cuda_worker": 12,
     "aot.worker": 12,
     "api": 12,
     "commands": 13,
@@ -84,14 +85,14 @@ ASKS = {
     "codegen.pallas.emit.steps": "whether a range begins or ends at a number",
     "codegen.pallas.emit.worklist": "whether a range differs from row to row",
 }
-# Third-party packages that only some layers may import, wherever in the file.  aot.worker is run as
-# a process of its own, because libtpu may abort it: nothing imports it, so aot itself needs no JAX.
+# Third-party packages that only some layers may import, wherever in the file.  aot's workers are
+# processes of their own, because compilers may abort: nothing imports them, so aot needs no JAX.
 ONLY_IN = {
     "sympy": {"analysis"},
     "jax": {"runtime", "aot.worker"},
     "jaxlib": {"runtime"},
     "torch": {"runtime"},
-    "triton": {"runtime"},
+    "triton": {"runtime", "aot.cuda_worker"},
 }
 # Loads a stage when it is first needed, so that importing the package stays cheap.
 LAZY = {"api"}

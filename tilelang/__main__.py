@@ -1,6 +1,6 @@
 """python -m tilelang check FILE... | doctor
 
-check   compile every kernel of some files for TPU generations, on a machine without one
+check   compile every kernel of some files for TPUs and GPUs, on a machine without one
 doctor  versions, devices, and combinations that are known not to work
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .aot import GENERATIONS
-from .aot.compile import require_libtpu
-from .codegen.pallas.target import Target
+from .aot.compile import require_compiler
 from .commands import doctor
 from .commands.cases import cases_of
 from .commands.check import check
 from .commands.table import show
 from .errors import TileError
+from .runtime.lowering import target_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,17 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        prog="python -m tilelang", description="Check kernels for TPUs, and the installation."
+        prog="python -m tilelang",
+        description="Check kernels for TPUs and GPUs, and the installation.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     checks = commands.add_parser(
-        "check", help="compile every kernel of some files for TPU generations, without a TPU"
+        "check", help="compile every kernel of some files, without a TPU or a GPU"
     )
     checks.add_argument("files", nargs="+", type=Path, metavar="FILE")
     checks.add_argument(
         "--targets",
         default=",".join(GENERATIONS),
-        help="generations, separated by commas (default: %(default)s)",
+        help="TPU generations and GPUs (cuda:sm90), separated by commas (default: %(default)s)",
     )
     checks.add_argument("--jobs", type=int, default=2, help="compilers at a time (default: 2)")
     checks.add_argument(
@@ -60,12 +61,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> int:
-    names = [part.strip().removeprefix("tpu:") for part in options.targets.split(",")]
-    targets = [Target.of(f"tpu:{name}") for name in dict.fromkeys(names)]
+    names = [part.strip() for part in options.targets.split(",")]
+    full = [name if ":" in name else f"tpu:{name}" for name in names]
+    targets = [target_of(name) for name in dict.fromkeys(full)]
     # FOLDER/*.py names the folder's own file too, which rarely has kernels.
     files = [path for path in options.files if path.name != "__init__.py"] or options.files
     cases = [case for path in files for case in cases_of(path)]
-    require_libtpu(targets[0])
+    for target in targets:
+        require_compiler(target)
     rows = check(cases, [t.name for t in targets], jobs=options.jobs, timeout=options.timeout)
     show(rows)
     failed = sum(row.failed for row in rows)

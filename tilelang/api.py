@@ -27,7 +27,7 @@ from .texts import texts
 
 if TYPE_CHECKING:
     from .analysis.facts import Facts
-    from .aot import Compiled
+    from .aot import Compiled, CudaCompiled
     from .codegen.pallas.target import Target
     from .frontend import Parsed
     from .ir import KernelIR
@@ -165,11 +165,12 @@ class Kernel:
         timeout: float = 120,
         schedule: bool = False,
         **kwargs: Any,
-    ) -> Compiled:
-        """Compiles for a TPU with the real compiler; needs libtpu, no TPU, and runs nothing.
+    ) -> Compiled | CudaCompiled:
+        """Compiles with the real compiler, libtpu or Triton; needs no device, and runs nothing.
 
-        The target is the kernel's own or "tpu:v6e" if left out.  `schedule` counts instruction
-        bundles too.  Raises CompileError where the compiler refuses the kernel, dies, or needs more
+        The target is the kernel's own or "tpu:v6e" if left out; for a GPU ("cuda:sm90") the result
+        has registers, stack and instruction counts.  `schedule` counts a TPU's instruction bundles
+        too.  Raises CompileError where the compiler refuses the kernel, dies, or needs more
         than `timeout` seconds.
         """
         values = bind(self.signature, args, kwargs)

@@ -1,12 +1,14 @@
-"""compile_lowered(lowered) -> Compiled: the real TPU compiler, on a machine without a TPU.
+"""compile_lowered(lowered): the real compilers, on a machine without a TPU and without a GPU.
 
-libtpu compiles ahead of time for any generation.  It may abort the process that it runs in, so it
-runs in a worker; what happens there arrives here as a value or as a CompileError.
+libtpu compiles ahead of time for any generation, Triton and ptxas for any architecture.  They may
+abort the process that they run in or take minutes, so they run in workers; what happens there
+arrives here as a value or as a CompileError.
 """
 
 from __future__ import annotations
 
-from .compile import GENERATIONS, compile_lowered, generation_of
+from .compile import GENERATIONS, compile_lowered, generation_of, worker_for
+from .cuda import CudaCompiled, Program
 from .process import Gone, Worker
 from .report import Bundles, Compiled, Copy, Memory, Schedule
 
@@ -15,10 +17,13 @@ __all__ = [
     "Bundles",
     "Compiled",
     "Copy",
+    "CudaCompiled",
     "Gone",
     "Memory",
+    "Program",
     "Schedule",
     "Worker",
     "compile_lowered",
     "generation_of",
+    "worker_for",
 ]

@@ -1,6 +1,6 @@
-"""compile_lowered(lowered) -> Compiled: sends the generated module to a worker, reads its answer.
+"""compile_lowered(lowered): sends the generated module to a worker, reads its answer.
 
-The worker gets text, never objects; libtpu and JAX are only imported there.
+The worker gets text, never objects; libtpu and JAX, or Triton, are only imported there.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ..codegen.pallas.target import Target
+from ..codegen.triton.target import Target as CudaTarget
 from ..errors import CallError, CompileError
 from ..runtime.lowering import Lowered
 from .bundles import FLAGS
+from .cuda import COMMAND, CudaCompiled, compile_for_cuda
 from .process import Gone, Worker
 from .report import Compiled, compiled
 from .translate import gone, refused
@@ -34,15 +36,22 @@ def compile_lowered(
     timeout: float = TIMEOUT,
     schedule: bool = False,
     worker: Worker | None = None,
-) -> Compiled:
-    """Compiles one lowered kernel, in `worker` or else in a worker of its own.
+) -> Compiled | CudaCompiled:
+    """Compiles one lowered kernel, in `worker` (of `worker_for`) or else in a worker of its own.
 
     Raises CompileError where the compiler refuses, dies, or needs more than `timeout` seconds (the
     start of an own worker included); a worker that was given has then ended.  `schedule` counts
     bundles; it needs an own worker, because libtpu reads where to dump to when it starts.
     """
+    if isinstance(lowered.target, CudaTarget):
+        require_compiler(lowered.target)
+        if schedule:
+            raise CallError(
+                f"schedule counts the bundles of TPU programs, {lowered.target} has none"
+            )
+        return compile_for_cuda(lowered, timeout=timeout, worker=worker)
     generation = generation_of(lowered.target)
-    require_libtpu(lowered.target)
+    require_compiler(lowered.target)
     if schedule:
         assert worker is None, "bundles are counted in a worker of their own"
         with (
@@ -54,6 +63,11 @@ def compile_lowered(
         return _ask(lowered, using, request_of(lowered, generation), timeout)
 
 
+def worker_for(target: str) -> Worker:
+    """A new worker that compiles for this target."""
+    return Worker(COMMAND) if target.startswith("cuda:") else Worker()
+
+
 def generation_of(target: Target) -> str:
     """ "v6e" for "tpu:v6e"; CallError for what is no TPU."""
     kind, _, generation = target.name.partition(":")
@@ -63,13 +77,16 @@ def generation_of(target: Target) -> str:
     return generation
 
 
-def require_libtpu(target: Target) -> None:
-    """CompileError where the compiler is not installed."""
-    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
+def require_compiler(target: Target | CudaTarget) -> None:
+    """CompileError where the compiler for a target is not installed."""
+    needs, extra = (
+        (("triton",), "triton") if isinstance(target, CudaTarget) else (("jax", "libtpu"), "tpu")
+    )
+    missing = [name for name in needs if importlib.util.find_spec(name) is None]
     if missing:
         raise CompileError(
             f"compiling for {target} needs {' and '.join(missing)}, which is not installed",
-            hint="pip install 'raggedtile[tpu]'",
+            hint=f"pip install 'raggedtile[{extra}]'",
         )
 
 

@@ -15,16 +15,11 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
-import os
-import re
-import sys
 import time
-import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import jax
 from jax.experimental import serialize_executable, topologies
@@ -34,14 +29,7 @@ from ..codegen.source import Source
 from ..runtime.jax_compat import traced_for
 from .bundles import collect
 from .hlo import copies, kernels
-
-
-def main() -> None:
-    """Answers until stdin ends."""
-    answers = _own_stdout()
-    for line in sys.stdin:
-        answers.write(json.dumps(answer(json.loads(line))) + "\n")
-        answers.flush()
+from .serving import failing_line, serve, text_of
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,19 +41,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             found = _compile(source, request)
         return found | {"warnings": [f"{w.category.__name__}: {w.message}" for w in caught]}
     except Exception as error:
-        return {"error": _text(error), "line": failing_line(error, source.filename)}
-
-
-def failing_line(error: BaseException, filename: str) -> int | None:
-    """The innermost line of the generated module that an error names, None if it names none."""
-    named = re.compile(rf'"{re.escape(filename)}":(\d+)')
-    for raised in _chain(error):
-        frames = traceback.extract_tb(raised.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == filename]
-        lines = lines or [int(number) for number in named.findall(str(raised))[:1]]
-        if lines:
-            return lines[-1]
-    return None
+        return {"error": text_of(error), "line": failing_line(error, source.filename)}
 
 
 def _compile(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,30 +84,5 @@ def _payload(made: Any) -> str:
         return ""
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was raised from."""
-    raised: BaseException | None = error
-    while raised is not None:
-        yield raised
-        raised = raised.__cause__ or raised.__context__
-
-
-def _text(error: BaseException) -> str:
-    """The message, and that of the compiler's own error behind it; tracebacks are left out."""
-    texts = [
-        f"{type(raised).__name__}: {raised}"
-        for raised in _chain(error)
-        if "StackTrace" not in type(raised).__name__
-    ]
-    return "\n".join(dict.fromkeys(texts))
-
-
-def _own_stdout() -> IO[str]:
-    """Stdout for answers alone: what libraries print goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return answers
-
-
 if __name__ == "__main__":
-    main()
+    serve(answer)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ..aot import Compiled, Worker, compile_lowered
+from ..aot import Compiled, CudaCompiled, Worker, compile_lowered, worker_for
 from ..errors import CompileError, TileError
 from .cases import Case
 
@@ -21,7 +21,7 @@ class Row:
 
     case: Case
     target: str
-    result: Compiled | TileError
+    result: Compiled | CudaCompiled | TileError
 
     @property
     def failed(self) -> bool:
@@ -34,7 +34,7 @@ def check(
     *,
     jobs: int = 2,
     timeout: float = 120,
-    start: Callable[[], Worker] = Worker,
+    start: Callable[[str], Worker] = worker_for,
 ) -> tuple[Row, ...]:
     """Rows of the first target, then of the next; `jobs` workers at a time."""
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
@@ -43,22 +43,24 @@ def check(
 
 
 def _for_one(
-    cases: Sequence[Case], target: str, timeout: float, start: Callable[[], Worker]
+    cases: Sequence[Case], target: str, timeout: float, start: Callable[[str], Worker]
 ) -> list[Row]:
-    worker = start()
+    worker = start(target)
     rows = []
     try:
         for case in cases:
             if not worker.alive:
                 worker.close()
-                worker = start()
+                worker = start(target)
             rows.append(Row(case, target, _compile(case, target, timeout, worker)))
     finally:
         worker.close()
     return rows
 
 
-def _compile(case: Case, target: str, timeout: float, worker: Worker) -> Compiled | TileError:
+def _compile(
+    case: Case, target: str, timeout: float, worker: Worker
+) -> Compiled | CudaCompiled | TileError:
     """The result or the error; an exception that is none of ours is one all the same."""
     try:
         lowered = case.kernel.lower(*case.arguments, target=target)

@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
-from ..aot import Compiled
+from ..aot import Compiled, CudaCompiled
 from ..errors import TileError
 from .check import Row
 
@@ -37,10 +37,17 @@ def table(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return (*HEAD, *targets), lines
 
 
-def cell(result: Compiled | TileError) -> str:
-    """Seconds and, if there are any, device memory and moved arrays around the kernel."""
+def cell(result: Compiled | CudaCompiled | TileError) -> str:
+    """Seconds and, if there are any, device memory and moved arrays around the kernel; of a GPU the
+    most registers, the stack if there is one, and the most shared memory of a launch."""
     if isinstance(result, TileError):
         return f"FAILED {reason(result)}"
+    if isinstance(result, CudaCompiled):
+        registers = max((p.registers for p in result.programs), default=0)
+        stack = max((p.stack for p in result.programs), default=0)
+        shared = max((p.shared for p in result.programs), default=0)
+        spilled = f", stack {stack}" if stack else ""
+        return f"ok {registers} registers{spilled}, {shared / 1024:.0f} KiB"
     parts = [f"ok {result.seconds:.2f} s"]
     if result.memory.temporaries:
         parts.append(f"{result.memory.temporaries / 1e6:.2f} MB")
