@@ -14,7 +14,7 @@ from typing import Any
 
 from ..codegen.pallas.target import Target
 from ..errors import CallError, CompileError
-from ..runtime.lowering import Lowered
+from ..runtime.lowering import Lowered, on_tpu, vmem_of
 from .bundles import FLAGS
 from .process import Gone, Worker
 from .report import Compiled, compiled
@@ -41,8 +41,9 @@ def compile_lowered(
     start of an own worker included); a worker that was given has then ended.  `schedule` counts
     bundles; it needs an own worker, because libtpu reads where to dump to when it starts.
     """
-    generation = generation_of(lowered.target)
-    require_libtpu(lowered.target)
+    target = on_tpu(lowered.ir.name, lowered.target)
+    generation = generation_of(target)
+    require_libtpu(target)
     if schedule:
         assert worker is None, "bundles are counted in a worker of their own"
         with (
@@ -93,12 +94,11 @@ def _ask(lowered: Lowered, worker: Worker, request: dict[str, Any], timeout: flo
         raise gone(lowered, ended, timeout) from None
     if "error" in reply:
         raise refused(lowered, reply["error"], reply["line"])
-    vmem = max((launch.memory.vmem for launch in lowered.plan.launches), default=0)
     return compiled(
         reply,
-        lowered.target,
+        on_tpu(lowered.ir.name, lowered.target),
         lowered.config,
         lowered.source.text,
-        vmem,
+        vmem_of(lowered.plan),
         base64.b64decode(reply["payload"]),
     )
