@@ -437,7 +437,7 @@ WRONG = {
     "an unknown target": (
         lambda k: k(X, OFFSETS, target="tpu:v9"),
         "unknown target 'tpu:v9'\n  hint: use one of 'cpu', 'tpu:v4', 'tpu:v5e', 'tpu:v5p', "
-        "'tpu:v6e', 'tpu:7x'",
+        "'tpu:v6e', 'tpu:7x', 'cuda:sm80', 'cuda:sm89', 'cuda:sm90', 'cuda:sm100'",
     ),
     "gradients": (
         lambda k: k(torch.from_numpy(X).requires_grad_(), torch.from_numpy(OFFSETS)),

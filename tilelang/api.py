@@ -319,6 +319,8 @@ class Kernel:
         config = _lowering().checked_config(self._config if config is None else config)
         target = self._target if target is None else target
         goal = None if target is None else _lowering().target_of(target)
+        if goal is not None:
+            goal = _lowering().on_tpu(self.signature.kernel, goal)
         known = self._read(values, described)
         chosen = running.Chosen(
             goal,

@@ -15,7 +15,7 @@ from typing import Any
 from ..codegen.pallas.target import Target
 from ..codegen.triton.target import Target as CudaTarget
 from ..errors import CallError, CompileError
-from ..runtime.lowering import Lowered
+from ..runtime.lowering import Lowered, on_tpu, vmem_of
 from .bundles import FLAGS
 from .cuda import COMMAND, CudaCompiled, compile_for_cuda
 from .process import Gone, Worker
@@ -50,8 +50,9 @@ def compile_lowered(
                 f"schedule counts the bundles of TPU programs, {lowered.target} has none"
             )
         return compile_for_cuda(lowered, timeout=timeout, worker=worker)
-    generation = generation_of(lowered.target)
-    require_compiler(lowered.target)
+    target = on_tpu(lowered.ir.name, lowered.target)
+    generation = generation_of(target)
+    require_compiler(target)
     if schedule:
         assert worker is None, "bundles are counted in a worker of their own"
         with (
@@ -110,12 +111,11 @@ def _ask(lowered: Lowered, worker: Worker, request: dict[str, Any], timeout: flo
         raise gone(lowered, ended, timeout) from None
     if "error" in reply:
         raise refused(lowered, reply["error"], reply["line"])
-    vmem = max((launch.memory.vmem for launch in lowered.plan.launches), default=0)
     return compiled(
         reply,
-        lowered.target,
+        on_tpu(lowered.ir.name, lowered.target),
         lowered.config,
         lowered.source.text,
-        vmem,
+        vmem_of(lowered.plan),
         base64.b64decode(reply["payload"]),
     )

@@ -10,27 +10,18 @@ import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
-from ..codegen.triton.plan.types import Launch, Plan
+from ..codegen.triton.plan.types import Plan
 from ..codegen.triton.target import Target
 from ..errors import CompileError
+from ..runtime.cuda.signature import signature_of
 from ..runtime.lowering import Lowered
 from ..schedule.config import Config
 from .process import Gone, Worker
 from .translate import gone, refused
 
 COMMAND = (sys.executable, "-P", "-m", "tilelang.aot.cuda_worker")
-
-# Element type -> what Triton calls it in a signature.
-POINTEES = MappingProxyType(
-    {
-        "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8e4nv",
-        "float8_e5m2": "fp8e5", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8",
-        "uint8": "u8", "uint32": "u32", "bool": "i1",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,12 +130,6 @@ def request_of(lowered: Lowered, plan: Plan, target: Target) -> dict[str, Any]:
             for launch in plan.launches
         ],
     }
-
-
-def signature_of(plan: Plan, launch: Launch) -> list[str]:
-    """Triton's type of each argument of a launch; they all are pointers."""
-    dtypes = {t.name: t.dtype for t in plan.ir.tensors} | {b.name: b.dtype for b in plan.buffers}
-    return [f"*{POINTEES[dtypes[name]]}" for name in launch.arguments]
 
 
 def _check_shared(lowered: Lowered, target: Target, program: Program) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..errors import CompileError, Loc
 from ..ir import Apply, KernelIR, Load, statement_exprs, statements, walk
-from ..runtime.lowering import Lowered
+from ..runtime.lowering import Lowered, on_tpu, vmem_of
 from .process import Gone
 from .rules import rule_of
 
@@ -95,9 +95,9 @@ def _plain(lowered: Lowered, raw: str) -> tuple[str, str] | None:
     if found is None:
         return None
     rule, match = found
-    vmem = max((launch.memory.vmem for launch in lowered.plan.launches), default=0)
+    vmem, target = vmem_of(lowered.plan), on_tpu(lowered.ir.name, lowered.target)
     groups = (match.group(), *match.groups())
-    what = rule.what.format(*groups, vmem=vmem, physical=lowered.target.vmem_physical)
+    what = rule.what.format(*groups, vmem=vmem, physical=target.vmem_physical)
     return what, rule.hint
 
 

@@ -8,10 +8,10 @@ outside of the range hold nothing that anyone may use, so that changes no result
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from ..analysis.masks import Reads, fills, unknown
+from ..analysis.masks import Need, Reads, fills, needs, unknown
 from ..ir import Apply, Assign, Const, Expr, Stmt, Type, Var, walk
 from ..ir.chain import Chain, Level, chain_exprs, level_statements, map_chain
 from ..ir.traversal import definitions, map_stmt, rewrite, rewrite_stmt
@@ -29,16 +29,26 @@ def fill_pads(
     def fill(expr: Expr) -> Expr:
         return fills(expr, partial, values, reads)
 
-    return _mask_definitions(*map_chain(levels, leaf, lambda s: (map_stmt(s, fill),), fill))
+    filled = map_chain(levels, leaf, lambda s: (map_stmt(s, fill),), fill)
+    return _mask_definitions(*filled, partial)
 
 
-def _mask_definitions(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chain:
+def _mask_definitions(
+    levels: tuple[Level, ...], leaf: tuple[Stmt, ...], partial: Collection[str]
+) -> Chain:
     made = definitions(level_statements(levels, leaf))
-    wanted: dict[str, set[tuple[Expr, Const]]] = {}
+    wanted: dict[str, set[tuple[Expr, Const] | Need]] = {}
     for expr in chain_exprs(levels, leaf):
         for name, mask, fill in filter(None, map(_masked_name, walk(expr))):
             wanted.setdefault(name, set()).add((mask, fill))
-    single = {n: next(iter(keys)) for n, keys in wanted.items() if len(keys) == 1 and n in made}
+    for expr in chain_exprs(levels, leaf):
+        for name, need in _as_they_are(expr, partial):
+            wanted.get(name, set()).add(need)
+    single = {
+        n: key
+        for n, (key, *others) in wanted.items()
+        if not others and n in made and not isinstance(key, Need)
+    }
 
     def drop(expr: Expr) -> Expr | None:
         found = _masked_name(expr)
@@ -51,6 +61,16 @@ def _mask_definitions(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chai
         return (stmt,)
 
     return map_chain(levels, leaf, place, lambda e: rewrite(e, drop)) if single else (levels, leaf)
+
+
+def _as_they_are(expr: Expr, partial: Collection[str]) -> Iterator[tuple[str, Need]]:
+    """(name, need) of the values that hold what a reduction needs, and must go on doing so."""
+    for part in walk(expr):
+        if isinstance(part, Apply):
+            for need in needs(part, partial):
+                operand = part.args[need.operand]
+                if isinstance(operand, Var):
+                    yield operand.name, need
 
 
 def _masked_name(expr: Expr) -> tuple[str, Expr, Const] | None:

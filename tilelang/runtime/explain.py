@@ -9,11 +9,29 @@ import numpy as np
 
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.placed import loops
-from ..codegen.pallas.plan.types import AxisPlan, Plan
-from ..ir import KernelIR
-from .lowering import Lowered
+from ..codegen.pallas.plan.types import Plan as PallasPlan
+from ..ir import Expr, KernelIR
+from .lowering import Lowered, Plan
 from .points import Domain, Iterations, depends, domain, reads
 from .pointwise import Scope, scope, term
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a range is cut into tiles: from multiples of the block on, or from where it begins."""
+
+    name: str
+    user: str
+    block: int
+    begin: Expr
+    end: Expr
+    aligned: bool
+
+    def count(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """How many tiles the ranges [low, high) take."""
+        if not self.aligned:
+            return np.maximum(-(-(high - low) // self.block), 0)
+        return np.where(high > low, -(-high // self.block) - low // self.block, 0)
 
 
 @dataclass(frozen=True)
@@ -84,19 +102,30 @@ def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterato
     known = scope(ir)
     places = {name: place for name, (_, place) in loops(ir).items()}
     order = [a.name for a in ir.axes]
-    for launch in plan.launches:
-        for axis in sorted(launch.axes, key=lambda a: order.index(a.name)):
+    for tiles in _launched(plan):
+        for axis in sorted(tiles, key=lambda a: order.index(a.name)):
             found = _of_axis(axis, places[axis.name], known, arrays)
             if found is not None:
                 yield found
 
 
+def _launched(plan: Plan) -> Iterator[list[Tiles]]:
+    """The tile axes of every launch; on TPUs, tile t covers [t * block, (t + 1) * block)."""
+    if isinstance(plan, PallasPlan):
+        for launch in plan.launches:
+            yield [
+                Tiles(a.name, a.user, a.block, a.begin, a.end, True)
+                for a in launch.axes
+                if a.block is not None
+            ]
+        return
+    for launch in plan.launches:
+        yield [Tiles(a.name, a.user, a.step, a.begin, a.end, False) for a in launch.axes if a.tile]
+
+
 def _of_axis(
-    axis: AxisPlan, around: tuple[str, ...], known: Scope, arrays: Mapping[str, np.ndarray]
+    axis: Tiles, around: tuple[str, ...], known: Scope, arrays: Mapping[str, np.ndarray]
 ) -> Waste | None:
-    """Tiles are globally aligned: tile t covers positions [t * block, (t + 1) * block)."""
-    if axis.block is None:
-        return None
     axes = {a.name: a for a in known.ir.axes}
     needs = depends(axis.begin, known, axes) | depends(axis.end, known, axes)
     walked = tuple(axes[a] for a in around if a in needs)
@@ -107,12 +136,12 @@ def _of_axis(
     if spans is None:
         return None
     low, high = spans
-    tiles = np.where(high > low, -(-high // axis.block) - low // axis.block, 0)
+    tiles = axis.count(low, high)
     return Waste(axis.user, axis.block, int(tiles.sum()), int(np.maximum(high - low, 0).sum()))
 
 
 def _spans(
-    axis: AxisPlan, walked: Domain | None, known: Scope, arrays: Mapping[str, np.ndarray]
+    axis: Tiles, walked: Domain | None, known: Scope, arrays: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """begin and end of every run of the loop; None if they depend on what is not known."""
     if walked is None:

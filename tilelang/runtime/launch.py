@@ -60,7 +60,7 @@ def launch(
     read = _reading(operands, framework)
     finish = _finishing(ir, operands, framework)
     verify = None if check is None else _verifying(check, operands)
-    guard = _torch_guard(ir.name, operands)
+    guard = torch_guard(ir.name, operands)
 
     def call(values: Values) -> Any:
         if guard is not None:
@@ -94,7 +94,7 @@ def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Sequence]
     return verify
 
 
-def _torch_guard(kernel: str, operands: Sequence[Operand]) -> Callable[[Values], None] | None:
+def torch_guard(kernel: str, operands: Sequence[Operand]) -> Callable[[Values], None] | None:
     """Refuses what a call would lose without a word: gradients, tangents, its place in a trace."""
     names = {o.place: o.name for o in operands if o.described.home == "torch"}
     if not names:

@@ -46,6 +46,22 @@ def target_of(target: str | Target | None) -> Target:
     )
 
 
+def on_tpu(kernel: str, target: Target) -> PallasTarget:
+    """The target, if what is planned for it can be run or compiled by now."""
+    if isinstance(target, PallasTarget):
+        return target
+    raise CallError(
+        f"{kernel} is planned for {target}, and kernels for GPUs are not run or compiled yet",
+        hint="leave target out to run; source, print_source and explain know the target",
+    )
+
+
+def vmem_of(plan: Plan) -> int:
+    """Bytes of vector memory that a TPU's largest launch needs."""
+    launches = plan.launches if isinstance(plan, PallasPlan) else ()
+    return max((launch.memory.vmem for launch in launches), default=0)
+
+
 @dataclass(frozen=True)
 class Lowered:
     """Every stage of one specialisation; each prints itself."""

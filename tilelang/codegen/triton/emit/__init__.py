@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilelang.codegen.source import Source
 from tilelang.codegen.triton.plan.types import Plan
 
-from .helpers import helper_lines
+from .functions import function_lines
 from .host import print_host
 from .kernel import print_kernel
 
@@ -21,9 +21,9 @@ def emit(plan: Plan) -> Source:
 
     The text is deterministic: the same plan gives the same bytes in every process.
     """
-    helpers: set[str] = set()
-    kernels = [print_kernel(launch, helpers) for launch in plan.launches]
-    lines = [*_head(plan), *_imports(plan), *helper_lines(helpers)]
+    functions: set[str] = set()
+    kernels = [print_kernel(launch, functions) for launch in plan.launches]
+    lines = [*_head(plan), *_imports(plan), *function_lines(functions)]
     for kernel in kernels:
         lines += ["", "", *kernel]
     lines += ["", "", *print_host(plan)]

@@ -16,10 +16,10 @@ NUMBER_TYPES = ("float32", "int32", "bool")  # what Triton makes of numbers
 
 @dataclass(frozen=True)
 class Printer:
-    """Prints expressions of one launch; `helpers` collects the functions that they call."""
+    """Prints expressions of one launch; `functions` collects the functions that they call."""
 
     launch: Launch
-    helpers: set[str] = field(default_factory=set)
+    functions: set[str] = field(default_factory=set)
 
     def extents(self, expr: Expr) -> tuple[int, ...]:
         return tuple(self.launch.width(d) for d in expr.type.shape)
@@ -55,9 +55,11 @@ class Printer:
     def _note(self, node: Node) -> None:
         if isinstance(node, Call):
             if node.fn.startswith("_"):
-                self.helpers.add(node.fn)
+                self.functions.add(node.fn)
             combine = [a.value for a in node.args if isinstance(a, Keyword)]
-            self.helpers.update(v.text for v in combine if isinstance(v, Atom) and v.text[0] == "_")
+            self.functions.update(
+                v.text for v in combine if isinstance(v, Atom) and v.text[0] == "_"
+            )
 
     def apply(self, expr: Apply) -> Node:
         op = expr.op
@@ -74,7 +76,7 @@ class Printer:
                 return self._broadcast(expr)
             case "squeeze":
                 return self._squeeze(expr)
-        args = tuple(self.node(a) for a in expr.args)
+        args: tuple[Node, ...] = tuple(map(self.node, expr.args))
         match op:
             case "cast":
                 return Call("to", (ops.dtype(expr.type.dtype),), of=args[0])
@@ -83,7 +85,7 @@ class Printer:
             case "transpose":
                 return self._transpose(expr, args[0])
             case "multiply":
-                acc = args[2] if len(args) > 2 else None
+                acc = args[2] if len(expr.args) > 2 else None
                 operand = expr.args[0].type.dtype
                 return ops.product(args[0], args[1], acc, operand, self.launch.precision)
             case "cumsum":

@@ -72,9 +72,9 @@ class Block:
         self.raw(text if len(text) <= room else text[: room - 3] + "...")
 
 
-def print_kernel(launch: Launch, helpers: set[str]) -> list[str]:
-    """The lines of the function; the helpers that it calls are added to `helpers`."""
-    block = Block(Printer(launch, helpers), 4, [])
+def print_kernel(launch: Launch, functions: set[str]) -> list[str]:
+    """The lines of the function; the functions that it calls are added to `functions`."""
+    block = Block(Printer(launch, functions), 4, [])
     print_steps(block, launch.body)
     pointers = [f"{name}_ptr" for name in launch.arguments]
     head = f"def {launch.name}({', '.join(pointers)}):"

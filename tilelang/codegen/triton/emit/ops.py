@@ -39,7 +39,7 @@ def _infix(op: str) -> Callable[..., Node]:
     return lambda a, b: infix(op, a, b)
 
 
-# op -> nodes of the operands -> node; what begins with "_" is a helper
+# op -> nodes of the operands -> node; what begins with "_" is one of `functions`
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "neg": lambda a: Prefix("-", a, 7),
     "abs": _fn("tl.abs"),

@@ -40,8 +40,9 @@ def _multiplied(expr: Apply, width: Width) -> Expr:
         return _product(expr, width)
     if expr.op == "add" and expr.type.dtype in ("float32", "int32"):
         for acc, product in (expr.args, expr.args[::-1]):
-            fresh = isinstance(product, Apply) and product.op == "multiply"
-            if fresh and len(product.args) == 2 and acc.type == product.type == expr.type:
+            if not (isinstance(product, Apply) and product.op == "multiply"):
+                continue
+            if len(product.args) == 2 and acc.type == product.type == expr.type:
                 return replace(product, args=(*product.args, acc))
     return expr
 

@@ -45,7 +45,7 @@ def power_of_two(n: int) -> int:
 
 
 def pad_dims(ir: KernelIR) -> PaddedIR:
-    """The kernel in which every length that is left is a power of two that products can sum over."""
+    """The kernel in which every length left is a power of two that products can sum over."""
     exprs = [e for s in every_statement(ir.body) for x in statement_exprs(s) for e in walk(x)]
     sizes = {d for e in exprs for d in e.type.shape if isinstance(d, int)}
     sizes |= {

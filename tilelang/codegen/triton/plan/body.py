@@ -227,7 +227,7 @@ def _enter(scope: Scope, carry: Carry) -> tuple[str, Expr | None]:
 
 
 def _updates(loop: Loop, names: dict[str, tuple[str, Expr | None]]) -> dict[str, str]:
-    """Assignments of the body that may set a carry at once: nothing after them reads the old one."""
+    """Assignments of the body that set a carry at once: nothing after them reads the old one."""
     found: dict[str, str] = {}
     for carry in loop.carries:
         target = carry.next

@@ -224,14 +224,13 @@ def _fitting(
 def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[str, int]) -> Width:
     """Warps and stages for given blocks, where the config leaves them open."""
     found = roles(problem.ir)
-    chosen_width = _products(problem, found, blocks) if found.count else _plain(problem, blocks)
+    first = _products(problem, found, blocks) if found.count else _plain(problem, blocks)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
-    return replace(
-        chosen_width,
-        warps=config.warps or chosen_width.warps,
-        stages=config.stages or chosen_width.stages,
-        precision=precision,
-    )
+    stages = config.stages or first.stages
+    if config.stages is None and (config.blocks or config.block_sizes is not None):
+        while stages > 1 and shared_bytes(problem.ir, blocks, stages) > target.shared:
+            stages -= 1
+    return replace(first, warps=config.warps or first.warps, stages=stages, precision=precision)
 
 
 def _elements(shape: tuple, blocks: Mapping[str, int]) -> int:

@@ -9,8 +9,9 @@ from math import prod
 from tilelang.codegen.triton.passes.explicit_casts import apply
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Apply, Assign, Expr, Loop, Type, Var, integers, statement_exprs, walk
+from tilelang.ir import Apply, Assign, Expr, Loop, Store, Type, Var, integers, statement_exprs, walk
 from tilelang.ir import statements as every_statement
+from tilelang.ir.traversal import inlined
 from tilelang.schedule.config import Config
 
 from .access import compare, layout
@@ -44,7 +45,7 @@ def plan_launch(
     nest = place(kernel, loop, config.worklist)  # type: ignore[arg-type]
     work = nest.worklist
     stored = frozenset(
-        layout(kernel.ir, s.tensor).root for s in every_statement((loop,)) if hasattr(s, "tensor")
+        layout(kernel.ir, s.tensor).root for s in every_statement((loop,)) if isinstance(s, Store)
     )
     taken = {*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors)}
     own = kernel
@@ -95,7 +96,7 @@ def _axes(loop: Loop) -> tuple[str, ...]:
 
 def _axis(kernel: Kernel, nest: Nest, name: str) -> AxisPlan:
     axis, fact = kernel.ir.axis(name), kernel.facts.axis(name)
-    begin, end = kernel.range(name)
+    begin, end = (inlined(bound, kernel.defined) for bound in kernel.range(name))
     item = nest.worklist is not None and name in (nest.worklist.group, nest.worklist.axis)
     where = "item" if item else "program" if name in nest.programs else "loop"
     tile = axis.kind == "tile"

@@ -179,8 +179,8 @@ class Scope:
         plain = isinstance(start, int) and step == 1 and expr.type.dtype == "int32"
         wish = dim if isinstance(dim, str) else f"at{dim}"
         lanes = self._constant(wish, Type((dim,), "int32"), 0)
-        if plain:
-            return lanes if start == 0 else integers_add(lanes, int(start))
+        if plain and isinstance(start, int):
+            return lanes if start == 0 else integers_add(lanes, start)
         return Apply("arange", (lanes,), expr.type, expr.attrs, expr.loc)
 
     def _constant(self, wish: str, form: Type, start: int) -> Var:

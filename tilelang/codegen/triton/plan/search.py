@@ -91,7 +91,8 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         scratch += planned.scratch
     return Plan(
         problem.ir, problem.facts, config, target, tuple(launches),
-        (*_outputs(problem.ir), *scratch), tuple(_result(problem.ir, n) for n in problem.ir.returns),
+        (*_outputs(problem.ir), *scratch),
+        tuple(_result(problem.ir, n) for n in problem.ir.returns),
         tuple(sorted(blocks.items())),
     )  # fmt: skip
 

@@ -181,10 +181,10 @@ class AxisPlan:
     partial: bool
 
     def __str__(self) -> str:
-        tiles = f" tiles of {self.step}" if self.tile else ""
+        tiles = f", tiles of {self.step}" if self.tile else ""
         wide = f" in {self.lanes} lanes" if self.tile and self.lanes != self.step else ""
         trips = "" if self.trips is None else f", at most {self.trips}"
-        return f"{self.name}: {self.place},{tiles}{wide}{trips}; {self.kind}, because {self.why}"
+        return f"{self.name}: {self.place}{tiles}{wide}{trips}; {self.kind}, because {self.why}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Helpers: @triton.jit functions for what Triton's language has no word for; printed where used."""
+"""Functions: what Triton's language has no word for, as @triton.jit functions; printed if used."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def _find(ends, item, GROUPS: tl.constexpr, LEVELS: tl.constexpr):
 ''',
 }
 TEXTS = MappingProxyType(_TEXTS)
-# helper -> those that it calls
+# function -> those that it calls
 CALLS = MappingProxyType({"_gelu_tanh": ("_tanh",), "_softplus": ("_log1p",)})
 
 
-def helper_lines(used: Iterable[str]) -> list[str]:
-    """The text of the helpers and of those that they call, callees first."""
+def function_lines(used: Iterable[str]) -> list[str]:
+    """The text of the functions and of those that they call, callees first."""
     wanted = set(used)
     wanted |= {c for name in wanted for c in CALLS.get(name, ())}
     lines: list[str] = []

@@ -1,0 +1,82 @@
+"""Kernels in Triton's interpreter, on torch tensors on the CPU.  Import this before triton.
+
+The interpreter has faults of its own, which are mended here (Triton 3.6 to 3.9): products of
+bfloat16 multiply the bits as integers; loop bounds that are tensors fail with NumPy 2.4.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+
+import tilelang as tile
+from tests.frameworks import from_torch
+from tests.subjects import Subject
+
+torch.set_num_threads(1)
+TARGET = "cuda:sm90"
+
+
+def _float32(handle: Any) -> np.ndarray:
+    if handle.dtype.scalar != tl.bfloat16:
+        return handle.data
+    return (handle.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+_create_dot = interpreter.InterpreterBuilder.create_dot
+_patch_lang_tensor = interpreter._patch_lang_tensor
+
+
+def _dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
+    if tl.bfloat16 not in (a.dtype.scalar, b.dtype.scalar):
+        return _create_dot(self, a, b, d, *options)
+    product = np.matmul(_float32(a), _float32(b))
+    return interpreter.TensorHandle(product + d.data, d.dtype.scalar)
+
+
+def _patched(tensor: Any, *scope: Any) -> None:
+    _patch_lang_tensor(tensor, *scope)
+    tensor.__index__ = lambda self: int(self.handle.data.item())
+
+
+interpreter.InterpreterBuilder.create_dot = _dot
+interpreter._patch_lang_tensor = _patched
+
+
+def _spoiled(*args: Any, **options: Any) -> Any:
+    """torch.empty whose floats are NaN: nothing may rely on what memory held."""
+    made = _empty(*args, **options)
+    return made.fill_(float("nan")) if made.is_floating_point() else made.fill_(-7)
+
+
+_empty = torch.empty
+
+
+def call(kernel: tile.Kernel, config: tile.Config | None, target: str = TARGET) -> Callable:
+    """The generated module as a function of NumPy arrays and static values."""
+
+    def run(*args: Any) -> Any:
+        lowered = kernel.lower(*args, config=config, target=target)
+        host = lowered.source.load()
+        torch.empty = _spoiled
+        try:
+            return from_torch(host, [a for a in args if isinstance(a, np.ndarray)])
+        finally:
+            torch.empty = _empty
+
+    return run
+
+
+def small(subject: Subject, **options: Any) -> Callable:
+    """An example with blocks so small that small arguments have several tiles."""
+    return call(subject.kernel, tile.Config(subject.blocks, **options))

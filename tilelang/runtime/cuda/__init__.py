@@ -1,0 +1,1 @@
+"""Calls on NVIDIA GPUs: the generated Triton, compiled once, launched on torch's stream."""

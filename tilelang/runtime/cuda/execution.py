@@ -1,0 +1,110 @@
+"""prepare(...) -> Launch: one specialisation of a kernel on an NVIDIA GPU, from torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import CallError
+from ...ir import KernelIR
+from .. import bridge
+from ..checks import Check
+from ..dynamo import keep_out
+from ..launch import Launch, Operand, Values, torch_guard
+from ..results import structured
+from ..tensors import Described
+from .programs import Run
+
+INT32 = np.iinfo(np.int32)
+
+
+def require_triton(kernel: str) -> None:
+    """CallError where Triton is not installed."""
+    if importlib.util.find_spec("triton") is None:
+        raise CallError(
+            f"calling {kernel} on a GPU needs triton, which is not installed",
+            hint="pip install 'raggedtile[triton]'; .source and .explain work without",
+        )
+
+
+def prepare(
+    ir: KernelIR, operands: Sequence[Operand], run: Run, check: Check | None, device: Any
+) -> Launch:
+    """The function that a call of this specialisation runs; `run` takes tensors on the device."""
+    guard = torch_guard(ir.name, operands)
+    readers = [(o.place, _reader(o, device)) for o in operands]
+    verify = None if check is None else _verifying(check, operands)
+    stored = [(at, o) for at, o in enumerate(operands) if ir.tensor(o.name).mutated]
+    places = {o.name: o.place for o in operands}
+    own = [places.get(name) for name in ir.returns]  # a returned parameter is the caller's object
+
+    def call(values: Values) -> Any:
+        if guard is not None:
+            guard(values)
+        if verify is not None:
+            verify(values)
+        tensors = [read(values[place]) for place, read in readers]
+        results = run(*tensors)
+        for at, operand in stored:
+            if tensors[at] is not values[operand.place]:
+                _write_back(operand, values[operand.place], tensors[at])
+        returned = [
+            result if place is None else values[place]
+            for place, result in zip(own, results, strict=True)
+        ]
+        return structured(ir.structure, returned)
+
+    keep_out(call)
+    return call
+
+
+def _reader(operand: Operand, device: Any) -> Callable[[Any], Any]:
+    """How to turn an argument into a contiguous tensor on the device, itself if it is one."""
+    torch = bridge.torch()
+    wide = operand.described.spec.dtype == "int64"
+
+    def on_device(value: Any) -> Any:
+        return value.contiguous() if value.device == device else value.to(device).contiguous()
+
+    def narrowed(value: Any) -> Any:
+        # the nearest int32: out of every array if the value was, and no wait for the device
+        return on_device(value).clamp(INT32.min, INT32.max).to(torch.int32)
+
+    def from_numpy(value: Any) -> Any:
+        try:
+            tensor = torch.from_numpy(np.ascontiguousarray(value))
+        except TypeError as error:
+            raise CallError(
+                f"{operand.name} is a NumPy array that torch does not take: {error}",
+                hint="pass a torch tensor",
+            ) from None
+        return narrowed(tensor) if wide else on_device(tensor)
+
+    if operand.described.home == "numpy":
+        return from_numpy
+    return narrowed if wide else on_device
+
+
+def _write_back(operand: Operand, value: Any, tensor: Any) -> None:
+    """A copy was stored to, because the argument was elsewhere or not contiguous."""
+    if operand.described.home == "numpy":
+        bridge.writer("numpy")(operand.name, value, tensor.cpu().numpy())
+    else:
+        value.copy_(tensor)
+
+
+def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Values], None]:
+    wanted = [o for o in operands if o.name in check.reads]
+
+    def verify(values: Values) -> None:
+        check.run({o.name: _on_host(o.name, values[o.place], o.described) for o in wanted})
+
+    return verify
+
+
+def _on_host(name: str, value: Any, described: Described) -> np.ndarray:
+    array = bridge.host_array(name, value, described)
+    return bridge.narrowed(name, array) if described.spec.dtype == "int64" else array

@@ -1,0 +1,144 @@
+"""runner(plan, source, device): the generated launches, with nothing left to decide in a call.
+
+Triton's own way to launch looks at every argument again; here a call compares the pointers' low
+bits and launches what was compiled.  What is compiled is also on disk, in Triton's cache: a second
+process does not compile again.  No call waits for the device, so it may be captured in a graph.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ...codegen.source import Source
+from ...codegen.triton.plan.types import Buffer, Launch, Plan, Result
+from .. import bridge
+from .device import interprets
+from .signature import signature_of
+
+ALIGNED = 15  # the low bits of a pointer that is a multiple of 16 bytes
+Run = Callable[..., list[Any]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One @triton.jit function and how it is launched.
+
+    signature  Triton's type of each argument
+    places     which of all arrays the arguments are: operands first, then what the host makes
+    compiled   which arguments are not aligned -> a function of (stream, *tensors) that launches
+    """
+
+    function: Any
+    launch: Launch
+    signature: Mapping[str, str]
+    places: tuple[int, ...]
+    compiled: dict[tuple[bool, ...], Callable[..., None]] = field(default_factory=dict)
+
+    def run(self, stream: int, arrays: Sequence[Any]) -> None:
+        """Launches on a stream."""
+        tensors, bits = [arrays[place] for place in self.places], 0
+        for tensor in tensors:
+            bits |= tensor.data_ptr()
+        unaligned = tuple(bool(t.data_ptr() & ALIGNED) for t in tensors) if bits & ALIGNED else ()
+        launch = self.compiled.get(unaligned)
+        if launch is None:
+            launch = self.compiled[unaligned] = self._compile(unaligned)
+        launch(stream, tensors)
+
+    def _compile(self, unaligned: Sequence[bool]) -> Callable[[int, Sequence[Any]], None]:
+        triton, compiler = map(importlib.import_module, ("triton", "triton.compiler"))
+        aligned = [n for n in range(len(self.places)) if not unaligned or not unaligned[n]]
+        options = {"num_warps": self.launch.warps, "num_stages": self.launch.stages}
+        if self.launch.max_registers is not None:
+            options["maxnreg"] = self.launch.max_registers
+        made = triton.compile(
+            compiler.ASTSource(
+                fn=self.function,
+                signature=dict(self.signature),
+                constexprs={},
+                attrs={(number,): [["tt.divisibility", 16]] for number in aligned},
+            ),
+            target=_driver().get_current_target(),
+            options={**options, "enable_fp_fusion": True},
+        )
+        run, programs = made.run, self.launch.programs  # `run` loads the code: `function` is there
+        function, packed = made.function, made.packed_metadata
+
+        def launch(stream: int, tensors: Sequence[Any]) -> None:
+            # grid, stream, code, metadata, no hooks, arguments
+            run(programs, 1, 1, stream, function, packed, None, None, None, *tensors)
+
+        return launch
+
+
+def runner(plan: Plan, source: Source, device: Any) -> Run:
+    """Operands, contiguous and on the device -> what the plan returns."""
+    if interprets():
+        return _interpreted(plan, source)
+    module = source.load().__globals__
+    inputs = [t.name for t in plan.ir.tensors if t.role == "input"]
+    names = [*inputs, *(buffer.name for buffer in plan.buffers)]
+    programs = [_program(plan, launch, module[launch.name], names) for launch in plan.launches]
+    makers = [_maker(buffer, device) for buffer in plan.buffers]
+    results = [(names.index(result.name), result) for result in plan.results]
+    driver, index = _driver(), device.index or 0
+
+    def run(*operands: Any) -> list[Any]:
+        before = driver.get_current_device()
+        if before != index:
+            driver.set_current_device(index)
+        try:
+            arrays = [*operands, *[make() for make in makers]]
+            stream = driver.get_current_stream(index)
+            for program in programs:
+                program.run(stream, arrays)
+        finally:
+            if before != index:
+                driver.set_current_device(before)
+        return [viewed(arrays[place], result) for place, result in results]
+
+    return run
+
+
+def viewed(array: Any, result: Result) -> Any:
+    """A result: an array, or the view of it that the author returned."""
+    for how, sizes in result.views:
+        array = array.reshape(sizes) if how == "reshape" else array.permute(sizes)
+    return array
+
+
+def _program(plan: Plan, launch: Launch, function: Any, names: Sequence[str]) -> Program:
+    signature = dict(zip(function.arg_names, signature_of(plan, launch), strict=True))
+    places = tuple(names.index(name) for name in launch.arguments)
+    return Program(function, launch, signature, places)
+
+
+def _interpreted(plan: Plan, source: Source) -> Run:
+    """The host function of the module itself: Triton's interpreter is behind its kernels."""
+    host, structure = source.load(), plan.ir.structure
+
+    def run(*operands: Any) -> list[Any]:
+        results: Any = host(*operands)
+        if structure == "none":
+            return []
+        return [results] if structure == "single" else list(results)
+
+    return run
+
+
+def _maker(buffer: Buffer, device: Any) -> Callable[[], Any]:
+    torch = bridge.torch()
+    dtype = getattr(torch, buffer.dtype)
+    if buffer.fill is None:
+        return partial(torch.empty, buffer.shape, dtype=dtype, device=device)
+    if buffer.fill == 0:
+        return partial(torch.zeros, buffer.shape, dtype=dtype, device=device)
+    return partial(torch.full, buffer.shape, buffer.fill, dtype=dtype, device=device)
+
+
+def _driver() -> Any:
+    return importlib.import_module("triton.runtime").driver.active
