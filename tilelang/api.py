@@ -20,6 +20,7 @@ from .reads import NotStatic, Read, check_static, stamp
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import keep_out
+from .runtime.launch import Operand
 from .runtime.method import Method, is_method
 from .runtime.signature import bind, signature
 from .runtime.tensors import KEYS, Described, describe, home_of
@@ -257,6 +258,8 @@ class Kernel:
     def _goal(self, described: Mapping[str, Described], target: str | Target | None) -> Target:
         """The target that was asked for, else that of the device which holds the arguments."""
         chosen = self._target if target is None else target
+        if chosen is None and _lowering().for_gpu(None, described):
+            return _cuda().target_of(bridge.torch().device("cuda"))
         if chosen is None and any(d.home in ("jax", "traced") for d in described.values()):
             running = _execution()
             return running.target_of(running.platform_of(described.values()))
@@ -309,18 +312,23 @@ class Kernel:
         target: str | Target | None,
     ) -> Launch:
         described = self._described(values)
-        running = _execution()
         operands = [
-            running.Operand(place, name, described[name])
+            Operand(place, name, described[name])
             for place, name in enumerate(self.signature.names)
             if name in described
         ]
-        running.screen(self.signature.kernel, operands)
         config = _lowering().checked_config(self._config if config is None else config)
         target = self._target if target is None else target
         goal = None if target is None else _lowering().target_of(target)
-        if goal is not None:
-            goal = _lowering().on_tpu(self.signature.kernel, goal)
+        if _lowering().for_gpu(goal, described):
+            known = self._read(values, described)
+            launch = _cuda().prepare(
+                known.ir, known.facts, operands, values, goal,
+                functools.partial(self._planned, known, config), self._checks,
+            )  # fmt: skip
+            return self._filed(key, known, launch)
+        running = _execution()
+        running.screen(self.signature.kernel, operands)
         known = self._read(values, described)
         chosen = running.Chosen(
             goal,
@@ -334,7 +342,12 @@ class Kernel:
             launch = running.prepare(
                 known.ir, known.facts, operands, chosen, self._programs, program
             )
-            if key is not None:
+        return self._filed(key, known, launch)
+
+    def _filed(self, key: Hashable, known: _Parse, launch: Launch) -> Launch:
+        """The launch, kept for calls with this key."""
+        if key is not None:
+            with self._lock:
                 self._launches.add(key, known.reads, launch)
                 self._launched += 1
         return launch
@@ -466,6 +479,12 @@ def _execution() -> ModuleType:
             "calling a kernel needs JAX, which is not installed",
             hint="pip install 'raggedtile[jax]'; .source, .explain and .reference work without",
         ) from None
+    return execution
+
+
+def _cuda() -> ModuleType:
+    from .runtime.cuda import execution
+
     return execution
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..codegen.pallas.target import Target
 from ..codegen.triton.target import Target as CudaTarget
 from ..errors import CallError, CompileError
-from ..runtime.lowering import Lowered, on_tpu, vmem_of
+from ..runtime.lowering import Lowered, vmem_of
 from .bundles import FLAGS
 from .cuda import COMMAND, CudaCompiled, compile_for_cuda
 from .process import Gone, Worker
@@ -50,7 +50,7 @@ def compile_lowered(
                 f"schedule counts the bundles of TPU programs, {lowered.target} has none"
             )
         return compile_for_cuda(lowered, timeout=timeout, worker=worker)
-    target = on_tpu(lowered.ir.name, lowered.target)
+    target = lowered.target
     generation = generation_of(target)
     require_compiler(target)
     if schedule:
@@ -59,9 +59,10 @@ def compile_lowered(
             tempfile.TemporaryDirectory() as folder,
             Worker(flags=FLAGS.format(folder=folder)) as own,
         ):
-            return _ask(lowered, own, request_of(lowered, generation, folder), timeout)
+            request = request_of(lowered, generation, folder)
+            return _ask(lowered, target, own, request, timeout)
     with Worker() if worker is None else nullcontext(worker) as using:
-        return _ask(lowered, using, request_of(lowered, generation), timeout)
+        return _ask(lowered, target, using, request_of(lowered, generation), timeout)
 
 
 def worker_for(target: str) -> Worker:
@@ -104,7 +105,9 @@ def request_of(lowered: Lowered, generation: str, dump: str | None = None) -> di
     }
 
 
-def _ask(lowered: Lowered, worker: Worker, request: dict[str, Any], timeout: float) -> Compiled:
+def _ask(
+    lowered: Lowered, target: Target, worker: Worker, request: dict[str, Any], timeout: float
+) -> Compiled:
     try:
         reply = worker.ask(request, timeout)
     except Gone as ended:
@@ -113,7 +116,7 @@ def _ask(lowered: Lowered, worker: Worker, request: dict[str, Any], timeout: flo
         raise refused(lowered, reply["error"], reply["line"])
     return compiled(
         reply,
-        on_tpu(lowered.ir.name, lowered.target),
+        target,
         lowered.config,
         lowered.source.text,
         vmem_of(lowered.plan),

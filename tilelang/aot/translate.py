@@ -7,9 +7,10 @@ import re
 import signal
 from collections.abc import Iterator
 
+from ..codegen.pallas.target import Target as TpuTarget
 from ..errors import CompileError, Loc
 from ..ir import Apply, KernelIR, Load, statement_exprs, statements, walk
-from ..runtime.lowering import Lowered, on_tpu, vmem_of
+from ..runtime.lowering import Lowered, vmem_of
 from .process import Gone
 from .rules import rule_of
 
@@ -90,14 +91,13 @@ def _locs(ir: KernelIR) -> Iterator[Loc]:
 
 
 def _plain(lowered: Lowered, raw: str) -> tuple[str, str] | None:
-    """The broken rule and what to change; None for a message that is not known."""
-    found = rule_of(raw)
-    if found is None:
+    """The broken rule of the TPU compiler and what to change; None if the message is not known."""
+    found, target = rule_of(raw), lowered.target
+    if found is None or not isinstance(target, TpuTarget):
         return None
     rule, match = found
-    vmem, target = vmem_of(lowered.plan), on_tpu(lowered.ir.name, lowered.target)
     groups = (match.group(), *match.groups())
-    what = rule.what.format(*groups, vmem=vmem, physical=target.vmem_physical)
+    what = rule.what.format(*groups, vmem=vmem_of(lowered.plan), physical=target.vmem_physical)
     return what, rule.hint
 
 

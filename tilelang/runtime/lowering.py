@@ -28,6 +28,7 @@ from ..ir import KernelIR
 from ..schedule.config import Config, check_family
 from ..schedule.problem import Problem
 from ..schedule.refusal import Refusal
+from .tensors import Described
 
 Plan = PallasPlan | TritonPlan
 Target = PallasTarget | TritonTarget
@@ -46,14 +47,10 @@ def target_of(target: str | Target | None) -> Target:
     )
 
 
-def on_tpu(kernel: str, target: Target) -> PallasTarget:
-    """The target, if what is planned for it can be run or compiled by now."""
-    if isinstance(target, PallasTarget):
-        return target
-    raise CallError(
-        f"{kernel} is planned for {target}, and kernels for GPUs are not run or compiled yet",
-        hint="leave target out to run; source, print_source and explain know the target",
-    )
+def for_gpu(target: Target | None, described: Mapping[str, Described]) -> bool:
+    """Whether a call is one for a GPU: it says so, or one of its torch tensors is there."""
+    there = any(d.home == "torch" and d.device == "cuda" for d in described.values())
+    return there if target is None else isinstance(target, TritonTarget)
 
 
 def vmem_of(plan: Plan) -> int:

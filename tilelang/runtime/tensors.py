@@ -68,7 +68,7 @@ def _numpy_key(value: Any) -> Hashable:
 
 
 def _torch_key(value: Any) -> Hashable:
-    return ("torch", value.shape, value.dtype, value.device.type if not value.is_cpu else "cpu")
+    return ("torch", value.shape, value.dtype, "cpu" if value.is_cpu else value.device)
 
 
 def _jax_key(value: Any) -> Hashable:

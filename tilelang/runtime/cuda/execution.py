@@ -1,4 +1,4 @@
-"""prepare(...) -> Launch: one specialisation of a kernel on an NVIDIA GPU, from torch."""
+"""prepare(...) -> Launch: one specialisation of a kernel on an NVIDIA GPU, without JAX."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from ...analysis.facts import Facts
+from ...codegen.triton.plan.types import Plan
+from ...codegen.triton.target import Target
 from ...errors import CallError
 from ...ir import KernelIR
 from .. import bridge
-from ..checks import Check
+from ..checks import Check, compile_checks
 from ..dynamo import keep_out
-from ..launch import Launch, Operand, Values, torch_guard
+from ..launch import Launch, Operand, Values, framework_of, torch_guard
+from ..lowering import Lowered
 from ..results import structured
 from ..tensors import Described
-from .programs import Run
+from .device import place_of, target_of
+from .programs import Run, runner
 
 INT32 = np.iinfo(np.int32)
 
@@ -31,9 +36,35 @@ def require_triton(kernel: str) -> None:
 
 
 def prepare(
+    ir: KernelIR,
+    facts: Facts,
+    operands: Sequence[Operand],
+    values: Sequence[Any],
+    target: Target | None,
+    planned: Callable[[Target], Lowered],
+    checks: bool | None,
+) -> Launch:
+    """The launch of one specialisation; a target that is left out is that of the device.
+
+    `checks` None: offsets are looked at if they are on the host; True: they are fetched for that.
+    Raises CallError for arguments that are not all on one GPU.
+    """
+    framework_of(ir.name, operands)
+    device = place_of(ir.name, operands, values, target)
+    require_triton(ir.name)
+    lowered = planned(target or target_of(device))
+    assert isinstance(lowered.plan, Plan), "the target is a GPU"
+    check = None if checks is False else compile_checks(ir, facts.positions)
+    if check is not None and checks is None:
+        read = [o for o in operands if o.name in check.reads]
+        check = check if all(o.described.device == "cpu" for o in read) else None
+    return _call(ir, operands, runner(lowered.plan, lowered.source, device), check, device)
+
+
+def _call(
     ir: KernelIR, operands: Sequence[Operand], run: Run, check: Check | None, device: Any
 ) -> Launch:
-    """The function that a call of this specialisation runs; `run` takes tensors on the device."""
+    """The function that a call runs; `run` takes contiguous tensors on the device."""
     guard = torch_guard(ir.name, operands)
     readers = [(o.place, _reader(o, device)) for o in operands]
     verify = None if check is None else _verifying(check, operands)

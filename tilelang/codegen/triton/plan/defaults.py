@@ -155,9 +155,9 @@ def _rows(problem: Problem, axis: Axis, narrow: bool) -> int:
     """Rows of a result: fewer where groups have few of them on average."""
     most = 128 if narrow else 64
     fact = problem.fact(axis.name)
-    if fact.disjoint is None:
+    if not fact.rises:
         return most
-    static = problem.axis(fact.disjoint).static
+    static = problem.axis(fact.rises[0]).static
     groups = max(static[1] - static[0], 1) if static else 1
     average = problem.extent(axis.name) // groups
     return min(most, max(power_of_two(average), 16))
