@@ -501,7 +501,7 @@ def test_a_failure_inside_of_the_compiler(monkeypatch):
     def broken(*args):
         raise KeyError("tm")
 
-    monkeypatch.setattr(lowering, "plan", broken)
+    monkeypatch.setattr(lowering.pallas_search, "plan", broken)
     with pytest.raises(tile.TileError) as caught:
         tile.kernel(numbered).source(X, OFFSETS, config=tile.Config({"tm": 16, "tk": 128}))
     assert caught.value.what == "kernel numbered cannot be compiled: KeyError inside of tilelang"

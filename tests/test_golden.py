@@ -1,4 +1,4 @@
-"""The generated source of every example for TPU v6e, byte for byte as it was last reviewed.
+"""The generated source of every example for TPU v6e and sm_90, byte for byte as last reviewed.
 
     pytest --update-golden -k golden     writes tests/golden anew; the diff is what to review
 
@@ -19,32 +19,34 @@ from tests.subjects import HAS_TORCH, SUBJECTS, Subject
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-TARGET = "tpu:v6e"
+TARGETS = {"pallas": "tpu:v6e", "triton": "cuda:sm90"}  # back end -> what its goldens are for
 each = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 
 
-def source(subject: Subject) -> str:
+def source(subject: Subject, backend: str = "pallas") -> str:
     """For the example's production shapes in bfloat16."""
-    return subject.kernel.source(*subject.cases[-2], target=TARGET)
+    return subject.kernel.source(*subject.cases[-2], target=TARGETS[backend])
 
 
-def path(subject: Subject) -> Path:
-    return GOLDEN / f"{subject.name}.pallas.py"
+def path(subject: Subject, backend: str = "pallas") -> Path:
+    return GOLDEN / f"{subject.name}.{backend}.py"
 
 
 @each
-def test_golden(subject, update_golden):
-    text = source(subject)
+@pytest.mark.parametrize("backend", TARGETS)
+def test_golden(subject, backend, update_golden):
+    text, golden = source(subject, backend), path(subject, backend)
     if update_golden:
         GOLDEN.mkdir(exist_ok=True)
-        path(subject).write_text(text, encoding="utf-8")
-    assert path(subject).exists(), "run pytest --update-golden and review what it writes"
-    assert text == path(subject).read_text(encoding="utf-8")
+        golden.write_text(text, encoding="utf-8")
+    assert golden.exists(), "run pytest --update-golden and review what it writes"
+    assert text == golden.read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="the examples spelled in torch are not loaded")
 def test_no_golden_without_an_example():
-    assert sorted(GOLDEN.glob("*.py")) == sorted(map(path, SUBJECTS))
+    known = [path(s, backend) for s in SUBJECTS for backend in TARGETS]
+    assert sorted(GOLDEN.glob("*.py")) == sorted(known)
 
 
 def test_goldens_are_clean():
@@ -58,7 +60,8 @@ DIGESTS = """
 import hashlib
 from tests.subjects import SUBJECTS
 from tests.test_golden import source
-print(*(hashlib.sha256(source(s).encode()).hexdigest() for s in SUBJECTS), sep="\\n")
+texts = (source(s, backend) for s in SUBJECTS for backend in ("pallas", "triton"))
+print(*(hashlib.sha256(text.encode()).hexdigest() for text in texts), sep="\\n")
 """
 
 
@@ -74,5 +77,6 @@ def test_golden_is_the_same_in_every_process(seed):
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    here = [hashlib.sha256(path(s).read_bytes()).hexdigest() for s in SUBJECTS]
+    goldens = (path(s, backend) for s in SUBJECTS for backend in TARGETS)
+    here = [hashlib.sha256(golden.read_bytes()).hexdigest() for golden in goldens]
     assert run.stdout.split() == here

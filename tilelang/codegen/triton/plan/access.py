@@ -83,7 +83,7 @@ def _dim(entry: Index, kernel: Kernel) -> Dim:
             return axis
         case Span(start, stop):
             size = stop - start
-            return next((n for n, d in kernel.padded.items() if d.size == size), size)
+            return kernel.named(size)
         case At(expr) | Gather(expr):
             return expr.type.shape[0]
 

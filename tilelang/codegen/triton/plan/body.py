@@ -91,8 +91,8 @@ def _store(scope: Scope, stmt: Store) -> None:
     if stmt.combine is None:
         repeats = [
             ("repeated", _spread_to(_last(scope, stmt, i.expr, dims), i.expr.type.shape[0], dims))
-            for i in index
-            if isinstance(i, Gather)
+            for i, written in zip(index, stmt.index, strict=True)
+            if isinstance(i, Gather) and isinstance(written, Gather)
         ]
         found = with_conditions(found, repeats, dims)
     elif found.dtype not in ATOMIC[stmt.combine]:

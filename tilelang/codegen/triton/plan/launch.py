@@ -183,10 +183,13 @@ def _items(
     steps = _times(count, many * few)
     step = Var(scope.shared.fresh("step"), INT)
     inner = scope.inner()
-    item: Expr = inner.let("item", _divided(step, few)) if few > 1 else step
+    item: Expr = step
+    if few > 1:
+        item = inner.let("turn" if many > 1 else "item", _divided(step, few))
     numbers = _decoded(inner, inner_axes, counts, _rest(step, few))
     if many > 1:
-        turn = inner.let("turn", Apply("quotient", (item, count), INT))
+        wish = outer[0] if len(outer) == 1 and scope.kernel.step(outer[0]) == 1 else "turn"
+        turn = inner.let(wish, Apply("quotient", (item, count), INT))
         numbers |= _decoded(inner, outer, counts, turn)
         item = inner.let("item", Apply("remainder", (item, count), INT))
     else:

@@ -11,19 +11,22 @@ from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import (
+    Along,
     Apply,
     Assign,
     Expr,
+    GridIndex,
     KernelIR,
     Load,
     Loop,
-    Stmt,
+    TileIndex,
+    TileScalar,
     Var,
     statement_exprs,
     statements,
     walk,
 )
-from tilelang.ir.traversal import definitions
+from tilelang.ir.traversal import definitions, index_exprs, inlined
 from tilelang.language.dtypes import itemsize
 
 
@@ -34,30 +37,36 @@ def shared_bytes(ir: KernelIR, blocks: Mapping[str, int], stages: int) -> int:
 
 def _launch(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], stages: int) -> int:
     made = definitions(ir.body)
-    inside = max((_body(s.body, blocks, stages, made) for s in _loops(loop)), default=0)
-    return inside
+    loops = (s for s in statements((loop,)) if isinstance(s, Loop))
+    return max((_body(s, blocks, stages, made) for s in loops), default=0)
 
 
-def _loops(loop: Loop) -> list[Loop]:
-    return [s for s in statements((loop,)) if isinstance(s, Loop)]
+def _body(loop: Loop, blocks: Mapping[str, int], stages: int, made: Mapping[str, Expr]) -> int:
+    """Bytes of the operands of one loop's own products, each load once.
 
-
-def _body(
-    body: tuple[Stmt, ...], blocks: Mapping[str, int], stages: int, made: Mapping[str, Expr]
-) -> int:
-    """Bytes of the operands of one loop's own products, each load once."""
-    own = {s.name for s in body if isinstance(s, Assign)}
+    What does not move with the loop is copied once; left operands that are computed stay in
+    registers.
+    """
+    own = {s.name for s in loop.body if isinstance(s, Assign)}
     found: dict[Expr, int] = {}
-    for stmt in body:
-        if isinstance(stmt, Loop):
-            continue
-        for expr in statement_exprs(stmt):
-            for dot in (e for e in walk(expr) if isinstance(e, Apply) and e.op == "dot"):
-                for operand in dot.args:
-                    load = _load(operand, made, own)
-                    size = _bytes(load or operand, blocks)
-                    found[load or operand] = size * (stages if load is not None else 1)
+    for expr in (e for s in loop.body if not isinstance(s, Loop) for e in statement_exprs(s)):
+        for dot in (e for e in walk(expr) if isinstance(e, Apply) and e.op == "dot"):
+            for side, operand in enumerate(dot.args):
+                load = _load(operand, made, own)
+                if load is None and side == 0:
+                    continue
+                moves = load is not None and _moves(load, loop.axis, made)
+                found[load or operand] = _bytes(load or operand, blocks) * (stages if moves else 1)
     return sum(found.values())
+
+
+def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
+    """Whether iterations of a loop load different elements."""
+    parts = [e for i in load.index for x in index_exprs(i) for e in walk(inlined(x, made))]
+    along = any(isinstance(i, Along) and i.axis == axis for i in load.index)
+    return along or any(
+        isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis for e in parts
+    )
 
 
 def _load(expr: Expr, made: Mapping[str, Expr], own: set[str]) -> Load | None:

@@ -71,6 +71,11 @@ class Kernel:
             return dim
         return self.padded[dim].lanes if dim in self.padded else self.lanes(dim)
 
+    def named(self, size: int) -> Dim:
+        """The dimension of a static part of that many positions."""
+        lengths = ((n, d.size) for n, d in self.padded.items() if n.isidentifier())
+        return next((name for name, n in lengths if n == size), size)
+
     def is_partial(self, dim: Dim) -> bool:
         """Whether lanes of a dimension may lie outside of its range."""
         if isinstance(dim, int):

@@ -12,11 +12,13 @@ from typing import assert_never
 from tilelang.codegen.triton.passes.explicit_casts import apply
 from tilelang.errors import Loc
 from tilelang.ir import (
+    Along,
     Apply,
     Const,
     Expr,
     Gather,
     GridIndex,
+    Index,
     Load,
     TileIndex,
     TileScalar,
@@ -54,7 +56,7 @@ class Shared:
     stored: frozenset[str]
     uses: Counter[str]
     inits: frozenset[str]  # values that a loop begins with, and changes
-    lengths: dict[tuple[int, int], Var] = field(default_factory=dict)
+    lengths: dict[str, Var] = field(default_factory=dict)  # what is made once, at the top
     tops: list[Step] = field(default_factory=list)
 
     def fresh(self, wish: str) -> str:
@@ -156,16 +158,10 @@ class Scope:
         kernel = self.kernel
         if dim in kernel.padded and dim not in self.axes:
             padded = kernel.padded[dim]
-            lanes = self._constant(dim, Type((dim,), "int32"), 0)
-            key = (-1, padded.size)
+            lanes, key = self._constant(dim, Type((dim,), "int32"), 0), f"{dim}_in"
             if key not in self.shared.lengths:
                 limit = integers.const(padded.size)
-                made = Let(
-                    self.shared.fresh(f"{dim}_in"),
-                    apply("lt", (lanes, limit), "bool", (dim,)),
-                )
-                self.shared.tops.append(made)
-                self.shared.lengths[key] = Var(made.name, made.value.type)
+                self._top(key, key, apply("lt", (lanes, limit), "bool", (dim,)))
             return self.shared.lengths[key]
         inside = self.axes[dim].inside
         if inside is not None:
@@ -184,15 +180,15 @@ class Scope:
         return Apply("arange", (lanes,), expr.type, expr.attrs, expr.loc)
 
     def _constant(self, wish: str, form: Type, start: int) -> Var:
-        width = self.kernel.width(form.shape[0])
-        number = self.kernel.padded[wish].size if wish in self.kernel.padded else width
-        key = (width, number)
-        if key not in self.shared.lengths:
+        if wish not in self.shared.lengths:
             lanes = Apply("arange", (), form, (("start", start), ("step", 1)))
-            made = Let(self.shared.fresh(wish), lanes)
-            self.shared.tops.append(made)
-            self.shared.lengths[key] = Var(made.name, form)
-        return Var(self.shared.lengths[key].name, form)
+            self._top(wish, wish, lanes)
+        return self.shared.lengths[wish]
+
+    def _top(self, key: str, wish: str, value: Expr) -> None:
+        made = Let(self.shared.fresh(wish), value)
+        self.shared.tops.append(made)
+        self.shared.lengths[key] = Var(made.name, value.type)
 
     # ------------------------------------------------------------ memory
 
@@ -216,13 +212,20 @@ class Scope:
         index = self.positions(load.tensor, load.index, loc)
         return Load(load.tensor, index, load.type, load.mask, load.other, load.loc)
 
-    def positions(self, tensor: str, index: tuple, loc: Loc | None) -> tuple:
-        """An index whose gathered rows have names: masks and offsets are made of them."""
-        made = []
+    def positions(self, tensor: str, index: tuple[Index, ...], loc: Loc | None) -> tuple:
+        """An index whose gathered and moved rows have names: masks and offsets are made of them."""
+        made: list[Index] = []
         for entry in index:
-            if isinstance(entry, Gather):
-                rows = self.named(self.lower(entry.expr, loc), f"{tensor}_rows", loc)
-                entry = Gather(self.own_name(rows, tensor))
+            rows: Expr | None = None
+            match entry:
+                case Gather(expr):
+                    rows = expr
+                case Along(axis, offset) if offset is not None and not isinstance(offset, Const):
+                    lanes = TileIndex(axis, Type((axis,), "int32"))
+                    rows = replace(integers.add(lanes, offset), type=lanes.type)
+            if rows is not None:
+                named = self.named(self.lower(rows, loc), f"{tensor}_rows", loc)
+                entry = Gather(self.own_name(named, tensor))
             made.append(entry)
         return tuple(made)
 

@@ -1,0 +1,107 @@
+"""backward_q for cuda:sm90, blocks tk=64, tq=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_ptr, dq_ptr):
+    groups = tl.arange(0, 32)
+    at128 = tl.arange(0, 128)
+    pid = tl.program_id(0)
+    # jagged_attention_backward.py:65: for tq in hl.tile(offsets[b], offsets[b + 1]):
+    offsets_tile = tl.load(offsets_ptr + groups)
+    offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
+    tq_begins = tl.maximum(offsets_tile, 0)
+    tq_ends = tl.minimum(offsets_tile_1, 16384)
+    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_ends = tl.cumsum(tile_counts, axis=0)
+    item_count = tl.sum(tile_counts, axis=0)
+    for step in tl.range(pid, item_count * 16, 2560):
+        turn = step // item_count
+        item = step % item_count
+        before = tile_ends <= item
+        b = tl.sum(before.to(tl.int32), axis=0)
+        tq_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
+        # jagged_attention_backward.py:64: for h, b in hl.grid([q.shape[0], offsets.shape[0] - 1]):
+        # h is parallel: each h writes its own rows of dq
+        # b is parallel: dq slices of different b are disjoint because offsets is sorted
+        # jagged_attention_backward.py:65: for tq in hl.tile(offsets[b], offsets[b + 1]):
+        # tq is parallel: each tq writes its own slices of dq
+        offsets_value = tl.load(offsets_ptr + b)
+        tq_begin = tl.maximum(offsets_value, 0)
+        offsets_value_1 = tl.load(offsets_ptr + b + 1)
+        tq_end = tl.minimum(offsets_value_1, 16384)
+        tq_start = tq_begin + tq_id * 128
+        tq_at = tq_start + tl.arange(0, 128)
+        tq_in = tq_at < tq_end
+        # jagged_attention_backward.py:66: g = grad[h, tq, :]
+        g = tl.load(
+            grad_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            mask=tq_in[:, None],
+            other=0.0,
+        )
+        # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
+        out_tile = tl.load(
+            out_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            mask=tq_in[:, None],
+            other=0.0,
+        )
+        delta = tl.sum(g.to(tl.float32) * out_tile.to(tl.float32), axis=1)
+        # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
+        acc = tl.zeros([128, 128], tl.float32)
+        # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
+        tk_begin = tl.maximum(offsets_value, 0)
+        tk_end = tl.minimum(offsets_value_1, 16384)
+        # tk is ordered: carries acc, a sum
+        for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
+            tk_at = tk_start + tl.arange(0, 64)
+            tk_in = tk_at < tk_end
+            # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            q_tile = tl.load(
+                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(
+                k_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+            # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
+            lse_tile = tl.load(lse_ptr + turn * 16384 + tq_at, mask=tq_in, other=0.0)
+            p = tl.exp(scores - lse_tile[:, None])
+            # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
+            v_tile = tl.load(
+                v_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            dp = tl.dot(g, v_tile.T)
+            # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
+            ds = tl.where(tk_in, p * (dp - delta[:, None]) * 0.08838834764831845, 0.0)
+            # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
+            acc = tl.dot(ds.to(tl.bfloat16), k_tile, acc)
+        # jagged_attention_backward.py:75: dq[h, tq, :] = acc.to(dq.dtype)
+        tl.store(
+            dq_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            acc.to(tl.bfloat16),
+            mask=tq_in[:, None],
+        )
+
+
+def backward_q(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad: torch.Tensor,
+    offsets: torch.Tensor,
+) -> torch.Tensor:
+    """dq [H, T, D] in q's dtype; rows in no sequence are zero."""
+    dq = torch.zeros((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
+    backward_q_kernel[(2560,)](q, k, v, out, lse, grad, offsets, dq, num_warps=8, num_stages=2)
+    return dq

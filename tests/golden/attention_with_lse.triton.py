@@ -1,0 +1,111 @@
+"""attention_with_lse for cuda:sm90, blocks tk=64, tq=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr):
+    groups = tl.arange(0, 32)
+    at128 = tl.arange(0, 128)
+    pid = tl.program_id(0)
+    # jagged_attention_backward.py:42: for tq in hl.tile(offsets[b], offsets[b + 1]):
+    offsets_tile = tl.load(offsets_ptr + groups)
+    offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
+    tq_begins = tl.maximum(offsets_tile, 0)
+    tq_ends = tl.minimum(offsets_tile_1, 16384)
+    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_ends = tl.cumsum(tile_counts, axis=0)
+    item_count = tl.sum(tile_counts, axis=0)
+    for step in tl.range(pid, item_count * 16, 2560):
+        turn = step // item_count
+        item = step % item_count
+        before = tile_ends <= item
+        b = tl.sum(before.to(tl.int32), axis=0)
+        tq_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
+        # jagged_attention_backward.py:41: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+        # h is parallel: each h writes its own rows of out and lse
+        # b is parallel: out slices of different b are disjoint because offsets is sorted; lse
+        # columns of different b are disjoint because offsets is sorted
+        # jagged_attention_backward.py:42: for tq in hl.tile(offsets[b], offsets[b + 1]):
+        # tq is parallel: each tq writes its own slices of out; each tq writes its own columns of
+        # lse
+        offsets_value = tl.load(offsets_ptr + b)
+        tq_begin = tl.maximum(offsets_value, 0)
+        offsets_value_1 = tl.load(offsets_ptr + b + 1)
+        tq_end = tl.minimum(offsets_value_1, 16384)
+        tq_start = tq_begin + tq_id * 128
+        tq_at = tq_start + tl.arange(0, 128)
+        tq_in = tq_at < tq_end
+        # jagged_attention_backward.py:43: m = hl.full([tq], -math.inf, dtype=hl.float32)
+        m = tl.full([128], float("-inf"), tl.float32)
+        # jagged_attention_backward.py:44: total = hl.zeros([tq], dtype=hl.float32)
+        total = tl.zeros([128], tl.float32)
+        # jagged_attention_backward.py:45: acc = hl.zeros([tq, D], dtype=hl.float32)
+        acc = tl.zeros([128, 128], tl.float32)
+        # jagged_attention_backward.py:46: for tk in hl.tile(offsets[b], offsets[b + 1]):
+        tk_begin = tl.maximum(offsets_value, 0)
+        tk_end = tl.minimum(offsets_value_1, 16384)
+        # tk is ordered: carries total, acc, m
+        for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
+            tk_at = tk_start + tl.arange(0, 64)
+            tk_in = tk_at < tk_end
+            # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            q_tile = tl.load(
+                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(
+                k_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            scores = tl.where(tk_in, tl.dot(q_tile, k_tile.T) * 0.08838834764831845, float("-inf"))
+            # jagged_attention_backward.py:48: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = tl.maximum(
+                m,
+                tl.reduce(scores, axis=1, combine_fn=_nan_max),
+                propagate_nan=tl.PropagateNan.ALL,
+            )
+            # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
+            alpha = tl.exp(m - m_new)
+            # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
+            p = tl.exp(scores - m_new[:, None])
+            # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
+            total = total * alpha + tl.sum(p, axis=1)
+            # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc *...
+            v_tile = tl.load(
+                v_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
+            m = m_new
+        # jagged_attention_backward.py:54: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+        tl.store(
+            out_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            (acc / total[:, None]).to(tl.bfloat16),
+            mask=tq_in[:, None],
+        )
+        # jagged_attention_backward.py:55: lse[h, tq] = m + hl.log(total)
+        tl.store(lse_ptr + turn * 16384 + tq_at, m + tl.log(total), mask=tq_in)
+
+
+def attention_with_lse(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    offsets: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention within sequences (see jagged_attention.py), and the log of the sum of exp(s..."""
+    out = torch.zeros((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
+    lse = torch.zeros((16, 16384), dtype=torch.float32, device=q.device)
+    attention_with_lse_kernel[(2560,)](q, k, v, offsets, out, lse, num_warps=8, num_stages=2)
+    return (out, lse)

@@ -1,0 +1,56 @@
+"""batched_matmul for cuda:sm90, blocks tb=1, tk=64, tm=128, tn=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def batched_matmul_kernel(x_ptr, w_ptr, y_ptr):
+    pid = tl.program_id(0)
+    tile = pid % 64
+    band = tile // 64 * 8
+    place = tile % 64
+    # batched_matmul.py:24: for tb, tm, tn in hl.tile([B, M, N]):
+    # tb is parallel: each tb writes its own rows of y
+    tb_start = pid // 64
+    tb_at = tb_start + tl.arange(0, 1)
+    # tm is parallel: each tm writes its own slices of y
+    tm_start = (band + place % 8) * 128
+    tm_at = tm_start + tl.arange(0, 128)
+    # tn is parallel: each tn writes its own slices of y
+    tn_start = place // 8 * 128
+    tn_at = tn_start + tl.arange(0, 128)
+    # batched_matmul.py:25: acc = torch.zeros([tb, tm, tn], dtype=torch.float32)
+    acc = tl.zeros([1, 128, 128], tl.float32)
+    # batched_matmul.py:26: for tk in hl.tile(K):
+    # tk is ordered: carries acc, a sum
+    for tk_start in tl.range(0, 1024, 64, num_stages=3):
+        tk_at = tk_start + tl.arange(0, 64)
+        # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
+        x_tile = tl.load(
+            x_ptr + tb_at[:, None, None] * 1048576 + tm_at[None, :, None] * 1024
+            + tk_at[None, None, :],
+        )
+        w_tile = tl.load(
+            w_ptr + tb_at[:, None, None] * 1048576 + tk_at[None, :, None] * 1024
+            + tn_at[None, None, :],
+        )
+        acc = (
+            acc
+            + tl.reshape(
+                tl.dot(tl.reshape(x_tile, [128, 64]), tl.reshape(w_tile, [64, 128])), [1, 128, 128]
+            )
+        )
+    # batched_matmul.py:28: y[tb, tm, tn] = acc.to(y.dtype)
+    tl.store(
+        y_ptr + tb_at[:, None, None] * 1048576 + tm_at[None, :, None] * 1024 + tn_at[None, None, :],
+        acc.to(tl.bfloat16),
+    )
+
+
+def batched_matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """y[b] = x[b] @ w[b]."""
+    y = torch.empty((64, 1024, 1024), dtype=torch.bfloat16, device=x.device)
+    batched_matmul_kernel[(4096,)](x, w, y, num_warps=8, num_stages=3)
+    return y

@@ -1,0 +1,89 @@
+"""attention_with_lse for cuda:sm90, blocks tk=64, tq=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
+    at128 = tl.arange(0, 128)
+    pid = tl.program_id(0)
+    tile = pid % 512
+    band = tile // 256 * 8
+    place = tile % 256
+    # attention_backward.py:36: for b, h in hl.grid([B, H]):
+    # b is parallel: each b writes its own rows of out and lse
+    b = pid // 512
+    # h is parallel: each h writes its own slices of out and lse
+    h = band + place % 8
+    # attention_backward.py:37: for tq in hl.tile(T):
+    # tq is parallel: each tq writes its own slices of out and lse
+    tq_start = place // 8 * 128
+    tq_at = tq_start + tl.arange(0, 128)
+    # attention_backward.py:38: m = hl.full([tq], -math.inf, dtype=hl.float32)
+    m = tl.full([128], float("-inf"), tl.float32)
+    # attention_backward.py:39: total = hl.zeros([tq], dtype=hl.float32)
+    total = tl.zeros([128], tl.float32)
+    # attention_backward.py:40: acc = hl.zeros([tq, D], dtype=hl.float32)
+    acc = tl.zeros([128, 128], tl.float32)
+    # attention_backward.py:41: for tk in hl.tile(0, tq.end):
+    tk_end = tq_start + 128
+    # tk is ordered: carries total, acc, m
+    for tk_start in tl.range(0, tk_end, 64, num_stages=2):
+        tk_at = tk_start + tl.arange(0, 64)
+        tk_in = tk_at < tk_end
+        # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
+        q_tile = tl.load(q_ptr + b * 8388608 + h * 524288 + tq_at[:, None] * 128 + at128[None, :])
+        k_tile = tl.load(
+            k_ptr + b * 8388608 + h * 524288 + tk_at[:, None] * 128 + at128[None, :],
+            mask=tk_in[:, None],
+            other=0.0,
+        )
+        scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+        # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
+        scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
+        # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
+        m_new = tl.maximum(
+            m,
+            tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+            propagate_nan=tl.PropagateNan.ALL,
+        )
+        # attention_backward.py:45: alpha = hl.exp(m - m_new)
+        alpha = tl.exp(m - m_new)
+        # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
+        p = tl.exp(scores_1 - m_new[:, None])
+        # attention_backward.py:47: total = total * alpha + p.sum(-1)
+        total = total * alpha + tl.sum(p, axis=1)
+        # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
+        v_tile = tl.load(
+            v_ptr + b * 8388608 + h * 524288 + tk_at[:, None] * 128 + at128[None, :],
+            mask=tk_in[:, None],
+            other=0.0,
+        )
+        acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
+        m = m_new
+    # attention_backward.py:50: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
+    tl.store(
+        out_ptr + b * 8388608 + h * 524288 + tq_at[:, None] * 128 + at128[None, :],
+        (acc / total[:, None]).to(tl.bfloat16),
+    )
+    # attention_backward.py:51: lse[b, h, tq] = m + hl.log(total)
+    tl.store(lse_ptr + b * 65536 + h * 4096 + tq_at, m + tl.log(total))
+
+
+def attention_with_lse(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Causal attention: q, k, v [B, H, T, D]; out [B, H, T, D] in v's dtype, lse [B, H, T]."""
+    out = torch.empty((4, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
+    lse = torch.empty((4, 16, 4096), dtype=torch.float32, device=q.device)
+    attention_with_lse_kernel[(2048,)](q, k, v, out, lse, num_warps=8, num_stages=2)
+    return (out, lse)

@@ -1,0 +1,81 @@
+"""grouped_gemm_gated for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _silu(x):
+    return x * tl.sigmoid(x)
+
+
+@triton.jit
+def grouped_gemm_gated_kernel(x_ptr, w_ptr, v_ptr, offsets_ptr, y_ptr):
+    groups = tl.arange(0, 64)
+    pid = tl.program_id(0)
+    # grouped_gemm_bias_activation.py:66: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1],...
+    offsets_tile = tl.load(offsets_ptr + groups)
+    offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
+    tm_begins = tl.maximum(offsets_tile, 0)
+    tm_ends = tl.minimum(offsets_tile_1, 16384)
+    tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
+    tile_ends = tl.cumsum(tile_counts, axis=0)
+    item_count = tl.sum(tile_counts, axis=0)
+    for step in tl.range(pid, item_count * 16, 3072):
+        item = step // 16
+        before = tile_ends <= item
+        g = tl.sum(before.to(tl.int32), axis=0)
+        tm_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
+        # grouped_gemm_bias_activation.py:65: for g in hl.grid(G):
+        # g is parallel: y rows of different g are disjoint because offsets is sorted
+        # grouped_gemm_bias_activation.py:66: for tm, tn in hl.tile([offsets[g], 0], [offsets[g +...
+        # tm is parallel: each tm writes its own rows of y
+        offsets_value = tl.load(offsets_ptr + g)
+        tm_begin = tl.maximum(offsets_value, 0)
+        offsets_value_1 = tl.load(offsets_ptr + g + 1)
+        tm_end = tl.minimum(offsets_value_1, 16384)
+        tm_start = tm_begin + tm_id * 128
+        tm_at = tm_start + tl.arange(0, 128)
+        tm_in = tm_at < tm_end
+        # tn is parallel: each tn writes its own columns of y
+        tn_start = step % 16 * 128
+        tn_at = tn_start + tl.arange(0, 128)
+        # grouped_gemm_bias_activation.py:67: gate = jnp.zeros([tm, tn], dtype=jnp.float32)
+        gate = tl.zeros([128, 128], tl.float32)
+        # grouped_gemm_bias_activation.py:68: value = jnp.zeros([tm, tn], dtype=jnp.float32)
+        value = tl.zeros([128, 128], tl.float32)
+        # grouped_gemm_bias_activation.py:69: for tk in hl.tile(K):
+        # tk is ordered: carries gate, value, sums
+        for tk_start in tl.range(0, 4096, 64, num_stages=2):
+            tk_at = tk_start + tl.arange(0, 64)
+            # grouped_gemm_bias_activation.py:70: rows = x[tm, tk]
+            rows = tl.load(
+                x_ptr + tm_at[:, None] * 4096 + tk_at[None, :],
+                mask=tm_in[:, None],
+                other=0.0,
+            )
+            # grouped_gemm_bias_activation.py:71: gate += jnp.dot(rows, w[g, tk, tn], preferred_e...
+            w_tile = tl.load(w_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :])
+            gate = tl.dot(rows, w_tile, gate)
+            # grouped_gemm_bias_activation.py:72: value += jnp.dot(rows, v[g, tk, tn], preferred_...
+            v_tile = tl.load(v_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :])
+            value = tl.dot(rows, v_tile, value)
+        # grouped_gemm_bias_activation.py:73: y[tm, tn] = (activation(gate) * value).astype(y.dtype)
+        tl.store(
+            y_ptr + tm_at[:, None] * 2048 + tn_at[None, :],
+            (_silu(gate) * value).to(tl.bfloat16),
+            mask=tm_in[:, None],
+        )
+
+
+def grouped_gemm_gated(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    v: torch.Tensor,
+    offsets: torch.Tensor,
+) -> torch.Tensor:
+    """y[r] = activation(x[r] @ w[g]) * (x[r] @ v[g]); rows in no group are zero."""
+    y = torch.zeros((16384, 2048), dtype=torch.bfloat16, device=x.device)
+    grouped_gemm_gated_kernel[(3072,)](x, w, v, offsets, y, num_warps=8, num_stages=2)
+    return y

@@ -1,0 +1,65 @@
+"""jagged_dense_bmm for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def jagged_dense_bmm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
+    groups = tl.arange(0, 128)
+    pid = tl.program_id(0)
+    # jagged_dense_bmm.py:29: for tm, tn in hl.tile([offsets[b], 0], [offsets[b + 1], N], max_ext...
+    offsets_tile = tl.load(offsets_ptr + groups)
+    offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
+    tm_begins = tl.maximum(offsets_tile, 0)
+    tm_ends = tl.minimum(offsets_tile_1, 32768)
+    tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
+    tile_ends = tl.cumsum(tile_counts, axis=0)
+    item_count = tl.sum(tile_counts, axis=0)
+    for step in tl.range(pid, item_count * 4, 1536):
+        item = step // 4
+        before = tile_ends <= item
+        b = tl.sum(before.to(tl.int32), axis=0)
+        tm_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
+        # jagged_dense_bmm.py:28: for b in hl.grid(B):
+        # b is parallel: y rows of different b are disjoint because offsets is sorted
+        # jagged_dense_bmm.py:29: for tm, tn in hl.tile([offsets[b], 0], [offsets[b + 1], N], max...
+        # tm is parallel: each tm writes its own rows of y
+        offsets_value = tl.load(offsets_ptr + b)
+        tm_begin = tl.maximum(offsets_value, 0)
+        offsets_value_1 = tl.load(offsets_ptr + b + 1)
+        tm_end = tl.minimum(offsets_value_1, 32768)
+        tm_start = tm_begin + tm_id * 128
+        tm_at = tm_start + tl.arange(0, 128)
+        tm_in = tm_at < tm_end
+        # tn is parallel: each tn writes its own columns of y
+        tn_start = step % 4 * 128
+        tn_at = tn_start + tl.arange(0, 128)
+        # jagged_dense_bmm.py:30: acc = torch.zeros([tm, tn], dtype=torch.float32)
+        acc = tl.zeros([128, 128], tl.float32)
+        # jagged_dense_bmm.py:31: for tk in hl.tile(D):
+        # tk is ordered: carries acc, a sum
+        for tk_start in tl.range(0, 512, 64, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 64)
+            # jagged_dense_bmm.py:32: acc = torch.addmm(acc, x[tm, tk], w[b, tk, tn])
+            x_tile = tl.load(
+                x_ptr + tm_at[:, None] * 512 + tk_at[None, :],
+                mask=tm_in[:, None],
+                other=0.0,
+            )
+            w_tile = tl.load(w_ptr + b * 262144 + tk_at[:, None] * 512 + tn_at[None, :])
+            acc = tl.dot(x_tile, w_tile, acc)
+        # jagged_dense_bmm.py:33: y[tm, tn] = acc.to(y.dtype)
+        tl.store(
+            y_ptr + tm_at[:, None] * 512 + tn_at[None, :],
+            acc.to(tl.bfloat16),
+            mask=tm_in[:, None],
+        )
+
+
+def jagged_dense_bmm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """y[r] = x[r] @ w[b] for offsets[b] <= r < offsets[b + 1]; other rows are zero."""
+    y = torch.zeros((32768, 512), dtype=torch.bfloat16, device=x.device)
+    jagged_dense_bmm_kernel[(1536,)](x, w, offsets, y, num_warps=8, num_stages=3)
+    return y

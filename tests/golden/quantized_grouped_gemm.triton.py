@@ -1,0 +1,86 @@
+"""quantized_grouped_gemm for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def quantized_grouped_gemm_kernel(x_ptr, row_scale_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr):
+    groups = tl.arange(0, 64)
+    pid = tl.program_id(0)
+    # quantized_grouped_gemm.py:57: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], N], m...
+    offsets_tile = tl.load(offsets_ptr + groups)
+    offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
+    tm_begins = tl.maximum(offsets_tile, 0)
+    tm_ends = tl.minimum(offsets_tile_1, 16384)
+    tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
+    tile_ends = tl.cumsum(tile_counts, axis=0)
+    item_count = tl.sum(tile_counts, axis=0)
+    for step in tl.range(pid, item_count * 16, 3072):
+        item = step // 16
+        before = tile_ends <= item
+        g = tl.sum(before.to(tl.int32), axis=0)
+        tm_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
+        # quantized_grouped_gemm.py:56: for g in hl.grid(G):
+        # g is parallel: y rows of different g are disjoint because offsets is sorted
+        # quantized_grouped_gemm.py:57: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], N...
+        # tm is parallel: each tm writes its own rows of y
+        offsets_value = tl.load(offsets_ptr + g)
+        tm_begin = tl.maximum(offsets_value, 0)
+        offsets_value_1 = tl.load(offsets_ptr + g + 1)
+        tm_end = tl.minimum(offsets_value_1, 16384)
+        tm_start = tm_begin + tm_id * 128
+        tm_at = tm_start + tl.arange(0, 128)
+        tm_in = tm_at < tm_end
+        # tn is parallel: each tn writes its own columns of y
+        tn_start = step % 16 * 128
+        tn_at = tn_start + tl.arange(0, 128)
+        # quantized_grouped_gemm.py:58: acc = hl.zeros([tm, tn], dtype=sums)
+        acc = tl.zeros([128, 128], tl.int32)
+        # quantized_grouped_gemm.py:59: for tk in hl.tile(K):
+        # tk is ordered: carries acc, a sum
+        for tk_start in tl.range(0, 4096, 64, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 64)
+            # quantized_grouped_gemm.py:60: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
+            x_tile = tl.load(
+                x_ptr + tm_at[:, None] * 4096 + tk_at[None, :],
+                mask=tm_in[:, None],
+                other=0,
+            )
+            w_tile = tl.load(w_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :])
+            acc = tl.dot(x_tile, w_tile, acc, out_dtype=tl.int32)
+        # quantized_grouped_gemm.py:61: rescaled = acc.to(hl.float32) * row_scale[tm][:, None] * ...
+        row_scale_tile = tl.load(row_scale_ptr + tm_at, mask=tm_in, other=0.0)
+        scale_tile = tl.load(scale_ptr + g * 2048 + tn_at)
+        rescaled = (
+            acc.to(tl.float32) * row_scale_tile[:, None].to(tl.float32) * scale_tile.to(tl.float32)
+        )
+        # quantized_grouped_gemm.py:62: y[tm, tn] = rescaled.to(y.dtype)
+        tl.store(
+            y_ptr + tm_at[:, None] * 2048 + tn_at[None, :],
+            rescaled.to(tl.bfloat16),
+            mask=tm_in[:, None],
+        )
+
+
+def quantized_grouped_gemm(
+    x: torch.Tensor,
+    row_scale: torch.Tensor,
+    w: torch.Tensor,
+    scale: torch.Tensor,
+    offsets: torch.Tensor,
+) -> torch.Tensor:
+    """y[r] = (x[r] * row_scale[r]) @ (w[g] * scale[g]), of 8-bit x and w; dtype of the scales."""
+    y = torch.zeros((16384, 2048), dtype=torch.bfloat16, device=x.device)
+    quantized_grouped_gemm_kernel[(3072,)](
+        x,
+        row_scale,
+        w,
+        scale,
+        offsets,
+        y,
+        num_warps=8,
+        num_stages=3,
+    )
+    return y

@@ -1,0 +1,115 @@
+"""sliding_window_attention for cuda:sm90, blocks tk=64, tq=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
+    groups = tl.arange(0, 32)
+    at128 = tl.arange(0, 128)
+    pid = tl.program_id(0)
+    # sliding_window_attention.py:42: begin, end = offsets[b], offsets[b + 1]
+    offsets_tile = tl.load(offsets_ptr + groups)
+    offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
+    tq_begins = tl.maximum(offsets_tile, 0)
+    tq_ends = tl.minimum(offsets_tile_1, 16384)
+    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_ends = tl.cumsum(tile_counts, axis=0)
+    item_count = tl.sum(tile_counts, axis=0)
+    for step in tl.range(pid, item_count * 16, 2560):
+        turn = step // item_count
+        item = step % item_count
+        before = tile_ends <= item
+        b = tl.sum(before.to(tl.int32), axis=0)
+        tq_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
+        # sliding_window_attention.py:41: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+        # h is parallel: each h writes its own rows of out
+        # b is parallel: out slices of different b are disjoint because offsets is sorted
+        # sliding_window_attention.py:42: begin, end = offsets[b], offsets[b + 1]
+        begin = tl.load(offsets_ptr + b)
+        end = tl.load(offsets_ptr + b + 1)
+        # sliding_window_attention.py:43: for tq in hl.tile(begin, end):
+        # tq is parallel: each tq writes its own slices of out
+        tq_begin = tl.maximum(begin, 0)
+        tq_end = tl.minimum(end, 16384)
+        tq_start = tq_begin + tq_id * 128
+        tq_at = tq_start + tl.arange(0, 128)
+        tq_in = tq_at < tq_end
+        # sliding_window_attention.py:44: m = hl.full([tq], -math.inf, dtype=hl.float32)
+        m = tl.full([128], float("-inf"), tl.float32)
+        # sliding_window_attention.py:45: total = hl.zeros([tq], dtype=hl.float32)
+        total = tl.zeros([128], tl.float32)
+        # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
+        acc = tl.zeros([128, 128], tl.float32)
+        # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
+        tk_begin = tl.maximum(tl.maximum(begin, tq_start - 20 + 1), 0)
+        tk_end = tl.minimum(end, tl.minimum(tq_start + 128, tq_end))
+        # tk is ordered: carries total, acc, m
+        for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
+            tk_at = tk_start + tl.arange(0, 64)
+            tk_in = tk_at < tk_end
+            # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
+            distance = tq_at[:, None] - tk_at[None, :]
+            # sliding_window_attention.py:49: seen = (distance >= 0) & (distance < window)
+            seen = (distance >= 0) & (distance < 20)
+            # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            q_tile = tl.load(
+                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(
+                k_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+            # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
+            scores_1 = tl.where(seen & tk_in, scores, float("-inf"))
+            # sliding_window_attention.py:52: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = tl.maximum(
+                m,
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                propagate_nan=tl.PropagateNan.ALL,
+            )
+            # sliding_window_attention.py:53: known = hl.where(m_new == -math.inf, 0.0, m_new)
+            known = tl.where(m_new == float("-inf"), 0.0, m_new)
+            # sliding_window_attention.py:54: alpha = hl.exp(m - known)
+            alpha = tl.exp(m - known)
+            # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
+            p = tl.where(tk_in, tl.exp(scores_1 - known[:, None]), 0.0)
+            # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
+            total = total * alpha + tl.sum(p, axis=1)
+            # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
+            v_tile = tl.load(
+                v_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
+            m = m_new
+        # sliding_window_attention.py:59: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+        tl.store(
+            out_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            (acc / total[:, None]).to(tl.bfloat16),
+            mask=tq_in[:, None],
+        )
+
+
+def sliding_window_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    offsets: torch.Tensor,
+) -> torch.Tensor:
+    """out[:, r] = softmax(q[:, r] k^T / sqrt(D)) v over positions s with r - window < s <= r."""
+    out = torch.zeros((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
+    sliding_window_attention_kernel[(2560,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
+    return out

@@ -1,0 +1,40 @@
+"""transposed_matmul for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def transposed_matmul_kernel(w_ptr, x_ptr, y_ptr):
+    pid = tl.program_id(0)
+    band = pid // 256 * 8
+    place = pid % 256
+    # transposed_matmul.py:28: for tm, tn in hl.tile([M, N]):
+    # tm is parallel: each tm writes its own rows of y
+    tm_start = (band + place % 8) * 128
+    tm_at = tm_start + tl.arange(0, 128)
+    # tn is parallel: each tn writes its own columns of y
+    tn_start = place // 8 * 128
+    tn_at = tn_start + tl.arange(0, 128)
+    # transposed_matmul.py:29: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
+    acc = tl.zeros([128, 128], tl.float32)
+    # transposed_matmul.py:30: for tk in hl.tile(K):
+    # tk is ordered: carries acc, a sum
+    for tk_start in tl.range(0, 4096, 64, num_stages=3):
+        tk_at = tk_start + tl.arange(0, 64)
+        # transposed_matmul.py:31: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_...
+        x_tile = tl.load(x_ptr + tk_at[:, None] * 8192 + tm_at[None, :])
+        w_tile = tl.load(w_ptr + tn_at[:, None] * 4096 + tk_at[None, :])
+        product = tl.dot(x_tile.T, w_tile.T)
+        # transposed_matmul.py:32: acc = acc + product
+        acc = acc + product
+    # transposed_matmul.py:33: y[tm, tn] = acc.astype(y.dtype)
+    tl.store(y_ptr + tm_at[:, None] * 4096 + tn_at[None, :], acc.to(tl.bfloat16))
+
+
+def transposed_matmul(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """y = x.T @ w.T: w [N, K], x [K, M]; y [M, N] in x's dtype."""
+    y = torch.empty((8192, 4096), dtype=torch.bfloat16, device=w.device)
+    transposed_matmul_kernel[(2048,)](w, x, y, num_warps=8, num_stages=3)
+    return y

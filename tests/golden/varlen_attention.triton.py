@@ -1,0 +1,113 @@
+"""varlen_attention for cuda:sm90, blocks tk=64, tq=128."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
+    groups = tl.arange(0, 256)
+    at64 = tl.arange(0, 64)
+    pid = tl.program_id(0)
+    # varlen_attention.py:51: begin, end = offsets[b], offsets[b + 1]
+    offsets_tile = tl.load(offsets_ptr + groups)
+    offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
+    tq_begins = tl.maximum(offsets_tile, 0)
+    tq_ends = tl.minimum(offsets_tile_1, 65536)
+    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_ends = tl.cumsum(tile_counts, axis=0)
+    item_count = tl.sum(tile_counts, axis=0)
+    for step in tl.range(pid, item_count * 16, 12288):
+        turn = step // item_count
+        item = step % item_count
+        before = tile_ends <= item
+        b = tl.sum(before.to(tl.int32), axis=0)
+        tq_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
+        # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+        # h is parallel: each h writes its own slices of out
+        # b is parallel: out rows of different b are disjoint because offsets is sorted
+        # varlen_attention.py:51: begin, end = offsets[b], offsets[b + 1]
+        begin = tl.load(offsets_ptr + b)
+        end = tl.load(offsets_ptr + b + 1)
+        # varlen_attention.py:52: for tq in hl.tile(begin, end, max_extent=longest):
+        # tq is parallel: each tq writes its own rows of out
+        tq_begin = tl.maximum(begin, 0)
+        tq_end = tl.minimum(end, 65536)
+        tq_start = tq_begin + tq_id * 128
+        tq_at = tq_start + tl.arange(0, 128)
+        tq_in = tq_at < tq_end
+        # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
+        m = tl.full([128], float("-inf"), tl.float32)
+        # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
+        total = tl.zeros([128], tl.float32)
+        # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
+        acc = tl.zeros([128, 64], tl.float32)
+        # varlen_attention.py:56: last = min(end, tq.end) if causal else end
+        last = tl.minimum(end, tl.minimum(tq_start + 128, tq_end))
+        # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
+        tk_begin = tl.maximum(begin, 0)
+        # tk is ordered: carries total, acc, m
+        for tk_start in tl.range(tk_begin, last, 64, num_stages=2):
+            tk_at = tk_start + tl.arange(0, 64)
+            tk_in = tk_at < last
+            # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
+            keys = tl.load(
+                k_ptr + tk_at[:, None] * 512 + turn // 2 * 64 + at64[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            values = tl.load(
+                v_ptr + tk_at[:, None] * 512 + turn // 2 * 64 + at64[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
+            q_tile = tl.load(
+                q_ptr + tq_at[:, None] * 1024 + turn * 64 + at64[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            scores = tl.dot(q_tile, keys.T) * 0.125
+            # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
+            scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
+            # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
+            m_new = tl.maximum(
+                m,
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                propagate_nan=tl.PropagateNan.ALL,
+            )
+            # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
+            alpha = tl.exp(m - m_new)
+            # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
+            p = tl.exp(scores_1 - m_new[:, None])
+            # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
+            total = total * alpha + tl.sum(p, axis=1)
+            # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
+            new = tl.dot(p.to(tl.bfloat16), values)
+            # varlen_attention.py:67: acc = acc * alpha[:, None] + new
+            acc = acc * alpha[:, None] + new
+            m = m_new
+        # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
+        tl.store(
+            out_ptr + tq_at[:, None] * 1024 + turn * 64 + at64[None, :],
+            (acc / total[:, None]).to(tl.bfloat16),
+            mask=tq_in[:, None],
+        )
+
+
+def varlen_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    offsets: torch.Tensor,
+) -> torch.Tensor:
+    """out[r, h] = the mean of v over r's sequence, weighted by softmax(q[r, h] k^T / sqrt(D))."""
+    out = torch.zeros((65536, 16, 64), dtype=torch.bfloat16, device=q.device)
+    varlen_attention_kernel[(12288,)](q, k, v, offsets, out, num_warps=4, num_stages=2)
+    return out
