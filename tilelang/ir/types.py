@@ -232,6 +232,7 @@ class Loop:
 
 
 Stmt = Assign | Store | Loop
+Body = tuple[Stmt, ...]
 
 
 # ---------------------------------------------------------------- declarations

@@ -154,10 +154,9 @@ def _resolved(have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[Dim, ...] |
 def _rest(have: tuple[Dim, ...], want: tuple[Dim, ...], place: int) -> int | None:
     """The length that is left for -1 between the tile axes around it; None if there is none."""
     segment = sum(isinstance(d, str) for d in want[:place])
-    known = _segments(tuple(1 if d == -1 else d for d in want))
-    total = _segments(have)
-    divisor = int(known[2 * segment])
-    if len(known) != len(total) or divisor == 0:
+    given, total = _segments(tuple(1 if d == -1 else d for d in want)), _segments(have)
+    divisor = int(given[2 * segment])
+    if len(given) != len(total) or divisor == 0:
         return None
     return int(total[2 * segment]) // divisor
 
