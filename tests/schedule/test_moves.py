@@ -14,7 +14,6 @@ from tilelang.codegen.pallas.plan.steps.moves import (
     first_visit,
     owns,
     steady,
-    steps_of,
 )
 from tilelang.codegen.pallas.plan.types import (
     AtDim,
@@ -103,7 +102,7 @@ def disagreement(shown: Window, axes: Mapping[str, AxisPlan]) -> str | None:
     runs = [b for b, _ in itertools.groupby(blocks)]
     if consecutive(shown, order) and len(set(runs)) != len(runs):
         return "visits of one block are not consecutive"
-    changes = steps_of(shown, order)
+    changes = order.seen(shown)
     for (a, here), (b, there) in itertools.pairwise(zip(steps, blocks, strict=True)):
         at = next(name for name in axes if a[name] != b[name])
         for old, new_, number in zip(here, there, shown.numbers, strict=True):

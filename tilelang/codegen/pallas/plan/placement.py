@@ -119,7 +119,7 @@ def place(
     _check(problem.ir, config, placed, nest.dynamic)
     axes = placed.axes
     if config.windows == "exact":
-        axes = begin_with_range(problem, config, placed.loop_type, axes, placed.columns)
+        axes = begin_with_range(problem, config, placed.loop_type, axes)
     return replace(placed, axes=with_tiles(with_ranges(axes)))
 
 
@@ -194,7 +194,8 @@ def _arranged(nest: Nest, config: Config, fold: bool) -> Placed:
     count = len(rest) if phases else 1 + max((rest.index(c) for c in needed), default=-1)
     columns, trailing = rest[:count], rest[count:]
     levels, leaf = interchange(levels, leaf, outward)
-    streams = _streams(leaf) if loop_type == "emit_pipeline" else set[str]()
+    innermost = {s.axis for s in _loops(statements(leaf)) if not _loops(s.body)}
+    streams = innermost if loop_type == "emit_pipeline" else set[str]()
     within = all_at_once(problem, config, nest.loops, outward, streams)
     outward = tuple(a for a in outward if a not in within)
     places: tuple[tuple[Place, Collection[str]], ...] = (
@@ -258,11 +259,6 @@ def _needed(nest: Nest, chained: Set[str]) -> set[str]:
     problem, found = nest.problem, nest.dynamic & chained
     needed = {d for a in found for d in (*problem.fact(a).depends, *moved_by(problem, a))}
     return {*found, *needed & chained}
-
-
-def _streams(leaf: tuple[Stmt, ...]) -> set[str]:
-    """Innermost loops of the step."""
-    return {s.axis for s in _loops(statements(leaf)) if not _loops(s.body)}
 
 
 def _moves_with_steps(placed: Placed) -> bool:

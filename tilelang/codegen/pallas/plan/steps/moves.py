@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilelang.codegen.pallas.plan.types import (
     AtDim,
@@ -39,9 +39,11 @@ BACK: Interval = (-math.inf, -1)
 
 @dataclass(frozen=True)
 class Order:
-    """The launch's axes in the order of its steps: outward dims, columns, trailing dims.
+    """The loops of a launch in the order of its steps: outward dims, columns, trailing dims.
 
-    The last columns may be `phases`, loops in a row.
+    columns  those of the step table, where iterations without steps are left out
+    phases   the last columns, if they are loops in a row
+    rising   ranges that should rise with an outer axis do: offsets are sorted
     """
 
     axes: Mapping[str, AxisPlan]
@@ -49,36 +51,22 @@ class Order:
     columns: tuple[str, ...]
     trailing: tuple[str, ...]
     phases: tuple[str, ...] = ()
+    rising: bool = False
 
     @property
     def all(self) -> tuple[str, ...]:
         return self.outward + self.columns + self.trailing
-
-    @property
-    def loops(self) -> tuple[tuple[str, ...], ...]:
-        """The columns, outer to inner; those of loops in a row together."""
-        nested = tuple((c,) for c in self.columns if c not in self.phases)
-        return (*nested, self.phases) if self.phases else nested
 
     def around(self, axis: str) -> tuple[str, ...]:
         """The axes whose loops contain the loop over `axis`, outer to inner."""
         others = self.phases if axis in self.phases else ()
         return tuple(a for a in self.all[: self.all.index(axis)] if a not in others)
 
-
-@dataclass(frozen=True)
-class Steps:
-    """The steps of a launch, as far as differences between neighbours need them.
-
-    loops    axes, outer to inner
-    columns  those of the step table, where iterations without steps are left out
-    rising   ranges that should rise with an outer axis do: offsets are sorted
-    """
-
-    axes: Mapping[str, AxisPlan]
-    loops: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-    rising: bool = False
+    def seen(self, window: Window, rising: bool = False) -> Order:
+        """The loops that a window is seen in; of loops in a row, those of its own."""
+        own = {a for n in window.numbers for a in integers.axes(n.expr)}
+        columns = tuple(c for c in self.columns if c not in self.phases or c in own)
+        return replace(self, columns=columns, rising=rising)
 
     def change(self, number: Number, at: str) -> Interval:
         """How a block's number may differ after a step in which the loop `at` goes on."""
@@ -100,16 +88,16 @@ class Steps:
                     return index if base is None else plus(self.position(base, at), index)
                 case TileScalar(axis, what):
                     return self._tile(axis, what, at)
-            return ANYTHING if self._any_moves(part, at) else STILL
+            return ANYTHING if self._moves(part, at) else STILL
 
         return difference(expr, leaf)
 
-    def _any_moves(self, expr: Expr, at: str) -> bool:
+    def _moves(self, expr: Expr, at: str) -> bool:
         return any(self._index(axis, at) != STILL for axis in integers.axes(expr))
 
     def _index(self, axis: str, at: str) -> Interval:
         """The index of a loop, or the number of its tile."""
-        if axis not in self.loops or self.loops.index(axis) < self.loops.index(at):
+        if axis not in self.all or self.all.index(axis) < self.all.index(at):
             return STILL
         plan, table = self.axes[axis], axis in self.columns
         if axis == at:
@@ -126,24 +114,14 @@ class Steps:
 
     def _tile(self, axis: str, what: str, at: str) -> Interval:
         """A scalar of a tile, of which nobody needs to know exactly how far it goes."""
-        plan, (low, high) = self.axes[axis], self._index(axis, at)
+        plan, found = self.axes[axis], self._index(axis, at)
         if what == "id" and (plan.tiles is not None or axis == at):  # counts from 0 in any range
-            return low, high
-        bounds = [e for e in (plan.begin, plan.end, plan.base) if e is not None]
-        if any(self._any_moves(e, at) for e in bounds):
+            return found
+        if any(self._moves(e, at) for e in (plan.begin, plan.end, plan.base) if e is not None):
             return ANYTHING
-        if what in ("count", "block_size"):
+        if what in ("count", "block_size") or found == STILL:
             return STILL
-        if (low, high) == STILL:
-            return low, high
-        return FORWARD if low > 0 else BACK if high < 0 else ANYTHING
-
-
-def steps_of(window: Window, order: Order, rising: bool = False) -> Steps:
-    """The steps that a window is seen in; of loops in a row, those of its own."""
-    own = {a for n in window.numbers for a in integers.axes(n.expr)}
-    loops = tuple(a for a in order.all if a not in order.phases or a in own)
-    return Steps(order.axes, loops, order.columns, rising)
+        return FORWARD if found[0] > 0 else BACK if found[1] < 0 else ANYTHING
 
 
 # ---------------------------------------------------------------- first visits
@@ -154,9 +132,9 @@ def first_visit(window: Window, order: Order) -> tuple[Condition, ...] | None:
 
     None if that takes more than a look at the loop that moves the block and those inside it.
     """
-    steps = steps_of(window, order)
+    steps = order.seen(window)
     places = [(a,) for a in order.outward]
-    places += [tuple(c for c in order.columns if c in steps.loops)] if order.columns else []
+    places += [steps.columns] if order.columns else []
     places += [(a,) for a in order.trailing]
     table = len(order.outward) if order.columns else -1
     conditions: tuple[Condition, ...] = ()
@@ -175,17 +153,17 @@ def first_visit(window: Window, order: Order) -> tuple[Condition, ...] | None:
     return conditions
 
 
-def _new_in_table(steps: Steps, moving: tuple[Number, ...]) -> Condition:
+def _new_in_table(steps: Order, moving: tuple[Number, ...]) -> Condition:
     """The condition that a row of the step table is at another block than the row before."""
 
     def depth(number: Number) -> int:
-        return max(steps.loops.index(a) for a in integers.axes(number.expr))
+        return max(steps.all.index(a) for a in integers.axes(number.expr))
 
     return Turns(tuple(dict.fromkeys(_alone(n) for n in sorted(moving, key=depth))))
 
 
 def _new_at_dim(
-    steps: Steps, window: Window, moving: tuple[Number, ...], axis: str
+    steps: Order, window: Window, moving: tuple[Number, ...], axis: str
 ) -> tuple[Condition, ...]:
     """The condition that the block is new, for a grid dimension that moves some numbers of it."""
     if steps.leaves(window, axis):
@@ -221,8 +199,8 @@ def consecutive(window: Window, order: Order) -> bool:
     They do if the numbers rise or fall like digits: one of them never turns round, the next one
     only when that one changes, and so on.
     """
-    steps = steps_of(window, order, rising=True)
-    left, numbers = set(steps.loops), list(window.numbers)
+    steps = order.seen(window, rising=True)
+    left, numbers = set(steps.all), list(window.numbers)
 
     def one_way(number: Number) -> bool:
         found = [steps.change(number, at) for at in left]

@@ -27,7 +27,7 @@ from tilelang.ir import Expr, GridIndex, KernelIR, Store, integers, statements
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
-from .moves import Order, Steps, consecutive, first_visit, owns, steady, steps_of
+from .moves import Order, consecutive, first_visit, owns, steady
 
 MOST_ORDERED = 6  # loops whose every order is tried
 
@@ -42,7 +42,7 @@ def check_consecutive(
     if not selective or consecutive(window, order):
         return
     inside = next(a for a in reversed(order.all) if a in window.axes)
-    steps = steps_of(window, order, rising=True)
+    steps = order.seen(window, rising=True)
     for axis in (order.axes[a] for a in order.around(inside) if a not in window.axes):
         if any(steps.change(n, axis.name)[0] < 0 for n in window.numbers):
             raise Refused(
@@ -198,7 +198,7 @@ def check_stream(tensor: str, window: Window, axes: Mapping[str, AxisPlan]) -> N
     stream = window.stream or ""
     packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
     tile = any(isinstance(d, ByTile) and d.axis == stream for d in window.dims)
-    inside = Steps(axes, (stream,))
+    inside = Order(axes, (), (), (stream,))
     if not packed and not goes_anywhere(window) and (tile or inside.leaves(window, stream)):
         return
     raise Refused(

@@ -20,18 +20,15 @@ from .types import ByRow, Key, Window
 
 
 def begin_with_range(
-    problem: Problem,
-    config: Config,
-    loop_type: str,
-    axes: Mapping[str, AxisPlan],
-    columns: tuple[str, ...],
+    problem: Problem, config: Config, loop_type: str, axes: Mapping[str, AxisPlan]
 ) -> dict[str, AxisPlan]:
     """The axes, with tiles of every ragged one beginning where its range does.
 
     Raises PlanError for a form that cannot have such tiles, and if no axis could.
     """
     ir = problem.ir
-    tiles = [n for n in columns if axes[n].block is not None and axes[n].ragged]
+    tables = [a for a in axes.values() if a.place == "table"]
+    tiles = [a.name for a in tables if a.block is not None and a.ragged]
     if not tiles:
         raise Refused(
             Rule.CONFIG,

@@ -134,7 +134,9 @@ def _filled(
     axes = arrays.axes
     reached = {a for a, effect in effects.items() if effect}
     reached |= {n for n, axis in axes.items() if axis.tiles is not None or axis.nonempty}
-    found = visits_all(window, order, all(not reached.isdisjoint(each) for each in order.loops))
+    columns = [{c} for c in order.columns if c not in order.phases]
+    columns += [{*order.phases}] if order.phases else []
+    found = visits_all(window, order, sure=all(each & reached for each in columns))
     if not found:
         return found
     skips = any(

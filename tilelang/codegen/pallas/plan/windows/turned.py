@@ -25,11 +25,7 @@ MOST = 32  # iterations: the compiled step has the code of each of them
 
 
 def all_at_once(
-    problem: Problem,
-    config: Config,
-    names: Set[str],
-    outward: tuple[str, ...],
-    streams: Set[str],
+    problem: Problem, config: Config, names: Set[str], outward: tuple[str, ...], streams: Set[str]
 ) -> tuple[str, ...]:
     """The axes of a nest, among `names`, that the config wants within the step.
 
