@@ -95,7 +95,7 @@ class AxisPlan:
     partial whether a tile may hold positions outside [begin, end)
     owned   whether every position of a tile that a step may write lies in [begin, end), so that a
             store needs no mask
-    depends, disjoint, ragged, nonempty  as in AxisFact
+    depends, rises, ragged, nonempty  as in AxisFact
     max_extent  positions or indices of a range, at most, as far as the author says
     length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
             first row; None where tiles are blocks of the array
@@ -116,7 +116,7 @@ class AxisPlan:
     limit: int
     max_extent: int | None = None
     depends: tuple[str, ...] = ()
-    disjoint: str | None = None
+    rises: tuple[str, ...] = ()
     ragged: bool = False
     nonempty: bool = True
     block: int | None = None

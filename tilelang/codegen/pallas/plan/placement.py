@@ -287,7 +287,7 @@ def _axis_plan(nest: Nest, name: str, where: Place) -> AxisPlan:
         limit=fact.limit or UNBOUNDED,
         max_extent=axis.max_extent,
         depends=fact.depends,
-        disjoint=fact.disjoint,
+        rises=fact.rises,
         ragged=fact.ragged,
         nonempty=fact.nonempty,
     )

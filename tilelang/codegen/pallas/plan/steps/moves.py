@@ -62,6 +62,15 @@ class Order:
         others = self.phases if axis in self.phases else ()
         return tuple(a for a in self.all[: self.all.index(axis)] if a not in others)
 
+    def rises(self, axis: str) -> bool:
+        """Whether the tiles of a column rise over the whole table: a cursor can follow them.
+
+        Its positions do over every column around it, and tiles are blocks of an array: those of a
+        loop that cuts no array begin again with every range.
+        """
+        plan, around = self.axes[axis], [a for a in self.around(axis) if a in self.columns]
+        return plan.tiles_array and bool(around) and set(plan.rises).issuperset(around)
+
     def seen(self, window: Window, rising: bool = False) -> Order:
         """The loops that a window is seen in; of loops in a row, those of its own."""
         own = {a for n in window.numbers for a in integers.axes(n.expr)}
@@ -105,12 +114,7 @@ class Order:
         if plan.tiles is not None:
             far = max(plan.tiles, 1) - 1
             return (-far, far if table else -far)
-        return (0, math.inf) if self.rising and self._rises(axis, at) else ANYTHING
-
-    def _rises(self, axis: str, outer: str) -> bool:
-        """Whether its ranges rise with those of an outer axis, directly or by ranges between."""
-        between = self.axes[axis].disjoint
-        return between is not None and (between == outer or self._rises(between, outer))
+        return (0, math.inf) if self.rising and at in plan.rises else ANYTHING
 
     def _tile(self, axis: str, what: str, at: str) -> Interval:
         """A scalar of a tile, of which nobody needs to know exactly how far it goes."""

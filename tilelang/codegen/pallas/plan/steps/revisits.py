@@ -136,7 +136,7 @@ def visits_all(window: Window, order: Order, sure: bool) -> dict[str, Visit] | N
                 continue
             case ByTile(axis) if axes[axis].place == "table" and axes[axis].ragged:
                 grid_only = all(axes[a].block is None for a in others - {axis})
-                if others == {axis} and axes[axis].disjoint in order.columns:
+                if others == {axis} and order.rises(axis):
                     helpers[axis] = "cover"
                 elif grid_only and moves_with_all(order, others, axis):
                     helpers[axis] = "sweep"

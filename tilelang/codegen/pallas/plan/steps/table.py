@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 
 from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Table, Track, Visit
 from tilelang.codegen.pallas.target import Target
@@ -37,9 +36,7 @@ def columns(
             visit = helpers[name]
         elif not certain and last and (effects[name] or not real):
             visit = "at_least_one"
-        names = (*(a for a in order.around(name) if a in order.columns), name)
-        rising = axis.tiles_array and all(order.axes[b].disjoint == a for a, b in pairwise(names))
-        cursor = rising and len(names) > 1 and visit in ("live", "cover") and steps == "table"
+        cursor = order.rises(name) and visit in ("live", "cover") and steps == "table"
         found = ranges.swept(axis) if visit == "sweep" else axis.range
         stand_in = ranges.stand_in(axis) if visit == "at_least_one" else None
         out.append(Column(name, visit, found, cursor, certain, _most(axis), phase, stand_in))
@@ -112,7 +109,7 @@ def _rows(
         return total * axis.limit, False
     if column.cursor and outer is not None:
         return total + axis.limit - 1, False
-    if axis.block is not None and outer is not None and axis.disjoint == outer.axis:
+    if axis.block is not None and outer is not None and outer.axis in axis.rises:
         tight = before * (axis.limit + 2 * _per_iteration(axes[outer.axis], outer))
         return min(total * column.most, tight), tight < total * axis.limit
     return total * column.most, axis.block is not None and column.most < axis.limit
