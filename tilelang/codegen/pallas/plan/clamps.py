@@ -80,24 +80,21 @@ def both(conditions: Iterable[Expr], axes: Axes) -> Expr | None:
 
 
 def _index(axis: AxisPlan) -> Interval:
-    """Numbers of a grid index; a step that stands for an empty range has one of them too.
+    """Numbers of a grid index or tile; a step that stands for an empty range has one of them too.
 
     A tile that begins with its range is known by its first row instead.
     """
     if axis.length is not None:
         return 0, math.inf
-    if axis.tiles is not None:
+    if axis.tiles is not None and axis.base is None:
         return axis.first, axis.first + max(axis.tiles, 1) - 1
     return 0, max(axis.limit, 1) - 1
 
 
 def _position(axis: AxisPlan) -> Interval:
     """Positions of a tile's lanes, in arrays."""
-    if axis.length is not None:
-        return 0, math.inf
-    if axis.tiles is not None and axis.base is None:
-        return axis.first * axis.size, (axis.first + axis.tiles) * axis.size - 1
-    return 0, max(axis.limit, 1) * axis.size - 1
+    low, high = _index(axis)
+    return low * axis.size, (high + 1) * axis.size - 1
 
 
 def _edge(axis: AxisPlan, what: str, axes: Axes) -> Interval:

@@ -109,13 +109,20 @@ def place(
         if count == 1 and problem.axis(n).kind == "grid"
     }
     problem = _with_constants(problem, indices)
-    nest = _nest(problem, blocks, loop, trips, indices, _fixed(problem, trips, blocks))
-    placed = _arranged(nest, config, fold) if nest.body else None
-    if placed is not None and _moves_with_steps(placed):
-        nest = _nest(problem, blocks, loop, trips, indices, {})
-        placed = _arranged(nest, config, fold)
-    if placed is None:
+
+    def nest_of(fixed: Mapping[str, Span]) -> Nest:
+        counts = trips | {n: found.length // blocks[n] for n, found in fixed.items()}
+        once, never = ({n for n, count in counts.items() if count == many} for many in (1, 0))
+        body = drop_unused(write_out((loop,), once, never, dict(indices)))
+        return Nest(problem, blocks, body, counts, fixed)
+
+    nest = nest_of(_fixed(problem, trips, blocks))
+    if not nest.body:
         return None
+    placed = _arranged(nest, config, fold)
+    if _moves_with_steps(placed):
+        nest = nest_of({})
+        placed = _arranged(nest, config, fold)
     _check(problem.ir, config, placed, nest.dynamic)
     axes = placed.axes
     if config.windows == "exact":
@@ -161,20 +168,6 @@ def _fixed(problem: Problem, names: Iterable[str], blocks: Blocks) -> dict[str, 
     tiles = (problem.axis(n) for n in names if problem.axis(n).kind == "tile")
     found = {axis.name: span(problem, axis, blocks) for axis in tiles}
     return {n: s for n, s in found.items() if s is not None and s.divisible(blocks[n])}
-
-
-def _nest(
-    problem: Problem,
-    blocks: Blocks,
-    loop: Loop,
-    trips: Mapping[str, int | None],
-    indices: Mapping[str, Expr],
-    fixed: Mapping[str, Span],
-) -> Nest:
-    trips = {**trips, **{n: found.length // blocks[n] for n, found in fixed.items()}}
-    once, never = ({n for n, count in trips.items() if count == many} for many in (1, 0))
-    body = drop_unused(write_out((loop,), once, never, dict(indices)))
-    return Nest(problem, blocks, body, trips, fixed)
 
 
 # ---------------------------------------------------------------- where its loops run

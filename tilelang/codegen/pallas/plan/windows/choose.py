@@ -28,27 +28,12 @@ Where = tuple[str, tuple[Index, ...], int]  # tensor, index, and which part of a
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What outputs and tables need of their windows, known once their windows are.
-
-    lifted    arrays with a dimension of length 1 before the last, so that a single row of them is a
-              block of its own
-    widened   arrays that are cast to 32 bits
-    resident  outputs of which every step sees all positions that an index read from memory may name
-    """
-
-    lifted: frozenset[str] = frozenset()
-    widened: frozenset[str] = frozenset()
-    resident: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Arrays:
     """How a launch sees the kernel's tensors.
 
     scalars   tensors that lie whole in scalar memory
     hosts     the array of every other tensor, as the host passes it
-    resident  as in Wishes
+    resident  outputs of which every step sees all positions that an index read from memory may name
     read      tensors that are read
     windows   (tensor, dims) -> window, in order of first use
     places    the window of every reference
@@ -72,9 +57,23 @@ class Arrays:
 
 
 def survey(
-    ir: KernelIR, target: Target, placed: Placed, found: Iterable[Reference], wishes: Wishes
+    ir: KernelIR,
+    target: Target,
+    placed: Placed,
+    found: Iterable[Reference],
+    resident: frozenset[str],
+    lifted: frozenset[str] = frozenset(),
+    widened: frozenset[str] = frozenset(),
 ) -> Arrays:
-    """Chooses scalar memory or windows for every tensor that is referred to."""
+    """Chooses scalar memory or windows for every tensor that is referred to.
+
+    What outputs and tables need of their windows is known once their windows are:
+
+    resident  as in Arrays
+    lifted    arrays with a dimension of length 1 before the last, so that a single row of them is a
+              block of its own
+    widened   arrays that are cast to 32 bits
+    """
     seen, axes = tuple(dict.fromkeys(found)), placed.axes
     written = frozenset(r.tensor for r in seen if r.written)
     scalars = _scalar_tensors(axes, seen, written) | gather_indices(ir, seen)
@@ -83,12 +82,13 @@ def survey(
         if reference.tensor not in scalars:
             indices.setdefault(reference.tensor, []).append(reference.index)
     hosts = {
-        tensor: _host_array(ir, axes, tensor, each, wishes) for tensor, each in indices.items()
+        tensor: _host_array(ir, axes, tensor, each, tensor in lifted, tensor in widened)
+        for tensor, each in indices.items()
     }
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
-    arrays = Arrays(ir, target, axes, used, hosts, wishes.resident | picked, read, {}, {})
+    arrays = Arrays(ir, target, axes, used, hosts, resident | picked, read, {}, {})
     windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
     windows, tracks = tracked(windows, placed.phases, taken)
@@ -112,7 +112,8 @@ def _host_array(
     axes: Mapping[str, AxisPlan],
     name: str,
     indices: list[tuple[Index, ...]],
-    wishes: Wishes,
+    lifted: bool,
+    widened: bool,
 ) -> HostArray:
     """Rank 1 becomes one row; single positions among the last two dimensions move to the front.
 
@@ -126,7 +127,7 @@ def _host_array(
         return all(isinstance(i[dim], At) and not takes_all(axes, i[dim]) for i in indices)
 
     at = [d for d in range(rank) if single(d)]
-    if name in wishes.lifted and rank >= 2:
+    if lifted and rank >= 2:
         host = replace(host, name=unique(ir, name, "rows"), shape=(*shape[:-1], 1, shape[-1]))
     elif rank == 1:
         host = replace(host, name=unique(ir, name, "row"), shape=(1, *shape))
@@ -134,7 +135,7 @@ def _host_array(
         order = (*at, *(d for d in range(rank) if d not in at))
         moved = tuple(shape[d] for d in order)
         host = replace(host, name=unique(ir, name, "moved"), permute=order, shape=moved)
-    if name in wishes.widened:
+    if widened:
         host = replace(host, name=unique(ir, name, "wide"), dtype=wide_of(host.dtype), wide=True)
     return host
 

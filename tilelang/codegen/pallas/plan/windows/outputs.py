@@ -26,7 +26,7 @@ from tilelang.ir.traversal import loads
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
-from .choose import Arrays, Wishes, survey
+from .choose import Arrays, survey
 from .types import UNCUT, ByTile, Packed, Window
 from .widened import rows_alone
 
@@ -67,7 +67,7 @@ def _surveyed(
     resident: frozenset[str],
 ) -> tuple[Arrays, Order]:
     """The windows, chosen anew where their first choice shows that arrays must change for them."""
-    arrays = survey(problem.ir, target, placed, found, Wishes(resident=resident))
+    arrays = survey(problem.ir, target, placed, found, resident)
     order = order_of(placed, tuple(arrays.windows.values()))
     lifted = frozenset(
         tensor
@@ -76,7 +76,7 @@ def _surveyed(
     )
     widened = rows_alone(arrays)
     if lifted or widened:
-        arrays = survey(problem.ir, target, placed, found, Wishes(lifted, widened, resident))
+        arrays = survey(problem.ir, target, placed, found, resident, lifted, widened)
         order = order_of(placed, tuple(arrays.windows.values()))
     return arrays, order
 
