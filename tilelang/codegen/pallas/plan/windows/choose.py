@@ -76,7 +76,9 @@ def survey(
     """
     seen, axes = tuple(dict.fromkeys(found)), placed.axes
     written = frozenset(r.tensor for r in seen if r.written)
-    scalars = _scalar_tensors(axes, seen, written) | gather_indices(ir, seen)
+    bounds = {load.tensor for a in axes.values() for e in (a.begin, a.end) for load in loads(e)}
+    vector = {r.tensor for r in seen if any(not isinstance(i, At) for i in r.index)}
+    scalars = bounds.union(r.tensor for r in seen) - written - vector | gather_indices(ir, seen)
     indices: dict[str, list[tuple[Index, ...]]] = {}
     for reference in seen:
         if reference.tensor not in scalars:
@@ -94,14 +96,6 @@ def survey(
     windows, tracks = tracked(windows, placed.phases, taken)
     places = {place: windows[key] for place, key in keys.items()}
     return replace(arrays, windows=windows, places=places, tracks=tracks)
-
-
-def _scalar_tensors(
-    axes: Mapping[str, AxisPlan], seen: tuple[Reference, ...], written: frozenset[str]
-) -> set[str]:
-    bounds = (load.tensor for a in axes.values() for e in (a.begin, a.end) for load in loads(e))
-    vector = {r.tensor for r in seen if any(not isinstance(i, At) for i in r.index)}
-    return {*(r.tensor for r in seen), *bounds} - written - vector
 
 
 # ---------------------------------------------------------------- arrays

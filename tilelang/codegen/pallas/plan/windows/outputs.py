@@ -40,8 +40,13 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
     """
     found = _references(placed)
 
-    def attempt(loose: frozenset[str]) -> tuple[Arrays, Order, Groups]:
-        arrays, order = _surveyed(problem, target, placed, found, loose)
+    def attempt(resident: frozenset[str]) -> tuple[Arrays, Order, Groups]:
+        arrays = survey(problem.ir, target, placed, found, resident)
+        order = order_of(placed, tuple(arrays.windows.values()))
+        lifted, widened = _lifted(arrays, order), rows_alone(arrays)
+        if lifted or widened:
+            arrays = survey(problem.ir, target, placed, found, resident, lifted, widened)
+            order = order_of(placed, tuple(arrays.windows.values()))
         levels, leaf = placed.levels, placed.leaf
         return arrays, order, lower_body(arrays, levels, leaf, placed.inner, placed.phases)
 
@@ -53,32 +58,17 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
 
 def _references(placed: Placed) -> tuple[Reference, ...]:
     """Every load and store of a nest, those of what its levels carry last."""
+    carried = [(e, c) for level in placed.levels for c in level.carries for e in (c.init, c.next)]
+    reads = ((load, c.loc) for e, c in carried for load in loads(e))
     body = references(level_statements(placed.levels, placed.leaf))
-    carried = ((c, level) for level in placed.levels for c in level.carries)
-    loads_of = ((load, c.loc) for c, _ in carried for e in (c.init, c.next) for load in loads(e))
-    return (*body, *(Reference(load.tensor, load.index, False, loc) for load, loc in loads_of))
+    return (*body, *(Reference(load.tensor, load.index, False, loc) for load, loc in reads))
 
 
-def _surveyed(
-    problem: Problem,
-    target: Target,
-    placed: Placed,
-    found: tuple[Reference, ...],
-    resident: frozenset[str],
-) -> tuple[Arrays, Order]:
-    """The windows, chosen anew where their first choice shows that arrays must change for them."""
-    arrays = survey(problem.ir, target, placed, found, resident)
-    order = order_of(placed, tuple(arrays.windows.values()))
-    lifted = frozenset(
-        tensor
-        for (tensor, _), window in arrays.windows.items()
-        if window.output and isinstance(window.dims[-2], Packed) and packed_conflict(window, order)
-    )
-    widened = rows_alone(arrays)
-    if lifted or widened:
-        arrays = survey(problem.ir, target, placed, found, resident, lifted, widened)
-        order = order_of(placed, tuple(arrays.windows.values()))
-    return arrays, order
+def _lifted(arrays: Arrays, order: Order) -> frozenset[str]:
+    """Outputs of which single rows must be blocks of their own: no step could tell them apart."""
+    outputs = ((t, w) for (t, _), w in arrays.windows.items() if w.output)
+    packed = ((t, w) for t, w in outputs if isinstance(w.dims[-2], Packed))
+    return frozenset(t for t, w in packed if packed_conflict(w, order))
 
 
 def initialised(
