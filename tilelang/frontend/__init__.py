@@ -26,7 +26,7 @@ from . import (
     containers,
     control,
     expressions,
-    functions,
+    inlining,
     loops,
     memory,
     refusals,
@@ -34,32 +34,33 @@ from . import (
 )
 from .inlining import frame
 from .observed import attribute, recording
-from .ranges import check_unmoved
-from .rankless import rankless
-from .returns import check_reads, check_scopes, launches, returned, used_axes, used_tensors
+from .positions import check_unshifted
+from .returns import (
+    check_reads,
+    check_scopes,
+    launches,
+    rankless,
+    returned,
+    used_axes,
+    used_tensors,
+)
 from .scope import Bound, Draft, Here, Rules, around, execute
 from .source import parameters, read
 
 __all__ = ["Parsed", "parse", "parsed"]
 
-RULES = Rules(
-    expressions={
-        **refusals.REFUSED_EXPRESSIONS,
-        **expressions.EXPRESSIONS,
-        **containers.CONTAINERS,
-        **functions.EXPRESSIONS,
-        **attributes.ATTRIBUTES,
-        **memory.MEMORY,
-        **calls.CALLS,
-    },
-    statements={
-        **refusals.REFUSED_STATEMENTS,
-        **statements.STATEMENTS,
-        **functions.STATEMENTS,
-        **loops.STATEMENTS,
-        **control.STATEMENTS,
-    },
-)
+RULES: Rules = {
+    **refusals.RULES,
+    **expressions.RULES,
+    **containers.RULES,
+    **attributes.RULES,
+    **memory.RULES,
+    **calls.RULES,
+    **inlining.RULES,
+    **statements.RULES,
+    **loops.RULES,
+    **control.RULES,
+}
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _parse(fn: FunctionType, arguments: Mapping[str, object], texts: Texts) -> K
         structure, names = returned(execute(here, node.body))
         kept = rankless(draft, launches(body))
         check_scopes(draft, kept)
-        check_unmoved(draft)
+        check_unshifted(draft)
     except RecursionError:
         hint = "assign parts of long expressions to variables"
         what = f"{fn.__name__} has expressions that are too long to be followed"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 from ..errors import Loc, ParseError
 from . import observed
-from .hosting import kind_of, really, truth
-from .naming import bind
-from .scope import Frame, Here, evaluate, variable
-from .unrolled import iterated
+from .hosting import counted, iterated, kind_of, really, truth
+from .scope import Frame, Here, Rules, bind, evaluate, variable
 
 
 def items(here: Here, nodes: list[ast.expr]) -> Iterator[object]:
@@ -52,6 +50,18 @@ def mapping(loc: Loc, value: object) -> dict[Any, Any]:
     return observed.whole(really(loc, dict, value))
 
 
+def keywords(here: Here, nodes: list[ast.keyword]) -> dict[str, Any]:
+    """The values of a call's keyword arguments."""
+    found: dict[str, Any] = {}
+    for node in nodes:
+        value = evaluate(here, node.value)
+        if node.arg is None:
+            found.update(mapping(here.loc(node.value), value))
+        else:
+            found[node.arg] = value
+    return found
+
+
 def slice_(here: Here, node: ast.Slice) -> object:
     parts = (node.lower, node.upper, node.step)
     return slice(*(None if part is None else evaluate(here, part) for part in parts))
@@ -62,21 +72,20 @@ def slice_(here: Here, node: ast.Slice) -> object:
 
 def own(here: Here, made: Any) -> Any:
     """Remembers in which loops a list or dict was made: only there may it change."""
-    here.draft.places[id(made)] = (made, (here.loops, here.condition))
+    here.draft.made[id(made)] = (made, (here.loops, here.condition))
     return made
 
 
 def check_mutable(here: Here, value: object, loc: Loc) -> None:
     """A list that was made around a loop, or outside of the kernel, is not changed in it."""
-    made, place = here.draft.places.get(id(value), (None, None))
-    if made is value and place == (here.loops, here.condition):
-        return
-    kind = kind_of(value)
+    made, place = here.draft.made.get(id(value), (None, None))
     if made is not value:
         hint = f"copy it first: {type(value).__name__}(...)"
-        raise ParseError(f"{kind} from outside of the kernel is changed", loc, hint)
-    hint = "make it where it is changed: a loop carries variables, not what is in a list"
-    raise ParseError(f"{kind} that was made outside of this loop or `if` is changed", loc, hint)
+        raise ParseError(f"{kind_of(value)} from outside of the kernel is changed", loc, hint)
+    if place != (here.loops, here.condition):
+        what = f"{kind_of(value)} that was made outside of this loop or `if` is changed"
+        hint = "make it where it is changed: a loop carries variables, not what is in a list"
+        raise ParseError(what, loc, hint)
 
 
 # ---------------------------------------------------------------- comprehensions
@@ -84,11 +93,11 @@ def check_mutable(here: Here, value: object, loc: Loc) -> None:
 
 def listed(here: Here, node: ast.ListComp | ast.GeneratorExp) -> object:
     """A list; a generator is one too, since there is nothing to be lazy about."""
-    return own(here, list(_each(here, node.generators, lambda h: evaluate(h, node.elt))))
+    return own(here, _each(here, node.generators, lambda inner: evaluate(inner, node.elt)))
 
 
 def set_listed(here: Here, node: ast.SetComp) -> object:
-    found = list(_each(here, node.generators, lambda h: evaluate(h, node.elt)))
+    found = _each(here, node.generators, lambda inner: evaluate(inner, node.elt))
     return own(here, really(here.loc(node), set, found))
 
 
@@ -96,21 +105,18 @@ def dict_listed(here: Here, node: ast.DictComp) -> object:
     def pair(inner: Here) -> object:
         return evaluate(inner, node.key), evaluate(inner, node.value)
 
-    return own(here, really(here.loc(node), dict, list(_each(here, node.generators, pair))))
+    return own(here, really(here.loc(node), dict, _each(here, node.generators, pair)))
 
 
 def _each(
     here: Here, generators: list[ast.comprehension], element: Callable[[Here], object]
-) -> Iterator[object]:
+) -> list[object]:
     """The elements; all items share one set of variables, as in Python."""
-    targets = frozenset(n.id for g in generators for n in ast.walk(g.target) if _is_name(n))
+    nodes = (n for g in generators for n in ast.walk(g.target))
+    targets = frozenset(n.id for n in nodes if isinstance(n, ast.Name))
     outer = partial(variable, here.frame)
     frame = Frame(here.frame.source, {}, targets, outer, here.frame.live)
-    return _elements(here, replace(here, frame=frame), generators, element)
-
-
-def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name)
+    return list(_elements(here, replace(here, frame=frame), generators, element))
 
 
 def _elements(
@@ -143,34 +149,32 @@ def unpack(here: Here, target: ast.expr, value: object) -> None:
     """Assigns to a name or, item by item, to a tuple of them."""
     if isinstance(target, ast.Name):
         bind(here, target.id, value, here.loc(target))
-        return
-    if not isinstance(target, ast.Tuple | ast.List):
+    elif isinstance(target, ast.Tuple | ast.List):
+        for place, item in spread(here, target, value):
+            unpack(here, place, item)
+    else:
         hint = "assign to names, or to an element of a tensor"
         raise ParseError("this cannot be assigned to", here.loc(target), hint)
-    for place, item in zip(target.elts, spread(here, target, value), strict=True):
-        unpack(here, place.value if isinstance(place, ast.Starred) else place, item)
 
 
-def spread(here: Here, target: ast.Tuple | ast.List, value: object) -> list[object]:
-    """One value for each of the targets, of which one may be starred."""
+def spread(
+    here: Here, target: ast.Tuple | ast.List, value: object
+) -> list[tuple[ast.expr, object]]:
+    """Each of the targets with its value; one may be starred."""
     found = iterated(here.loc(target), value)
+    places = [t.value if isinstance(t, ast.Starred) else t for t in target.elts]
     stars = [i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred)]
-    wanted = len(target.elts)
+    wanted = len(places)
     if len(found) != wanted and not (stars and len(found) >= wanted - 1):
         what = f"{counted(len(found), 'value')} for {counted(wanted, 'name')}"
         raise ParseError(what, here.loc(target))
-    if not stars:
-        return found
-    first, stop = stars[0], len(found) - (wanted - 1 - stars[0])
-    return [*found[:first], own(here, found[first:stop]), *found[stop:]]
+    if stars:
+        first, stop = stars[0], len(found) - (wanted - 1 - stars[0])
+        found = [*found[:first], own(here, found[first:stop]), *found[stop:]]
+    return list(zip(places, found, strict=True))
 
 
-def counted(number: int, noun: str) -> str:
-    """1 name, 2 names."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-CONTAINERS: Mapping[type[ast.expr], Callable[[Here, Any], object]] = {
+RULES: Rules = {
     ast.Tuple: tuple_,
     ast.List: list_,
     ast.Set: set_,

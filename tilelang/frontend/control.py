@@ -7,7 +7,6 @@ if flags[i] > 0:        stores in it get the condition as a mask, loops an empty
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import eq
 from typing import Any
@@ -17,8 +16,18 @@ from ..ir import Apply, Const, Expr, Load, Var, walk
 from ..language.build import unary, where
 from ..language.values import as_expr
 from .hosting import condition, is_value, on_device, really, under
-from .naming import assign, named, settled
-from .scope import Bound, Here, Left, Missing, evaluate, execute
+from .scope import (
+    Bound,
+    Here,
+    Left,
+    Missing,
+    Rules,
+    assign,
+    evaluate,
+    execute,
+    named,
+    settled,
+)
 
 Names = dict[str, Bound | Missing]
 
@@ -157,4 +166,4 @@ def _check_types(user: str, x: Expr, y: Expr, loc: Loc) -> None:
         raise TypingError(what, loc, "both branches must give it one shape and dtype")
 
 
-STATEMENTS: Mapping[type[ast.stmt], Callable[[Here, Any], Left | None]] = {ast.If: if_}
+RULES: Rules = {ast.If: if_}

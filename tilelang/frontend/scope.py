@@ -4,7 +4,7 @@
     execute(here, body)  -> None, or why the block was left
 
 Every file of this package says what some kinds of syntax mean, in a table node type -> function;
-`Rules` holds the tables together, so that the files need not import each other.
+`Here` carries the union of them, so that the files need not import each other.
 """
 
 from __future__ import annotations
@@ -15,31 +15,19 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
+from .. import ir
 from ..errors import Loc, ParseError
-from ..ir import (
-    Axis,
-    BlockSize,
-    Const,
-    Expr,
-    GridIndex,
-    Stmt,
-    Tensor,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-)
 from ..ir.names import fresh
+from ..language.values import EXPRS
 from ..texts import Texts
 from .liveness import Live
 from .observed import name_in_module, variable_around
 from .source import Source
 
 DEEPEST = 40  # calls within calls that are inlined
-
-# ---------------------------------------------------------------- names
+LEAVES = (ir.Var, ir.Const, ir.GridIndex, ir.TileIndex, ir.TileScalar)  # need no name of their own
 
 
 @dataclass(frozen=True)
@@ -86,34 +74,29 @@ class Draft:
     extents      axis -> the least length of the dimensions that it certainly indexes
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
     numbered     axis -> (a number of its tiles that is used, as in "t.id", and where)
-    moved        axis -> where a tile of it is moved by an offset
+    shifted      axis -> where a tile of it is shifted by an offset
     early        tensors that are read before the loops, and where
     again        tensors that an index is computed from, and where it is used
     stores       where there were stores so far
-    places       id of a list or dict that the kernel made -> (it, the loops around its making)
+    made         id of a list or dict that the kernel made -> (it, the loops around its making)
     """
 
     texts: Texts
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    axes: dict[str, Axis] = field(default_factory=dict)
-    blocks: dict[str, BlockSize] = field(default_factory=dict)
+    tensors: dict[str, ir.Tensor] = field(default_factory=dict)
+    axes: dict[str, ir.Axis] = field(default_factory=dict)
+    blocks: dict[str, ir.BlockSize] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     frameworks: dict[str, str] = field(default_factory=dict)
-    definitions: dict[str, Expr] = field(default_factory=dict)
-    inits: dict[str, tuple[Expr, Expr | None]] = field(default_factory=dict)
+    definitions: dict[str, ir.Expr] = field(default_factory=dict)
+    inits: dict[str, tuple[ir.Expr, ir.Expr | None]] = field(default_factory=dict)
     extents: dict[str, int] = field(default_factory=dict)
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
     numbered: dict[str, tuple[str, Loc]] = field(default_factory=dict)
-    moved: dict[str, Loc] = field(default_factory=dict)
+    shifted: dict[str, Loc] = field(default_factory=dict)
     early: list[tuple[str, Loc]] = field(default_factory=list)
     again: list[tuple[str, Loc]] = field(default_factory=list)
     stores: list[Loc] = field(default_factory=list)
-    places: dict[int, tuple[object, object]] = field(default_factory=dict)
-
-    def bound_extent(self, axis: str, size: int, guarded: bool) -> None:
-        """An axis indexes a dimension of that length; behind a mask it may leave it."""
-        if not guarded:
-            self.extents[axis] = min(self.extents.get(axis, size), size)
+    made: dict[int, tuple[object, object]] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
         """The name if it is free, else with the first free number; it is taken from now on."""
@@ -121,11 +104,17 @@ class Draft:
         self.names.add(found)
         return found
 
+    def root(self, name: str) -> ir.Tensor:
+        """The array in memory that a tensor, or a view of one, names."""
+        tensor = self.tensors[name]
+        return tensor if tensor.view is None else self.root(tensor.view.source)
+
 
 @dataclass(frozen=True)
 class Here:
     """One place of the program.
 
+    rules      what each kind of syntax means
     into       where its statements go
     loops      the axes around it; none: host code
     condition  a dynamic `if` around it, inside the innermost loop
@@ -137,22 +126,18 @@ class Here:
     draft: Draft
     frame: Frame
     rules: Rules
-    into: list[Stmt]
+    into: list[ir.Stmt]
     loops: tuple[str, ...] = ()
-    condition: Expr | None = None
+    condition: ir.Expr | None = None
     wish: str | None = None
     whole: ast.expr | None = None
     calls: int = 0
-
-    @property
-    def on_host(self) -> bool:
-        return not self.loops and self.condition is None
 
     def loc(self, node: ast.AST, last: ast.AST | None = None) -> Loc:
         return self.frame.source.loc(node, last)
 
 
-# ---------------------------------------------------------------- evaluation
+Rules: TypeAlias = Mapping[type[ast.AST], Callable[[Here, Any], Any]]
 
 
 @dataclass(frozen=True)
@@ -179,30 +164,33 @@ class Nested:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What each kind of syntax means."""
+class Arguments:
+    """The evaluated arguments of a call; `text` is how the author wrote the function."""
 
-    expressions: Mapping[type[ast.expr], Callable[[Here, Any], object]]
-    statements: Mapping[type[ast.stmt], Callable[[Here, Any], Left | None]]
+    args: list[Any]
+    kwargs: dict[str, Any]
+    loc: Loc
+    text: str
 
 
 def evaluate(here: Here, node: ast.expr) -> Any:
     """The value of an expression."""
-    rule = here.rules.expressions.get(type(node))
-    if rule is None:
-        raise ParseError(f"{type(node).__name__} is not in the language", here.loc(node))
-    return rule(here, node)
+    return _rule(here, node)(here, node)
 
 
 def execute(here: Here, body: Sequence[ast.stmt]) -> Left | None:
     """Runs statements until the end or until one leaves the block."""
     for stmt in body:
-        rule = here.rules.statements.get(type(stmt))
-        if rule is None:
-            raise ParseError(f"{type(stmt).__name__} is not in the language", here.loc(stmt))
-        if (left := rule(here, stmt)) is not None:
+        if (left := _rule(here, stmt)(here, stmt)) is not None:
             return left
     return None
+
+
+def _rule(here: Here, node: ast.AST) -> Callable[[Here, Any], Any]:
+    rule = here.rules.get(type(node))
+    if rule is None:
+        raise ParseError(f"{type(node).__name__} is not in the language", here.loc(node))
+    return rule
 
 
 # ---------------------------------------------------------------- looking names up
@@ -253,10 +241,49 @@ def around(fn: FunctionType) -> Callable[[str], object]:
 
 # ---------------------------------------------------------------- naming values
 
-LEAVES = (Var, Const, GridIndex, TileIndex, TileScalar)
-INT = Type((), "int32")
+
+def bind(here: Here, user: str, value: object, loc: Loc) -> None:
+    """Gives a variable a value."""
+    here.frame.names[user] = Bound(named(here, user, value, loc), loc)
 
 
-def integer(value: int) -> Const:
-    """An index or a bound as an expression."""
-    return Const(int(value), INT)
+def named(here: Here, user: str, value: object, loc: Loc) -> object:
+    """The value as a variable holds it: every computed part is assigned to a name of its own.
+
+    v = x[tm] * 2      Assign("v", mul(x[tm], 2)) and the variable holds Var("v")
+    a, b = pair        each of them; a name, a number or an index needs no Assign
+    """
+    if isinstance(value, EXPRS):
+        return assign(here, user, value, loc)
+    if type(value) is list and any(isinstance(v, EXPRS) for v in value):
+        for place, item in enumerate(value):
+            value[place] = named(here, f"{user}_{place}", item, loc)
+    elif isinstance(value, tuple) and any(isinstance(v, EXPRS) for v in value):
+        return _rebuilt(value, [named(here, f"{user}_{i}", v, loc) for i, v in enumerate(value)])
+    elif type(value) is dict:
+        for key, item in value.items():
+            whole = f"{user}_{key}" if str(key).isidentifier() else user
+            value[key] = named(here, whole, item, loc)
+    return value
+
+
+def assign(here: Here, user: str, value: ir.Expr, loc: Loc) -> ir.Expr:
+    """Emits `user = value`, unless the value is a name already or this is host code."""
+    if isinstance(value, LEAVES) or not here.loops:
+        return value
+    name = here.draft.unique(user)
+    here.into.append(ir.Assign(name, value, loc, user))
+    here.draft.definitions[name] = value
+    return ir.Var(name, value.type)
+
+
+def settled(value: Any) -> Any:
+    """What a builder made as the kernel's code sees it: a weak number is a Python number."""
+    if isinstance(value, ir.Const) and value.weak:
+        return value.value
+    return _rebuilt(value, [settled(v) for v in value]) if isinstance(value, tuple) else value
+
+
+def _rebuilt(value: tuple, items: list[object]) -> tuple:
+    make = getattr(type(value), "_make", type(value))  # a named tuple keeps its class
+    return make(items)
