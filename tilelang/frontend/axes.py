@@ -14,7 +14,7 @@ from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import called, number_of
 from .hosting import counted, is_value, static_int
 from .positions import longest
-from .scope import Here
+from .scope import Here, as_written
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ def declare(here: Here, kind: Literal["grid", "tile"], user: str, asked: Range, 
     block = asked.block.name if isinstance(asked.block, BlockHandle) else asked.block
     if kind == "tile" and block is None:
         block = name
-    axis = Axis(name, kind, asked.begin, asked.end, extent, block, loc, user)
+    begin, end = as_written(here, asked.begin), as_written(here, asked.end)
+    axis = Axis(name, kind, begin, end, extent, block, loc, user)
     here.draft.axes[name] = axis
     return axis
 

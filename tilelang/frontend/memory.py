@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, Literal
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type
+from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type, map_index
+from ..ir.traversal import map_stmt
 from ..language.build import binary, broadcast, cast, expand_dims, squeeze
 from ..language.build import where as select
 from ..language.dtypes import is_float
@@ -20,7 +21,7 @@ from .hosting import is_value, kind_of, on_device, reading
 from .indexing import Entries, Place, items, of_value, place
 from .lookup import box_of, looked_up
 from .positions import inside
-from .scope import Here, Rules, assign, evaluate
+from .scope import Here, Rules, as_written, assign, evaluate, loaded
 from .tensors import current
 
 Combine = Literal["add", "maximum", "minimum"]
@@ -66,7 +67,8 @@ def load(
     tensor = current(here, handle)
     kind = Type(where.shape, "int32" if tensor.dtype == "int64" else tensor.dtype)
     guard = _mask(here, mask, where.shape, loc, not inside(here.draft, tensor, where.index))
-    value: Expr = Load(tensor.name, where.index, kind, guard, _other(other, kind, loc), loc)
+    read = Load(tensor.name, where.index, kind, guard, _other(other, kind, loc), loc)
+    value: Expr = loaded(here, read, loc)
     if not here.loops and kind.rank:
         hint = "load it in the loop that uses it; before the loops only single elements are read"
         raise ParseError(f"{tensor.name} is loaded outside of a loop", loc, hint)
@@ -124,7 +126,7 @@ def store(
     _check_store(here, tensor, where, loc)
     stored = _stored(here, tensor, where, value, loc)
     guard = _mask(here, mask, where.shape, loc)
-    here.into.append(Store(tensor.name, where.index, stored, loc, guard))
+    _emit(here, Store(tensor.name, where.index, stored, loc, guard))
 
 
 def update(
@@ -138,7 +140,15 @@ def update(
     new = _stored(here, tensor, where, given["value"], loc)
     value = binary(op, load(here, handle, entries, loc, mask), new, loc)
     guard = _mask(here, mask, where.shape, loc)
-    here.into.append(Store(tensor.name, where.index, value, loc, guard, op))
+    _emit(here, Store(tensor.name, where.index, value, loc, guard, op))
+
+
+def _emit(here: Here, store: Store) -> None:
+    def visit(expr: Expr) -> Expr:
+        return as_written(here, expr)
+
+    here.into.append(map_stmt(store, visit, lambda entry: map_index(entry, visit)))
+    here.draft.stores.append(here.draft.root(store.tensor).name)
 
 
 def _check_store(here: Here, tensor: Tensor, where: Place, loc: Loc) -> None:
@@ -148,7 +158,6 @@ def _check_store(here: Here, tensor: Tensor, where: Place, loc: Loc) -> None:
     if where.added:
         raise ParseError("None in the index of a store", loc, "leave it out")
     _mutate(here, tensor.name, loc)
-    here.draft.stores.append(loc)
 
 
 def _stored(here: Here, tensor: Tensor, where: Place, value: Any, loc: Loc) -> Expr:

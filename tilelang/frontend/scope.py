@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from .. import ir
 from ..errors import Loc, ParseError
 from ..ir.names import fresh
+from ..ir.traversal import rewrite
 from ..language.values import EXPRS
 from ..texts import Texts
 from .liveness import Live
@@ -77,7 +78,8 @@ class Draft:
     shifted      axis -> where a tile of it is shifted by an offset
     early        tensors that are read before the loops, and where
     again        tensors that an index is computed from, and where it is used
-    stores       where there were stores so far
+    stores       the arrays that were stored to so far
+    loads        id of a load -> the load and where it was written, or the name that it got there
     made         id of a list or dict that the kernel made -> (it, the loops around its making)
     """
 
@@ -95,7 +97,8 @@ class Draft:
     shifted: dict[str, Loc] = field(default_factory=dict)
     early: list[tuple[str, Loc]] = field(default_factory=list)
     again: list[tuple[str, Loc]] = field(default_factory=list)
-    stores: list[Loc] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+    loads: dict[int, Written | ir.Var] = field(default_factory=dict)
     made: dict[int, tuple[object, object]] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
@@ -135,6 +138,17 @@ class Here:
 
     def loc(self, node: ast.AST, last: ast.AST | None = None) -> Loc:
         return self.frame.source.loc(node, last)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a load was written: behind which statement, and after how many stores."""
+
+    load: ir.Load
+    here: Here
+    behind: ir.Stmt | None
+    stores: int
+    loc: Loc
 
 
 Rules: TypeAlias = Mapping[type[ast.AST], Callable[[Here, Any], Any]]
@@ -269,12 +283,58 @@ def named(here: Here, user: str, value: object, loc: Loc) -> object:
 
 def assign(here: Here, user: str, value: ir.Expr, loc: Loc) -> ir.Expr:
     """Emits `user = value`, unless the value is a name already or this is host code."""
-    if isinstance(value, LEAVES) or not here.loops:
+    if not here.loops or isinstance(value := as_written(here, value), LEAVES):
         return value
-    name = here.draft.unique(user)
-    here.into.append(ir.Assign(name, value, loc, user))
-    here.draft.definitions[name] = value
-    return ir.Var(name, value.type)
+    made = _assignment(here.draft, user, value, loc)
+    here.into.append(made)
+    return ir.Var(made.name, value.type)
+
+
+def _assignment(draft: Draft, user: str, value: ir.Expr, loc: Loc) -> ir.Assign:
+    name = draft.unique(user)
+    draft.definitions[name] = value
+    return ir.Assign(name, value, loc, user)
+
+
+# ---------------------------------------------------------------- when memory is read
+
+
+def loaded(here: Here, load: ir.Load, loc: Loc) -> ir.Load:
+    """The load, which is written here; what host code reads is not stored to at all."""
+    if here.loops:
+        behind = here.into[-1] if here.into else None
+        here.draft.loads[id(load)] = Written(load, here, behind, len(here.draft.stores), loc)
+    return load
+
+
+def as_written(here: Here, expr: ir.Expr) -> ir.Expr:
+    """The expression, each load of which gives what was in memory where it was written.
+
+    A load that waited in a tuple, a list or an object while its array was stored to, or that is
+    used in a loop further inside, which may store to it, gets a name at its own place.
+    """
+    draft = here.draft
+
+    def is_late(part: ir.Expr) -> bool:
+        found = draft.loads.get(id(part))
+        if not isinstance(found, Written):
+            return found is not None
+        around = found.here.loops
+        is_stored = draft.root(found.load.tensor).name in draft.stores[found.stores :]
+        return here.loops[: len(around)] == around and (is_stored or here.loops != around)
+
+    def change(part: ir.Expr) -> ir.Expr | None:
+        found = draft.loads.get(id(part)) if is_late(part) else None
+        if not isinstance(found, Written):
+            return found
+        load, into = found.load, found.here.into
+        made = _assignment(draft, load.tensor, load, found.loc)
+        place = next((i + 1 for i, s in enumerate(into) if s is found.behind), 0)
+        into.insert(place, made)
+        name = draft.loads[id(part)] = ir.Var(made.name, load.type)
+        return name
+
+    return rewrite(expr, change) if any(map(is_late, ir.walk(expr))) else expr
 
 
 def settled(value: Any) -> Any:
