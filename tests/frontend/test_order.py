@@ -1,4 +1,4 @@
-"""A load gives what was in memory where it is written, wherever the value waits before it is used."""
+"""A load gives what was in memory where it is written, wherever its value waits to be used."""
 
 from __future__ import annotations
 

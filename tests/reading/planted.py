@@ -62,6 +62,8 @@ BUGS = (
             "one object by two names"),
     Planted("defaults of decoration time", inlining, "_defaults",
             lambda fn, node: {"v": 1, "w": 2, "k": 2}, "inlined defaults"),
+    Planted("classes of lists are taken as they are", observed, "plain", observed.whole,
+            "inlined shape of a class of lists"),
     Planted("numbers count by their type", choices, "stamp", _by_type, "attribute"),
 )  # fmt: skip
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ..errors import Loc, ParseError
@@ -12,7 +14,8 @@ from ..ir import Expr, TileIndex, TileScalar, Type
 from ..language.calls import creation_method, method, property_of
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from . import observed, tensors
-from .hosting import is_value, reading
+from .hosting import is_value, on_device, reading
+from .inlining import inlinable, inline
 from .positions import check_numbered
 from .scope import Arguments, Here, Rules, evaluate, settled
 
@@ -50,6 +53,12 @@ def attribute_of(here: Here, loc: Loc, value: Any, name: str) -> Any:
     if is_value(value):
         builder = property_of(name)
         return _method(value, name, loc) if builder is None else settled(builder(loc, value))
+    found = inspect.getattr_static(type(value), name, None)
+    if isinstance(found, property | cached_property) and on_device(value):
+        whose = observed.attribute(type(value), name)
+        getter = observed.attribute(whose, "fget" if isinstance(found, property) else "func")
+        if (body := inlinable(getter)) is not None:
+            return inline(here, body[0], Arguments([value], {}, loc, name))
     return reading(loc, observed.attribute, value, name)
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from ..errors import ParseError
@@ -22,7 +23,7 @@ from ..language.handles import TensorHandle, TileHandle
 from ..language.values import name_of
 from . import observed, tensors
 from .attributes import Method, attribute_of
-from .containers import check_mutable, items, keywords, own
+from .containers import check_comparable, check_mutable, items, keywords, own
 from .hosting import is_value, iterated, kind_of, on_device, reading, really
 from .inlining import inlinable, inline, uses_language
 from .markers import MARKERS
@@ -39,6 +40,8 @@ CHANGES = frozenset((
     "discard", "sort", "reverse", "popitem", "__setitem__",
 ))
 # fmt: on
+# Methods that compare with their first argument, or hash it; the first three compare items.
+LOOKING_UP = ("index", "count", "remove", "get", "pop", "setdefault", "add", "discard")
 TERMS = 32  # of a sum in one expression: longer ones are computed in steps
 HOST_MODULES = ("builtins", "math", "numpy")
 
@@ -70,18 +73,18 @@ def invoke(here: Here, fn: Any, given: Arguments) -> Any:
     if special is not None:
         return special(here, given)
     if isinstance(fn, Method):
-        return _method(here, fn, _whole(given))
+        return _method(here, fn, _plain(given))
     if (name := marker(fn)) is not None:
-        return MARKERS[name](here, _whole(given))
+        return MARKERS[name](here, _plain(given))
     if (builder := resolve(fn)) is not None:
-        return _op(here, fn, builder, _whole(given))
+        return _op(here, fn, builder, given)
     return _python(here, fn, given)
 
 
-def _whole(given: Arguments) -> Arguments:
+def _plain(given: Arguments) -> Arguments:
     """The call as an op of the language gets it, which looks into lists and tuples."""
-    args = [observed.whole(arg) for arg in given.args]
-    return replace(given, args=args, kwargs={n: observed.whole(v) for n, v in given.kwargs.items()})
+    args = [observed.plain(arg) for arg in given.args]
+    return replace(given, args=args, kwargs={n: observed.plain(v) for n, v in given.kwargs.items()})
 
 
 def _on_device(given: Arguments) -> bool:
@@ -94,14 +97,15 @@ def _on_device(given: Arguments) -> bool:
 def _op(here: Here, fn: Any, builder: Builder, given: Arguments) -> Any:
     """An op of the language; on host values Python's and NumPy's functions are themselves."""
     kind = creation(fn)
-    if kind is not None and not here.loops:
-        made = tensors.output(here, kind, given)
-        if made is not None:
-            return made
     module, _, name = builder.name.rpartition(".")
     makes_values = kind is not None or name == "arange"
     if not _on_device(given) and not makes_values and (not module or module in HOST_MODULES):
         return _hosted(fn, module, given)
+    given = _plain(given)
+    if kind is not None and not here.loops:
+        made = tensors.output(here, kind, given)
+        if made is not None:
+            return made
     if given.args and isinstance(given.args[0], TensorHandle) and not makes_values:
         return tensors.rearranged(here, builder, given)
     return settled(builder(given.loc, *given.args, **given.kwargs))
@@ -148,11 +152,18 @@ def _python(here: Here, fn: Any, given: Arguments) -> Any:
     if found is not None and (is_on_device or uses_language(found[0]) or on_device(found[1])):
         return inline(here, found[0], replace(given, args=[*found[1], *given.args]))
     owner = getattr(fn, "__self__", None)
-    if getattr(fn, "__name__", "") in CHANGES and isinstance(owner, list | dict | set):
+    name = getattr(fn, "__name__", "")
+    if name in LOOKING_UP and isinstance(owner, list | tuple | dict | set | frozenset):
+        check_comparable(loc, given.args[:1], owner if name in LOOKING_UP[:3] else ())
+    if name in CHANGES and isinstance(owner, list | dict | set):
         check_mutable(here, owner, loc)
         return really(loc, fn, *given.args, **given.kwargs)
     if is_on_device and not _takes_anything(fn):
         raise unknown_call(given.text, loc)
+    if is_on_device and (hook := _own_hook(fn)):
+        what = f"{hook} of {given.text} is run by Python, on values of the kernel"
+        hint = "pass it host values, or write a function of what it computes"
+        raise ParseError(what, loc, hint)
     if any(fn is python for python in ITERATING):
         return _iterating(here, fn, given)
     return really(loc, fn, *_of_framework(fn, given.args), **given.kwargs)
@@ -173,6 +184,15 @@ def _takes_anything(fn: Any) -> bool:
     if isinstance(fn, type):
         return issubclass(fn, tuple) or is_dataclass(fn)
     return isinstance(getattr(fn, "__self__", None), list | tuple | dict)
+
+
+def _own_hook(fn: Any) -> str:
+    """What of the author's runs when an object of the class is made; "" if nothing."""
+    for name in ("__new__", "__init__", "__post_init__") if isinstance(fn, type) else ():
+        hook = getattr(fn, name, None)
+        if isinstance(hook, FunctionType) and not hook.__code__.co_filename.startswith("<"):
+            return name
+    return ""
 
 
 def _of_framework(fn: Any, args: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import Loc, ParseError
 from . import observed
-from .hosting import counted, iterated, kind_of, really, truth
+from .hosting import counted, holds_value, iterated, kind_of, really, truth
 from .scope import Frame, Here, Rules, bind, evaluate, variable
 
 
@@ -32,7 +32,7 @@ def list_(here: Here, node: ast.List) -> object:
 
 
 def set_(here: Here, node: ast.Set) -> object:
-    return own(here, really(here.loc(node), set, list(items(here, node.elts))))
+    return _set(here, node, list(items(here, node.elts)))
 
 
 def dict_(here: Here, node: ast.Dict) -> object:
@@ -41,7 +41,9 @@ def dict_(here: Here, node: ast.Dict) -> object:
         if key is None:
             made.update(mapping(here.loc(value), evaluate(here, value)))
         else:
-            really(here.loc(key), made.__setitem__, evaluate(here, key), evaluate(here, value))
+            name = evaluate(here, key)
+            check_comparable(here.loc(key), name)
+            really(here.loc(key), made.__setitem__, name, evaluate(here, value))
     return own(here, made)
 
 
@@ -88,6 +90,14 @@ def check_mutable(here: Here, value: object, loc: Loc) -> None:
         raise ParseError(what, loc, hint)
 
 
+def check_comparable(loc: Loc, *values: object) -> None:
+    """Containers find things by comparing them, which of values of the kernel has no answer yet."""
+    if any(map(holds_value, values)):
+        what = "a container compares values of the kernel, to find one of them"
+        hint = "values are not known while compiling: find things by numbers or names"
+        raise ParseError(what, loc, hint)
+
+
 # ---------------------------------------------------------------- comprehensions
 
 
@@ -97,13 +107,19 @@ def listed(here: Here, node: ast.ListComp | ast.GeneratorExp) -> object:
 
 
 def set_listed(here: Here, node: ast.SetComp) -> object:
-    found = _each(here, node.generators, lambda inner: evaluate(inner, node.elt))
+    return _set(here, node, _each(here, node.generators, lambda h: evaluate(h, node.elt)))
+
+
+def _set(here: Here, node: ast.expr, found: list[object]) -> object:
+    check_comparable(here.loc(node), found)
     return own(here, really(here.loc(node), set, found))
 
 
 def dict_listed(here: Here, node: ast.DictComp) -> object:
     def pair(inner: Here) -> object:
-        return evaluate(inner, node.key), evaluate(inner, node.value)
+        key = evaluate(inner, node.key)
+        check_comparable(here.loc(node.key), key)
+        return key, evaluate(inner, node.value)
 
     return own(here, really(here.loc(node), dict, _each(here, node.generators, pair)))
 

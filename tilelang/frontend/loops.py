@@ -57,8 +57,8 @@ def _written_out(here: Here, node: ast.For) -> Left | None:
 
 def _of_kernel(here: Here, node: ast.For, call: ast.Call, kind: Literal["grid", "tile"]) -> None:
     loc, at = here.loc(node, node.iter), here.loc(call)
-    named = {name: observed.whole(v) for name, v in keywords(here, call.keywords).items()}
-    args = [observed.whole(arg) for arg in items(here, call.args)]
+    named = {name: observed.plain(v) for name, v in keywords(here, call.keywords).items()}
+    args = [observed.plain(arg) for arg in items(here, call.args)]
     asked = ranges(at, kind, arguments(kind, Arguments(args, named, at, f"hl.{kind}")))
     users = _targets(here, node.target, len(asked))
     axes = [declare(here, kind, u, r, loc) for u, r in zip(users, asked, strict=True)]

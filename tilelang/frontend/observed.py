@@ -235,12 +235,25 @@ def _is_known(part: Part) -> bool:
 
 def whole(value: Any) -> Any:
     """A copy of lists, tuples and dicts from outside, every item read; other values as they are."""
-    log = _LOG.get()
-    if log.place(value) is None or type(value) not in CONTAINERS:
+    if _LOG.get().place(value) is None or type(value) not in CONTAINERS:
         return value
     if isinstance(value, dict):
         return {key: whole(item(value, key)) for key in items(value)}
     return type(value)(whole(v) for v in items(value))
+
+
+def plain(value: Any) -> Any:
+    """What looks into sequences at any depth gets: plain containers, of items that were read.
+
+    Classes that are derived from list or tuple count too, as do those in what the kernel made.
+    """
+    kind = next((c for c in CONTAINERS if isinstance(value, c)), None)
+    if kind is None:
+        return value
+    found = value if _LOG.get().place(value) is None else items(value)
+    if kind is dict:
+        return {key: plain(item(value, key)) for key in found}
+    return kind(plain(v) for v in found)
 
 
 def whole_attributes(value: Any, *names: str) -> Iterator[Any]:
