@@ -13,9 +13,9 @@ from typing import Any
 from .. import ir
 from ..errors import Loc, ParseError
 from ..ir.integers import const
-from ..language.build import expand_dims
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
+from ..language.shapes import expand_dims
 from ..language.values import as_expr, number_of
 from .hosting import counted, is_value, iterated, really
 from .positions import bound_extent, check_along, grid_axis, shifted
