@@ -169,3 +169,33 @@ def test_a_device_is_the_same_for_every_framework(framework):
         return y
 
     assert parsed(kernel, array(9), framework=framework).tensors
+
+
+def test_a_list_that_grows_is_one_list_by_all_of_its_names():
+    def kernel(x):
+        y = hl.empty_like(x)
+        for t in hl.tile(x.shape[0]):
+            terms = also = [x[t]]
+            terms += [x[t] * 2]
+            terms *= 2
+            table = other = {"a": x[t]}
+            table |= {"b": x[t] * 3}
+            y[t] = sum(also) + other["b"]
+        return y
+
+    x = array(9)
+    same(run(kernel, x), x * 9)
+
+
+GLOBAL = [1.0]
+
+
+def test_a_list_from_outside_does_not_grow():
+    def kernel(x):
+        terms = GLOBAL
+        terms += [2.0]
+        return x
+
+    with pytest.raises(ParseError, match="a list from outside of the kernel is changed"):
+        run(kernel, array(9))
+    assert GLOBAL == [1.0]

@@ -23,7 +23,7 @@ from ..language.handles import TensorHandle, TileHandle
 from ..language.values import name_of
 from . import observed, tensors
 from .attributes import Method, attribute_of
-from .containers import check_comparable, check_mutable, items, keywords, own
+from .containers import check_comparable, check_mutable, consumed, items, keywords, own
 from .hosting import is_value, iterated, kind_of, on_device, reading, really
 from .inlining import inlinable, inline, uses_language
 from .markers import MARKERS
@@ -37,7 +37,13 @@ ITERATING = (*COPYING, zip, enumerate, reversed)
 # fmt: off
 CHANGES = frozenset((
     "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add",
-    "discard", "sort", "reverse", "popitem", "__setitem__",
+    "discard", "sort", "reverse", "popitem", "__setitem__", "intersection_update",
+    "difference_update", "symmetric_difference_update",
+))
+CONSUMING = frozenset((  # take the items of their arguments
+    "extend", "update", "union", "intersection", "difference", "symmetric_difference", "issubset",
+    "issuperset", "isdisjoint", "intersection_update", "difference_update",
+    "symmetric_difference_update",
 ))
 # fmt: on
 # Methods that compare with their first argument, or hash it; the first three compare items.
@@ -155,6 +161,8 @@ def _python(here: Here, fn: Any, given: Arguments) -> Any:
     name = getattr(fn, "__name__", "")
     if name in LOOKING_UP and isinstance(owner, list | tuple | dict | set | frozenset):
         check_comparable(loc, given.args[:1], owner if name in LOOKING_UP[:3] else ())
+    if name in CONSUMING and isinstance(owner, list | dict | set | frozenset):
+        given = replace(given, args=[consumed(loc, owner, arg) for arg in given.args])
     if name in CHANGES and isinstance(owner, list | dict | set):
         check_mutable(here, owner, loc)
         return really(loc, fn, *given.args, **given.kwargs)

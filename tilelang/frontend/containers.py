@@ -52,6 +52,13 @@ def mapping(loc: Loc, value: object) -> dict[Any, Any]:
     return observed.whole(really(loc, dict, value))
 
 
+def consumed(loc: Loc, owner: object, value: object) -> object:
+    """What a container of the kernel's takes its items from, each of which is read."""
+    if isinstance(owner, dict) and hasattr(value, "keys"):
+        return mapping(loc, value)
+    return observed.listed(value)
+
+
 def keywords(here: Here, nodes: list[ast.keyword]) -> dict[str, Any]:
     """The values of a call's keyword arguments."""
     found: dict[str, Any] = {}

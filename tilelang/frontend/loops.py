@@ -38,10 +38,6 @@ def for_(here: Here, node: ast.For) -> Left | None:
         kind = marker(evaluate(here, node.iter.func))
         if kind == "grid" or kind == "tile":
             return _of_kernel(here, node, node.iter, kind)
-    return _written_out(here, node)
-
-
-def _written_out(here: Here, node: ast.For) -> Left | None:
     for item in iterated(here.loc(node.iter), evaluate(replace(here, wish=None), node.iter)):
         unpack(here, node.target, item)
         left = execute(here, node.body)

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type, map_index
-from ..ir.traversal import map_stmt
+from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type, map_index, map_stmt
 from ..language.build import binary, broadcast, cast
 from ..language.build import where as select
 from ..language.dtypes import is_float

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from .. import ir
 from ..errors import Loc, ParseError
 from ..ir.integers import const
-from ..ir.traversal import map_body, map_range, rewrite, rewrite_body
 from ..language.handles import TensorHandle
 from .hosting import is_value, kind_of
 from .scope import Draft, Left
@@ -146,7 +145,7 @@ def rankless(draft: Draft, body: tuple[ir.Loop, ...]) -> tuple[ir.Loop, ...]:
     def load(expr: ir.Expr) -> ir.Expr | None:
         if not isinstance(expr, ir.Load) or expr.tensor not in ones:
             return None
-        mask = None if expr.mask is None else rewrite(expr.mask, load)
+        mask = None if expr.mask is None else ir.rewrite(expr.mask, load)
         return replace(expr, tensor=ones[expr.tensor], index=first, mask=mask)
 
     def store(stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
@@ -158,8 +157,8 @@ def rankless(draft: Draft, body: tuple[ir.Loop, ...]) -> tuple[ir.Loop, ...]:
     draft.tensors.clear()
     draft.tensors.update({t.name: t for t in every})
     for name, axis in draft.axes.items():
-        draft.axes[name] = map_range(axis, lambda bound: rewrite(bound, load))
-    changed = map_body(rewrite_body(body, load), store)
+        draft.axes[name] = ir.map_range(axis, lambda bound: ir.rewrite(bound, load))
+    changed = ir.map_body(ir.rewrite_body(body, load), store)
     return tuple(s for s in changed if isinstance(s, ir.Loop))
 
 

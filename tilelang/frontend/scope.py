@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 from .. import ir
 from ..errors import Loc, ParseError
 from ..ir.names import fresh
-from ..ir.traversal import rewrite
 from ..language.values import EXPRS
 from ..texts import Texts
 from .liveness import Live
@@ -334,7 +333,7 @@ def as_written(here: Here, expr: ir.Expr) -> ir.Expr:
         name = draft.loads[id(part)] = ir.Var(made.name, load.type)
         return name
 
-    return rewrite(expr, change) if any(map(is_late, ir.walk(expr))) else expr
+    return ir.rewrite(expr, change) if any(map(is_late, ir.walk(expr))) else expr
 
 
 def settled(value: Any) -> Any:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import ast
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..errors import CallError, Loc, ParseError
 from ..language.handles import TensorHandle
 from . import observed
-from .containers import check_mutable, own, spread
+from .containers import check_mutable, consumed, spread
 from .expressions import operate
 from .hosting import is_value, kind_of, reading, really, truth
 from .indexing import items, place
 from .memory import load, store
 from .scope import Here, Left, Rules, bind, evaluate, lookup
+
+# Operators that change a list, dict or set, whoever else holds it.
+IN_PLACE: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.iadd,
+    ast.Mult: operator.imul,
+    ast.Sub: operator.isub,
+    ast.BitOr: operator.ior,
+    ast.BitAnd: operator.iand,
+    ast.BitXor: operator.ixor,
+}
 
 # ---------------------------------------------------------------- assignment
 
@@ -76,8 +88,13 @@ def augmented(here: Here, node: ast.AugAssign) -> None:
     if not isinstance(node.target, ast.Name):
         raise ParseError("an attribute is assigned to", here.loc(node.target), "assign to a name")
     before = lookup(here, ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
-    value = operate(loc, node.op, before, evaluate(here, node.value))
-    bind(here, node.target.id, own(here, value) if isinstance(value, list) else value, loc)
+    value = evaluate(here, node.value)
+    if isinstance(before, list | dict | set) and type(node.op) in IN_PLACE:
+        check_mutable(here, before, loc)
+        value = really(loc, IN_PLACE[type(node.op)], before, consumed(loc, before, value))
+    else:
+        value = operate(loc, node.op, before, value)
+    bind(here, node.target.id, value, loc)
 
 
 def _element_augmented(here: Here, node: ast.AugAssign, target: ast.Subscript, loc: Loc) -> None:
