@@ -129,8 +129,6 @@ def _method(here: Here, bound: Method, given: Arguments) -> Any:
     name, builder = bound.name, method(bound.name)
     if isinstance(receiver, TensorHandle):
         kind = creation_method(name)
-        if name in ("numel", "nelement"):
-            return tensors.numel(receiver)
         if kind is not None and not here.loops:
             given = replace(given, args=[receiver, *given.args])
             return tensors.output(here, kind, given)
@@ -217,7 +215,10 @@ def _of_framework(fn: Any, args: list[Any]) -> list[Any]:
 def _len(here: Here, given: Arguments) -> Any:
     value = given.args[0] if len(given.args) == 1 else None
     if isinstance(value, TensorHandle):
-        return tensors.length(given.loc, value)
+        if not value.tensor.shape:
+            what = f"{value.tensor.name} has no dimensions, and so no length"
+            raise ParseError(what, given.loc)
+        return value.tensor.shape[0]
     if isinstance(value, TileHandle):
         hint = f"{value.user}.end - {value.user}.begin is how many positions it covers"
         raise ParseError(f"the length of tile {value.user} depends on data", given.loc, hint)

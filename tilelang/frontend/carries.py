@@ -48,13 +48,10 @@ def fill_in(here: Here, users: Sequence[str]) -> None:
     stored = {s.tensor for s in statements(tuple(here.into)) if isinstance(s, Store)}
     for user in users if not here.loops else ():
         match here.frame.names.get(user):
-            case Bound(TensorHandle(Tensor(role="output") as made), loc) if (
-                made.fill is not None and made.name not in stored
-            ):
-                value = full(made.shape, made.fill, made.dtype, loc)
-                here.frame.names[user] = Bound(value, loc)
-            case _:
-                pass
+            case Bound(TensorHandle(Tensor(role="output", fill=fill) as made), loc):
+                if fill is not None and made.name not in stored:
+                    value = full(made.shape, fill, made.dtype, loc)
+                    here.frame.names[user] = Bound(value, loc)
 
 
 def refused(here: Here, users: Sequence[str], line: int) -> dict[str, Missing]:

@@ -22,7 +22,7 @@ from .positions import bound_extent, check_along, grid_axis, shifted
 from .scope import Here, evaluate
 from .tensors import current
 
-Entries = list[tuple[Any, Loc]]
+Entries = list[tuple[Any, Loc]]  # what stands in a subscript, and where
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def subscript(here: Here, node: ast.Subscript) -> object:
     base, loc = evaluate(here, node.value), here.loc(node)
     if isinstance(base, TensorHandle):
         value = load(here, base, items(here, node.slice), loc)
-        return value if node is here.whole else _picked(here, value, loc)
+        return value if node is here.whole else _gathered(here, value, loc)
     if is_value(base):
         return of_value(base, items(here, node.slice), loc)
     if isinstance(base, TileHandle | BlockHandle):
@@ -75,13 +75,13 @@ def load(
     if not here.loops:  # for the bounds of loops
         here.draft.early.append((here.draft.root(tensor.name).name, loc))
     if where.added:
-        value = _picked(here, value, loc)
+        value = _gathered(here, value, loc)
     for axis in where.added:
         value = expand_dims(value, axis, loc)
     return value
 
 
-def _picked(here: Here, value: Expr, loc: Loc) -> Expr:
+def _gathered(here: Here, value: Expr, loc: Loc) -> Expr:
     """Rows that an index tile picks have a name: they are fetched by a statement of their own."""
     if isinstance(value, Load) and any(isinstance(i, Gather) for i in value.index):
         return assign(here, f"{value.tensor}_rows", value, loc)
@@ -162,7 +162,7 @@ def _check_store(here: Here, tensor: Tensor, where: Place, loc: Loc) -> None:
 
 def _stored(here: Here, tensor: Tensor, where: Place, value: Any, loc: Loc) -> Expr:
     """The value in the dtype of the tensor and the shape of the block."""
-    stored, dtype = _picked(here, as_expr(value, loc), loc), tensor.dtype
+    stored, dtype = _gathered(here, as_expr(value, loc), loc), tensor.dtype
     if is_float(stored.type.dtype) and not is_float(dtype):  # no fraction is dropped unasked
         hint = f"convert it: value.to(hl.{'bool_' if dtype == 'bool' else dtype})"
         what = f"{called(stored)} is stored to {tensor.name}, which is {dtype}"

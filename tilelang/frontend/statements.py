@@ -83,8 +83,7 @@ def augmented(here: Here, node: ast.AugAssign) -> None:
     """x += v, and y[index] += v: load, add, store."""
     loc = here.loc(node)
     if isinstance(node.target, ast.Subscript):
-        _element_augmented(here, node, node.target, loc)
-        return
+        return _element_augmented(here, node, node.target, loc)
     if not isinstance(node.target, ast.Name):
         raise ParseError("an attribute is assigned to", here.loc(node.target), "assign to a name")
     before = lookup(here, ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
@@ -102,8 +101,8 @@ def _element_augmented(here: Here, node: ast.AugAssign, target: ast.Subscript, l
     if not isinstance(base, TensorHandle):
         index = evaluate(here, target.slice)
         before = reading(loc, observed.item, base, index) if isinstance(base, list | dict) else None
-        _element(here, target, operate(loc, node.op, before, evaluate(here, node.value)), loc)
-        return
+        value = operate(loc, node.op, before, evaluate(here, node.value))
+        return _element(here, target, value, loc)
     entries = items(here, target.slice)
     where = place(here, base, entries, loc, False)
     before = load(here, base, entries, here.loc(target)) if here.loops else 0

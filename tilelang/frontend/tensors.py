@@ -75,7 +75,9 @@ def _fill(loc: Loc, fill: object, dtype: str) -> ir.Scalar | None:
 
 def called(here: Here, name: str, builder: Builder | None, given: Arguments) -> Any:
     """x.reshape(...), x.size(0), ...: methods of a whole tensor, which is the first argument."""
-    tensor = given.args[0].tensor
+    tensor: ir.Tensor = given.args[0].tensor
+    if name in ("numel", "nelement"):
+        return math.prod(tensor.shape)
     if name in COPIES:
         hint = f"make an output, hl.empty_like({tensor.name}), and copy it tile by tile"
         raise ParseError(f"{tensor.name}.{name}() copies a whole tensor", given.loc, hint)
@@ -138,15 +140,3 @@ def _view(
     name = draft.unique(wish if wish and wish not in draft.names else f"{tensor.name}_view")
     draft.tensors[name] = ir.Tensor(name, shape, tensor.dtype, "view", loc, view=view)
     return draft.tensors[name]
-
-
-def length(loc: Loc, handle: TensorHandle) -> int:
-    """len(x)."""
-    if not handle.tensor.shape:
-        raise ParseError(f"{handle.tensor.name} has no dimensions, and so no length", loc)
-    return handle.tensor.shape[0]
-
-
-def numel(handle: TensorHandle) -> int:
-    """How many elements the tensor has."""
-    return math.prod(handle.tensor.shape)
