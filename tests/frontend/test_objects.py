@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import tilelang.language as hl
-from tilelang.errors import ParseError
+from tilelang.errors import ParseError, TypingError
 from tilelang.frontend import inlining
 
 from .run import array, parsed, run
@@ -199,3 +199,32 @@ def test_a_list_from_outside_does_not_grow():
     with pytest.raises(ParseError, match="a list from outside of the kernel is changed"):
         run(kernel, array(9))
     assert GLOBAL == [1.0]
+
+
+@dataclass
+class Precision:
+    """A class that has a dtype, and is none."""
+
+    scale: float
+    dtype = np.dtype("float32")
+
+
+def test_a_class_with_a_dtype_is_made_as_any_other():
+    def kernel(x):
+        made = Precision(2.0)
+        y = hl.empty(x.shape, dtype=made.dtype)
+        for t in hl.tile(x.shape[0]):
+            y[t] = x[t] * made.scale
+        return y
+
+    x = array(9)
+    same(run(kernel, x), x * 2)
+
+
+def test_a_class_with_a_dtype_is_no_dtype():
+    with pytest.raises(TypingError, match="is not a dtype"):
+        run(_of_a_class, array(9))
+
+
+def _of_a_class(x):
+    return hl.empty(x.shape, dtype=Precision)
