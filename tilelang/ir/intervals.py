@@ -80,21 +80,13 @@ def either(a: Interval, b: Interval) -> Interval:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
-def _quotient(a: Interval, b: Interval) -> Interval:
-    return divided(a, b[0]) if b[0] == b[1] > 0 else ANYTHING
-
-
-def _remainder(a: Interval, b: Interval) -> Interval:
-    return (0, b[1] - 1) if b[0] > 0 else ANYTHING
-
-
 RULES: Mapping[str, Callable[..., Interval]] = {
     "add": plus,
     "sub": lambda a, b: plus(a, minus(b)),
     "neg": minus,
     "mul": times,
-    "floordiv": _quotient,
-    "mod": _remainder,
+    "floordiv": lambda a, b: divided(a, b[0]) if b[0] == b[1] > 0 else ANYTHING,
+    "mod": lambda _, b: (0, b[1] - 1) if b[0] > 0 else ANYTHING,
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "where": lambda _, a, b: either(a, b),
