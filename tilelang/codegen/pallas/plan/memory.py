@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tilelang.codegen.pallas.plan.body.sections import exprs_of
-from tilelang.codegen.pallas.plan.physical import walk_physical
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
 from tilelang.ir import KernelIR, Type
 from tilelang.schedule.refusal import Need, Refused, Rule
 
-from .types import AxisPlan, Bind, Inner, Memory, PStmt, Scratch, Section, Table, Window
+from .axis import AxisPlan
+from .physical import Bind, Inner, PStmt, parts_of
+from .types import Memory, Scratch, Section, Table
+from .windows.types import Window
 
 
 def estimate(
@@ -69,8 +70,7 @@ def _temporaries(axes: Mapping[str, AxisPlan], sections: Iterable[Section], targ
         return _value_bytes(value, axes, target)
 
     def largest(body: Iterable[PStmt]) -> int:
-        exprs = [e for stmt in body for e in exprs_of(stmt)]
-        return max((size(part.type) for e in exprs for part in walk_physical(e)), default=0)
+        return max((size(e.type) for stmt in body for e in parts_of(stmt)), default=0)
 
     found = [0]
     for section in sections:

@@ -33,7 +33,7 @@ from .defaults import (
     whole_products,
 )
 from .dtypes import check_dtypes
-from .launch import Planned, plan_launch
+from .launch import plan_launch
 from .placement import place
 from .types import HostArray, Inner, Launch, Plan
 from .verify import verify
@@ -282,36 +282,30 @@ def _plan(
     blocks: Mapping[str, int],
     fold: bool,
 ) -> Plan:
-    planned: list[Planned] = []
     _check_steps(problem, config)
     ir = problem.ir
+    launches: list[Launch] = []
+    arrays: dict[tuple[str, str], HostArray] = {}
     for position, loop in enumerate(problem.nests):
         placed = place(problem, config, blocks, loop, fold) if loop is not None else None
         if placed is None:
             continue
-        suffix = f"_{len(planned) + 1}" if len(ir.body) > 1 else ""
+        suffix = f"_{len(launches) + 1}" if len(ir.body) > 1 else ""
         name = f"{ir.name}{suffix}_kernel"
         while any(t.name == name for t in ir.tensors):
             name += "_"
-        written = frozenset(
-            launch_array.source
-            for one in planned
-            for launch_array in one.arrays
-            if any(w.array == launch_array.name for w in one.launch.outputs)
-        )
+        outputs = {w.array for launch in launches for w in launch.outputs}
+        written = frozenset(a.source for a in arrays.values() if a.name in outputs)
         later = frozenset(t for tensors in problem.stored[position + 1 :] for t in tensors)
-        planned.append(plan_launch(problem, config, target, placed, name, written, later))
-    arrays: dict[tuple[str, str], HostArray] = {}
-    for one in planned:
-        for host in one.arrays:
-            arrays[host.name, host.source] = host
-    launches: tuple[Launch, ...] = tuple(p.launch for p in planned)
+        launch, hosts = plan_launch(problem, config, target, placed, name, written, later)
+        launches.append(launch)
+        arrays |= {(host.name, host.source): host for host in hosts}
     return Plan(
         ir,
         problem.facts,
         config,
         target,
         tuple(arrays.values()),
-        launches,
+        tuple(launches),
         tuple(sorted(blocks.items())),
     )

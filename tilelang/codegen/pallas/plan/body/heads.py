@@ -1,4 +1,4 @@
-"""Run all: sections -> the same for all iterations of the loops within the step.
+"""Heads: sections -> the same for all iterations of the loops within the step.
 
     acc = acc + a @ b        ->   a, turned; b, turned
                                   for h in range(16): acc[h] = acc[h] + a[h] @ b[h]
@@ -11,35 +11,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.physical import walk_physical
-from tilelang.codegen.pallas.plan.placement import Placed
-from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
-from tilelang.codegen.pallas.plan.steps.visits import window_axes
-from tilelang.codegen.pallas.plan.types import (
+from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.physical import (
     All,
-    AxisPlan,
     Inner,
     Keep,
     Kept,
-    Number,
     PExpr,
     PStmt,
     Read,
-    Scratch,
-    Section,
     TakeRows,
-    Turns,
-    Window,
     Write,
+    flat,
+    kept_by,
+    kept_read,
+    names_made,
+    parts_of,
+    rewrite,
 )
+from tilelang.codegen.pallas.plan.placement import Placed
+from tilelang.codegen.pallas.plan.steps.conditions import Turns
+from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
+from tilelang.codegen.pallas.plan.steps.visits import window_axes
+from tilelang.codegen.pallas.plan.types import Scratch, Section
+from tilelang.codegen.pallas.plan.windows.types import Number, Window
 from tilelang.ir import Apply, Const, GridIndex, Type, Var
 from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import apply
-from .sections import exprs_of, kept_in, map_values, names_made
 
 
-def run_all(
+def unrolled(
     placed: Placed, windows: tuple[Window, ...], order: Order, sections: tuple[Section, ...]
 ) -> tuple[Section, ...]:
     """The sections with every loop within the step in them, after those that turn blocks.
@@ -52,6 +54,11 @@ def run_all(
     turning = [_turn(w, order, placed.axes) for w in windows if w.turned and not w.output]
     rest = [replace(s, body=_repeat(placed, s.body)) for s in sections if not s.always]
     return (*prepared, *turning, *rest)
+
+
+def iterations(placed: Placed) -> tuple[int, ...]:
+    """How many values scratch memory holds of what is carried: one for each index, from 0 on."""
+    return tuple(placed.axes[a].first + (placed.axes[a].tiles or 1) for a in placed.within)
 
 
 def copies(windows: tuple[Window, ...]) -> tuple[Scratch, ...]:
@@ -95,7 +102,7 @@ def _repeat(placed: Placed, body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
         whole = _whole(placed, stmt)
         if whole is not None and not any(_uses(s, whole.name) for s in inside):
             before.append(whole)
-        elif isinstance(stmt, Write) and any(_is_copy(e) for e in walk_physical(stmt.value)):
+        elif isinstance(stmt, Write) and any(_is_copy(e) for e in parts_of(stmt)):
             after.append(stmt)
         elif _depends(stmt, own, names):
             names |= names_made(stmt)
@@ -109,7 +116,7 @@ def _repeat(placed: Placed, body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
 
 
 def _check(placed: Placed, stmt: PStmt) -> None:
-    takes = any(isinstance(e, TakeRows) for x in exprs_of(stmt) for e in walk_physical(x))
+    takes = any(isinstance(e, TakeRows) for e in parts_of(stmt))
     if takes or (isinstance(stmt, Write) and stmt.rows is not None):
         axis = placed.axes[placed.within[0]]
         raise Refused(
@@ -126,21 +133,19 @@ def _is_copy(expr: PExpr) -> bool:
 
 def _whole(placed: Placed, stmt: PStmt) -> Keep | None:
     """One constant for all iterations' values at once, if that is what the statement keeps."""
-    if not (isinstance(stmt, Keep) and isinstance(stmt.value, Apply)):
-        return None
-    op, args, kind = stmt.value.op, stmt.value.args, stmt.value.type
-    if op not in ("full", "broadcast") or not all(isinstance(a, Const) for a in args):
-        return None
-    each = tuple(placed.axes[a].first + (placed.axes[a].tiles or 1) for a in placed.within)
-    return replace(stmt, value=replace(stmt.value, type=Type((*each, *kind.shape), kind.dtype)))
+    match stmt:
+        case Keep(_, Apply("full" | "broadcast", args, kind) as value):
+            if all(isinstance(a, Const) for a in args):
+                every = Type((*iterations(placed), *kind.shape), kind.dtype)
+                return replace(stmt, value=replace(value, type=every))
+        case _:
+            pass
+    return None
 
 
 def _uses(stmt: PStmt, name: str) -> bool:
     """Whether a statement reads or writes a value in scratch memory."""
-    read = any(
-        isinstance(e, Kept) and e.name == name for x in exprs_of(stmt) for e in walk_physical(x)
-    )
-    return read or name in kept_in(stmt)
+    return name in kept_by(stmt) or any(read.name == name for read in kept_read(stmt))
 
 
 def _depends(stmt: PStmt, own: frozenset[str], names: set[str]) -> bool:
@@ -148,15 +153,14 @@ def _depends(stmt: PStmt, own: frozenset[str], names: set[str]) -> bool:
 
     Every iteration has its own values in scratch memory.
     """
-    if isinstance(stmt, Keep | Write):
+    if any(isinstance(s, Keep | Write) for s in flat((stmt,))):
         return True
     return any(
         isinstance(e, Kept)
         or (isinstance(e, GridIndex) and e.axis in own)
         or (isinstance(e, Var) and e.name in names)
-        for x in exprs_of(stmt)
-        for e in walk_physical(x)
-    ) or (isinstance(stmt, Inner) and any(_depends(s, own, names) for s in stmt.body))
+        for e in parts_of(stmt)
+    )
 
 
 def _own_values(stmt: PStmt, at: tuple[PExpr, ...]) -> PStmt:
@@ -166,6 +170,12 @@ def _own_values(stmt: PStmt, at: tuple[PExpr, ...]) -> PStmt:
         return replace(expr, at=at) if isinstance(expr, Kept) else expr
 
     def kept(one: PStmt) -> PStmt:
-        return replace(one, at=at) if isinstance(one, Keep) else one
+        match one:
+            case Keep():
+                return replace(one, at=at)
+            case Inner():
+                return replace(one, body=tuple(map(kept, one.body)))
+            case _:
+                return one
 
-    return map_values(stmt, owned, kept)
+    return kept(rewrite(stmt, owned))

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.analysis.uses import Reference, references
-from tilelang.codegen.pallas.plan.body.sections import exprs_of
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
-from tilelang.codegen.pallas.plan.physical import walk_physical
+from tilelang.codegen.pallas.plan.physical import flat, parts_of
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.codegen.pallas.plan.steps.visits import (
@@ -24,7 +23,6 @@ from tilelang.codegen.pallas.plan.types import (
     AxisPlan,
     ByTile,
     Packed,
-    PStmt,
     Read,
     Visit,
     Window,
@@ -52,7 +50,7 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
     """
     found = _references(placed)
     arrays, order = _surveyed(problem, target, placed, found, frozenset())
-    groups = lower_body(arrays, placed.levels, placed.leaf, placed.inner, placed.phases)
+    groups = lower_body(arrays, placed)
     loose = frozenset(
         tensor
         for (tensor, _), window in arrays.windows.items()
@@ -61,7 +59,7 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
     if not loose:
         return arrays, order, groups
     arrays, order = _surveyed(problem, target, placed, found, loose)
-    groups = lower_body(arrays, placed.levels, placed.leaf, placed.inner, placed.phases)
+    groups = lower_body(arrays, placed)
     return arrays, order, groups
 
 
@@ -211,23 +209,10 @@ def selective(groups: Groups, window: Window) -> bool:
         if isinstance(stmt, Write) and stmt.ref == window.ref and not stmt.turned:
             partial = any(type(s).__name__ != "All" for s in stmt.select)
             partial = partial or stmt.rows is not None
-            reads = [e for e in _parts(stmt) if isinstance(e, Read) and not e.turned]
+            reads = [e for e in parts_of(stmt) if isinstance(e, Read) and not e.turned]
             if partial or any(e.ref == window.ref for e in reads):
                 return True
     return False
-
-
-def flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
-    out: list[PStmt] = []
-    for stmt in stmts:
-        out.append(stmt)
-        if hasattr(stmt, "body"):
-            out += flat(stmt.body)  # type: ignore[union-attr]
-    return out
-
-
-def _parts(stmt: PStmt) -> list[object]:
-    return [e for x in exprs_of(stmt) for e in walk_physical(x)]
 
 
 def whole(windows: tuple[Window, ...]) -> tuple[Window, ...]:
