@@ -21,9 +21,8 @@ from tilelang.schedule.refusal import Refused, Rule
 from .axis import AxisPlan
 from .body.gathers import buffers, extents
 from .body.heads import copies, iterations, unrolled
-from .body.lower import KeptValue
-from .body.sections import Key, split
-from .body.statements import Groups
+from .body.sections import split
+from .body.statements import Groups, Key
 from .memory import estimate
 from .physical import InRange, Keep, Kept, PExpr, PStmt, Write, flat, parts_of, walk_physical
 from .placement import Placed
@@ -108,9 +107,6 @@ def _check_config(kernel: KernelIR, config: Config, placed: Placed) -> None:
         )
 
 
-# ---------------------------------------------------------------- masks
-
-
 def _masked(placed: Placed) -> Placed:
     """The nest with masks where lanes of a tile that are not in its range would count."""
     for stmt in statements(level_statements(placed.levels, placed.leaf)):
@@ -141,9 +137,6 @@ def _check_position(placed: Placed, expr: ir.Expr, loc: Loc) -> None:
         )
 
 
-# ---------------------------------------------------------------- sections
-
-
 def _effects(groups: Groups, placed: Placed) -> dict[str, bool]:
     """Whether something happens in the body around each loop, besides the loop itself.
 
@@ -151,14 +144,17 @@ def _effects(groups: Groups, placed: Placed) -> dict[str, bool]:
     row it is the last one.
     """
 
-    def effect(before: tuple[tuple[PStmt, ...], ...], after: tuple[tuple[PStmt, ...], ...]) -> bool:
-        writes = any(isinstance(s, Write) for group in before for s in group)
-        return writes or any(isinstance(s, Write | Keep) for group in after for s in group)
+    def effect(depth: int, *kinds: str) -> bool:
+        around = (part for part in groups.parts if part[0].kind in kinds and part[0].level < depth)
+        return any(
+            isinstance(stmt, Write) or (key.kind == "after" and isinstance(stmt, Keep))
+            for key, stmts in around
+            for stmt in stmts
+        )
 
-    before, after, phases = groups.before, groups.after, placed.phases
-    found = {lv.axis: effect(before[:i], after[:i]) for i, lv in enumerate(placed.levels)}
-    row = effect((*before, *(phase.before for phase in groups.phases)), after)
-    return found | {p: p == phases[-1] and row for p in phases}
+    found = {lv.axis: effect(i, "before", "after") for i, lv in enumerate(placed.levels)}
+    row = effect(len(placed.levels), "before", "enter", "after")
+    return found | {p: p == placed.phases[-1] and row for p in placed.phases}
 
 
 def _sections(
@@ -167,28 +163,28 @@ def _sections(
     windows: tuple[Window, ...],
     order: Order,
     columns: tuple[Column, ...],
-) -> tuple[tuple[KeptValue, ...], tuple[Section, ...]]:
+) -> tuple[tuple[Kept, ...], tuple[Section, ...]]:
     """The values in scratch memory, and the sections: those of first visits come first.
 
     A step may stand for an empty range, or for a tile that no range touches; what would have an
     effect there runs only if the range holds the tile.
     """
-    parts = split(groups, frozenset(w.ref for w in windows if w.output))
+    groups = split(groups, frozenset(w.ref for w in windows if w.output))
     sections: list[Section] = []
     for window in windows:
         if window.init != "none" and window.stream is None:
             conditions = first_visit(window, order, placed.axes)
             assert conditions is not None, "check_first_visit comes before"
             sections.append(Section(conditions, (), title=window.ref, always=True))
-    for key, body in parts.groups:
+    for key, body in groups.parts:
         runs = (
             Runs(axis)
             for axis in _unsure(placed, columns, key)
-            if any(_harmful(s, axis, windows, _carried(placed, groups, axis)) for s in flat(body))
+            if any(_harmful(s, axis, windows, _carried(placed, axis)) for s in flat(body))
         )
         sections.append(Section((*_place_conditions(placed, key), *runs), body))
     used = {s.name for section in sections for s in flat(section.body) if isinstance(s, Keep)}
-    return tuple(k for k in parts.kept if k.name in used), tuple(sections)
+    return tuple(k for k in groups.kept if k.name in used), tuple(sections)
 
 
 def _place_conditions(placed: Placed, key: Key) -> tuple[Condition, ...]:
@@ -231,7 +227,7 @@ def _unsure(placed: Placed, columns: tuple[Column, ...], key: Key) -> list[str]:
     ]
 
 
-def _carried(placed: Placed, groups: Groups, axis: str) -> set[str]:
+def _carried(placed: Placed, axis: str) -> set[str]:
     """What the loop over an axis carries, and the loops around it.
 
     A carry of a loop further in starts anew in every iteration of this one.
@@ -241,7 +237,8 @@ def _carried(placed: Placed, groups: Groups, axis: str) -> set[str]:
         found |= {c.name for c in level.carries}
         if level.axis == axis:
             return found
-    return found | {name for phase in groups.phases for name in phase.carries}
+    rows = (s for s in placed.leaf if isinstance(s, ir.Loop) and s.axis in placed.phases)
+    return found | {c.name for loop in rows for c in loop.carries}
 
 
 def _harmful(stmt: PStmt, axis: str, windows: tuple[Window, ...], carried: set[str]) -> bool:
@@ -289,12 +286,9 @@ def _is_range(expr: PExpr, axis: str) -> bool:
     return isinstance(expr, InRange) and expr.mask.axis == axis
 
 
-def _scratch(kept: KeptValue, placed: Placed) -> Scratch:
+def _scratch(kept: Kept, placed: Placed) -> Scratch:
     shape = (*iterations(placed), *extents(kept.type, placed.axes))
     return Scratch(kept.name, shape, "int32" if kept.type.dtype == "bool" else kept.type.dtype)
-
-
-# ---------------------------------------------------------------- dims and cores
 
 
 def _dims(
@@ -332,9 +326,6 @@ def _cores(kernel: KernelIR, config: Config, target: Target, dims: tuple[Dim, ..
             "two cores may never write one block: use cores=1",
         )
     return cores
-
-
-# ---------------------------------------------------------------- the call
 
 
 def _prefetches(

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tilelang import ir
+from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import AxisPlan
-from tilelang.codegen.pallas.plan.physical import (
-    COPIES,
-    Bind,
-    Inner,
-    Part,
-    PStmt,
-    Row,
-    TakeRows,
-    Write,
-)
+from tilelang.codegen.pallas.plan.physical import Part, PStmt, TakeRows
 from tilelang.codegen.pallas.plan.types import Scratch
 from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
 from tilelang.codegen.pallas.plan.windows.far_rows import lane_of
@@ -62,7 +54,7 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
     where = next(d for d, e in enumerate(entries) if isinstance(e, ir.Gather))
     far = isinstance(window.dims[where], Fetched)
     select = () if far else selects(arrays, window, load.index, load.tensor)
-    if len(load.type.shape) < 2 or any(isinstance(s, Row) for s in select):
+    if len(load.type.shape) < 2 or any(isinstance(s, physical.Row) for s in select):
         raise Refused(
             Rule.FORM,
             f"rows of {load.tensor} are picked, and of each row single positions that no block "
@@ -104,10 +96,7 @@ def _bound(scope: Scope, stmt: ir.Assign, value: TakeRows, layout: Layout) -> tu
     scope.locs[stmt.name] = stmt.loc
     shape = stmt.value.type.shape
     scope.names[stmt.name] = Value(ir.Var(stmt.name, value.type), layout, shape)
-    return (Bind(stmt.name, value, stmt.loc, stmt.user),)
-
-
-# ---------------------------------------------------------------- scratch memory
+    return (physical.Bind(stmt.name, value, stmt.loc, stmt.user),)
 
 
 def buffers(
@@ -115,9 +104,9 @@ def buffers(
 ) -> tuple[Scratch, ...]:
     """Where rows are put together, tiles that hold a row each, and the semaphore of the copies."""
     stmts = tuple(stmts)
-    values = [s.value for s in stmts if not isinstance(s, Inner)]
+    values = [s.value for s in stmts if not isinstance(s, physical.Inner)]
     takes = [v for v in values if isinstance(v, TakeRows)]
-    stores = [s.rows for s in stmts if isinstance(s, Write) and s.rows is not None]
+    stores = [s.rows for s in stmts if isinstance(s, physical.Write) and s.rows is not None]
     found: list[Scratch] = []
     for rows in stores:
         shape = extents(rows.type, axes)
@@ -135,7 +124,7 @@ def buffers(
             copies = most_copies(shape[0], tile, take.type.dtype, target)
             found.append(Scratch(take.tiles, (copies, *tile), take.type.dtype))
     if any(rows.far for rows in (*takes, *stores)):
-        found.append(Scratch(COPIES, (), "semaphore"))
+        found.append(Scratch(physical.COPIES, (), "semaphore"))
     return tuple({scratch.name: scratch for scratch in found}.values())
 
 

@@ -11,24 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import AxisPlan
-from tilelang.codegen.pallas.plan.physical import (
-    All,
-    Inner,
-    Keep,
-    Kept,
-    PExpr,
-    PStmt,
-    Read,
-    TakeRows,
-    Write,
-    flat,
-    kept_by,
-    kept_read,
-    names_made,
-    parts_of,
-    rewrite,
-)
+from tilelang.codegen.pallas.plan.physical import PExpr, PStmt, parts_of
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.conditions import Turns
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
@@ -76,7 +61,9 @@ def _turn(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section
     A block that hardly ever stays is not worth a branch.
     """
     assert window.turned is not None
-    block = Read(window.ref, tuple(All() for _ in window.shown), Type(window.shown, window.dtype))
+    block = physical.Read(
+        window.ref, tuple(physical.All() for _ in window.shown), Type(window.shown, window.dtype)
+    )
     shape = tuple(window.shown[d] for d in window.turn)
     turned = apply("transpose", (block,), shape, window.dtype, (("perm", window.turn),))
     often = bool(order.all) and order.all[-1] in window_axes(window)
@@ -85,7 +72,7 @@ def _turn(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section
         last = max(order.columns.index(a) for a in window_axes(window) if a in order.columns)
         columns = order.columns[: last + 1]
         conditions = (Turns(tuple(Number(GridIndex(c)) for c in columns)),)
-    body = (Keep(window.turned.name, turned, None),)
+    body = (physical.Keep(window.turned.name, turned, None),)
     return Section(conditions, body, title=window.ref, always=True)
 
 
@@ -102,22 +89,22 @@ def _repeat(placed: Placed, body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
         whole = _whole(placed, stmt)
         if whole is not None and not any(_uses(s, whole.name) for s in inside):
             before.append(whole)
-        elif isinstance(stmt, Write) and any(_is_copy(e) for e in parts_of(stmt)):
+        elif isinstance(stmt, physical.Write) and any(_is_copy(e) for e in parts_of(stmt)):
             after.append(stmt)
         elif _depends(stmt, own, names):
-            names |= names_made(stmt)
+            names |= physical.names_made(stmt)
             inside.append(_own_values(stmt, at))
         else:
             before.append(stmt)
     for axis in reversed(placed.within):
         if inside:
-            inside = [Inner(axis, "unroll", (), tuple(inside), placed.axes[axis].loc)]
+            inside = [physical.Inner(axis, "unroll", (), tuple(inside), placed.axes[axis].loc)]
     return (*before, *inside, *after)
 
 
 def _check(placed: Placed, stmt: PStmt) -> None:
-    takes = any(isinstance(e, TakeRows) for e in parts_of(stmt))
-    if takes or (isinstance(stmt, Write) and stmt.rows is not None):
+    takes = any(isinstance(e, physical.TakeRows) for e in parts_of(stmt))
+    if takes or (isinstance(stmt, physical.Write) and stmt.rows is not None):
         axis = placed.axes[placed.within[0]]
         raise Refused(
             Rule.FORM,
@@ -128,13 +115,17 @@ def _check(placed: Placed, stmt: PStmt) -> None:
 
 
 def _is_copy(expr: PExpr) -> bool:
-    return isinstance(expr, Read) and expr.turned and all(isinstance(s, All) for s in expr.select)
+    return (
+        isinstance(expr, physical.Read)
+        and expr.turned
+        and all(isinstance(s, physical.All) for s in expr.select)
+    )
 
 
-def _whole(placed: Placed, stmt: PStmt) -> Keep | None:
+def _whole(placed: Placed, stmt: PStmt) -> physical.Keep | None:
     """One constant for all iterations' values at once, if that is what the statement keeps."""
     match stmt:
-        case Keep(_, Apply("full" | "broadcast", args, kind) as value):
+        case physical.Keep(_, Apply("full" | "broadcast", args, kind) as value):
             if all(isinstance(a, Const) for a in args):
                 every = Type((*iterations(placed), *kind.shape), kind.dtype)
                 return replace(stmt, value=replace(value, type=every))
@@ -145,7 +136,9 @@ def _whole(placed: Placed, stmt: PStmt) -> Keep | None:
 
 def _uses(stmt: PStmt, name: str) -> bool:
     """Whether a statement reads or writes a value in scratch memory."""
-    return name in kept_by(stmt) or any(read.name == name for read in kept_read(stmt))
+    return name in physical.kept_by(stmt) or any(
+        read.name == name for read in physical.kept_read(stmt)
+    )
 
 
 def _depends(stmt: PStmt, own: frozenset[str], names: set[str]) -> bool:
@@ -153,10 +146,10 @@ def _depends(stmt: PStmt, own: frozenset[str], names: set[str]) -> bool:
 
     Every iteration has its own values in scratch memory.
     """
-    if any(isinstance(s, Keep | Write) for s in flat((stmt,))):
+    if any(isinstance(s, physical.Keep | physical.Write) for s in physical.flat((stmt,))):
         return True
     return any(
-        isinstance(e, Kept)
+        isinstance(e, physical.Kept)
         or (isinstance(e, GridIndex) and e.axis in own)
         or (isinstance(e, Var) and e.name in names)
         for e in parts_of(stmt)
@@ -167,15 +160,15 @@ def _own_values(stmt: PStmt, at: tuple[PExpr, ...]) -> PStmt:
     """The statement with the values in scratch memory that belong to its iteration."""
 
     def owned(expr: PExpr) -> PExpr:
-        return replace(expr, at=at) if isinstance(expr, Kept) else expr
+        return replace(expr, at=at) if isinstance(expr, physical.Kept) else expr
 
     def kept(one: PStmt) -> PStmt:
         match one:
-            case Keep():
+            case physical.Keep():
                 return replace(one, at=at)
-            case Inner():
+            case physical.Inner():
                 return replace(one, body=tuple(map(kept, one.body)))
             case _:
                 return one
 
-    return kept(rewrite(stmt, owned))
+    return kept(physical.rewrite(stmt, owned))

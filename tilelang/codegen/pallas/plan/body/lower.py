@@ -28,15 +28,6 @@ from .layouts import Layout, Value, apply, laid_out, physical_shape, relayout
 NONE: Mapping[str, Dim] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class KeptValue:
-    """A carry in scratch memory: its name and physical type, and what the author calls it."""
-
-    name: str
-    type: Type
-    user: str
-
-
 @dataclass
 class Scope:
     """Names in scope: their layout, or the free expression that stands for them.
@@ -52,7 +43,7 @@ class Scope:
     names: dict[str, Value] = field(default_factory=dict)
     free: dict[str, ir.Expr] = field(default_factory=dict)
     locs: dict[str, Loc] = field(default_factory=dict)
-    kept: list[KeptValue] = field(default_factory=list)
+    kept: list[physical.Kept] = field(default_factory=list)
     layouts: dict[str, Layout] = field(default_factory=dict)
 
 

@@ -8,77 +8,34 @@ cheap, moved if only the other section reads it, and kept in scratch memory othe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.physical import (
-    Bind,
-    Inner,
-    Keep,
-    Kept,
-    PExpr,
-    PStmt,
-    Read,
-    kept_by,
-    kept_read,
-    names_made,
-    names_read,
-    parts_of,
-    rewrite,
-    walk_physical,
-)
+from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan.physical import Bind, Inner, Keep, Kept, PExpr, PStmt
 from tilelang.ir import Var
 
-from .lower import KeptValue, is_costly
-from .statements import Groups
+from .lower import is_costly
+from .statements import Groups, Key
+
+Parts = tuple[tuple[Key, tuple[PStmt, ...]], ...]
 
 
-@dataclass(frozen=True)
-class Key:
-    """Which group: around the loops below a level, innermost, or of loop `phase` in a row."""
-
-    kind: Literal["before", "leaf", "enter", "phase", "after"]
-    level: int
-    phase: int = 0
-
-
-Ordered = list[tuple[Key, tuple[PStmt, ...]]]
-
-
-@dataclass(frozen=True)
-class Split:
-    """Statements of every group, each needing only names of its own group, and what is kept."""
-
-    groups: tuple[tuple[Key, tuple[PStmt, ...]], ...]
-    kept: tuple[KeptValue, ...]
-
-
-def split(groups: Groups, outputs: frozenset[str]) -> Split:
+def split(groups: Groups, outputs: frozenset[str]) -> Groups:
     """Makes every group self-contained.  `outputs` are the windows that the step writes."""
-    order = _ordered(groups)
-    kept = list(groups.kept)
+    order, kept = groups.parts, list(groups.kept)
     while (crossing := _first_crossing(order)) is not None:
         order = _resolved(order, crossing, outputs, kept)
-    order = [(key, tidy(stmts)) for key, stmts in order]
-    return Split(tuple((k, s) for k, s in order if s), tuple(kept))
+    tidied = ((key, tidy(stmts)) for key, stmts in order)
+    return Groups(tuple((k, stmts) for k, stmts in tidied if stmts), tuple(kept))
 
 
-def _ordered(groups: Groups) -> Ordered:
-    count = len(groups.before)
-    before = [(Key("before", i), groups.before[i]) for i in range(count)]
-    after = [(Key("after", i), groups.after[i]) for i in reversed(range(count))]
-    inside: Ordered = []
-    for number, phase in enumerate(groups.phases):
-        inside.append((Key("enter", count - 1, number), phase.before))
-        inside.append((Key("phase", count, number), phase.body))
-    return [*before, *(inside or [(Key("leaf", count - 1), groups.leaf)]), *after]
-
-
-def _first_crossing(order: Ordered) -> tuple[str, Key, list[Key]] | None:
+def _first_crossing(order: Parts) -> tuple[str, Key, list[Key]] | None:
     """A name made in one group and read in others, latest definition first."""
-    made = {key: {n for s in stmts for n in names_made(s)} for key, stmts in order}
-    read = {key: {n for s in stmts for n in names_read(s)} - made[key] for key, stmts in order}
-    where = {n: key for key, stmts in order for s in stmts for n in sorted(names_made(s))}
+    made = {key: {n for s in stmts for n in physical.names_made(s)} for key, stmts in order}
+    read = {
+        key: {n for s in stmts for n in physical.names_read(s)} - made[key] for key, stmts in order
+    }
+    where = {n: key for key, stmts in order for s in stmts for n in sorted(physical.names_made(s))}
     for name, home in reversed(list(where.items())):
         readers = [key for key, names in read.items() if name in names]
         if readers:
@@ -87,30 +44,31 @@ def _first_crossing(order: Ordered) -> tuple[str, Key, list[Key]] | None:
 
 
 def _resolved(
-    order: Ordered,
+    order: Parts,
     crossing: tuple[str, Key, list[Key]],
     outputs: frozenset[str],
-    kept: list[KeptValue],
-) -> Ordered:
+    kept: list[Kept],
+) -> Parts:
     name, home, readers = crossing
-    source = next(s for s in dict(order)[home] if name in names_made(s))
+    source = next(s for s in dict(order)[home] if name in physical.names_made(s))
     if isinstance(source, Bind) and _repeatable(source, home, readers, outputs):
-        return [(k, _copied(stmts, source) if k in readers else stmts) for k, stmts in order]
+        return tuple((k, _copied(stmts, source) if k in readers else stmts) for k, stmts in order)
     if isinstance(source, Bind):
-        kind, user = source.value.type, source.user
+        kind = source.value.type
     else:
         assert isinstance(source, Inner)
-        kind, user = next(c.next.type for c in source.carries if c.out == name), name
-    kept.append(KeptValue(name, kind, user))
-    keep = Keep(name, Var(name, kind), source.loc)
-    return [
-        (k, _with_reads(stmts, Kept(name, kind)) if k != home else _after(stmts, source, keep))
+        kind = next(c.next.type for c in source.carries if c.out == name)
+    local, value = Var(name, kind), Kept(name, kind)
+    kept.append(value)
+    keep = Keep(name, local, source.loc)
+    return tuple(
+        (k, _swapped(stmts, local, value) if k != home else _after(stmts, source, keep))
         for k, stmts in order
-    ]
+    )
 
 
 def _repeatable(source: Bind, home: Key, readers: list[Key], outputs: frozenset[str]) -> bool:
-    if any(isinstance(e, Read) and e.ref in outputs for e in parts_of(source)):
+    if any(isinstance(e, physical.Read) and e.ref in outputs for e in physical.parts_of(source)):
         return False
     if not source.value.type.shape:
         return True  # a number: there is no scratch memory for one
@@ -119,25 +77,22 @@ def _repeatable(source: Bind, home: Key, readers: list[Key], outputs: frozenset[
 
 
 def _copied(stmts: tuple[PStmt, ...], source: Bind) -> tuple[PStmt, ...]:
-    first = next(i for i, s in enumerate(stmts) if source.name in names_read(s))
+    first = next(i for i, s in enumerate(stmts) if source.name in physical.names_read(s))
     return (*stmts[:first], source, *stmts[first:])
 
 
-def _with_reads(stmts: tuple[PStmt, ...], kept: Kept) -> tuple[PStmt, ...]:
-    """The statements with a name read from scratch memory."""
+def _swapped(stmts: tuple[PStmt, ...], old: Var | Kept, new: Var | Kept) -> tuple[PStmt, ...]:
+    """The statements with a value read from scratch memory and not from a local, or the reverse."""
 
-    def read(expr: PExpr) -> PExpr:
-        return kept if isinstance(expr, Var) and expr.name == kept.name else expr
+    def swap(expr: PExpr) -> PExpr:
+        return new if isinstance(expr, type(old)) and expr.name == old.name else expr
 
-    return tuple(rewrite(s, read) for s in stmts)
+    return tuple(physical.rewrite(s, swap) for s in stmts)
 
 
 def _after(stmts: tuple[PStmt, ...], source: PStmt, keep: Keep) -> tuple[PStmt, ...]:
     at = stmts.index(source) + 1
     return (*stmts[:at], keep, *stmts[at:])
-
-
-# ---------------------------------------------------------------- tidying one group
 
 
 def tidy(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
@@ -160,10 +115,10 @@ def _without_dead(stmts: tuple[PStmt, ...], needed: Iterable[str] = ()) -> tuple
         if isinstance(stmt, Bind) and stmt.name not in read:
             continue
         if isinstance(stmt, Inner):
-            ends = (e for c in stmt.carries for e in walk_physical(c.next))
+            ends = (e for c in stmt.carries for e in physical.walk_physical(c.next))
             used = {e.name for e in ends if isinstance(e, Var)}
             stmt = replace(stmt, body=_without_dead(stmt.body, used))
-        read |= names_read(stmt)
+        read |= physical.names_read(stmt)
         out.insert(0, stmt)
     return tuple(out)
 
@@ -176,7 +131,7 @@ def _direct_keeps(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
             continue
         name = keep.value.name
         source = next((s for s in out if isinstance(s, Bind) and s.name == name), None)
-        if source is None or [s for s in out if name in names_read(s)] != [keep]:
+        if source is None or [s for s in out if name in physical.names_read(s)] != [keep]:
             continue
         at = out.index(source)
         later = out[at + 1 : out.index(keep)]
@@ -187,31 +142,23 @@ def _direct_keeps(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
 
 
 def _reads_kept(stmt: PStmt, name: str) -> bool:
-    return any(k.name == name for k in kept_read(stmt))
+    return any(k.name == name for k in physical.kept_read(stmt))
 
 
 def _name_kept(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     """A scratch value that is read more than once is read into a local first."""
-    reads = [read for stmt in stmts for read in kept_read(stmt)]
+    reads = [read for stmt in stmts for read in physical.kept_read(stmt)]
     out = list(stmts)
     for name, kept in {read.name: read for read in reads}.items():
-        written = [i for i, s in enumerate(out) if name in kept_by(s)]
+        written = [i for i, s in enumerate(out) if name in physical.kept_by(s)]
         first = next(i for i, s in enumerate(out) if _reads_kept(s, name))
         if written and written[0] < first:
             continue
         stop = len(out)
         if written:  # a loop that writes the value reads its own
             stop = written[0] + (0 if isinstance(out[written[0]], Inner) else 1)
-        if sum(k.name == name for s in out[first:stop] for k in kept_read(s)) < 2:
+        if sum(k.name == name for s in out[first:stop] for k in physical.kept_read(s)) < 2:
             continue
-        out[first:stop] = [Bind(name, kept, None, ""), *_read_once(out[first:stop], name)]
+        local = _swapped(tuple(out[first:stop]), kept, Var(name, kept.type))
+        out[first:stop] = [Bind(name, kept, None, ""), *local]
     return tuple(out)
-
-
-def _read_once(stmts: list[PStmt], name: str) -> list[PStmt]:
-    """The statements with a value in scratch memory read from a local of the same name."""
-
-    def local(expr: PExpr) -> PExpr:
-        return Var(name, expr.type) if isinstance(expr, Kept) and expr.name == name else expr
-
-    return [rewrite(s, local) for s in stmts]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan.physical import (
@@ -26,12 +26,11 @@ from tilelang.codegen.pallas.plan.physical import (
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.windows.choose import Arrays
 from tilelang.codegen.pallas.row_loads import by_row
-from tilelang.errors import Loc
 from tilelang.ir.chain import Level
 
 from .gathers import take_rows
 from .layouts import Layout, Value, physical_shape
-from .lower import KeptValue, Scope, lower
+from .lower import Scope, lower
 from .stores import filled, stores
 
 T = TypeVar("T")
@@ -39,34 +38,28 @@ Lowered = tuple[PStmt, ...]
 
 
 @dataclass(frozen=True)
-class Phase:
-    """One of several loops in a row: what stands before it, its body, and what it carries."""
+class Key:
+    """Which group: around the loops below a level, innermost, or of loop `phase` in a row.
 
-    axis: str
-    before: Lowered
-    body: Lowered
-    carries: tuple[str, ...]
+    "enter" is what stands before such a loop.
+    """
+
+    kind: Literal["before", "leaf", "enter", "phase", "after"]
+    level: int
+    phase: int = 0
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Physical statements by level: before[i] and after[i] surround the loop of level i + 1.
+    """Physical statements by when they run, in program order, and values in scratch memory."""
 
-    The last ones surround the loops in a row, if there are any; then nothing is in the leaf.
-    """
-
-    before: tuple[Lowered, ...]
-    leaf: Lowered
-    after: tuple[Lowered, ...]
-    kept: tuple[KeptValue, ...]
-    phases: tuple[Phase, ...] = ()
+    parts: tuple[tuple[Key, Lowered], ...]
+    kept: tuple[Kept, ...]
 
     @property
     def all(self) -> Lowered:
-        """Every statement, in program order."""
-        inside = [s for phase in self.phases for s in (*phase.before, *phase.body)]
-        before = [s for group in self.before for s in group]
-        return (*before, *self.leaf, *inside, *(s for group in self.after for s in group))
+        """Every statement."""
+        return tuple(s for _, stmts in self.parts for s in stmts)
 
 
 def lower_body(arrays: Arrays, placed: Placed) -> Groups:
@@ -94,7 +87,7 @@ def _settled(
         missing = [c for c in carries if c.name not in layouts]
         if not missing:
             return trial, found
-        ends = {c.name: lower(trial, c.next).layout for c in missing}
+        ends: dict[str, Layout] = {c.name: lower(trial, c.next).layout for c in missing}
         free = all(layout == "free" for layout in ends.values())
         for name, layout in ends.items():
             if free:
@@ -104,27 +97,31 @@ def _settled(
 
 
 def _levels(scope: Scope, levels: tuple[Level, ...], leaf: tuple[ir.Stmt, ...]) -> Groups:
-    before: list[Lowered] = []
-    for position, level in enumerate(levels):
-        inside = levels[position + 1].carries if position + 1 < len(levels) else ()
-        before.append(lower_statements(scope, level.before) + _in_order(_enter(scope, inside)))
-    found, innermost = _in_a_row(scope, leaf)
-    innermost += _advance(scope, levels[-1].carries)
-    after: list[Lowered] = [()]
-    if found:
-        before[-1], after, innermost = before[-1] + found[0].before, [innermost], ()
-        found[0] = replace(found[0], before=())
-    for level in reversed(levels[:-1]):
-        after.insert(0, lower_statements(scope, level.after) + _advance(scope, level.carries))
-    return Groups(tuple(before), innermost, tuple(after), tuple(scope.kept), tuple(found))
+    parts: list[tuple[Key, Lowered]] = []
+    last = len(levels) - 1
+    for number, level in enumerate(levels):
+        inside = levels[number + 1].carries if number < last else ()
+        group = lower_statements(scope, level.before) + _in_order(_enter(scope, inside))
+        parts.append((Key("before", number), group))
+    row, rest = _in_a_row(scope, leaf, last)
+    rest += _advance(scope, levels[-1].carries)
+    if row:  # what stands before the first of these loops stands before all of them
+        parts[-1] = (parts[-1][0], parts[-1][1] + row[0][1])
+    parts += [*row[1:], (Key("after", last), rest)] if row else [(Key("leaf", last), rest)]
+    for number in reversed(range(last)):
+        group = lower_statements(scope, levels[number].after)
+        parts.append((Key("after", number), group + _advance(scope, levels[number].carries)))
+    return Groups(tuple(parts), tuple(scope.kept))
 
 
-def _in_a_row(scope: Scope, leaf: tuple[ir.Stmt, ...]) -> tuple[list[Phase], Lowered]:
+def _in_a_row(
+    scope: Scope, leaf: tuple[ir.Stmt, ...], level: int
+) -> tuple[list[tuple[Key, Lowered]], Lowered]:
     """Loops in a row, and the statements behind the last of them.
 
     Initial values that need nothing are set before the first loop: what follows saves a condition.
     """
-    found: list[Phase] = []
+    parts: list[tuple[Key, Lowered]] = []
     group: Lowered = ()
     early: Lowered = ()
     for stmt in leaf:
@@ -132,15 +129,16 @@ def _in_a_row(scope: Scope, leaf: tuple[ir.Stmt, ...]) -> tuple[list[Phase], Low
             group += lower_statements(scope, (stmt,))
             continue
         starts = _enter(scope, stmt.carries)
-        ready = tuple(s for s in starts if found and _needs_nothing(s))
+        ready = tuple(s for s in starts if parts and _needs_nothing(s))
         early += ready
         group += _in_order(s for s in starts if s not in ready)
         body = lower_statements(scope, stmt.body) + _advance(scope, stmt.carries)
-        found.append(Phase(stmt.axis, group, body, tuple(c.name for c in stmt.carries)))
+        number = len(parts) // 2
+        parts += [(Key("enter", level, number), group), (Key("phase", level + 1, number), body)]
         group = ()
-    if found:
-        found[0] = replace(found[0], before=found[0].before + early)
-    return found, group
+    if parts:
+        parts[0] = (parts[0][0], parts[0][1] + early)
+    return parts, group
 
 
 def _needs_nothing(start: Keep) -> bool:
@@ -153,24 +151,24 @@ def _in_order(starts: Iterable[Keep]) -> Lowered:
     return tuple(sorted(starts, key=lambda s: s.loc.line if s.loc else 0))
 
 
-# ---------------------------------------------------------------- carries
-
-
 def _enter(scope: Scope, carries: tuple[ir.Carry, ...]) -> tuple[Keep, ...]:
     """What happens before the first iteration of a loop whose carries are in scratch memory."""
     starts: list[Keep] = []
     for carry in carries:
-        if not carry.init.type.shape:
-            scope.layouts[carry.name] = "unit"
+        name, init = carry.name, carry.init
+        if not init.type.shape:
+            scope.layouts[name] = "unit"
         value = _inside(scope, carry, Kept)
         if value is None:
-            scope.free[carry.out] = carry.init
+            scope.free[carry.out] = init
             continue
         scope.names[carry.out] = value
-        kind = value.expr.type
-        scope.kept.append(KeptValue(carry.name, kind, carry.user))
-        start = filled(lower(scope, carry.init, value.layout).expr, kind)
-        starts.append(Keep(carry.name, start, _init_loc(scope, carry)))
+        kept = Kept(name, value.expr.type)
+        scope.kept.append(kept)
+        start = filled(lower(scope, init, value.layout).expr, kept.type)
+        named = isinstance(init, ir.Var)
+        loc = scope.locs.get(init.name) if named else getattr(init, "loc", None)
+        starts.append(Keep(name, start, loc))
     return tuple(starts)
 
 
@@ -191,12 +189,6 @@ def _inside(scope: Scope, carry: ir.Carry, read: Callable[[str, ir.Type], PExpr]
     return scope.names[carry.name]
 
 
-def _init_loc(scope: Scope, carry: ir.Carry) -> Loc | None:
-    if isinstance(carry.init, ir.Var):
-        return scope.locs.get(carry.init.name)
-    return getattr(carry.init, "loc", None)
-
-
 def _advance(scope: Scope, carries: tuple[ir.Carry, ...]) -> Lowered:
     """What happens at the end of an iteration: every carry takes its next value at once."""
     out: list[PStmt] = []
@@ -213,9 +205,6 @@ def _advance(scope: Scope, carries: tuple[ir.Carry, ...]) -> Lowered:
         changed.add(carry.name)
         out.append(keep)
     return tuple(out)
-
-
-# ---------------------------------------------------------------- statements
 
 
 def lower_statements(scope: Scope, stmts: tuple[ir.Stmt, ...]) -> Lowered:
@@ -256,9 +245,6 @@ def _assign(scope: Scope, stmt: ir.Assign) -> Lowered:
         return tuple(fetched)
     scope.names[stmt.name] = replace(value, expr=ir.Var(stmt.name, value.expr.type))
     return (*fetched, Bind(stmt.name, value.expr, stmt.loc, stmt.user))
-
-
-# ---------------------------------------------------------------- loops inside the step
 
 
 def _inner(scope: Scope, loop: ir.Loop) -> Inner:
