@@ -96,10 +96,10 @@ def _start(problem: Problem, target: Target, axis: Axis, outer: Mapping[str, int
         for block in range(min(want, fixed.length) // need * need, 0, -need):
             if fixed.divisible(block):
                 return block
-    outer_axis = None if fact.disjoint is None else problem.axis(fact.disjoint)
-    if outer_axis is not None and outer_axis.kind == "grid" and outer_axis.static is not None:
+    groups = problem.axis(fact.rises[-1]) if fact.rises else None
+    if groups is not None and groups.kind == "grid" and groups.static is not None:
         # at most twice the mean range, if the shapes tell it: short ranges waste long tiles
-        begin, end = outer_axis.static
+        begin, end = groups.static
         mean = max(size // max(end - begin, 1), 1)
         want = min(want, max(ROWS_LEAST, 1 << (2 * mean - 1).bit_length()))
     return _clamped(want, size, need)

@@ -77,6 +77,10 @@ def _table(here: Reader) -> None:
         own = _lines(here, axis).of(f"where {axis.user} begins or stops", axis.loc)
         ends = column.range
         _exprs(own, ends.first, ends.stop, ends.live, column.stand_in)
+        counted = column.cursor or column.visit != "cover"  # tiles behind the last range
+        here.of("the table", axis.loc).needs(
+            f"the number of tiles of {axis.user} that have a row", counted
+        )
         if column.phase is None:
             here = here.plus([column.axis])
 
