@@ -346,24 +346,28 @@ def kept_by(stmt: PStmt) -> set[str]:
 def rewritten(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
     """The expression with every part that `change` replaces replaced, outermost first."""
     changed = change(expr)
-    if changed is not expr:
-        return changed
+    return map_physical(expr, lambda e: rewritten(e, change)) if changed is expr else changed
+
+
+def map_physical(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
+    """The expression with `change` applied to its operands."""
     match expr:
         case Apply():
-            args: Any = tuple(rewritten(a, change) for a in expr.args)
+            args: Any = tuple(change(a) for a in expr.args)
             return replace(expr, args=args)
         case ScalarRead():
-            return replace(expr, index=tuple(rewritten(i, change) for i in expr.index))
+            return replace(expr, index=tuple(change(i) for i in expr.index))
         case Read():
-            return replace(expr, select=_rewritten_rows(expr.select, change))
+            return replace(expr, select=_map_rows(expr.select, change))
+        case TakeRows():
+            place: Any = change(expr.place)
+            return replace(expr, place=place, select=_map_rows(expr.select, change))
         case _:
             return expr
 
 
-def _rewritten_rows(
-    select: tuple[Select, ...], change: Callable[[PExpr], PExpr]
-) -> tuple[Select, ...]:
-    return tuple(Row(rewritten(s.expr, change)) if isinstance(s, Row) else s for s in select)
+def _map_rows(select: tuple[Select, ...], change: Callable[[PExpr], PExpr]) -> tuple[Select, ...]:
+    return tuple(Row(change(s.expr)) if isinstance(s, Row) else s for s in select)
 
 
 def rewrite(stmt: PStmt, change: Callable[[PExpr], PExpr]) -> PStmt:
@@ -372,7 +376,7 @@ def rewrite(stmt: PStmt, change: Callable[[PExpr], PExpr]) -> PStmt:
         case Bind() | Keep():
             return replace(stmt, value=rewritten(stmt.value, change))
         case Write():
-            select = _rewritten_rows(stmt.select, change)
+            select = _map_rows(stmt.select, lambda e: rewritten(e, change))
             return replace(stmt, select=select, value=rewritten(stmt.value, change))
         case Inner():
             carries = tuple(
