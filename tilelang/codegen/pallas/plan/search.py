@@ -216,11 +216,7 @@ def config_of(chosen: Plan) -> Config:
 
 
 def _plan(
-    problem: Problem,
-    config: Config,
-    target: Target,
-    blocks: Mapping[str, int],
-    fold: bool,
+    problem: Problem, config: Config, target: Target, blocks: Mapping[str, int], fold: bool
 ) -> Plan:
     kernel = problem.ir
     if config.steps is not None and not any(a.ragged for a in problem.facts.axes):

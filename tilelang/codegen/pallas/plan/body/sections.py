@@ -44,10 +44,7 @@ def _first_crossing(order: Parts) -> tuple[str, Key, list[Key]] | None:
 
 
 def _resolved(
-    order: Parts,
-    crossing: tuple[str, Key, list[Key]],
-    outputs: frozenset[str],
-    kept: list[Kept],
+    order: Parts, crossing: tuple[str, Key, list[Key]], outputs: frozenset[str], kept: list[Kept]
 ) -> Parts:
     name, home, readers = crossing
     source = next(s for s in dict(order)[home] if name in physical.names_made(s))
