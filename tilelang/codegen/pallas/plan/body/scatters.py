@@ -51,7 +51,7 @@ def _place_of(arrays: Arrays, store: Store, shape: tuple[Dim, ...]) -> tuple[Exp
     sizes = zip(store.index, arrays.ir.tensor(store.tensor).shape, strict=True)
     expr, size = next((e.expr, s) for e, s in sizes if isinstance(e, ir.Gather))
     own = lane(expr)
-    inside = [compare("ge", own, 0), compare("lt", own, size)]
+    inside: list[Expr] = [compare("ge", own, 0), compare("lt", own, size)]
     if isinstance(shape[0], str):
         inside += lane_in_range(arrays.axes[shape[0]])
     if store.mask is not None:
