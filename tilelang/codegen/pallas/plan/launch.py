@@ -26,8 +26,8 @@ from .body.statements import Groups, Key
 from .memory import estimate
 from .physical import InRange, Keep, Kept, PExpr, PStmt, Write, flat, parts_of, walk_physical
 from .placement import Placed
+from .steps import revisits
 from .steps import table as tables
-from .steps import visits
 from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
 from .steps.moves import Order, first_visit, owns
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table
@@ -51,7 +51,7 @@ def plan_launch(
 
     Raises PlanError where the config cannot be honoured.
     """
-    kernel, facts, axes = problem.ir, problem.facts, placed.axes
+    kernel, axes = problem.ir, placed.axes
     _check_config(kernel, config, placed)
     placed = _masked(placed)
     steps = config.steps or "table"
@@ -60,23 +60,23 @@ def plan_launch(
     effects = _effects(groups, placed)
     again = written | later | arrays.read
     outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
-    columns = tables.columns(kernel, facts, order, axes, helpers, effects, steps)
+    columns = tables.columns(order, helpers, effects, steps)
     standing = [c.axis for c in columns if tables.replaces_empty(c, axes)]
     for (tensor, _), window in arrays.windows.items():
         if not window.output or window.far:
             continue
         if window.stream is not None:
-            visits.check_stream(kernel, tensor, window, axes)
+            revisits.check_stream(tensor, window, axes)
             continue
         partly = selective(groups, window)
         if window.exact:
-            visits.check_exact(kernel, tensor, window, columns, partly)
+            revisits.check_exact(kernel, tensor, window, columns, partly)
         partly = partly or window.exact
-        visits.check_first_visit(kernel, axes, tensor, outputs[window.ref], order)
-        visits.check_consecutive(kernel, facts, axes, tensor, window, order, partly)
+        revisits.check_first_visit(kernel, tensor, outputs[window.ref], order)
+        revisits.check_consecutive(kernel, tensor, window, order, partly)
         how = "worklist" if placed.form == "grid" else steps
-        visits.check_stand_ins(kernel, facts, tensor, window, order, standing, how)
-    table = tables.table(facts, columns, axes, steps, arrays.tracks)
+        revisits.check_stand_ins(tensor, window, order, standing, how)
+    table = tables.table(columns, axes, steps, arrays.tracks)
     if table is not None:
         needed = sum(scalar_bytes(kernel.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(kernel, table, target, needed)
@@ -173,7 +173,7 @@ def _sections(
     sections: list[Section] = []
     for window in windows:
         if window.init != "none" and window.stream is None:
-            conditions = first_visit(window, order, placed.axes)
+            conditions = first_visit(window, order)
             assert conditions is not None, "check_first_visit comes before"
             sections.append(Section(conditions, (), title=window.ref, always=True))
     for key, body in groups.parts:
@@ -249,7 +249,7 @@ def _harmful(stmt: PStmt, axis: str, windows: tuple[Window, ...], carried: set[s
         case Write(turned=False):
             window = next(w for w in windows if w.ref == stmt.ref)
             masked = any(_is_range(e, axis) for e in parts_of(stmt))
-            return axis not in visits.window_axes(window) or not masked
+            return axis not in window.axes or not masked
         case _:
             return False
 

@@ -10,7 +10,6 @@ from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.physical import Part, PStmt, TakeRows
 from tilelang.codegen.pallas.plan.types import Scratch
 from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
-from tilelang.codegen.pallas.plan.windows.far_rows import lane_of
 from tilelang.codegen.pallas.plan.windows.types import Fetched, WindowDim
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
 from tilelang.ir import Type
@@ -18,6 +17,7 @@ from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.schedule.refusal import Refused, Rule
 
+from .lane_index import lane_of
 from .layouts import Layout, Value, physical_shape
 from .lower import Scope
 
@@ -28,9 +28,9 @@ MOST_COPIES, MOST_BYTES = 16, 2 * MIB
 def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]:
     """`name = table[index, :]`, rows one by one."""
     arrays, loc = scope.arrays, load.loc or stmt.loc
-    kernel, scalars = arrays.ir, arrays.scalars
-    if load.tensor in scalars:  # the column of one number for each lane
-        number = lane_of(kernel, arrays.axes, scalars, load, loc)
+    kernel = arrays.ir
+    if load.tensor in arrays.scalars:  # the column of one number for each lane
+        number = lane_of(arrays, load, loc)
         dtype = number.type.dtype
         column = Type(physical_shape(load.type.shape, "column"), dtype)
         value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, column, dtype)
@@ -48,7 +48,7 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
         )
     assert isinstance(entry, ir.Gather)
     size = kernel.tensor(load.tensor).shape[rows[0]]
-    place = clamped(lane_of(kernel, arrays.axes, scalars, entry.expr, loc), size)
+    place = clamped(lane_of(arrays, entry.expr, loc), size)
     window = arrays.find(load.tensor, load.index)
     entries = as_array(arrays.hosts[load.tensor], load.index)
     where = next(d for d, e in enumerate(entries) if isinstance(e, ir.Gather))

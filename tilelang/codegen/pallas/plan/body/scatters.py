@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilelang import ir
-from tilelang.codegen.pallas.plan import known
+from tilelang.codegen.pallas.plan import clamps
 from tilelang.codegen.pallas.plan.physical import Part, PExpr, PutRows, Write
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
-from tilelang.codegen.pallas.plan.windows.far_rows import compare, lane_in_range, lane_of
 from tilelang.codegen.pallas.plan.windows.types import ByIndex, ByTile, Fetched, Whole, Window
 from tilelang.ir import Dim, Expr, Store, Type
 from tilelang.ir.integers import clamped
 from tilelang.schedule.refusal import Refused, Rule
 
 from .gathers import extents, most_copies, register_rows
+from .lane_index import lane_in_range, lane_of
 from .lower import Scope
 
 
@@ -46,17 +46,17 @@ def _place_of(arrays: Arrays, store: Store, shape: tuple[Dim, ...]) -> tuple[Exp
     """The row that a lane goes to, and whether it goes anywhere."""
 
     def lane(expr: Expr) -> Expr:
-        return lane_of(arrays.ir, arrays.axes, arrays.scalars, expr, store.loc)
+        return lane_of(arrays, expr, store.loc)
 
     sizes = zip(store.index, arrays.ir.tensor(store.tensor).shape, strict=True)
     expr, size = next((e.expr, s) for e, s in sizes if isinstance(e, ir.Gather))
     own = lane(expr)
-    inside: list[Expr] = [compare("ge", own, 0), compare("lt", own, size)]
+    inside: list[Expr] = [clamps.compare("ge", own, 0), clamps.compare("lt", own, size)]
     if isinstance(shape[0], str):
         inside += lane_in_range(arrays.axes[shape[0]])
     if store.mask is not None:
         inside.append(lane(_rows_only(store, shape, store.mask)))
-    return clamped(own, size), known.both(inside, arrays.axes) or inside[0]
+    return clamped(own, size), clamps.both(inside, arrays.axes) or inside[0]
 
 
 def _rows_only(store: Store, shape: tuple[Dim, ...], mask: Expr) -> Expr:
