@@ -10,6 +10,7 @@ import numpy as np
 from ..analysis import analyze, refuse
 from ..ir import KernelIR
 from .checks import compile_checks
+from .pointwise import array
 from .results import structured
 
 
@@ -30,15 +31,6 @@ def parallel(ir: KernelIR) -> frozenset[str]:
 def returned(ir: KernelIR, arrays: Mapping[str, np.ndarray]) -> Any:
     """The returned tensors; of a kernel that returns nothing, those it stores to."""
     if ir.structure != "none":
-        return structured(ir.structure, [_array(ir, name, arrays) for name in ir.returns])
+        return structured(ir.structure, [array(name, ir, arrays) for name in ir.returns])
     mutated = [arrays[t.name] for t in ir.tensors if t.mutated and t.role == "input"]
     return mutated[0] if len(mutated) == 1 else tuple(mutated)
-
-
-def _array(ir: KernelIR, name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """A tensor's values, through the views that it may be."""
-    view = ir.tensor(name).view
-    if name in arrays or view is None:
-        return arrays[name]
-    source = _array(ir, view.source, arrays)
-    return source.reshape(view.arg) if view.how == "reshape" else source.transpose(view.arg)

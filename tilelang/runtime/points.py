@@ -1,4 +1,4 @@
-"""domain(axes, filters, scope) -> Domain | None: every place where a group of loops stands.
+"""domain(axes, filters, ir) -> Domain | None: every place where a group of loops stands.
 
 for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets = [0, 2, 2, 3]
 ->  {"g": [0, 0, 2], "t": [0, 1, 2]}
@@ -6,26 +6,31 @@ for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..analysis.placed import root
-from ..ir import Along, Axis, Expr, GridIndex, Load, TileIndex, walk
-from .pointwise import Arrays, Points, Scope, Term, resolve, term
+from ..analysis.uses import reads_memory
+from ..ir import Along, Axis, Expr, GridIndex, KernelIR, TileIndex, walk
+from ..ir.traversal import loads
+from .pointwise import Arrays, Points, Term, readable, term
 
 MOST_STATIC = 1 << 22  # points that are laid out ahead of a call
 
 
 @dataclass(frozen=True)
 class Domain:
-    """`points(arrays)` lists the places; `static` does if no tensor changes them."""
+    """`listed(arrays)` are the places, and how many.
 
-    axes: tuple[str, ...]
-    static: Points | None
-    size: int
-    points: Callable[[Arrays], tuple[Points, int]]
+    static  the same if no tensor changes them, else {}
+    empty   it is known ahead that there is none
+    """
+
+    static: Points
+    empty: bool
+    listed: Callable[[Arrays], tuple[Points, int]]
 
 
 @dataclass(frozen=True)
@@ -38,37 +43,30 @@ class _Step:
     filter: bool
 
 
-def domain(axes: Iterable[Axis], filters: Collection[str], known: Scope) -> Domain | None:
+def domain(axes: Iterable[Axis], filters: Collection[str], ir: KernelIR) -> Domain | None:
     """The places where `axes` (outermost first) stand; None if a range cannot be known."""
     points: Points = {}
-    size, steps, names = 1, [], []
+    size, steps = 1, list[_Step]()
     for axis in axes:
-        here = replace(known, points={} if steps else points)  # a step changes how many there are
-        begin, end = term(axis.begin, here), term(axis.end, here)
-        if begin is None or end is None or begin.bound != "exact" or end.bound != "exact":
+        here = {} if steps else points  # a step changes how many there are
+        begin, end = term(axis.begin, ir, here), term(axis.end, ir, here)
+        if begin is None or end is None:
             return None
         step = _Step(axis.name, begin, end, axis.name in filters)
-        names += [] if step.filter else [axis.name]
         if steps or begin.constant is None or end.constant is None:
             steps.append(step)
             continue
         points, size = _walked(step, {}, points, size)
         if size > MOST_STATIC:
             return None
-    return _domain(tuple(names), points, size, tuple(steps))
 
-
-def _domain(names: tuple[str, ...], start: Points, size: int, steps: tuple[_Step, ...]) -> Domain:
-    if not steps:
-        return Domain(names, start, size, lambda arrays: (start, size))
-
-    def points(arrays: Arrays) -> tuple[Points, int]:
-        here, count = start, size
+    def listed(arrays: Arrays) -> tuple[Points, int]:
+        here, count = points, size
         for step in steps:
             here, count = _walked(step, arrays, here, count)
         return here, count
 
-    return Domain(names, None, 0, points)
+    return Domain({} if steps else points, not steps and not size, listed)
 
 
 def _walked(step: _Step, arrays: Arrays, points: Points, size: int) -> tuple[Points, int]:
@@ -84,41 +82,29 @@ def _walked(step: _Step, arrays: Arrays, points: Points, size: int) -> tuple[Poi
     return {**moved, step.axis: begin[place] + since}, len(place)
 
 
-def depends(expr: Expr, known: Scope, axes: Mapping[str, Axis]) -> frozenset[str]:
+def depends(expr: Expr, ir: KernelIR) -> frozenset[str]:
     """Axes whose place the value of an expression depends on, through their ranges too."""
-    found: set[str] = set()
-    for part in walk(resolve(expr, known.definitions)):
-        found |= _named(part)
-    for name in tuple(found):
-        found |= depends(axes[name].begin, known, axes) | depends(axes[name].end, known, axes)
-    return frozenset(found)
+    found = {e.axis for e in walk(expr) if isinstance(e, GridIndex | TileIndex)}
+    found |= {i.axis for load in loads(expr) for i in load.index if isinstance(i, Along)}
+    return frozenset(found).union(*(placed_by(ir.axis(name), ir) for name in found))
 
 
-def _named(part: Expr) -> set[str]:
-    match part:
-        case GridIndex(axis) | TileIndex(axis):
-            return {axis}
-        case Load(_, index):
-            return {i.axis for i in index if isinstance(i, Along)}
-        case _:
-            return set()
+def placed_by(axis: Axis, ir: KernelIR) -> frozenset[str]:
+    """Axes that the range of an axis depends on."""
+    return depends(axis.begin, ir) | depends(axis.end, ir)
 
 
-def reads_data(expr: Expr, known: Scope, axes: Mapping[str, Axis]) -> bool:
+def reads_data(expr: Expr, ir: KernelIR) -> bool:
     """Whether the value depends on what tensors hold."""
-    resolved = resolve(expr, known.definitions)
-    if any(isinstance(part, Load) for part in walk(resolved)):
-        return True
-    return any(ragged(axes[name], known, axes) for name in depends(expr, known, axes))
+    return reads_memory(expr) or any(ragged(ir.axis(a), ir) for a in depends(expr, ir))
 
 
-def ragged(axis: Axis, known: Scope, axes: Mapping[str, Axis]) -> bool:
+def ragged(axis: Axis, ir: KernelIR) -> bool:
     """Whether the range of an axis depends on what tensors hold."""
-    return reads_data(axis.begin, known, axes) or reads_data(axis.end, known, axes)
+    return reads_data(axis.begin, ir) or reads_data(axis.end, ir)
 
 
-def reads(exprs: Iterable[Expr], known: Scope) -> tuple[str, ...]:
+def reads(exprs: Iterable[Expr], ir: KernelIR) -> tuple[str, ...]:
     """The parameters whose values the expressions need."""
-    parts = (p for e in exprs for p in walk(resolve(e, known.definitions)))
-    loaded = {root(known.ir, p.tensor) for p in parts if isinstance(p, Load)}
-    return tuple(t.name for t in known.ir.tensors if t.name in loaded - known.written)
+    found = {root(ir, load.tensor) for e in exprs for load in loads(e)}
+    return tuple(t.name for t in ir.tensors if t.name in found and readable(t.name, ir))

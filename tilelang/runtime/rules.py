@@ -1,4 +1,4 @@
-"""rules(ir) -> (RangeRule..., IndexRule...): what the values in tensors must satisfy.
+"""range_rules, index_rules -> (rule...): what the values in tensors must satisfy.
 
 A range rule holds for one loop: [begin, end) lies within every dimension that the loop indexes.  An
 index rule holds for one position that is read from a tensor, such as perm[i] in x[perm[i]].
@@ -6,7 +6,7 @@ index rule holds for one position that is read from a tensor, such as perm[i] in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..analysis.placed import Place, placed
@@ -32,9 +32,9 @@ from ..ir import (
     walk,
 )
 from ..ir.integers import add, fold
+from ..ir.traversal import definitions, inlined
 from ..language.op import OPS
-from .points import depends, ragged, reads_data
-from .pointwise import Scope, resolve
+from .points import depends, placed_by, ragged, reads_data
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,15 @@ class Limit:
         return f"the {self.size} {self.unit} of {self.tensor}"
 
 
-def tightest(limits: Iterable[Limit]) -> Limit | None:
-    """The smallest dimension; of equal ones that of the tensor declared first."""
-    return min(limits, key=lambda limit: (limit.size, limit.order), default=None)
+@dataclass(frozen=True)
+class Loops:
+    """Where a rule is looked at: at every place of the loops `walked`, outermost first.
+
+    filters  those of which it only matters that they have an iteration
+    """
+
+    walked: tuple[Axis, ...]
+    filters: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -71,14 +77,20 @@ class RangeRule:
              wrong; otherwise (offsets[g] + 1) it is an empty range
     """
 
-    axis: Axis
     begin: Expr
     end: Expr
     limit: Limit | None
     most: int | None
     strict: bool
-    walked: tuple[Axis, ...]
-    filters: frozenset[str]
+    loc: Loc
+    loops: Loops
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.begin, self.end
+
+    def map(self, fn: Callable[[Expr], Expr]) -> RangeRule:
+        return replace(self, begin=fn(self.begin), end=fn(self.end))
 
 
 @dataclass(frozen=True)
@@ -88,8 +100,14 @@ class IndexRule:
     value: Expr
     limit: Limit
     loc: Loc | None
-    walked: tuple[Axis, ...]
-    filters: frozenset[str]
+    loops: Loops
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def map(self, fn: Callable[[Expr], Expr]) -> IndexRule:
+        return replace(self, value=fn(self.value))
 
 
 @dataclass(frozen=True)
@@ -105,99 +123,87 @@ class Reference:
     loc: Loc | None
     lanes: bool = False
 
+    def limit(self, dim: int, ir: KernelIR) -> Limit:
+        """The dimension as a bound."""
+        tensor = ir.tensor(self.tensor)
+        shape = tensor.shape
+        return Limit(tensor.name, dim, len(shape), shape[dim], ir.tensors.index(tensor))
+
+
+def _tightest(limits: Iterable[Limit]) -> Limit | None:
+    """The smallest dimension; of equal ones that of the tensor declared first."""
+    return min(limits, key=lambda limit: (limit.size, limit.order), default=None)
+
+
+def _loops(around: Place, needs: frozenset[str], filters: frozenset[str], ir: KernelIR) -> Loops:
+    """The loops to walk: those needed, and those that their ranges and those of filters need."""
+    placing = frozenset[str]().union(*(placed_by(ir.axis(name), ir) for name in filters))
+    filters, found = filters - placing, needs | placing | filters
+    found = found.union(*(placed_by(ir.axis(name), ir) for name in found))
+    return Loops(tuple(ir.axis(name) for name in around if name in found), filters)
+
 
 # ---------------------------------------------------------------- ranges
 
 
-def range_rules(ir: KernelIR, known: Scope) -> tuple[RangeRule, ...]:
+def range_rules(ir: KernelIR, references: Sequence[Reference]) -> tuple[RangeRule, ...]:
     """Rules of every loop whose range, or whose offset into a tensor, is read from tensors."""
-    axes = {a.name: a for a in ir.axes}
-    references = tuple(certain(ir))
-    found = [
-        rule
-        for loop, around in loops(ir)
-        for rule in _of_loop(axes[loop.axis], around, axes, references, known)
-    ]
-    return tuple(_merged(found))
-
-
-def loops(ir: KernelIR) -> Iterator[tuple[Loop, Place]]:
-    """Every loop with the axes around it, outermost first."""
-    return ((s, around) for s, around in placed(ir.body) if isinstance(s, Loop))
+    loops = [(ir.axis(s.axis), around) for s, around in placed(ir.body) if isinstance(s, Loop)]
+    return tuple(_merged(r for a, around in loops for r in _of_loop(a, around, references, ir)))
 
 
 def _of_loop(
-    axis: Axis,
-    around: Place,
-    axes: Mapping[str, Axis],
-    references: Sequence[Reference],
-    known: Scope,
+    axis: Axis, around: Place, references: Sequence[Reference], ir: KernelIR
 ) -> Iterator[RangeRule]:
     groups: dict[tuple[Expr | None, Place], list[Limit]] = {(None, around): []}
-    for offset, place, limit in _limits(axis, around, references, known):
+    for offset, place, limit in _limits(axis, around, references, ir):
         groups.setdefault((offset, place), []).append(limit)
-    begin = resolve(axis.begin, known.definitions)
-    end = resolve(axis.end, known.definitions)
-    moves = ragged(axis, known, axes)
+    moves = ragged(axis, ir)
     for (offset, place), limits in groups.items():
-        if not moves and (offset is None or not reads_data(offset, known, axes)):
+        if not moves and (offset is None or not reads_data(offset, ir)):
             continue
-        bounds = (begin, end)
+        begin, end = axis.begin, axis.end
         if offset is not None:
-            bounds = (fold(add(offset, begin)), fold(add(offset, end)))
-        needs = depends(bounds[0], known, axes) | depends(bounds[1], known, axes)
-        inner = frozenset(a for a in place if a not in (*around, axis.name))
-        guards = frozenset(
-            a for a in place if a not in needs and _may_skip(axes[a], a in inner, axes, known)
-        )
-        placing = _placing(guards, axes, known)
-        needs, guards = needs | placing, guards - placing
+            begin, end = fold(add(offset, begin)), fold(add(offset, end))
+        needs = depends(begin, ir) | depends(end, ir)
+        inner = frozenset(place) - {*around, axis.name}
+        guards = frozenset(a for a in place if a not in needs and _may_skip(a, inner, ir))
         yield RangeRule(
-            axis=axis,
-            begin=bounds[0],
-            end=bounds[1],
-            limit=tightest(limits),
+            begin=begin,
+            end=end,
+            limit=_tightest(limits),
             most=axis.max_extent if offset is None else None,
-            strict=_as_read(bounds[0]) and _end_as_read(*bounds),
-            walked=_walked(place, needs | guards, axes, known),
-            filters=guards,
+            strict=_as_read(begin) and _end_as_read(begin, end),
+            loc=axis.loc,
+            loops=_loops(place, needs, guards, ir),
         )
 
 
 def _limits(
-    axis: Axis, around: Place, references: Sequence[Reference], known: Scope
+    axis: Axis, around: Place, references: Sequence[Reference], ir: KernelIR
 ) -> Iterator[tuple[Expr | None, Place, Limit]]:
     """(offset, where, dimension) of every reference that the axis moves along.
 
     The offset may be read in loops further in: it is known where the reference is.
     """
+    values = definitions(ir.body)
     for found in references:
         for dim, entry in enumerate(found.index):
-            limit = _limit(found.tensor, dim, known)
             match entry:
-                case Along(name, None) if name == axis.name:
-                    yield None, around, limit
+                case Along(name, None) | At(GridIndex(name)) if name == axis.name:
+                    yield None, around, found.limit(dim, ir)
                 case Along(name, offset) if name == axis.name and not found.lanes and offset:
-                    yield resolve(offset, known.definitions), found.around, limit
-                case At(GridIndex(name)) if name == axis.name:
-                    yield None, around, limit
+                    yield inlined(offset, values), found.around, found.limit(dim, ir)
 
 
-def _may_skip(axis: Axis, inner: bool, axes: Mapping[str, Axis], known: Scope) -> bool:
-    """Whether a loop may have no iteration: not that of a range which is itself looked at."""
-    return _guarded(axis, known) or (inner and ragged(axis, known, axes))
+def _may_skip(name: str, inner: Collection[str], ir: KernelIR) -> bool:
+    """Whether a loop may have no iteration: not that of a range which is itself looked at.
 
-
-def _limit(name: str, dim: int, known: Scope) -> Limit:
-    tensor = known.ir.tensor(name)
-    order = known.ir.tensors.index(tensor)
-    return Limit(name, dim, len(tensor.shape), tensor.shape[dim], order)
-
-
-def _guarded(axis: Axis, known: Scope) -> bool:
-    """Whether the loop came out of an `if`: its end was made a select."""
-    end = resolve(axis.end, known.definitions)
-    return any(isinstance(part, Apply) and part.op == "where" for part in walk(end))
+    One that came out of an `if` may: its end was made a select.
+    """
+    axis = ir.axis(name)
+    guarded = any(isinstance(part, Apply) and part.op == "where" for part in walk(axis.end))
+    return guarded or (name in inner and ragged(axis, ir))
 
 
 def _as_read(expr: Expr) -> bool:
@@ -217,7 +223,7 @@ def _as_read(expr: Expr) -> bool:
 def _end_as_read(begin: Expr, end: Expr) -> bool:
     """Also begin + length."""
     match end:
-        case Apply("add", (a, b)) if a == begin or b == begin:
+        case Apply("add", (a, b)) if begin in (a, b):
             return _as_read(b if a == begin else a)
         case Apply("where", (_, a, b)):
             return _end_as_read(begin, a) and _end_as_read(begin, b)
@@ -225,86 +231,53 @@ def _end_as_read(begin: Expr, end: Expr) -> bool:
             return _as_read(end)
 
 
-def _walked(
-    around: Place, needs: frozenset[str], axes: Mapping[str, Axis], known: Scope
-) -> tuple[Axis, ...]:
-    """The loops to walk, outermost first: those needed, and those that their ranges need."""
-    more = {d for n in needs for d in _of_range(axes[n], axes, known)}
-    return tuple(axes[name] for name in around if name in needs | more)
-
-
-def _of_range(axis: Axis, axes: Mapping[str, Axis], known: Scope) -> frozenset[str]:
-    return depends(axis.begin, known, axes) | depends(axis.end, known, axes)
-
-
-def _merged(found: list[RangeRule]) -> Iterator[RangeRule]:
+def _merged(found: Iterable[RangeRule]) -> Iterator[RangeRule]:
     """Loops over the same range are one rule with the tightest bounds."""
     groups: dict[object, list[RangeRule]] = {}
     for rule in found:
-        same = (rule.begin, rule.end, rule.strict, rule.walked, rule.filters)
+        same = (rule.begin, rule.end, rule.strict, rule.loops)
         groups.setdefault(same, []).append(rule)
-    for first, *others in groups.values():
-        limits = [r.limit for r in (first, *others) if r.limit is not None]
-        extents = [r.most for r in (first, *others) if r.most is not None]
-        yield replace(first, limit=tightest(limits), most=min(extents, default=None))
+    for rules in groups.values():
+        limits = (r.limit for r in rules if r.limit is not None)
+        extents = (r.most for r in rules if r.most is not None)
+        yield replace(rules[0], limit=_tightest(limits), most=min(extents, default=None))
 
 
 # ---------------------------------------------------------------- indices
 
 
 def index_rules(
-    ir: KernelIR, known: Scope, doubted: Collection[tuple[Expr, int]] = ()
+    ir: KernelIR, references: Sequence[Reference], doubted: Collection[tuple[Expr, int]]
 ) -> tuple[IndexRule, ...]:
     """Rules of the scalar and gathered positions that are read from tensors.
 
     doubted  positions and lengths of dimensions that others may leave, too
     """
-    axes = {a.name: a for a in ir.axes}
-    found = {}
-    for reference in (r for r in certain(ir) if not r.lanes):
-        for rule in _of_reference(reference, axes, known, doubted):
+    found: dict[tuple[Expr, Limit], IndexRule] = {}
+    for reference in (r for r in references if not r.lanes):
+        for rule in _of_reference(reference, ir, doubted):
             found.setdefault((rule.value, rule.limit), rule)
     return tuple(found.values())
 
 
 def _of_reference(
-    reference: Reference,
-    axes: Mapping[str, Axis],
-    known: Scope,
-    doubted: Collection[tuple[Expr, int]],
+    reference: Reference, ir: KernelIR, doubted: Collection[tuple[Expr, int]]
 ) -> Iterator[IndexRule]:
+    values, around = definitions(ir.body), reference.around
     for dim, entry in enumerate(reference.index):
         if not isinstance(entry, At | Gather) or isinstance(entry.expr, GridIndex):
             continue
-        value = resolve(entry.expr, known.definitions)
-        limit = _limit(reference.tensor, dim, known)
-        if (entry.expr, limit.size) not in doubted and not reads_data(value, known, axes):
+        value, limit = inlined(entry.expr, values), reference.limit(dim, ir)
+        if (entry.expr, limit.size) not in doubted and not reads_data(value, ir):
             continue
-        needs = depends(value, known, axes)
-        filters = frozenset(
-            a for a in reference.around if a not in needs and ragged(axes[a], known, axes)
-        )
-        placing = _placing(filters, axes, known)
-        needs, filters = needs | placing, filters - placing
-        yield IndexRule(
-            value=value,
-            limit=limit,
-            loc=reference.loc,
-            walked=_walked(reference.around, needs | filters, axes, known),
-            filters=filters,
-        )
-
-
-def _placing(filters: frozenset[str], axes: Mapping[str, Axis], known: Scope) -> frozenset[str]:
-    """Axes that the ranges of filters are placed by: of these every index counts."""
-    bounds = [e for a in filters for e in (axes[a].begin, axes[a].end)]
-    return frozenset(d for bound in bounds for d in depends(bound, known, axes))
+        needs = depends(value, ir)
+        filters = frozenset(a for a in around if a not in needs and ragged(ir.axis(a), ir))
+        yield IndexRule(value, limit, reference.loc, _loops(around, needs, filters, ir))
 
 
 # ---------------------------------------------------------------- what certainly happens
 
 Waiting = tuple[Expr, Place, Loc | None]
-Definitions = Mapping[str, tuple[Assign, Place]]
 MIXING = frozenset(name for name, op in OPS.items() if op.kind in ("contract", "reduce"))
 
 
@@ -316,8 +289,7 @@ def certain(ir: KernelIR) -> Iterator[Reference]:
     select of lanes, where(seen, q @ k, -inf), does not switch off what a product or a reduction
     reads, nor does it move the tiles of a load: those lie in the tensor all the same.
     """
-    definitions = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
-    axes = {a.name: a for a in ir.axes}
+    defined = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
     waiting: list[Waiting] = []
     for stmt, around in placed(ir.body):
         match stmt:
@@ -328,24 +300,25 @@ def certain(ir: KernelIR) -> Iterator[Reference]:
             case Store(mask=mask) if mask is not None:
                 waiting.append((mask, around, stmt.loc))
             case Loop():
-                inside = (*around, stmt.axis)
-                axis = axes[stmt.axis]
+                inside, axis = (*around, stmt.axis), ir.axis(stmt.axis)
                 waiting += [(e, around, stmt.loc) for e in (axis.begin, axis.end)]
                 waiting += [(c.init, around, c.loc) for c in stmt.carries]
                 waiting += [(c.next, inside, c.loc) for c in stmt.carries]
-    yield from _reached(waiting, definitions)
+    yield from _reached(waiting, defined)
 
 
-def _reached(waiting: list[Waiting], definitions: Definitions) -> Iterator[Reference]:
+def _reached(
+    waiting: list[Waiting], defined: Mapping[str, tuple[Assign, Place]]
+) -> Iterator[Reference]:
     queue = [(*entry, True) for entry in waiting]
     seen: set[tuple[str, bool]] = set()
     while queue:
         expr, around, loc, sure = queue.pop()
         match expr:
-            case Var(name) if name in definitions:
+            case Var(name) if name in defined:
                 if (name, sure) not in seen:
                     seen.add((name, sure))
-                    stmt, place = definitions[name]
+                    stmt, place = defined[name]
                     queue.append((stmt.value, place, stmt.loc, sure))
             case Apply("where", (condition, *arms)):
                 queue.append((condition, around, loc, sure))
