@@ -357,7 +357,8 @@ def test_what_no_loop_comes_to_may_be_anything(place):
     runs = op("gt", load("n"), 0, dtype="bool")
     ir = d.kernel(d.grid("g", 0, op("where", runs, 1, 0), body))
     passes(ir, n=np.array(0, np.int32), perm=ints(-1))
-    assert message(ir, n=np.array(1, np.int32), perm=ints(-1)).startswith("perm[0] = -1 is negative")
+    what = message(ir, n=np.array(1, np.int32), perm=ints(-1))
+    assert what.startswith("perm[0] = -1 is negative")
 
 
 def test_kernels_without_ragged_data_have_no_check():
