@@ -17,9 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilelang as tile
 import tilelang.language as hl
-from tilelang.runtime import bridge, checks, execution, primitive
+from tilelang.runtime import bridge, execution, primitive
 from tilelang.runtime.device import device_of, target_of
-from tilelang.runtime.points import Domain, domain
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
 
@@ -77,28 +76,6 @@ def copied_as_itself() -> bool:
     return copy.deepcopy([kernel])[0] is kernel
 
 
-def accepted_where_nothing_runs() -> bool:
-    @tile.kernel
-    def row(x, n, at):
-        y = hl.zeros(x.shape, dtype=x.dtype)
-        if n[()] > 0:
-            for tm, tn in hl.tile(x.shape):
-                y[tm, tn] = x[tm, tn] + x[at[()], tn]
-        return y
-
-    return bool((row(X, np.array(0, np.int32), np.array(-1, np.int32)) == 0).all())
-
-
-def _somewhere(*given: Any) -> Domain | None:
-    """Places that are one at the least."""
-    found = domain(*given)
-    return (
-        None
-        if found is None
-        else Domain(found.static, False, lambda arrays: (found.listed(arrays)[0], 1))
-    )
-
-
 def _by_host(kernel: str, target: Any, platform: str, interpret: Any, strict: bool) -> Any:
     return device_of(kernel, target, "cpu", interpret, strict)
 
@@ -117,8 +94,6 @@ BROKEN = (
            never_a_constant),
     Broken("a kernel is copied", tile.Kernel, "__deepcopy__",
            lambda self, memo: tile.kernel(self._fn), copied_as_itself),
-    Broken("values are looked at where no loop comes", checks, "domain", _somewhere,
-           accepted_where_nothing_runs),
     Broken("no mesh ever says which TPU", primitive, "abstract_kind", lambda: None,
            planned_for_the_mesh),
 )  # fmt: skip

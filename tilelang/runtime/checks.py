@@ -14,12 +14,11 @@ import numpy as np
 
 from ..analysis.facts import PositionFact
 from ..errors import RaggedValueError
-from ..ir import Apply, Const, Expr, KernelIR
-from ..ir.traversal import loads
+from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined, loads
 from .phrase import phrase, settled
 from .points import domain, reads
-from .pointwise import Arrays, Points, term, written_out
-from .rules import IndexRule, RangeRule, certain, index_rules, range_rules
+from .pointwise import Ahead, Arrays, term, written_out
+from .rules import IndexRule, RangeRule, certain, evident, index_rules, range_rules
 
 Rule = RangeRule | IndexRule
 Run = Callable[[Arrays], None]
@@ -40,8 +39,10 @@ def compile_checks(ir: KernelIR, positions: Sequence[PositionFact] = ()) -> Chec
 
     positions  facts: of those that were not proved, the ones that read no tensor are checked, too
     """
-    doubted = {(p.expr, p.size) for p in positions if p.kind == "dynamic"}
-    references, ir = tuple(certain(ir)), written_out(ir)
+    values = definitions(ir.body)
+    doubted = {(inlined(p.expr, values), p.size) for p in positions if p.kind == "dynamic"}
+    found, ir = certain(ir), written_out(ir)
+    references = tuple(evident(found, ir))
     rules = (*range_rules(ir, references), *index_rules(ir, references, doubted))
     runs = [run for run in (_compiled(rule, ir) for rule in rules) if run is not None]
     if not runs:
@@ -52,18 +53,19 @@ def compile_checks(ir: KernelIR, positions: Sequence[PositionFact] = ()) -> Chec
         for run in runs:
             run(arrays)
 
-    exprs = [e for r in rules for e in r.exprs]
-    exprs += [e for r in rules for a in r.loops.walked for e in (a.begin, a.end)]
+    exprs = (e for r in rules for e in (*r.exprs, *r.iterations.exprs))
     return Check(reads(exprs, ir), run_all)
 
 
 def _compiled(given: Rule, ir: KernelIR) -> Run | None:
     """The check of one rule; None if its values cannot be known, or no loop ever comes there."""
-    rule = given if isinstance(given, IndexRule) else _knowable(given, ir)
-    places = domain(given.loops.walked, given.loops.filters, ir)
-    if rule is None or places is None or places.empty:
+    places = domain(given.iterations, ir)
+    if places is None or places.empty:
         return None
-    terms = [t for e in rule.exprs if (t := term(e, ir, places.static)) is not None]
+    rule = given if isinstance(given, IndexRule) else _knowable(given, places.ahead)
+    if rule is None:
+        return None
+    terms = [t for e in rule.exprs if (t := term(e, places.ahead)) is not None]
     if len(terms) != len(rule.exprs):
         return None
 
@@ -72,14 +74,15 @@ def _compiled(given: Rule, ir: KernelIR) -> Run | None:
         values = [np.asarray(t.run(arrays, points)) for t in terms]
         for wrong, say in _faults(rule, *values):
             if wrong.any() and size:
-                raise _error(rule, say, _Place(ir, arrays, points), [wrong, *values])
+                every = _Place(replace(places.ahead, points=points), arrays)
+                raise _error(rule, say, every, [wrong, *values])
 
     return run
 
 
-def _knowable(rule: RangeRule, ir: KernelIR) -> RangeRule | None:
+def _knowable(rule: RangeRule, ahead: Ahead) -> RangeRule | None:
     """What of it can be looked at: of ranges that end where a tile does what they are cut from."""
-    begin, end = _arm(rule.begin, ir), _arm(rule.end, ir)
+    begin, end = _arm(rule.begin, ahead), _arm(rule.end, ahead)
     if begin is None or end is None:
         return None
     if (begin, end) == (rule.begin, rule.end):
@@ -87,13 +90,14 @@ def _knowable(rule: RangeRule, ir: KernelIR) -> RangeRule | None:
     return replace(rule, begin=begin, end=end, most=None) if rule.strict else None
 
 
-def _arm(expr: Expr, ir: KernelIR, op: str = "") -> Expr | None:
+def _arm(expr: Expr, ahead: Ahead, op: str = "") -> Expr | None:
     """The expression or, of a minimum or maximum, the one arm that can be known."""
-    if term(expr, ir, {}) is not None:
+    if term(expr, ahead) is not None:
         return expr
     match expr:
         case Apply("minimum" | "maximum", (a, b)) if op in ("", expr.op):
-            known = [arm for arm in (_arm(a, ir, expr.op), _arm(b, ir, expr.op)) if arm is not None]
+            arms = (_arm(a, ahead, expr.op), _arm(b, ahead, expr.op))
+            known = [arm for arm in arms if arm is not None]
             return known[0] if len(known) == 1 else None
         case _:
             return None
@@ -124,23 +128,23 @@ def _faults(rule: Rule, *values: np.ndarray) -> Iterator[tuple[np.ndarray, Say]]
 class _Place:
     """One place of the loops around what is wrong: the words of expressions with its numbers."""
 
-    ir: KernelIR
+    ahead: Ahead
     arrays: Arrays
-    points: Points
 
     def number(self, expr: Expr) -> int | None:
-        found = term(expr, self.ir, self.points)
+        found = term(expr, self.ahead)
         return None if found is None else int(found.run(self.arrays, {}))
 
     def __call__(self, expr: Expr) -> str:
-        return phrase(expr, self.ir, self.number)
+        return phrase(expr, self.ahead.ir, self.number)
 
 
 def _error(rule: Rule, say: Say, every: _Place, found: Sequence[np.ndarray]) -> RaggedValueError:
     """The first of all places where something is wrong, and what; `found`: where, and numbers."""
     wrong, *values = (np.atleast_1d(a) for a in np.broadcast_arrays(*found))
     first = int(np.argmax(wrong))
-    here = replace(every, points={axis: int(v[first]) for axis, v in every.points.items()})
+    point = {axis: int(v[first]) for axis, v in every.ahead.points.items()}
+    here = replace(every, ahead=replace(every.ahead, points=point))
     numbers = (int(v[first]) for v in values)
     what = say(rule.map(partial(settled, number=here.number)), here, *numbers)
     return RaggedValueError(what, rule.loc)
@@ -164,7 +168,7 @@ def _decreasing(rule: RangeRule, here: _Place, low: int, high: int) -> str:
         return f"{end} = {high} is negative"
     if isinstance(rule.end, Const):
         return f"{begin} = {low} is past the end of its range, {high}"
-    ranges = f"[{phrase(rule.begin, here.ir)}, {phrase(rule.end, here.ir)})"
+    ranges = f"[{phrase(rule.begin, here.ahead.ir)}, {phrase(rule.end, here.ahead.ir)})"
     same = _tensors(rule.begin) == _tensors(rule.end)
     must = "must not decrease" if same else "must not end before they begin"
     return f"{end} = {high} is less than {begin} = {low}: ranges {ranges} {must}"
@@ -177,7 +181,7 @@ def _past(rule: RangeRule, here: _Place, low: int, high: int) -> str:
 def _too_long(rule: RangeRule, here: _Place, low: int, high: int) -> str:
     tensors = sorted(_tensors(rule.begin) | _tensors(rule.end))
     unit = "positions" if rule.limit is None else rule.limit.unit
-    group = tuple(here.points.values())
+    group = tuple(here.ahead.points.values())
     if group and tensors:
         which = f"group {group[0] if len(group) == 1 else group} of {' and '.join(tensors)}"
     else:

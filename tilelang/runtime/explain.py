@@ -12,8 +12,8 @@ from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import AxisPlan, Plan
 from ..ir import KernelIR
 from .lowering import Lowered
-from .points import depends, domain, reads
-from .pointwise import term, written_out
+from .points import Iterations, depends, domain, reads
+from .pointwise import Ahead, term, written_out
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ def _ranges(
     """begin and end of every run of the loop; None if they depend on what is not known."""
     _, around = loops(ir)[axis.name]
     needs = depends(axis.begin, ir) | depends(axis.end, ir)
-    walked = [ir.axis(a) for a in around if a in needs]
-    exprs = [axis.begin, axis.end, *(e for a in walked for e in (a.begin, a.end))]
-    runs = domain(walked, (), ir)
-    if runs is None or not set(reads(exprs, ir)) <= set(arrays):
+    walked = Iterations(tuple(ir.axis(a) for a in around if a in needs))
+    runs = domain(walked, ir)
+    wanted = reads((axis.begin, axis.end, *walked.exprs), ir)
+    if runs is None or not set(wanted) <= set(arrays):
         return None
     points, size = runs.listed(arrays)
-    begin, end = term(axis.begin, ir, points), term(axis.end, ir, points)
+    begin, end = (term(e, Ahead(ir, points)) for e in (axis.begin, axis.end))
     if begin is None or end is None:
         return None
     low, high = (np.broadcast_to(e.run(arrays, {}), size) for e in (begin, end))

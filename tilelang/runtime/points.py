@@ -1,4 +1,4 @@
-"""domain(axes, filters, ir) -> Domain | None: every place where a group of loops stands.
+"""domain(iterations, ir) -> Domain | None: every place where a group of loops stands.
 
 for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets = [0, 2, 2, 3]
 ->  {"g": [0, 0, 2], "t": [0, 1, 2]}
@@ -6,16 +6,15 @@ for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..analysis.placed import root
 from ..analysis.uses import reads_memory
-from ..ir import Along, Axis, Expr, GridIndex, KernelIR, TileIndex, walk
-from ..ir.traversal import loads
-from .pointwise import Arrays, Points, Term, readable, term
+from ..ir import Along, Axis, Expr, GridIndex, KernelIR, TileIndex, TileScalar, loads, walk
+from .pointwise import Ahead, Arrays, Points, Term, readable, term
 
 MOST_STATIC = 1 << 22  # points that are laid out ahead of a call
 
@@ -24,67 +23,109 @@ MOST_STATIC = 1 << 22  # points that are laid out ahead of a call
 class Domain:
     """`listed(arrays)` are the places, and how many.
 
-    static  the same if no tensor changes them, else {}
-    empty   it is known ahead that there is none
+    ahead  with those places, if no tensor changes them
+    empty  it is known ahead that there is none
     """
 
-    static: Points
+    ahead: Ahead
     empty: bool
     listed: Callable[[Arrays], tuple[Points, int]]
 
 
+Where = frozenset[tuple[Expr, bool]]  # conditions, and what each must be
+Step = Callable[[Arrays, Points, int], tuple[Points, int]]  # to the places of one more loop
+
+
 @dataclass(frozen=True)
-class _Step:
-    """One loop of a domain; a filter drops the places where the loop does not run."""
+class Iterations:
+    """Some of the iterations of a nest of loops.
 
-    axis: str
-    begin: Term
-    end: Term
-    filter: bool
+    loops    outermost first
+    filters  of those, loops that only must have an iteration
+    where    conditions, and what each of them must be
+    ends     tile axes that are only looked at in their first and last position, each a tile of its
+             own, because conditions ask where their tiles are: blocks of one position are legal
+    """
+
+    loops: tuple[Axis, ...]
+    filters: frozenset[str] = frozenset()
+    where: Where = frozenset()
+    ends: frozenset[str] = frozenset()
+
+    @property
+    def exprs(self) -> list[Expr]:
+        """What has to be known to find them."""
+        return [e for a in self.loops for e in (a.begin, a.end)] + [c for c, _ in self.where]
 
 
-def domain(axes: Iterable[Axis], filters: Collection[str], ir: KernelIR) -> Domain | None:
-    """The places where `axes` (outermost first) stand; None if a range cannot be known."""
+def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
+    """The places where the loops stand; None if a range or a condition cannot be known."""
     points: Points = {}
-    size, steps = 1, list[_Step]()
-    for axis in axes:
-        here = {} if steps else points  # a step changes how many there are
-        begin, end = term(axis.begin, ir, here), term(axis.end, ir, here)
+    size, steps = 1, list[Step]()
+    for axis in chosen.loops:
+        # a step changes how many points there are
+        ahead = Ahead(ir, {} if steps else points, chosen.ends)
+        begin, end = term(axis.begin, ahead), term(axis.end, ahead)
         if begin is None or end is None:
             return None
-        step = _Step(axis.name, begin, end, axis.name in filters)
+        step = _loop(axis.name, begin, end, chosen)
         if steps or begin.constant is None or end.constant is None:
             steps.append(step)
             continue
-        points, size = _walked(step, {}, points, size)
+        points, size = step({}, points, size)
         if size > MOST_STATIC:
             return None
+    for condition, wanted in sorted(chosen.where, key=str):
+        holds = term(condition, Ahead(ir, {} if steps else points, chosen.ends))
+        if holds is None:
+            return None
+        steps.append(_kept(holds, wanted))
+        if len(steps) == 1 and holds.constant is not None:
+            points, size = steps.pop()({}, points, size)
 
     def listed(arrays: Arrays) -> tuple[Points, int]:
         here, count = points, size
         for step in steps:
-            here, count = _walked(step, arrays, here, count)
+            here, count = step(arrays, here, count)
         return here, count
 
-    return Domain({} if steps else points, not steps and not size, listed)
+    ahead = Ahead(ir, {} if steps else points, chosen.ends)
+    return Domain(ahead, not steps and not size, listed)
 
 
-def _walked(step: _Step, arrays: Arrays, points: Points, size: int) -> tuple[Points, int]:
-    begin = np.broadcast_to(step.begin.run(arrays, points), size)
-    end = np.broadcast_to(step.end.run(arrays, points), size)
-    counts = np.maximum(np.subtract(end, begin, dtype=np.int64), 0)
-    if step.filter:
-        keep = counts > 0
-        return {a: v[keep] for a, v in points.items()}, int(keep.sum())
-    place = np.repeat(np.arange(size), counts)
-    since = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    moved = {a: v[place] for a, v in points.items()}
-    return {**moved, step.axis: begin[place] + since}, len(place)
+def _loop(axis: str, begin: Term, end: Term, chosen: Iterations) -> Step:
+    def walked(arrays: Arrays, points: Points, size: int) -> tuple[Points, int]:
+        low = np.broadcast_to(begin.run(arrays, points), size)
+        high = np.broadcast_to(end.run(arrays, points), size)
+        counts = np.maximum(np.subtract(high, low, dtype=np.int64), 0)
+        if axis in chosen.filters:
+            return _only(counts > 0, points)
+        by = np.ones(size, np.int64)
+        if axis in chosen.ends:
+            by, counts = np.maximum(counts - 1, 1), np.minimum(counts, 2)
+        place = np.repeat(np.arange(size), counts)
+        since = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+        moved = {a: v[place] for a, v in points.items()}
+        return {**moved, axis: low[place] + since * by[place]}, len(place)
+
+    return walked
+
+
+def _kept(holds: Term, wanted: bool) -> Step:
+    def kept(arrays: Arrays, points: Points, size: int) -> tuple[Points, int]:
+        found = np.broadcast_to(holds.run(arrays, points), size).astype(bool)
+        return _only(found == wanted, points)
+
+    return kept
+
+
+def _only(keep: np.ndarray, points: Points) -> tuple[Points, int]:
+    return {a: v[keep] for a, v in points.items()}, int(keep.sum())
 
 
 def depends(expr: Expr, ir: KernelIR) -> frozenset[str]:
     """Axes whose place the value of an expression depends on, through their ranges too."""
-    found = {e.axis for e in walk(expr) if isinstance(e, GridIndex | TileIndex)}
+    found = {e.axis for e in walk(expr) if isinstance(e, GridIndex | TileIndex)} | tested(expr)
     found |= {i.axis for load in loads(expr) for i in load.index if isinstance(i, Along)}
     return frozenset(found).union(*(placed_by(ir.axis(name), ir) for name in found))
 
@@ -92,6 +133,13 @@ def depends(expr: Expr, ir: KernelIR) -> frozenset[str]:
 def placed_by(axis: Axis, ir: KernelIR) -> frozenset[str]:
     """Axes that the range of an axis depends on."""
     return depends(axis.begin, ir) | depends(axis.end, ir)
+
+
+def tested(expr: Expr) -> frozenset[str]:
+    """Axes of which a condition asks where their tiles are."""
+    edges = (e for c in walk(expr) if c.type.dtype == "bool" for e in walk(c))
+    tiles = (e for e in edges if isinstance(e, TileScalar))
+    return frozenset(e.axis for e in tiles if e.what in ("begin", "end"))
 
 
 def reads_data(expr: Expr, ir: KernelIR) -> bool:

@@ -1,9 +1,9 @@
-"""term(expr, ir, points) -> Term | None: an integer expression as a NumPy function of the tensors.
+"""term(expr, ahead) -> Term | None: an integer expression as a NumPy function of the tensors.
 
 A term is evaluated at many points at once; a point says where every axis stands (`hl.grid` index or
 position in a tile's range), and a value is one number per point or one number for all of them.
 None stands for what cannot be known before the launch: floats, carried values, data that the kernel
-writes, and the begin and end of tiles, which depend on the blocks.
+writes, and the begin and end of tiles, which depend on the blocks, except of `Ahead.ends`.
 
 Names are written out before (`written_out`); what operations mean is `language.evaluate`.
 """
@@ -11,16 +11,30 @@ Names are written out before (`written_out`); what operations mean is `language.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..analysis.placed import root
-from ..ir import Along, Apply, Const, Expr, GridIndex, Index, KernelIR, Load, TileIndex, index_exprs
-from ..ir.integers import INT, add
-from ..ir.traversal import definitions, inlined, map_range
+from ..ir import (
+    Along,
+    Apply,
+    Const,
+    Expr,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    TileIndex,
+    TileScalar,
+    definitions,
+    index_exprs,
+    inlined,
+    map_range,
+)
+from ..ir.integers import INT, add, const
 from ..language import dtypes
 from ..language.evaluate import compute
 from ..language.op import OPS
@@ -41,27 +55,43 @@ class Term:
     constant: Any = None
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """What is known ahead of a call.
+
+    points  of axes whose places no tensor changes
+    ends    tile axes whose points are tiles of one position: their begin and end are known
+    """
+
+    ir: KernelIR
+    points: Points = field(default_factory=dict)
+    ends: frozenset[str] = frozenset()
+
+
 def written_out(ir: KernelIR) -> KernelIR:
     """The kernel with no named values in what its loops run over."""
     values = definitions(ir.body)
     return replace(ir, axes=tuple(map_range(a, lambda e: inlined(e, values)) for a in ir.axes))
 
 
-def term(expr: Expr, ir: KernelIR, points: Points) -> Term | None:
-    """The expression as a function of tensors and points; `points` may hold those known ahead."""
+def term(expr: Expr, ahead: Ahead) -> Term | None:
+    """The expression as a function of tensors and points; None if it cannot be known."""
     match expr:
         case Const(value):
             return None if isinstance(value, float) else _constant(value)
         case GridIndex(axis) | TileIndex(axis):
-            if axis in points:
-                return _constant(points[axis])
+            if axis in ahead.points:
+                return _constant(ahead.points[axis])
             return Term(lambda arrays, points: points[axis])
+        case TileScalar(axis, "begin" | "end" as what) if axis in ahead.ends:
+            index = TileIndex(axis, INT)
+            return term(index if what == "begin" else add(index, const(1)), ahead)
         case Load():
-            return _load(expr, ir, points)
+            return _load(expr, ahead)
         case Apply("cast", (arg,)) if expr.type.dtype in INTEGERS:
-            return term(arg, ir, points)
+            return term(arg, ahead)
         case Apply():
-            return _apply(expr, ir, points)
+            return _apply(expr, ahead)
         case _:
             return None
 
@@ -84,8 +114,8 @@ def _joined(fn: Callable[..., Any], parts: list[Term]) -> Term:
     return Term(lambda arrays, points: fn(*[p.run(arrays, points) for p in parts]))
 
 
-def _apply(expr: Apply, ir: KernelIR, points: Points) -> Term | None:
-    args = _every(term(a, ir, points) for a in expr.args)
+def _apply(expr: Apply, ahead: Ahead) -> Term | None:
+    args = _every(term(a, ahead) for a in expr.args)
     exact = OPS[expr.op].kind == "elementwise" and expr.op != "pow"  # NumPy's raises if negative
     if args is None or not exact or expr.type.dtype not in (*INTEGERS, "bool"):
         return None
@@ -98,9 +128,10 @@ def _apply(expr: Apply, ir: KernelIR, points: Points) -> Term | None:
     return _joined(meaning, args)
 
 
-def _load(load: Load, ir: KernelIR, points: Points) -> Term | None:
+def _load(load: Load, ahead: Ahead) -> Term | None:
+    ir = ahead.ir
     indices = _every(
-        None if place is None else term(place, ir, points) for place in map(position, load.index)
+        None if place is None else term(place, ahead) for place in map(position, load.index)
     )
     if indices is None or not readable(load.tensor, ir):
         return None
@@ -110,7 +141,7 @@ def _load(load: Load, ir: KernelIR, points: Points) -> Term | None:
     value = _taken(partial(array, tensor.name, ir), indices, tensor.shape)
     if load.mask is None:
         return value
-    mask = term(load.mask, ir, points)
+    mask = term(load.mask, ahead)
     return None if mask is None else _joined(np.where, [mask, value, _constant(load.other)])
 
 
