@@ -54,7 +54,7 @@ def drop_implied_masks(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Cha
 def _summed(expr: Apply) -> list[tuple[Expr, object]]:
     """The arguments of a sum or a product, each with the dimension that is summed over."""
     along = (expr.attr("axis"),) if expr.op == "sum" else expr.attr("contract")
-    pairs = zip(expr.args, along, strict=True)  # type: ignore[arg-type]
+    pairs = zip(expr.args, along, strict=True)
     return [(arg, arg.type.shape[int(d)]) for arg, d in pairs]
 
 

@@ -37,7 +37,9 @@ def _mask_definitions(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chai
 
     def drop(expr: Expr) -> Expr | None:
         found = _masked_name(expr)
-        return expr.args[1] if found is not None and found[0] in single else None  # type: ignore[union-attr]
+        if isinstance(expr, Apply) and found is not None and found[0] in single:
+            return expr.args[1]
+        return None
 
     def place(stmt: Stmt) -> tuple[Stmt, ...]:
         stmt = rewrite_stmt(stmt, drop)

@@ -52,8 +52,8 @@ def _neutral(expr: Apply) -> int | bool | None:
     """What an op gives because it goes over nothing; None if it does not."""
     if expr.op in NEUTRAL:
         shape = expr.args[0].type.shape
-        return NEUTRAL[expr.op] if shape[int(expr.attr("axis"))] == 0 else None  # type: ignore[call-overload]
+        return NEUTRAL[expr.op] if shape[int(expr.attr("axis"))] == 0 else None
     if expr.op == "dot":
-        left, _ = expr.attr("contract")  # type: ignore[misc]
+        left, _ = expr.attr("contract")
         return 0 if expr.args[0].type.shape[left] == 0 else None
     return None

@@ -38,6 +38,7 @@ def mask_outside(kernel: ir.KernelIR, facts: Facts) -> ir.KernelIR:
     """
     if not facts.leaving:
         return kernel
+    leaving: dict[tuple[ir.Index, int], Leaving]
     leaving = {(f.index, f.size): f for f in facts.leaving}
     values = ir.definitions(kernel.body)
     about = _Loads(kernel, leaving, values, _picking(kernel, values))

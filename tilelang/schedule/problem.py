@@ -123,7 +123,7 @@ class Problem:
         """The dimensions that products sum along."""
         exprs = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
         dots = (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
-        return frozenset(d.args[0].type.shape[d.attr("contract")[0]] for d in dots)  # type: ignore[index]
+        return frozenset(d.args[0].type.shape[d.attr("contract")[0]] for d in dots)
 
 
 def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:

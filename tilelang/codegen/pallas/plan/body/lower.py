@@ -310,7 +310,7 @@ def _as_operand(scope: Scope, arg: Expr, value: Value, layout: Layout, rank: int
 def _reduce(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     (arg,) = expr.args
     value = _settled(scope, arg, "row")
-    axis, keep = int(expr.attr("axis")), bool(expr.attr("keepdim"))  # type: ignore[call-overload]
+    axis, keep = int(expr.attr("axis")), bool(expr.attr("keepdim"))
     rank = len(value.logical)
     shape = expr.type.shape
     if rank == 1:
@@ -344,7 +344,7 @@ def _plain(scope: Scope, arg: Expr) -> Value:
 
 def _expand_dims(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     (arg,) = expr.args
-    axis, shape = int(expr.attr("axis")), expr.type.shape  # type: ignore[call-overload]
+    axis, shape = int(expr.attr("axis")), expr.type.shape
     rank = arg.type.rank
     if rank == 0:
         value = lower(scope, arg)
@@ -361,7 +361,7 @@ def _expand_dims(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 
 def _squeeze(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     (arg,) = expr.args
-    axis, shape, rank = int(expr.attr("axis")), expr.type.shape, arg.type.rank  # type: ignore[call-overload]
+    axis, shape, rank = int(expr.attr("axis")), expr.type.shape, arg.type.rank
     value = _settled(scope, arg, "row")
     if rank == 1:
         return Value(value.expr, "unit", shape)
@@ -410,7 +410,7 @@ def _concat(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 
 def _dot(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     a, b = expr.args
-    contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
+    contract: tuple[int, int] = expr.attr("contract")
     left = lower(scope, a, "row") if a.type.rank == 1 else _plain(scope, a)
     right = lower(scope, b, "column") if b.type.rank == 1 else _plain(scope, b)
     pair = (1 if a.type.rank == 1 else contract[0], 0 if b.type.rank == 1 else contract[1])

@@ -144,14 +144,14 @@ def lane_of(
             sides = lane_in_range(axes[axis])
             return both(sides, axes) or sides[1]
         case Apply("arange"):
-            step = Const(int(expr.attr("step", 1)), INT)  # type: ignore[call-overload]
-            start = Const(int(expr.attr("start", 0)), INT)  # type: ignore[call-overload]
+            step = Const(int(expr.attr("step", 1)), INT)
+            start = Const(int(expr.attr("start", 0)), INT)
             scaled = Apply("mul", (lane_position(None), step), INT)
             return integers.add(scaled, start)
         case Apply("broadcast" | "expand_dims", (value,)):
             return lane(value)
         case Apply("full") if not expr.args:
-            return Const(expr.attr("value"), _scalar(expr.type))  # type: ignore[arg-type]
+            return Const(expr.attr("value"), _scalar(expr.type))
         case Apply(op) if op in OPS and OPS[op].kind == "elementwise":
             return replace(map_children(expr, lane), type=_scalar(expr.type))
     raise Refused(
