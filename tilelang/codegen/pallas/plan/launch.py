@@ -122,7 +122,7 @@ def _check_position(placed: Placed, expr: ir.Expr, loc: Loc) -> None:
     """argmax counts from the tile's first lane, which must then be the first of the range."""
     if not (isinstance(expr, Apply) and expr.op in ("argmax", "argmin")):
         return
-    dim = expr.args[0].type.shape[int(expr.attr("axis"))]  # type: ignore[call-overload]
+    dim = expr.args[0].type.shape[int(expr.attr("axis"))]
     axis = placed.axes.get(dim) if isinstance(dim, str) else None
     if axis is None or axis.block is None:
         return

@@ -279,7 +279,7 @@ def _as_operand(scope: Scope, arg: ir.Expr, value: Value, layout: Layout, rank: 
 
 def _reduce(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     value = _settled(scope, expr.args[0])
-    axis, keep = int(expr.attr("axis")), bool(expr.attr("keepdim"))  # type: ignore[call-overload]
+    axis, keep = int(expr.attr("axis")), bool(expr.attr("keepdim"))
     rank = len(value.logical)
     if rank == 1:
         lanes = 1 if value.layout == "row" else 0
@@ -305,7 +305,7 @@ def _plain(scope: Scope, arg: ir.Expr) -> Value:
 
 def _expand_dims(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     (arg,) = expr.args
-    axis, shape = int(expr.attr("axis")), expr.type.shape  # type: ignore[call-overload]
+    axis, shape = int(expr.attr("axis")), expr.type.shape
     rank = arg.type.rank
     if rank == 0:
         value = lower(scope, arg)
@@ -320,7 +320,7 @@ def _expand_dims(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 
 def _squeeze(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     (arg,) = expr.args
-    axis, shape, rank = int(expr.attr("axis")), expr.type.shape, arg.type.rank  # type: ignore[call-overload]
+    axis, shape, rank = int(expr.attr("axis")), expr.type.shape, arg.type.rank
     value = _settled(scope, arg)
     if rank == 1:
         return Value(value.expr, "unit", shape)
