@@ -359,7 +359,7 @@ def _concat(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 def _dot(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     a, b = expr.args
     vectors = (a.type.rank == 1, b.type.rank == 1)
-    contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
+    contract: tuple[int, int] = expr.attr("contract")
     left = lower(scope, a, "row") if vectors[0] else _plain(scope, a)
     right = lower(scope, b, "column") if vectors[1] else _plain(scope, b)
     pair = (1 if vectors[0] else contract[0], 0 if vectors[1] else contract[1])
