@@ -84,12 +84,20 @@ def require_compiler(target: Target | CudaTarget) -> None:
     needs, extra = (
         (("triton",), "triton") if isinstance(target, CudaTarget) else (("jax", "libtpu"), "tpu")
     )
-    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+    missing = [name for name in needs if not _installed(name)]
     if missing:
+        verb = "is" if len(missing) == 1 else "are"
         raise CompileError(
-            f"compiling for {target} needs {' and '.join(missing)}, which is not installed",
+            f"compiling for {target} needs {' and '.join(missing)}, which {verb} not installed",
             hint=f"pip install 'raggedtile[{extra}]'",
         )
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # whatever hides it: a finder, or None in sys.modules
+        return False
 
 
 def request_of(lowered: Lowered, generation: str, dump: str | None = None) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Source:
 
     def loc(self, node: ast.AST, last: ast.AST | None = None) -> Loc:
         """Where a node stands, or the range from it to the end of `last`; its first line only."""
+        # Of ast.AST only some kinds stand in the text; those that are asked for do.
         line, start = node.lineno, node.col_offset  # type: ignore[attr-defined]
         stop = node if last is None else last
         end_line, end = stop.end_lineno, stop.end_col_offset  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ analyze -> plan -> emit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -47,9 +47,9 @@ def target_of(target: str | Target | None) -> Target:
     )
 
 
-def for_gpu(target: Target | None, described: Mapping[str, Described]) -> bool:
+def for_gpu(target: Target | None, tensors: Iterable[Described]) -> bool:
     """Whether a call is one for a GPU: it says so, or one of its torch tensors is there."""
-    there = any(d.home == "torch" and d.device == "cuda" for d in described.values())
+    there = any(d.home == "torch" and d.device == "cuda" for d in tensors)
     return there if target is None else isinstance(target, TritonTarget)
 
 

@@ -48,14 +48,14 @@ def lane_of(arrays: Arrays, expr: ir.Expr, loc: Loc | None) -> ir.Expr:
             sides = lane_in_range(axes[str(expr.attr("axis"))])
             return both(sides, axes) or sides[1]
         case ir.Apply("arange"):
-            step = ir.Const(int(expr.attr("step", 1)), INT)  # type: ignore[call-overload]
-            start = ir.Const(int(expr.attr("start", 0)), INT)  # type: ignore[call-overload]
+            step = ir.Const(int(expr.attr("step", 1)), INT)
+            start = ir.Const(int(expr.attr("start", 0)), INT)
             scaled = ir.Apply("mul", (lane_position(None), step), INT)
             return integers.add(scaled, start)
         case ir.Apply("broadcast" | "expand_dims", (value,)):
             return lane(value)
         case ir.Apply("full") if not expr.args:
-            return ir.Const(expr.attr("value"), _scalar(expr.type))  # type: ignore[arg-type]
+            return ir.Const(expr.attr("value"), _scalar(expr.type))
         case ir.Apply(op) if op in OPS and OPS[op].kind == "elementwise":
             return replace(map_children(expr, lane), type=_scalar(expr.type))
     raise Refused(

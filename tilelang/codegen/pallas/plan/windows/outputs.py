@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilelang.analysis.uses import Reference, references
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
-from tilelang.codegen.pallas.plan.physical import exprs_of, walk_physical
+from tilelang.codegen.pallas.plan.physical import flat, parts_of
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.codegen.pallas.plan.steps.revisits import (
@@ -18,7 +18,7 @@ from tilelang.codegen.pallas.plan.steps.revisits import (
     packed_conflict,
     visits_all,
 )
-from tilelang.codegen.pallas.plan.types import All, AxisPlan, Inner, PStmt, Read, Visit, Write
+from tilelang.codegen.pallas.plan.types import All, AxisPlan, Read, Visit, Write
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir.chain import level_statements
 from tilelang.ir.names import unique
@@ -47,8 +47,7 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
         if lifted or widened:
             arrays = survey(problem.ir, target, placed, found, resident, lifted, widened)
             order = order_of(placed, tuple(arrays.windows.values()))
-        levels, leaf = placed.levels, placed.leaf
-        return arrays, order, lower_body(arrays, levels, leaf, placed.inner, placed.phases)
+        return arrays, order, lower_body(arrays, placed)
 
     first = arrays, _, groups = attempt(frozenset())
     outputs = ((t, w) for (t, _), w in arrays.windows.items() if w.output and not w.far)
@@ -180,20 +179,11 @@ def selective(groups: Groups, window: Window) -> bool:
     """Whether some store to the window leaves part of the block as it was."""
     for stmt in flat(groups.all):
         if isinstance(stmt, Write) and stmt.ref == window.ref and not stmt.turned:
-            parts = (e for x in exprs_of(stmt) for e in walk_physical(x))
-            reads = (e.ref for e in parts if isinstance(e, Read) and not e.turned)
+            reads = (e.ref for e in parts_of(stmt) if isinstance(e, Read) and not e.turned)
             whole = all(isinstance(s, All) for s in stmt.select) and stmt.rows is None
             if not whole or window.ref in reads:
                 return True
     return False
-
-
-def flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
-    """The statements, loops before their bodies."""
-    out: list[PStmt] = []
-    for stmt in stmts:
-        out += (stmt, *flat(stmt.body)) if isinstance(stmt, Inner) else (stmt,)
-    return out
 
 
 def whole(windows: tuple[Window, ...]) -> tuple[Window, ...]:
