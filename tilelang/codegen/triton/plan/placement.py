@@ -137,7 +137,7 @@ def _worklist(
     trips = kernel.trips(axis)
     bound = groups * trips if trips is not None else groups
     size = kernel.limits(axis)[1]
-    if kernel.facts.axis(axis).disjoint == group and size < float("inf"):
+    if group in kernel.facts.axis(axis).rises and size < float("inf"):
         bound = min(bound, -(-int(size) // step) + groups)
     chosen = form or ("search" if power_of_two(groups) <= SEARCHED else "table")
     return Worklist(group, axis, groups, max(bound, 1), chosen)
