@@ -29,7 +29,7 @@ def backward_kv_kernel(
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 16, 4608):
-        turn = step // item_count
+        h = step // item_count
         item = step % item_count
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
@@ -59,37 +59,37 @@ def backward_kv_kernel(
             tq_in = tq_at < tq_end
             # jagged_attention_backward.py:90: g = grad[h, tq, :]
             g = tl.load(
-                grad_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                grad_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
             # jagged_attention_backward.py:91: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.fl...
             out_tile = tl.load(
-                out_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
             delta = tl.sum(g.to(tl.float32) * out_tile.to(tl.float32), axis=1)
             # jagged_attention_backward.py:92: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             q_tile = tl.load(
-                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
             k_tile = tl.load(
-                k_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # jagged_attention_backward.py:93: p = hl.exp(scores - lse[h, tq][:, None])
-            lse_tile = tl.load(lse_ptr + turn * 16384 + tq_at, mask=tq_in, other=0.0)
+            lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
             p = tl.where(tq_in[:, None], tl.exp(scores - lse_tile[:, None]), 0.0)
             # jagged_attention_backward.py:94: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
             sum_v = tl.dot(p.to(tl.bfloat16).T, g, sum_v)
             # jagged_attention_backward.py:95: dp = hl.dot(g, v[h, tk, :].T)
             v_tile = tl.load(
-                v_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
@@ -100,13 +100,13 @@ def backward_kv_kernel(
             sum_k = tl.dot(ds.to(tl.bfloat16).T, q_tile, sum_k)
         # jagged_attention_backward.py:98: dk[h, tk, :] = sum_k.to(dk.dtype)
         tl.store(
-            dk_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+            dk_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
             sum_k.to(tl.bfloat16),
             mask=tk_in[:, None],
         )
         # jagged_attention_backward.py:99: dv[h, tk, :] = sum_v.to(dv.dtype)
         tl.store(
-            dv_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+            dv_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
             sum_v.to(tl.bfloat16),
             mask=tk_in[:, None],
         )

@@ -19,7 +19,7 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 16, 2560):
-        turn = step // item_count
+        h = step // item_count
         item = step % item_count
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
@@ -38,13 +38,13 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         tq_in = tq_at < tq_end
         # jagged_attention_backward.py:66: g = grad[h, tq, :]
         g = tl.load(
-            grad_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            grad_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
             mask=tq_in[:, None],
             other=0.0,
         )
         # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
         out_tile = tl.load(
-            out_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
             mask=tq_in[:, None],
             other=0.0,
         )
@@ -60,22 +60,22 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             tk_in = tk_at < tk_end
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             q_tile = tl.load(
-                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
             k_tile = tl.load(
-                k_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
-            lse_tile = tl.load(lse_ptr + turn * 16384 + tq_at, mask=tq_in, other=0.0)
+            lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
             p = tl.exp(scores - lse_tile[:, None])
             # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
             v_tile = tl.load(
-                v_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
@@ -86,7 +86,7 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             acc = tl.dot(ds.to(tl.bfloat16), k_tile, acc)
         # jagged_attention_backward.py:75: dq[h, tq, :] = acc.to(dq.dtype)
         tl.store(
-            dq_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            dq_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )

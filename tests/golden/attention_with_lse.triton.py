@@ -24,7 +24,7 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 16, 2560):
-        turn = step // item_count
+        h = step // item_count
         item = step % item_count
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
@@ -58,12 +58,12 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
             tk_in = tk_at < tk_end
             # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             q_tile = tl.load(
-                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
             k_tile = tl.load(
-                k_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
@@ -82,7 +82,7 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
             total = total * alpha + tl.sum(p, axis=1)
             # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc *...
             v_tile = tl.load(
-                v_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
@@ -90,12 +90,12 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
             m = m_new
         # jagged_attention_backward.py:54: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
         tl.store(
-            out_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
             (acc / total[:, None]).to(tl.bfloat16),
             mask=tq_in[:, None],
         )
         # jagged_attention_backward.py:55: lse[h, tq] = m + hl.log(total)
-        tl.store(lse_ptr + turn * 16384 + tq_at, m + tl.log(total), mask=tq_in)
+        tl.store(lse_ptr + h * 16384 + tq_at, m + tl.log(total), mask=tq_in)
 
 
 def attention_with_lse(

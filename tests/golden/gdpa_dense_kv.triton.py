@@ -32,7 +32,7 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 8, 1536):
-        turn = step // item_count
+        h = step // item_count
         item = step % item_count
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
@@ -56,12 +56,10 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         for ts_start in tl.range(0, 512, 64, num_stages=2):
             ts_at = ts_start + tl.arange(0, 64)
             # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
-            keys = tl.load(
-                k_ptr + b * 524288 + turn * 65536 + ts_at[:, None] * 128 + at128[None, :]
-            )
+            keys = tl.load(k_ptr + b * 524288 + h * 65536 + ts_at[:, None] * 128 + at128[None, :])
             # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=j...
             q_tile = tl.load(
-                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
@@ -69,13 +67,11 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # gdpa_dense_kv.py:51: weights = activation(scores * D**-0.5).astype(v.dtype)
             weights = _gelu_tanh(scores * 0.08838834764831845).to(tl.bfloat16)
             # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type...
-            v_tile = tl.load(
-                v_ptr + b * 524288 + turn * 65536 + ts_at[:, None] * 128 + at128[None, :]
-            )
+            v_tile = tl.load(v_ptr + b * 524288 + h * 65536 + ts_at[:, None] * 128 + at128[None, :])
             acc = tl.dot(weights, v_tile, acc)
         # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
         tl.store(
-            out_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )

@@ -21,6 +21,7 @@ def _gelu_tanh(x):
 @triton.jit
 def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, out_ptr):
     groups = tl.arange(0, 128)
+    at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # gdpa_jagged_kv.py:46: for tq in hl.tile(q_offsets[b], q_offsets[b + 1]):
     q_offsets_tile = tl.load(q_offsets_ptr + groups)
@@ -31,7 +32,7 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 8, 2048):
-        turn = step // item_count
+        h = step // item_count
         item = step % item_count
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
@@ -61,12 +62,12 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             tk_in = tk_at < tk_end
             # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
             q_tile = tl.load(
-                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + groups[None, :],
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
             k_tile = tl.load(
-                k_ptr + turn * 8388608 + tk_at[:, None] * 128 + groups[None, :],
+                k_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
@@ -75,14 +76,14 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             weights = tl.where(tk_in, _gelu_tanh(scores * 0.08838834764831845).to(tl.bfloat16), 0.0)
             # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_type=j...
             v_tile = tl.load(
-                v_ptr + turn * 8388608 + tk_at[:, None] * 128 + groups[None, :],
+                v_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
             acc = tl.dot(weights, v_tile, acc)
         # gdpa_jagged_kv.py:52: out[h, tq, :] = acc.astype(out.dtype)
         tl.store(
-            out_ptr + turn * 2097152 + tq_at[:, None] * 128 + groups[None, :],
+            out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )

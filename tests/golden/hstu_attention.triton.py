@@ -24,7 +24,7 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 16, 12288):
-        turn = step // item_count
+        h = step // item_count
         item = step % item_count
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
@@ -54,12 +54,12 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             tk_in = tk_at < last
             # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
             q_tile = tl.load(
-                q_ptr + turn * 8388608 + tq_at[:, None] * 128 + at128[None, :],
+                q_ptr + h * 8388608 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
             k_tile = tl.load(
-                k_ptr + turn * 8388608 + tk_at[:, None] * 128 + at128[None, :],
+                k_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
@@ -70,14 +70,14 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             weights_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, weights, 0.0)
             # hstu_attention.py:51: acc += jnp.dot(
             v_tile = tl.load(
-                v_ptr + turn * 8388608 + tk_at[:, None] * 128 + at128[None, :],
+                v_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
             acc = tl.dot(weights_1.to(tl.bfloat16), v_tile, acc)
         # hstu_attention.py:54: out[h, tq, :] = acc.astype(out.dtype)
         tl.store(
-            out_ptr + turn * 8388608 + tq_at[:, None] * 128 + at128[None, :],
+            out_ptr + h * 8388608 + tq_at[:, None] * 128 + at128[None, :],
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )

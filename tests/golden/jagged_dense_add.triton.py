@@ -8,6 +8,7 @@ import triton.language as tl
 @triton.jit
 def jagged_dense_add_kernel(x_ptr, dense_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 512)
+    at512 = tl.arange(0, 512)
     pid = tl.program_id(0)
     # jagged_dense_add.py:45: begin, end = offsets[g], offsets[g + 1]
     offsets_tile = tl.load(offsets_ptr + groups)
@@ -37,18 +38,19 @@ def jagged_dense_add_kernel(x_ptr, dense_ptr, offsets_ptr, y_ptr):
         place = tm_at - begin
         # jagged_dense_add.py:48: y[tm, :] = x[tm, :] + hl.load(dense, [g, place, slice(None)], m...
         x_tile = tl.load(
-            x_ptr + tm_at[:, None] * 512 + groups[None, :],
+            x_ptr + tm_at[:, None] * 512 + at512[None, :],
             mask=tm_in[:, None],
             other=0.0,
         )
+        dense_rows = tm_at - begin
         dense_tile = tl.load(
-            dense_ptr + g * 524288 + (tm_at + -begin)[:, None] * 512 + groups[None, :],
-            mask=tm_in[:, None] & (tm_at + -begin >= 0)[:, None] & (tm_at + -begin < 1024)[:, None]
+            dense_ptr + g * 524288 + dense_rows[:, None] * 512 + at512[None, :],
+            mask=tm_in[:, None] & (dense_rows >= 0)[:, None] & (dense_rows < 1024)[:, None]
             & (place < 1024)[:, None],
             other=0.0,
         )
         tl.store(
-            y_ptr + tm_at[:, None] * 512 + groups[None, :],
+            y_ptr + tm_at[:, None] * 512 + at512[None, :],
             (x_tile.to(tl.float32) + dense_tile.to(tl.float32)).to(tl.bfloat16),
             mask=tm_in[:, None],
         )

@@ -8,6 +8,7 @@ import triton.language as tl
 @triton.jit
 def jagged_to_padded_kernel(x_ptr, offsets_ptr, out_ptr):
     groups = tl.arange(0, 512)
+    at512 = tl.arange(0, 512)
     pid = tl.program_id(0)
     # jagged_to_padded.py:43: begin, end = offsets[b], offsets[b + 1]
     offsets_tile = tl.load(offsets_ptr + groups + 1)
@@ -32,13 +33,14 @@ def jagged_to_padded_kernel(x_ptr, offsets_ptr, out_ptr):
         t_at = t_start + tl.arange(0, 8)
         t_in = t_at < t_end
         # jagged_to_padded.py:45: out[b, t, :] = x[begin + t.index, :]
+        x_rows = t_at + begin
         x_tile = tl.load(
-            x_ptr + (t_at + begin)[:, None] * 512 + groups[None, :],
-            mask=t_in[:, None] & (t_at + begin >= 0)[:, None] & (t_at + begin < 131072)[:, None],
+            x_ptr + x_rows[:, None] * 512 + at512[None, :],
+            mask=t_in[:, None] & (x_rows >= 0)[:, None] & (x_rows < 131072)[:, None],
             other=0.0,
         )
         tl.store(
-            out_ptr + b * 524288 + t_at[:, None] * 512 + groups[None, :],
+            out_ptr + b * 524288 + t_at[:, None] * 512 + at512[None, :],
             x_tile,
             mask=t_in[:, None],
         )

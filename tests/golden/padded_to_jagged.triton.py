@@ -8,6 +8,7 @@ import triton.language as tl
 @triton.jit
 def padded_to_jagged_kernel(d_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 512)
+    at512 = tl.arange(0, 512)
     pid = tl.program_id(0)
     # padded_to_jagged.py:43: begin = offsets[b]
     offsets_tile = tl.load(offsets_ptr + groups)
@@ -35,12 +36,13 @@ def padded_to_jagged_kernel(d_ptr, offsets_ptr, y_ptr):
         t_at = t_start + tl.arange(0, 8)
         t_in = t_at < t_end
         # padded_to_jagged.py:45: y[t, :] = d[b, t.index - begin, :]
+        d_rows = t_at - begin
         d_tile = tl.load(
-            d_ptr + b * 524288 + (t_at + -begin)[:, None] * 512 + groups[None, :],
-            mask=t_in[:, None] & (t_at + -begin >= 0)[:, None] & (t_at + -begin < 1024)[:, None],
+            d_ptr + b * 524288 + d_rows[:, None] * 512 + at512[None, :],
+            mask=t_in[:, None] & (d_rows >= 0)[:, None] & (d_rows < 1024)[:, None],
             other=0.0,
         )
-        tl.store(y_ptr + t_at[:, None] * 512 + groups[None, :], d_tile, mask=t_in[:, None])
+        tl.store(y_ptr + t_at[:, None] * 512 + at512[None, :], d_tile, mask=t_in[:, None])
 
 
 def padded_to_jagged(d: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 16, 2560):
-        turn = step // item_count
+        h = step // item_count
         item = step % item_count
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
@@ -61,12 +61,12 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             seen = (distance >= 0) & (distance < 20)
             # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             q_tile = tl.load(
-                q_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
             k_tile = tl.load(
-                k_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
@@ -89,7 +89,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             total = total * alpha + tl.sum(p, axis=1)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
             v_tile = tl.load(
-                v_ptr + turn * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
@@ -97,7 +97,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             m = m_new
         # sliding_window_attention.py:59: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
         tl.store(
-            out_ptr + turn * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+            out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
             (acc / total[:, None]).to(tl.bfloat16),
             mask=tq_in[:, None],
         )

@@ -24,7 +24,7 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 16, 12288):
-        turn = step // item_count
+        h = step // item_count
         item = step % item_count
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
@@ -58,18 +58,18 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             tk_in = tk_at < last
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
             keys = tl.load(
-                k_ptr + tk_at[:, None] * 512 + turn // 2 * 64 + at64[None, :],
+                k_ptr + tk_at[:, None] * 512 + h // 2 * 64 + at64[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
             values = tl.load(
-                v_ptr + tk_at[:, None] * 512 + turn // 2 * 64 + at64[None, :],
+                v_ptr + tk_at[:, None] * 512 + h // 2 * 64 + at64[None, :],
                 mask=tk_in[:, None],
                 other=0.0,
             )
             # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
             q_tile = tl.load(
-                q_ptr + tq_at[:, None] * 1024 + turn * 64 + at64[None, :],
+                q_ptr + tq_at[:, None] * 1024 + h * 64 + at64[None, :],
                 mask=tq_in[:, None],
                 other=0.0,
             )
@@ -95,7 +95,7 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             m = m_new
         # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
         tl.store(
-            out_ptr + tq_at[:, None] * 1024 + turn * 64 + at64[None, :],
+            out_ptr + tq_at[:, None] * 1024 + h * 64 + at64[None, :],
             (acc / total[:, None]).to(tl.bfloat16),
             mask=tq_in[:, None],
         )
@@ -109,5 +109,5 @@ def varlen_attention(
 ) -> torch.Tensor:
     """out[r, h] = the mean of v over r's sequence, weighted by softmax(q[r, h] k^T / sqrt(D))."""
     out = torch.zeros((65536, 16, 64), dtype=torch.bfloat16, device=q.device)
-    varlen_attention_kernel[(12288,)](q, k, v, offsets, out, num_warps=4, num_stages=2)
+    varlen_attention_kernel[(12288,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
     return out

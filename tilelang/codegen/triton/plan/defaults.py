@@ -16,6 +16,7 @@ from tilelang.ir import (
     Along,
     Apply,
     Axis,
+    Dim,
     Expr,
     Gather,
     KernelIR,
@@ -78,9 +79,16 @@ def roles(ir: KernelIR) -> Roles:
                 role = "summed" if place == summed else "batch" if place in repeated else free
                 if isinstance(dim, str):
                     found.setdefault(dim, set()).add(role)
-    fused = any("summed" in r and r & {"rows", "columns"} for r in found.values())
+    fused = any("summed" in r and r & {"rows", "columns"} for r in found.values()) or any(
+        a is not b and _summed(a) in b.type.shape for a in dots for b in dots
+    )
     narrow = min((itemsize(d.args[0].type.dtype) for d in dots), default=4)
     return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)
+
+
+def _summed(dot: Apply) -> Dim:
+    contract: tuple[int, int] = dot.attr("contract")  # type: ignore[assignment]
+    return dot.args[0].type.shape[contract[0]]
 
 
 def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
@@ -154,11 +162,10 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
 def _rows(problem: Problem, axis: Axis, narrow: bool) -> int:
     """Rows of a result: fewer where groups have few of them on average."""
     most = 128 if narrow else 64
-    fact = problem.fact(axis.name)
-    if not fact.rises:
+    found = (problem.axis(outer).static for outer in problem.fact(axis.name).rises)
+    groups = max((end - begin for begin, end in filter(None, found)), default=0)
+    if groups < 1:
         return most
-    static = problem.axis(fact.rises[0]).static
-    groups = max(static[1] - static[0], 1) if static else 1
     average = problem.extent(axis.name) // groups
     return min(most, max(power_of_two(average), 16))
 
@@ -227,9 +234,13 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     first = _products(problem, found, blocks) if found.count else _plain(problem, blocks)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
     stages = config.stages or first.stages
-    if config.stages is None and (config.blocks or config.block_sizes is not None):
-        while stages > 1 and shared_bytes(problem.ir, blocks, stages) > target.shared:
-            stages -= 1
+    given = bool(config.blocks) or config.block_sizes is not None
+    room = target.shared // 2 if found.fused else target.shared if given else None
+    while config.stages is None and stages > 1 and room is not None:
+        # attention has few registers to spare: addresses of large blocks in flight take the last
+        if shared_bytes(problem.ir, blocks, stages) <= room:
+            break
+        stages -= 1
     return replace(first, warps=config.warps or first.warps, stages=stages, precision=precision)
 
 
@@ -241,7 +252,7 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int]) -> Widt
     results = [e for e in values(problem.ir) if isinstance(e, Apply) and e.op == "dot"]
     largest = max(_elements(r.type.shape, blocks) for r in results)
     backward = found.fused and found.count >= 4
-    warps = 8 if largest >= 128 * 128 or backward else 4
+    warps = 8 if largest >= 128 * (64 if found.fused else 128) or backward else 4
     stages = 1 if backward else 2 if found.fused or found.count > 1 else 3
     return Width(warps, stages, "ieee", True)
 

@@ -1,0 +1,182 @@
+"""What the Triton back end prints and refuses; needs neither a GPU nor Triton."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tests.gpu import kernels
+from tests.subjects import SUBJECTS
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+X = np.zeros((64, 32), np.float32)
+ROWS = np.zeros(64, np.int32)
+
+
+@tile.kernel
+def double(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :] * 2.0
+    return y
+
+
+@tile.kernel
+def joined(x):
+    y = hl.empty([x.shape[0], 2 * x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = hl.cat([x[t, :], x[t, :]], 1)
+    return y
+
+
+@tile.kernel
+def cut(x):
+    y = hl.empty([x.shape[0] * 2, 12], dtype=x.dtype)
+    for _ in hl.grid(1):
+        y[:, :] = x[:, :].reshape(x.shape[0] * 2, 12)
+    return y
+
+
+@tile.kernel
+def small_sums(x, rows):
+    y = hl.zeros([8], dtype=hl.int8)
+    for t in hl.tile(rows.shape[0]):
+        hl.atomic_add(y, [rows[t]], x[t])
+    return y
+
+
+@tile.kernel
+def masked_scatter(x, rows):
+    y = hl.zeros([8, x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(rows.shape[0]):
+        hl.store(y, [rows[t], slice(None)], x[t, :], mask=x[t, :] > 0)
+    return y
+
+
+def printed(kernel, *args, target="cuda:sm90", **config):
+    return kernel.source(*args, target=target, config=tile.Config(**config) if config else None)
+
+
+REFUSED = {
+    "a field of the other family": (
+        lambda: printed(double, X, buffers=2),
+        "buffers=2 means nothing to cuda:sm90",
+        "leave it out; cuda:sm90 knows blocks, block_sizes, warps, stages, indexing, persistent, "
+        "worklist, l2_group, precision, split, max_registers",
+    ),
+    "a field of this family": (
+        lambda: printed(double, X, target="tpu:v6e", warps=4),
+        "warps=4 means nothing to tpu:v6e",
+        "leave it out; tpu:v6e knows blocks, block_sizes, loop_type, steps, buffers, cores, "
+        "within, windows",
+    ),
+    "descriptors": (
+        lambda: printed(double, X, indexing="descriptor"),
+        "indexing='descriptor' is not there yet",
+        "leave it out, or give indexing='pointer'",
+    ),
+    "split": (
+        lambda: printed(double, X, split=4),
+        "split=4 is not there yet",
+        "leave it out, or give split='1'",
+    ),
+    "a worklist of nothing": (
+        lambda: printed(double, X, worklist="table"),
+        "worklist='table', but no loop of double is ragged",
+        "leave worklist out",
+    ),
+    "three warps": (
+        lambda: tile.Config(warps=3),
+        "warps must be 1, 2, 4, 8 or 16, got 3",
+        "",
+    ),
+    "joining": (
+        lambda: printed(joined, X),
+        "values cannot be joined on cuda:sm90 yet",
+        "store the parts one by one, each to its own part of the output",
+    ),
+    "cutting a length that is no power of two": (
+        lambda: printed(cut, X[:, :24]),
+        "this reshape cuts or joins a dimension of 24, which cuda:sm90 cannot do yet: tiles have "
+        "a power of two of lanes",
+        "reshape the array in the host code before the loops",
+    ),
+    "8-bit atomics": (
+        lambda: printed(small_sums, np.zeros(64, np.int8), ROWS),
+        "y is int8, of which there is no atomic add",
+        "make it one of float32, float16, bfloat16, int32, uint32",
+    ),
+    "single elements of scattered rows": (
+        lambda: printed(masked_scatter, X, ROWS),
+        "this store picks rows by an index and masks elements of them, which is not there yet for "
+        "GPUs",
+        "mask whole rows, or give rows that are not meant an index outside of the array",
+    ),
+    "a call": (
+        lambda: double(X, target="cuda:sm90"),
+        "double is planned for cuda:sm90, and kernels for GPUs are not run or compiled yet",
+        "leave target out to run; source, print_source and explain know the target",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_says_why(name):
+    run, what, hint = REFUSED[name]
+    with pytest.raises(tile.TileError) as caught:
+        run()
+    assert (caught.value.what, caught.value.hint) == (what, hint)
+
+
+def test_shared_memory_is_limited():
+    with pytest.raises(tile.PlanError) as caught:
+        subject = next(s for s in SUBJECTS if s.name == "matmul")
+        printed(
+            subject.kernel, *subject.cases[-2], target="cuda:sm89", stages=8, block_sizes=[128] * 3
+        )
+    assert "bytes of shared memory, cuda:sm89 has 101376" in caught.value.what
+
+
+def test_arguments_are_pointers_in_the_order_of_the_plan():
+    lowered = kernels.twice.lower(X, target="cuda:sm90")
+    (launch,) = lowered.plan.launches
+    assert launch.arguments == ("x", "half", "y")
+    assert [b.name for b in lowered.plan.buffers] == ["half", "y"]
+    assert f"def {launch.name}(x_ptr, half_ptr, y_ptr):" in lowered.source.text
+    assert f"{launch.name}[({launch.programs},)](x, half, y, " in lowered.source.text
+
+
+def test_threads_wait_for_what_others_stored():
+    lines = kernels.twice.source(X, target="cuda:sm90").splitlines()
+    barrier = next(i for i, line in enumerate(lines) if "tl.debug_barrier()" in line)
+    stores = [i for i, line in enumerate(lines) if "tl.store(" in line]
+    loads = [i for i, line in enumerate(lines) if "tl.load(half_ptr" in line]
+    assert stores[0] < barrier < min(loads)
+
+
+def test_explain_counts_tiles_from_where_ranges_begin():
+    subject = next(s for s in SUBJECTS if s.name == "grouped_gemm")
+    arrays = subject.arrays("float32", rows=45, groups=4)
+    offsets = np.array([0, 3, 10, 30, 45], np.int32)
+    text = subject.kernel.explain(*arrays, offsets, target="cuda:sm90")
+    assert "worklist: search of tm over 4 g, at most 7 items" in text
+    assert "tm: 80 positions computed for 45 useful ones (5 tiles of 16, 44% padding)" in text
+
+
+def test_printing_needs_no_triton():
+    code = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('triton', 'torch', 'jax', 'jaxlib')))\n"
+        "import numpy as np\n"
+        "from tests.gpu import kernels\n"
+        "print(kernels.twice.source(np.zeros((4, 8), np.float32), target='cuda:sm90')[:10])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == '"""twice f\n'

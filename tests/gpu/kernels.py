@@ -1,0 +1,119 @@
+"""Small kernels that no example is like: odd lengths, scatters, barriers, carries that swap."""
+
+from __future__ import annotations
+
+import tilelang as tile
+import tilelang.language as hl
+
+
+@tile.kernel
+def odd_product(x, w):
+    """Lengths that are no powers of two, and a sum over fewer than 16."""
+    M, _ = x.shape
+    _, N = w.shape
+    y = hl.empty([M, N], dtype=hl.float32)
+    for tm in hl.tile(M):
+        y[tm, :] = hl.dot(x[tm, :], w[:, :])
+    return y
+
+
+@tile.kernel
+def scatter(x, rows):
+    """Several values for one row: the last one stays."""
+    (T,) = rows.shape
+    y = hl.zeros([8, x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(T):
+        y[rows[t], :] = x[t, :]
+    return y
+
+
+@tile.kernel
+def scattered_sums(x, rows):
+    """Several values for one row: all of them count."""
+    (T,) = rows.shape
+    y = hl.zeros([8, x.shape[1]], dtype=hl.float32)
+    for t in hl.tile(T):
+        hl.atomic_add(y, [rows[t], slice(None)], x[t, :])
+    return y
+
+
+@tile.kernel
+def twice(x):
+    """What one loop stores, the next one reads: threads wait for each other."""
+    M, N = x.shape
+    half, y = hl.empty([M, N], dtype=x.dtype), hl.empty([M, N], dtype=x.dtype)
+    for i in hl.grid(M):
+        for t in hl.tile(N):
+            half[i, t] = x[i, t] * 0.5
+        for t in hl.tile(N):
+            y[i, t] = half[i, t] + half[i, 0]
+    return y
+
+
+@tile.kernel
+def running_sums(x):
+    """A row that depends on the row before."""
+    M, N = x.shape
+    y = hl.empty([M, N], dtype=x.dtype)
+    for t in hl.tile(N):
+        y[0, t] = x[0, t]
+        for i in hl.grid(1, M):
+            y[i, t] = y[i - 1, t] + x[i, t]
+    return y
+
+
+@tile.kernel
+def swapped(x):
+    """Two carries that change places."""
+    M, N = x.shape
+    y = hl.empty([M], dtype=hl.float32)
+    for t in hl.tile(M):
+        a, b = hl.zeros([t], dtype=hl.float32), hl.full([t], 1.0, dtype=hl.float32)
+        for i in hl.grid(N):
+            a, b = b, a + x[t, i]
+        y[t] = a * 2.0 + b
+    return y
+
+
+@tile.kernel
+def picked(x, index):
+    """Positions that memory holds: loads are kept inside, stores left out."""
+    M, N = x.shape
+    y = hl.zeros([M, N], dtype=x.dtype)
+    for i in hl.grid(M):
+        for t in hl.tile(N):
+            y[index[i], t] = x[index[i], t] + 1.0
+    return y
+
+
+@tile.kernel
+def floors(a, b):
+    """Division that rounds down, whatever the signs."""
+    (N,) = a.shape
+    q, r = hl.empty([N], dtype=hl.int32), hl.empty([N], dtype=hl.int32)
+    for t in hl.tile(N):
+        q[t] = a[t] // b[t]
+        r[t] = a[t] % b[t]
+    return q, r
+
+
+@tile.kernel
+def largest(x):
+    """NaN is larger and smaller than everything."""
+    M, _ = x.shape
+    high, low = hl.empty([M], dtype=x.dtype), hl.empty([M], dtype=x.dtype)
+    for t in hl.tile(M):
+        high[t] = hl.amax(x[t, :], 1)
+        low[t] = hl.amin(x[t, :], 1)
+    return high, low
+
+
+@tile.kernel
+def nested(x, outer, inner):
+    """Ranges of ranges: lengths that memory holds, twice."""
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for g in hl.grid(outer.shape[0] - 1):
+        for s in hl.grid(outer[g], outer[g + 1], max_extent=inner.shape[0] - 1):
+            for t in hl.tile(inner[s], inner[s + 1], max_extent=x.shape[0]):
+                y[t] = x[t] * (g + 1.0)
+    return y

@@ -1,0 +1,192 @@
+"""Kernels in Triton's interpreter: TRITON_INTERPRET=1 pytest tests/gpu/test_interpreter.py
+
+It is a process of its own, because Triton decides when it is imported whether it interprets.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tests import checks
+from tests.gpu import kernels
+from tests.ragged import Space, every_stratum, wild_offsets
+from tests.subjects import SUBJECTS
+from tilelang.language.op import BINARY, UNARY
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("needs a process of its own with TRITON_INTERPRET=1", allow_module_level=True)
+if importlib.util.find_spec("triton") is None:
+    pytest.skip(
+        "Triton is not installed: pip install 'raggedtile[triton]'", allow_module_level=True
+    )
+
+from tests.gpu import interpreter
+
+RNG = np.random.default_rng(0)
+JAGGED = [s for s in SUBJECTS if s.ragged is not None]
+DENSE = [s for s in SUBJECTS if s.ragged is None]
+SPACE = Space(45, 4, 16)
+FORMS = {"search": {"worklist": "search"}, "table": {"worklist": "table", "persistent": 3}}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("subject", DENSE, ids=str)
+def test_dense(subject, dtype):
+    if dtype in subject.dtypes:
+        arguments = subject.arguments(subject.arrays(dtype))
+        assert checks.right(subject, interpreter.small(subject), arguments, dtype) == ""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+def test_every_layout(subject, dtype):
+    if dtype in subject.dtypes:
+        arrays = subject.arrays(dtype, rows=SPACE.rows, groups=SPACE.groups)
+        layouts = every_stratum(subject.ragged.space(SPACE))
+        assert (
+            checks.every_layout(subject, interpreter.small(subject), arrays, layouts, dtype) == []
+        )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+def test_neighbours_and_wild_offsets(subject, form):
+    run = interpreter.small(subject, **FORMS[form])
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    space = subject.ragged.space(SPACE)
+    assert checks.neighbours(subject, run, arrays, every_stratum(space)[-2:]) == []
+    for name, offsets in wild_offsets(space).items():
+        assert checks.unchecked(subject, run, arrays, offsets) == [], name
+
+
+# ---------------------------------------------------------------- small kernels
+
+
+def agrees(kernel, *args, tolerance=1e-5, **config):
+    """Whether the interpreter gives what the reference does."""
+    chosen = tile.Config(**config) if config else None
+    found = checks.parts(interpreter.call(kernel, chosen)(*args))
+    wanted = checks.parts(kernel.reference(*args))
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype
+        one, other = (np.asarray(a).astype(np.float64) for a in (one, other))
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+def floats(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+ROWS = np.array([3, 1, 3, 7, 4, 3, 6, 1, 1, 0], np.int32)
+SMALL = {
+    "odd_product": (kernels.odd_product, (floats(37, 9), floats(9, 20)), {"blocks": {"tm": 16}}),
+    "scatter": (kernels.scatter, (floats(10, 24), ROWS), {"blocks": {"t": 4}}),
+    "scatter in one tile": (kernels.scatter, (floats(10, 24), ROWS), {"blocks": {"t": 16}}),
+    "scattered sums": (kernels.scattered_sums, (floats(10, 24), ROWS), {"blocks": {"t": 4}}),
+    "twice": (kernels.twice, (floats(5, 40),), {"block_sizes": [16, 16]}),
+    "running_sums": (kernels.running_sums, (floats(6, 40),), {"blocks": {"t": 16}}),
+    "swapped": (kernels.swapped, (floats(21, 5),), {"blocks": {"t": 8}}),
+    "picked": (kernels.picked, (floats(5, 12), np.array([4, 1, 1, 0, 2], np.int32)), {}),
+    "floors": (
+        kernels.floors,
+        (np.arange(-20, 20, dtype=np.int32), np.resize(np.int32([3, -3, 7, -1]), 40)),
+        {"blocks": {"t": 16}},
+    ),
+    "nested": (
+        kernels.nested,
+        (floats(30), np.int32([0, 2, 2, 5]), np.int32([0, 4, 4, 11, 20, 28])),
+        {"blocks": {"t": 8}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_kernels(name):
+    kernel, args, config = SMALL[name]
+    agrees(kernel, *args, **config)
+
+
+def test_nan_wins():
+    x = floats(6, 20)
+    x[1, 3], x[2, 19], x[5, 0] = np.nan, np.inf, np.nan
+    agrees(kernels.largest, x, blocks={"t": 4})
+
+
+# ---------------------------------------------------------------- every op
+
+VALUES = np.concatenate([floats(40) * 3, np.float32([0, -0.0, 0.5, 1.5, -2.5, 1e-6, 30, -30])])
+POSITIVE = ("log", "log1p", "log2", "sqrt", "rsqrt")
+OF_BOOL, OF_INT = ("logical_not",), ("bitwise_and", "bitwise_or", "bitwise_xor")
+SHIFTS = ("shift_left", "shift_right")
+
+
+def operands(op):
+    if op.startswith("logical"):
+        return VALUES > 0, np.roll(VALUES, 3) > 0
+    if op in OF_INT:
+        return np.arange(-24, 24, dtype=np.int32), np.arange(48, dtype=np.int32)
+    if op in SHIFTS:
+        return np.arange(-24, 24, dtype=np.int32), np.resize(np.int32([0, 1, 5]), 48)
+    if op in POSITIVE:
+        return np.abs(VALUES) + np.float32(0.01), VALUES
+    if op == "pow":
+        return np.abs(VALUES) + np.float32(0.01), np.clip(np.roll(VALUES, 5), -3, 3)
+    return VALUES, np.roll(VALUES, 5) + np.float32(0.25)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("op", [*UNARY.split(), *BINARY.split()])
+def test_every_elementwise_op(op, dtype):
+    gelu = {"gelu_tanh": "tanh", "gelu_erf": "none"}.get(op)
+    function = getattr(hl, "gelu" if gelu else op)
+
+    @tile.kernel
+    def approximated(x, y):
+        out = hl.empty(x.shape, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            out[t] = function(x[t], approximate=gelu).to(hl.float32)
+        return out
+
+    @tile.kernel
+    def unary(x, y):
+        out = hl.empty(x.shape, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            out[t] = function(x[t]).to(hl.float32)
+        return out
+
+    @tile.kernel
+    def binary(x, y):
+        out = hl.empty(x.shape, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            out[t] = function(x[t], y[t]).to(hl.float32)
+        return out
+
+    x, y = operands(op)
+    if dtype == "bfloat16" and x.dtype == np.float32:
+        x, y = x.astype(ml_dtypes.bfloat16), y.astype(ml_dtypes.bfloat16)
+    kernel = approximated if gelu else unary if op in UNARY.split() else binary
+    agrees(kernel, x, y, tolerance=1e-5 if dtype == "float32" else 2e-2, blocks={"t": 16})
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min", "argmax", "argmin", "any", "all"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_every_reduction(op, axis):
+    function = getattr(hl, op)
+
+    @tile.kernel
+    def reduced(x):
+        out = hl.empty([x.shape[1 - axis]], dtype=hl.float32)
+        for t in hl.tile(x.shape[1 - axis]):
+            part = x[t, :] if axis == 1 else x[:, t]
+            out[t] = function(part, axis).to(hl.float32)
+        return out
+
+    x = floats(21, 13)
+    agrees(reduced, x > 1.2 if op in ("any", "all") else x, blocks={"t": 8})
