@@ -79,7 +79,6 @@ NOT_PRINTING = frozenset(
 )
 # Modules of an emitter that still ask the plan's expressions -> what for.
 ASKS = {
-    "codegen.pallas.emit.expressions": "whether a dividend counts from zero, so that rem is mod",
     "codegen.pallas.emit.kernel": "which outer indices the first tile of a loop needs",
     "codegen.pallas.emit.steps": "whether a range begins or ends at a number",
     "codegen.pallas.emit.worklist": "whether a range differs from row to row",

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial, reduce
 
 from tilelang.codegen.pallas.plan.types import (
     All,
     AxisPlan,
+    Head,
     InRange,
     Iota,
     Keep,
     Kept,
+    Lane,
     Launch,
+    Named,
     Number,
     Part,
     PExpr,
     Read,
+    Roll,
     Row,
     ScalarRead,
     Select,
     Step,
     TakeRows,
+    Tiles,
 )
 from tilelang.codegen.writer import TIGHT, Atom, Call, Group, Keyword, Node, flat, infix, level
 from tilelang.ir import (
@@ -33,8 +38,8 @@ from tilelang.ir import (
     TileIndex,
     TileScalar,
     Var,
-    integers,
 )
+from tilelang.ir.names import fresh
 
 from . import ops
 from .names import Names
@@ -91,6 +96,17 @@ class Printer:
                 return ops.iota(self.shape(expr.type.shape), dim)
             case TakeRows():
                 raise AssertionError("gathers are printed as statements")
+            case Lane(axis):
+                return self._lane(axis)
+            case Tiles(position, block):
+                return Call("jax.lax.div", (self.node(position), Atom(str(block))))
+            case Roll(value, by, dim):
+                return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
+            case Head(value, dim):
+                kept = f"[{':, ' * dim}:{self.shape(expr.type.shape)[dim]}]"
+                return Atom(_method(self.node(value)) + kept)
+            case Named(value, name):
+                return self._named(name, value)
             case Apply():
                 return self.apply(expr)
 
@@ -128,12 +144,7 @@ class Printer:
             case _:
                 value = self.index_value(axis, shape)
         name = f"{self.names.axes[axis_name]}_{kind}"
-        taken = set(self.made.values()) | set(self.locals.values())
-        number = 0
-        unique = name
-        while unique in taken:
-            number += 1
-            unique = f"{name}_{number}"
+        unique = fresh(name, {*self.made.values(), *self.locals.values()})
         self.made[key] = unique
         self.pending.append((unique, value))
         return Atom(unique)
@@ -190,11 +201,6 @@ class Printer:
         op, shape = expr.op, self.shape(expr.type.shape)
         if op == "arange":
             return self._arange(expr, shape)
-        if op == "lane_position":
-            return self._lane_position(expr)
-        label = expr.attr("label")
-        if label is not None:
-            return self._labelled(str(label), expr)
         args = tuple(self.node(a) for a in expr.args)
         match op:
             case "cast":
@@ -214,13 +220,6 @@ class Printer:
             case "concat":
                 axis = Keyword("axis", Atom(str(expr.attr("axis"))))
                 return Call("jnp.concatenate", (Group(args, "[]"), axis))
-            case "head":
-                dim = int(expr.attr("axis"))  # type: ignore[call-overload]
-                return Atom(f"{_method(args[0])}[{':, ' * dim}:{shape[dim]}]")
-            case "roll":
-                return Call("pltpu.roll", (*args, Atom(str(expr.attr("axis")))))
-            case "tiles":  # of a position that is not negative
-                return Call("jax.lax.div", (*args, Atom(str(expr.attr("block")))))
             case "dot":
                 return self._dot(expr, args)
             case _ if op in ops.REDUCE:
@@ -234,26 +233,26 @@ class Printer:
             case _:
                 return self._typed(expr, ops.ELEMENTWISE[op](*args))
 
-    def _lane_position(self, expr: Apply) -> Node:
+    def _lane(self, axis: str | None) -> Node:
         """Where a lane is along its axis."""
-        axis, lane = expr.attr("axis"), Atom(self.lane)
+        lane = Atom(self.lane)
         if axis is None:
             return lane
-        origin = self.node(self.launch.axis(str(axis)).tile.origin)
+        origin = self.node(self.launch.axis(axis).tile.origin)
         return lane if origin == Atom("0") else infix("+", origin, lane)
 
-    def _labelled(self, label: str, expr: Apply) -> Node:
+    def _named(self, wish: str, expr: PExpr) -> Node:
         """A value that gets a line and a name of its own before the statement."""
-        key = (label, flat(self.node(_unlabelled(expr))), ())
+        value = self.node(expr)
+        key = (wish, flat(value), ())
         if key not in self.made:
-            value = self.node(_unlabelled(expr))
-            taken = self.names.taken | set(self.made.values()) | set(self.locals.values())
-            name = next(
-                n for n in (label, *(f"{label}_{i}" for i in range(1, 99))) if n not in taken
-            )
-            self.made[key] = name
-            self.pending.append((name, value))
+            self.made[key] = self.free(wish)
+            self.pending.append((self.made[key], value))
         return Atom(self.made[key])
+
+    def free(self, wish: str) -> str:
+        """The wished name, or the first one with a number that nothing in scope has."""
+        return fresh(wish, self.names.taken | {*self.locals.values(), *self.made.values()})
 
     def _extreme(self, op: str, expr: Apply) -> Node:
         """Nested minima (or maxima) of scalars, each term once; one of each is a clip."""
@@ -282,11 +281,11 @@ class Printer:
 
     def _counts(self, expr: Apply) -> bool:
         """Whether the dividend is an index, which is never negative."""
-        index, divisor = expr.args
-        if not (isinstance(index, GridIndex) and isinstance(divisor, Const)):
-            return False
-        low = integers.value_of(self.launch.axis(index.axis).begin)
-        return low is not None and low >= 0 and divisor.value > 0
+        match expr.args:
+            case GridIndex(axis), Const(by):
+                return self.launch.axis(axis).counts and by > 0
+            case _:
+                return False
 
     def _typed(self, expr: Apply, node: Node) -> Node:
         """Numbers alone take JAX's default type; give them the one they have here."""
@@ -335,10 +334,6 @@ class Printer:
         batch: tuple[tuple, tuple] = expr.attr("batch", ((), ()))  # type: ignore[assignment]
         ranks = (len(expr.args[0].type.shape), len(expr.args[1].type.shape))
         return ops.dot(args[0], args[1], contract, batch, ranks, expr.type.dtype)
-
-
-def _unlabelled(expr: Apply) -> Apply:
-    return replace(expr, attrs=tuple(a for a in expr.attrs if a[0] != "label"))
 
 
 def _method(node: Node) -> str:

@@ -22,7 +22,7 @@ def take_rows(printer: Printer, take: TakeRows, indent: int) -> tuple[list[str],
     """The lines that fetch the rows, and the value that they are then."""
     rows = printer.names.scratch[take.rows]
     inner = printer.scope()
-    lane, row = free(printer, "lane"), free(printer, "row")
+    lane, row = printer.free("lane"), printer.free("row")
     inner.lane = lane
     place = statement(row, inner.node(take.place), 4)
     count = printer.shape(take.type.shape)[0]
@@ -41,16 +41,6 @@ def take_rows(printer: Printer, take: TakeRows, indent: int) -> tuple[list[str],
     if take.held != dtype:
         value = ops.cast(read, dtype, len(take.type.shape))
     return [" " * indent + line if line else "" for line in lines], value
-
-
-def free(printer: Printer, wish: str) -> str:
-    """The wished name, or the first one with a number that nothing in scope has."""
-    busy = printer.names.taken | set(printer.locals.values()) | set(printer.made.values())
-    name, number = wish, 0
-    while name in busy:
-        number += 1
-        name = f"{wish}_{number}"
-    return name
 
 
 def loop(name: str, lane: str, body: list[str], count: str, state: str = "_") -> list[str]:
@@ -84,7 +74,7 @@ def _near(printer: Printer, take: TakeRows, rows: str, lane: str, row: str) -> l
     if take.tile == 1:
         place = row if leads(take) else f"pl.ds({row}, 1)"
         return put(target, f"{take.ref}[{place}, {rest}]")
-    start = free(printer, "start")
+    start = printer.free("start")
     read = f"{take.ref}[pl.ds({start}, {take.tile}), {rest}]"
     return [
         *put(start, f"jax.lax.div({row}, {take.tile}) * {take.tile}"),
@@ -94,7 +84,7 @@ def _near(printer: Printer, take: TakeRows, rows: str, lane: str, row: str) -> l
 
 def _one_of(printer: Printer, take: TakeRows, target: str, tile: str, number: str) -> list[str]:
     """One row of a register tile: a masked sum, exact and blind to NaN."""
-    chosen, kept = free(printer, "chosen"), free(printer, "kept")
+    chosen, kept = printer.free("chosen"), printer.free("kept")
     rows = flat(ops.cast(Atom(tile), take.held, 2))
     return [
         *put(chosen, f"{flat(ops.iota((take.tile, 1), 0))} == {number}"),
@@ -135,7 +125,7 @@ def _copied(
 
 def _copy(printer: Printer, take: TakeRows, rows: str, target: str) -> list[str]:
     """Returns the copy of some rows of the array."""
-    source, to = free(printer, "source"), free(printer, "target")
+    source, to = printer.free("source"), printer.free("target")
     place = place_in(printer, printer.launch.window(take.ref), rows, take.part)
     made = f"pltpu.make_async_copy({source}, {to}, {printer.names.scratch[COPIES]})"
     return [*put(source, place), *put(to, target), f"    return {made}"]
@@ -174,8 +164,8 @@ def _copied_tiles(printer: Printer, take: TakeRows, rows: str, count: int) -> li
     """Register tiles that hold a row each, some at a time, and then the row of each."""
     tiles = printer.names.scratch[take.tiles]
     held = next(s.shape[0] for s in printer.launch.scratch if s.name == take.tiles)
-    lane, row, start = (free(printer, w) for w in ("lane", "row", "start"))
-    slot, first = free(printer, "slot"), free(printer, "first")
+    lane, row, start = (printer.free(w) for w in ("lane", "row", "start"))
+    slot, first = printer.free("slot"), printer.free("first")
     place_of = printer.names.fresh("place_of")
     some, pick, copy = (printer.names.fresh(w) for w in ("fetch_some", "take_row", "tile_copy"))
     found = f"{lane}, {row}, {start} = {place_of}({first}, {slot})"
@@ -201,9 +191,9 @@ def _copied_tiles(printer: Printer, take: TakeRows, rows: str, count: int) -> li
 
 def _tile_of(printer: Printer, take: TakeRows, head: str, held: int, count: int) -> list[str]:
     """Which lane a slot is for, the row of it, and where that row's register tile starts."""
-    scope, lane, row = printer.scope(), free(printer, "lane"), free(printer, "row")
+    scope, lane, row = printer.scope(), printer.free("lane"), printer.free("row")
     scope.lane = lane
-    first, slot = free(printer, "first"), free(printer, "slot")
+    first, slot = printer.free("first"), printer.free("slot")
     start = f"jax.lax.div({row}, {take.tile}) * {take.tile}"
     return [
         head,

@@ -6,7 +6,7 @@ import keyword
 from dataclasses import dataclass, field
 
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Table
-from tilelang.ir.names import stem
+from tilelang.ir.names import first_free, stem
 
 RESERVED = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 WORDS = ("n", "steps", "step", "at", "before", "after", "live")
@@ -42,10 +42,7 @@ class Names:
 
     def fresh(self, wish: str) -> str:
         """The wished name, or the first free one with a number."""
-        name, number = wish, 0
-        while name in self.taken or keyword.iskeyword(name):
-            number += 1
-            name = f"{wish}_{number}"
+        name = first_free(wish, lambda name: name in self.taken or keyword.iskeyword(name))
         self.taken.add(name)
         return name
 
@@ -100,9 +97,10 @@ def _axis_name(names: Names, wish: str, others: frozenset[str]) -> str:
     The names made of it are taken with it.
     """
     busy = names.taken | (others - {wish})
-    name, number = wish, 0
-    while not busy.isdisjoint({name, *(d.format(name) for d in DERIVED)}):
-        number += 1
-        name = f"{wish}_{number}"
-    names.taken |= {name, *(d.format(name) for d in DERIVED)}
+
+    def family(name: str) -> set[str]:
+        return {name, *(d.format(name) for d in DERIVED)}
+
+    name = first_free(wish, lambda name: not busy.isdisjoint(family(name)))
+    names.taken |= family(name)
     return name

@@ -10,7 +10,7 @@ from tilelang.codegen.writer import Atom, Call, Node, flat, statement
 
 from . import ops
 from .expressions import Printer
-from .gathers import free, leads, loop, one_row, place_in, put
+from .gathers import leads, loop, one_row, place_in, put
 
 
 def put_rows(printer: Printer, write: Write, value: Node, indent: int) -> list[str]:
@@ -28,12 +28,12 @@ def put_rows(printer: Printer, write: Write, value: Node, indent: int) -> list[s
 
 
 def _near(printer: Printer, write: Write, rows: PutRows, held: str) -> list[str]:
-    lane, row = free(printer, "lane"), free(printer, "row")
+    lane, row = printer.free("lane"), printer.free("row")
     scope = printer.scope()
     scope.lane = lane
     body = [
         *statement("", Call("@pl.when", (scope.node(rows.live),)), 4),
-        f"    def {free(printer, 'store')}():",
+        f"    def {printer.free('store')}():",
         *statement(row, scope.node(rows.place), 8),
         *("    " + line for line in _store(printer, write, rows, held, lane, row)),
         "",
@@ -51,7 +51,7 @@ def _store(
     if rows.tile == 1:
         place = f"{write.ref}[{row if leads(rows) else f'pl.ds({row}, 1)'}, {rest}]"
         return put(place, _whole(rows, place, _new(rows, held, lane)))
-    start = free(printer, "start")
+    start = printer.free("start")
     place = f"{write.ref}[pl.ds({start}, {rows.tile}), {rest}]"
     return [
         *put(start, f"jax.lax.div({row}, {rows.tile}) * {rows.tile}"),
@@ -66,7 +66,7 @@ def _new(rows: PutRows, held: str, lane: str) -> str:
 
 def _merged(printer: Printer, rows: PutRows, place: str, new: str, number: str) -> list[str]:
     """A row of a register tile changes, the others stay."""
-    chosen, old = free(printer, "chosen"), free(printer, "old")
+    chosen, old = printer.free("chosen"), printer.free("old")
     changed = Atom(_combined(rows, old, new))
     merged = Call("jnp.where", (Atom(chosen), changed, Atom(old)))
     return [
@@ -148,7 +148,7 @@ def _far(printer: Printer, write: Write, rows: PutRows, held: str) -> list[str]:
     rows are changed, each of the others hands on what it made of the place.
     """
     w = Words(
-        **{f.name: free(printer, f.name) for f in fields(Words) if f.name not in FUNCTIONS},
+        **{f.name: printer.free(f.name) for f in fields(Words) if f.name not in FUNCTIONS},
         **{name: printer.names.fresh(name) for name in FUNCTIONS},
     )
     count = printer.shape(rows.type.shape)[0]

@@ -27,7 +27,7 @@ from tilelang.codegen.writer import (
     statement,
 )
 from tilelang.ir import Var
-from tilelang.ir.names import stem
+from tilelang.ir.names import fresh, stem
 
 from . import specs
 from .block import Block, flush
@@ -104,11 +104,7 @@ def local_name(printer: Printer, unique: str, user: str, needed: frozenset[str])
     wish = user or stem(unique)
     busy = {p for u, p in printer.locals.items() if u in needed and u != unique}
     busy |= printer.names.taken | set(printer.made.values())
-    name, number = wish, 0
-    while name in busy:
-        number += 1
-        name = f"{wish}_{number}"
-    return name
+    return fresh(wish, busy)
 
 
 # ---------------------------------------------------------------- loops inside the step

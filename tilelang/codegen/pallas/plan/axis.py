@@ -124,3 +124,8 @@ class AxisPlan:
     base: Expr | None = None
     range: Range = Range()
     tile: Tile = Tile()
+
+    @property
+    def counts(self) -> bool:
+        """Whether its indices are known to be 0 or more."""
+        return isinstance(self.begin, Const) and self.begin.value >= 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from tilelang.ir import Apply, Expr, GridIndex, TileScalar, Type, integers
 from tilelang.ir.intervals import ANYTHING, Interval, interval
 
-from .types import AxisPlan
+from .types import AxisPlan, Lane
 
 Axes = Mapping[str, AxisPlan]
 BOOL = Type((), "bool")
@@ -26,9 +26,8 @@ def bounds(expr: Expr, axes: Axes) -> Interval:
                 return _index(axes[name])
             case TileScalar(name, "begin" | "end" as edge):
                 return _edge(axes[name], edge, axes)
-            case Apply("lane_position"):
-                name = part.attr("axis")
-                return (0, math.inf) if name is None else _position(axes[str(name)])
+            case Lane(name):
+                return (0, math.inf) if name is None else _position(axes[name])
             case _:
                 return ANYTHING
 

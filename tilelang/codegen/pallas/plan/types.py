@@ -44,22 +44,27 @@ from .axis import Place as Place
 from .axis import Range as Range
 from .physical import All as All
 from .physical import Bind as Bind
+from .physical import Head as Head
 from .physical import Inner as Inner
 from .physical import InnerCarry as InnerCarry
 from .physical import InRange as InRange
 from .physical import Iota as Iota
 from .physical import Keep as Keep
 from .physical import Kept as Kept
+from .physical import Lane as Lane
+from .physical import Named as Named
 from .physical import Part as Part
 from .physical import PExpr as PExpr
 from .physical import PStmt as PStmt
 from .physical import PutRows as PutRows
 from .physical import Read as Read
+from .physical import Roll as Roll
 from .physical import Row as Row
 from .physical import ScalarRead as ScalarRead
 from .physical import Select as Select
 from .physical import Step as Step
 from .physical import TakeRows as TakeRows
+from .physical import Tiles as Tiles
 from .physical import Write as Write
 from .physical import masks
 

@@ -13,7 +13,6 @@ from typing import assert_never
 
 from tilelang.errors import InternalError, Loc
 from tilelang.ir import (
-    Apply,
     Expr,
     GridIndex,
     Load,
@@ -44,6 +43,7 @@ from .types import (
     InRange,
     Keep,
     Kept,
+    Lane,
     Launch,
     Packed,
     PExpr,
@@ -256,8 +256,8 @@ def _part(here: Defined, part: PExpr, loc: Loc | None, what: str) -> None:
             _axis(here, axis, loc, what)
         case InRange(mask):
             _axis(here, mask.axis, loc, what)
-        case Apply("lane_position") if part.attr("axis") is not None:
-            _axis(here, str(part.attr("axis")), loc, what)
+        case Lane(axis) if axis is not None:
+            _axis(here, axis, loc, what)
         case Kept(name):
             _scratch(here, name, loc)
         case Load(tensor) | ScalarRead(tensor):

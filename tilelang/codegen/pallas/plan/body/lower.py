@@ -9,13 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from tilelang.codegen.pallas.plan.physical import physical_children
 from tilelang.codegen.pallas.plan.types import (
+    Head,
     InRange,
     Iota,
     Mask,
+    Named,
     Packed,
     PExpr,
     Read,
+    Roll,
     Row,
     ScalarRead,
     Select,
@@ -241,18 +245,18 @@ def pick(scope: Scope, value: PExpr, position: int, packed: Packed, label: str) 
     out = tuple(1 if i == position else d for i, d in enumerate(shape))
     if packed.rows == 1:
         return value
-    attrs = (("axis", position), ("keepdim", True), ("label", label))
-    return apply("sum", (masked,), out, dtype, attrs)
+    attrs = (("axis", position), ("keepdim", True))
+    return Named(apply("sum", (masked,), out, dtype, attrs), label)
 
 
-def row_mask(scope: Scope, shape: tuple[Dim, ...], position: int, packed: Packed) -> Apply:
+def row_mask(scope: Scope, shape: tuple[Dim, ...], position: int, packed: Packed) -> Named:
     """True in the row of a packed block that the index names."""
     row = lower(scope, packed.expr).expr
     if not packed.whole:
         row = apply("mod", (row, Const(packed.rows, Type((), "int32"))), (), "int32")
     ones = tuple(packed.rows if i == position else 1 for i in range(len(shape)))
     iota = Iota(position, Type(ones, "int32"))
-    return apply("eq", (iota, row), ones, "bool", (("label", f"{_row_name(packed)}_row"),))
+    return Named(apply("eq", (iota, row), ones, "bool"), f"{_row_name(packed)}_row")
 
 
 def _row_name(packed: Packed) -> str:
@@ -455,8 +459,9 @@ def is_costly(expr: PExpr) -> bool:
     match expr:
         case TakeRows():
             return True
-        case Apply(op, args):
-            own = op in OPS and OPS[op].cost == "costly"
-            return own or any(is_costly(a) for a in args)
+        case Apply(op) if op in OPS and OPS[op].cost == "costly":
+            return True
+        case Apply() | Roll() | Head() | Named():
+            return any(is_costly(e) for e in physical_children(expr))
         case _:
             return False

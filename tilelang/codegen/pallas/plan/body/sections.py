@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-from tilelang.codegen.pallas.plan.physical import exprs_of, names_made, names_read, walk_physical
+from tilelang.codegen.pallas.plan.physical import (
+    exprs_of,
+    map_physical,
+    names_made,
+    names_read,
+    walk_physical,
+)
 from tilelang.codegen.pallas.plan.types import (
     Bind,
     Inner,
@@ -24,7 +30,7 @@ from tilelang.codegen.pallas.plan.types import (
     Row,
     Write,
 )
-from tilelang.ir import Apply, Type, Var
+from tilelang.ir import Type, Var
 
 from .lower import KeptValue, is_costly
 from .statements import Groups
@@ -293,10 +299,8 @@ def map_values(
     """
 
     def visit(expr: PExpr) -> PExpr:
-        if isinstance(expr, Apply):
-            args: Any = tuple(visit(a) for a in expr.args)
-            return replace(expr, args=args)
-        return change(expr)
+        operation = map_physical(expr, visit)
+        return change(expr) if operation is expr else operation
 
     match stmt:
         case Bind() | Keep() | Write():

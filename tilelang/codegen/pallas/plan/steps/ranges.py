@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from tilelang.codegen.pallas.plan import known
 from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range, line_name
+from tilelang.codegen.pallas.plan.physical import Tiles, scalar
 from tilelang.ir import Apply, Const, Expr, integers
 
 Axes = Mapping[str, AxisPlan]
@@ -91,7 +92,7 @@ def tiles_below(position: Expr, block: int) -> Expr:
         return integers.const(value // block)
     if block == 1:
         return position
-    return Apply("tiles", (position,), integers.INT, (("block", block),))
+    return scalar(Tiles(position, block))
 
 
 def tiles_up_to(position: Expr, block: int) -> Expr:

@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.known import at_most, both, bounds
-from tilelang.codegen.pallas.plan.types import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
+from tilelang.codegen.pallas.plan.physical import scalar
+from tilelang.codegen.pallas.plan.types import (
+    AxisPlan,
+    ByIndex,
+    ByTile,
+    Fetched,
+    Lane,
+    Whole,
+    WindowDim,
+)
 from tilelang.codegen.pallas.target import SHARE, STORED_SHARE, Target, padded_bytes, whole_lanes
 from tilelang.errors import Loc
 from tilelang.ir import (
@@ -114,8 +123,7 @@ def lane_of(
 ) -> Expr:
     """The value of a rank-1 integer expression at one lane of its tile, as a scalar expression.
 
-    `known` are the tensors in scalar memory.  "lane_position" is the position of the lane along an
-    axis, or its number where the dimension is no tile.
+    `known` are the tensors in scalar memory.
     """
 
     def lane(part: Expr) -> Expr:
@@ -165,7 +173,7 @@ def lane_of(
 
 def lane_position(axis: str | None) -> Expr:
     """The position of a lane along an axis; without one, the number of the lane."""
-    return Apply("lane_position", (), INT, (("axis", axis),))
+    return scalar(Lane(axis))
 
 
 def _scalar(value: Type) -> Type:
