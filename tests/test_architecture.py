@@ -65,6 +65,7 @@ EMITTERS = {
         "codegen.pallas.emit",
         "codegen.pallas.plan.axis",
         "codegen.pallas.plan.physical",
+        "codegen.pallas.plan.reads",
         "codegen.pallas.plan.types",
         "codegen.source",
         "codegen.writer",
@@ -79,7 +80,6 @@ NOT_PRINTING = frozenset(
 )
 # Modules of an emitter that still ask the plan's expressions -> what for.
 ASKS = {
-    "codegen.pallas.emit.kernel": "which outer indices the first tile of a loop needs",
     "codegen.pallas.emit.steps": "whether a range begins or ends at a number",
     "codegen.pallas.emit.worklist": "whether a range differs from row to row",
 }

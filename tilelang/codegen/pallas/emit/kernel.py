@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from tilelang.codegen.pallas.plan.reads import step_reads
 from tilelang.codegen.pallas.plan.types import (
     AtDim,
     AxisPlan,
@@ -23,7 +24,6 @@ from tilelang.codegen.pallas.plan.types import (
     Window,
 )
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, infix, statement
-from tilelang.ir import integers
 
 from . import ops, specs
 from .block import Block
@@ -169,16 +169,15 @@ def _on_tracks(printer: Printer, table: Table) -> Printer:
 
 def _print_indices(printer: Printer, block: Block, launch: Launch, columns: dict[str, str]) -> None:
     """Where the step is: grid indices, then its row of the table: index or tile -> its column."""
-    names, table = printer.names, launch.table
-    used = _used_names(printer, launch)
+    names, table, reads = printer.names, launch.table, step_reads(launch)
     for position, dim in enumerate(launch.dims):
-        name, index = _step_name(launch, names, dim), f"pl.program_id({position})"
         first = launch.axis(dim.axis).first if dim.axis is not None else 0
-        if dim.axis is None or name in used:
-            block.raw(f"{name} = {index}" + (f" + {first}" if first else ""))
+        if dim.axis is None or dim.axis in reads.iterations:
+            start = f" + {first}" if first else ""
+            block.raw(f"{_step_name(launch, names, dim)} = pl.program_id({position}){start}")
     for axis in launch.moving:
         base = launch.axis(axis).base
-        if base is not None and names.axes[axis] in used:
+        if base is not None and axis in reads.numbers:
             block.raw(f"{names.axes[axis]} = {printer.text(base)} + {names.axes[axis]}_step")
     if table is None:
         return
@@ -187,6 +186,8 @@ def _print_indices(printer: Printer, block: Block, launch: Launch, columns: dict
         if not table.sure:
             block.raw(f"{names.word('live')} = {names.step} < {names.steps}")
     if table.steps == "table":
+        used = {names.axes[a] for a in reads.numbers}  # of a loop in a row, that of its track
+        used |= {names.word("phase")} if table.tracks else set()
         read = [name for name in columns if name in used]
         if read:
             right = ", ".join(f"{columns[name]}[{names.step}]" for name in read)
@@ -230,23 +231,6 @@ def _print_neighbours(block: Block, launch: Launch, names: Names) -> None:
 def _looks_back(condition: Condition) -> bool:
     """Whether the row before of the step table is asked for a block."""
     return isinstance(condition, Turns) and condition.axis is None and bool(condition.numbers)
-
-
-def _used_names(printer: Printer, launch: Launch) -> set[str]:
-    """Axis names that the body mentions: printed once on the side to see."""
-    trial = Block(0)
-    copy = printer.scope()
-    copy.names = replace(printer.names, taken=set(printer.names.taken))
-    for section in launch.sections:
-        _print_section(copy, trial, launch, section)
-    text = "\n".join(line.split("# ", 1)[0] for line in trial.lines)
-    used = set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
-    for axis in reversed(launch.moving):
-        base = launch.axis(axis).base
-        if base is not None and printer.names.axes[axis] in used:
-            used |= {printer.names.axes[outer] for outer in integers.axes(base)}
-            used.add(f"{printer.names.axes[axis]}_step")
-    return used
 
 
 def _print_section(printer: Printer, block: Block, launch: Launch, section: Section) -> None:
