@@ -7,7 +7,7 @@ from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Range, Table
 from tilelang.codegen.writer import Atom, Call, Node, flat, infix
 from tilelang.ir import Expr
 
-from .block import Block, flush
+from .block import Block
 from .expressions import Printer
 
 Shared = dict[Expr, Node]
@@ -38,8 +38,8 @@ def range_lines(
         node = shared.get(expr)
         if node is None:
             node = scope.node(expr)
-            flush(scope, block)
-            node = named(block, f"{index}_{part}", node)
+            block.flush(scope)
+            node = block.named(f"{index}_{part}", node)
             if part != "first":
                 shared[expr] = node
         scope.locals[line_name(axis, part).name] = flat(node)
@@ -67,10 +67,10 @@ def loop_range(
     live = scope.node(found.live)
     if column.visit == "cover":
         live = _with_outer(printer, block, table, column, live)
-        stop = named(block, f"{index}_stop", Call("jnp.where", (live, stop, seen)))
+        stop = block.named(f"{index}_stop", Call("jnp.where", (live, stop, seen)))
         again = infix("&", live, infix("<", first, seen))
         again = Call("jnp.where", (again, infix("-", seen, Atom("1")), seen))
-        return named(block, f"{index}_start", again), stop
+        return block.named(f"{index}_start", again), stop
     if not column.certain:
         live = _with_outer(printer, block, table, column, live)
         stop = Call("jnp.where", (live, stop, first))
@@ -79,16 +79,16 @@ def loop_range(
         if axis.block is not None and axis.length is None:
             first = _or_stay(printer, block, table, column, first, counter)
         least = scope.node(column.least) if isinstance(first, Atom) else None
-        first = named(block, f"{index}_first", first)
+        first = block.named(f"{index}_first", first)
         stop = Call("jnp.maximum", (stop, least or infix("+", first, Atom("1"))))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
-        first = named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
+        first = block.named(f"{index}_first", Call("jnp.maximum", (first, behind)))
     if table.capped and column is table.columns[-1] and column.phase is None:
         room = infix("-", Atom(str(table.rows)), Atom(counter))
         last = room if first == Atom("0") else infix("+", first, room)
         stop = Call("jnp.minimum", (stop, last))
-    return first, named(block, f"{index}_stop", stop)
+    return first, block.named(f"{index}_stop", stop)
 
 
 def _with_outer(printer: Printer, block: Block, table: Table, column: Column, live: Node) -> Node:
@@ -104,7 +104,7 @@ def _runs(printer: Printer, block: Block, table: Table, column: Column) -> list[
     for axis in standing(printer, table, column):
         name = f"{printer.names.axes[axis.name]}_runs"
         if name not in block.defined:
-            block.put(name, printer.runs(axis))
+            block.put(name, printer.node(axis.tile.runs))
         found.append(Atom(name))
     return found
 
@@ -138,10 +138,3 @@ def standing(printer: Printer, table: Table, column: Column) -> list[AxisPlan]:
         for c, axis in pairs
         if c.visit in helping or (c.visit == "at_least_one" and not axis.nonempty)
     ]
-
-
-def named(block: Block, name: str, node: Node) -> Node:
-    if isinstance(node, Atom):
-        return node
-    block.put(name, node)
-    return Atom(name)

@@ -12,7 +12,7 @@ from tilelang.codegen.writer import Atom, Call, Node, infix
 from .block import Block
 from .expressions import Printer
 from .names import Names
-from .ranges import Shared, loop_range, named, outer_indices, seen_name
+from .ranges import Shared, loop_range, outer_indices, seen_name
 
 Range = tuple[Node, Node]
 
@@ -40,7 +40,7 @@ def print_loops(printer: Printer, block: Block, table: Table, counter: str) -> N
     for column in table.phases:
         first, stop = loop_range(printer, block, table, column, counter, shared)
         index = printer.names.axes[column.axis]
-        ranges.append((named(block, f"{index}_first", first), named(block, f"{index}_stop", stop)))
+        ranges.append((block.named(f"{index}_first", first), block.named(f"{index}_stop", stop)))
     waiting: dict[str, tuple[int, ...]] = {}
     for position, column in enumerate(table.phases):
         first, stop = ranges[position]

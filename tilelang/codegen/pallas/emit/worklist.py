@@ -12,7 +12,7 @@ from tilelang.ir import integers
 
 from .block import Block
 from .expressions import Printer
-from .ranges import named, outer_indices, range_lines, standing
+from .ranges import outer_indices, range_lines, standing
 
 EXPAND = [
     "def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:",
@@ -73,7 +73,7 @@ def _print_column(printer: Printer, block: Block, table: Table, position: int) -
     outer = [names.axes[c.axis] for c in table.columns[:position]]
     first, count = _row_ranges(printer, block, table, column, outer)
     if column.visit == "cover":
-        count = named(block, f"{index}_count", count)
+        count = block.named(f"{index}_count", count)
         first, count = _with_tail(block, axis, index, outer, first, count)
     most = _rows(table, printer, position)
     entry = f"{index}_entry"
@@ -118,7 +118,7 @@ def _phase_range(printer: Printer, block: Block, table: Table, column: Column) -
     ends_differ = axis.tiles is None and integers.axes(axis.end)
     if outer and ends_differ and not (integers.axes(axis.begin) or _follows(column)):
         first = _everywhere(first, outer)  # only the end differs from row to row
-    return named(block, f"{index}_first", first), named(block, f"{index}_count", count)
+    return block.named(f"{index}_first", first), block.named(f"{index}_count", count)
 
 
 def _with_rest(
@@ -127,7 +127,7 @@ def _with_rest(
     """One more entry: the tiles behind the last range, or none."""
     rest = left = Atom("0")
     if column.visit == "cover":
-        rest = named(block, f"{index}_rest", Call("jnp.max", (Atom(f"{index}_stop"),)))
+        rest = block.named(f"{index}_rest", Call("jnp.max", (Atom(f"{index}_stop"),)))
         left = infix("-", Atom(str(axis.limit)), rest)
     block.put(flat(first), Call("jnp.append", (first, rest)))
     block.put(flat(count), Call("jnp.append", (count, left)))
@@ -223,19 +223,19 @@ def _range(
         return _full(shape, first), _full(shape, scope.node(integers.sub(found.stop, found.first)))
     live, most = scope.node(found.live), axis.limit if axis.block is not None else column.most
     for outer in standing(printer, table, column):
-        live = infix("&", live, printer.runs(outer))
+        live = infix("&", live, printer.node(outer.tile.runs))
     if _spare(printer, table, position):
         live = infix("&", live, _real(printer, table))
-    live = named(block, f"{index}_live", live)
+    live = block.named(f"{index}_live", live)
     if _follows(column):
-        stop = named(block, f"{index}_stop", Call("jnp.where", (live, stop, Atom("0"))))
+        stop = block.named(f"{index}_stop", Call("jnp.where", (live, stop, Atom("0"))))
         first = _behind(block, column, index, first, stop, live)
         if column.visit == "cover":
             stop = Call("jnp.where", (live, stop, Atom(f"{index}_seen")))
     count: Node = Call("jnp.clip", (infix("-", stop, first), Atom("0"), Atom(str(most))))
     count = count if column.visit == "cover" else Call("jnp.where", (live, count, Atom("0")))
     if column.stand_in is not None:
-        first = named(block, f"{index}_first", scope.node(column.stand_in))
+        first = block.named(f"{index}_first", scope.node(column.stand_in))
         count = Call("jnp.maximum", (count, Atom("1")))
     return first, count
 
@@ -281,7 +281,7 @@ def _behind(block: Block, column: Column, index: str, first: Node, stop: Node, l
         first = Call("jnp.where", (again, before, Atom(seen)))
     else:
         first = Call("jnp.maximum", (first, before))
-    return named(block, f"{index}_start", first)
+    return block.named(f"{index}_start", first)
 
 
 def _with_tail(

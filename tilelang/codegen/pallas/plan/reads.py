@@ -19,6 +19,7 @@ from .physical import (
     PExpr,
     PStmt,
     Read,
+    Roll,
     Select,
     Step,
     TakeRows,
@@ -55,6 +56,16 @@ def step_reads(launch: Launch) -> Reads:
     asked = {axis for c in conditions if (axis := _at(c)) is not None}
     fixed = {axis for axis in asked if launch.axis(axis).base is None}
     return Reads(frozenset(found | fixed), frozenset(found | asked))
+
+
+def needs_tpu(launch: Launch) -> bool:
+    """Whether a launch has anything that only TPUs have: memory of theirs, pipelines, rolls."""
+    asks = launch.form == "pipeline" or launch.memory.limit is not None
+    has = launch.dims or launch.scalars or launch.scratch
+    exprs = (e for s in launch.sections for stmt in s.body for e in exprs_of(stmt))
+    streams = any(w.stream is not None for w in launch.windows)
+    rolls = (isinstance(part, Roll) for e in exprs for part in walk_physical(e))
+    return bool(asks or has or streams or launch.prefetches or any(rolls))
 
 
 def _at(condition: Condition) -> str | None:
