@@ -31,7 +31,7 @@ from tilelang.ir import (
     Var,
     View,
 )
-from tilelang.language import build
+from tilelang.language import build, shapes, values
 from tilelang.language.calls import resolve
 from tilelang.reference import evaluate
 
@@ -41,7 +41,7 @@ INT = Type((), "int32")
 
 
 def number(value):
-    return build.const(value)
+    return values.const(value)
 
 
 def tensor(name, shape, dtype="float32", **more):
@@ -272,20 +272,20 @@ def attention(heads, length, width):
     top = build.binary("maximum", m, build.reduce("max", scores, 1, False, LOC), LOC)
     new_m = Var("new_m", row)
     weights = build.unary(
-        "exp", build.binary("sub", scores, build.expand_dims(new_m, 1, LOC), LOC), LOC
+        "exp", build.binary("sub", scores, shapes.expand_dims(new_m, 1, LOC), LOC), LOC
     )
     p = Var("p", weights.type)
     scale = build.unary("exp", build.binary("sub", m, new_m, LOC), LOC)
     total = build.reduce("sum", p, 1, False, LOC)
     new_l = build.binary("add", build.binary("mul", norm, scale, LOC), total, LOC)
-    kept = build.binary("mul", acc, build.expand_dims(scale, 1, LOC), LOC)
+    kept = build.binary("mul", acc, shapes.expand_dims(scale, 1, LOC), LOC)
     new_acc = build.binary("add", kept, build.dot(p, v, LOC, (1, 0)), LOC)
     carries = [
         Carry("m", build.full(("tq",), -math.inf, None, LOC), new_m, "m_out", "m", LOC),
         Carry("l", build.full(("tq",), 0.0, None, LOC), new_l, "l_out", "l", LOC),
         Carry("acc", build.full(wide.shape, 0.0, None, LOC), new_acc, "acc_out", "acc", LOC),
     ]
-    divisor = build.expand_dims(Var("l_out", row), 1, LOC)
+    divisor = shapes.expand_dims(Var("l_out", row), 1, LOC)
     result = build.binary("div", Var("acc_out", wide), divisor, LOC)
     shape = (heads, length, width)
     return kernel(
@@ -427,7 +427,7 @@ def test_spans_and_scalars_in_any_order():
             store(
                 "y",
                 (Span(0, 2), Along("t")),
-                build.transpose(load("x", Along("t"), At(number(2)), Span(1, 3)), (1, 0), LOC),
+                shapes.transpose(load("x", Along("t"), At(number(2)), Span(1, 3)), (1, 0), LOC),
             ),
         ),
     )

@@ -1,4 +1,4 @@
-"""evaluate(ir, arrays) -> arrays: runs a kernel tile by tile in NumPy: the oracle.
+"""evaluate(kernel, arrays) -> arrays: runs a kernel tile by tile in NumPy: the oracle.
 
 A tile is exactly its valid positions: there is no padding and nothing to mask.  Values have the
 precision of their dtypes.  With a seed, the iterations of the given parallel axes run in shuffled
@@ -13,31 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .errors import CallError, Loc, RaggedValueError
-from .ir import (
-    Along,
-    Apply,
-    Assign,
-    At,
-    Axis,
-    Const,
-    Dim,
-    Expr,
-    Gather,
-    GridIndex,
-    Index,
-    KernelIR,
-    Load,
-    Loop,
-    Scalar,
-    Span,
-    Stmt,
-    Store,
-    Tensor,
-    TileIndex,
-    TileScalar,
-    Var,
-)
+from . import ir
+from .errors import CallError, RaggedValueError
 from .language.dtypes import is_float, to_numpy
 from .language.evaluate import compute
 
@@ -66,7 +43,7 @@ class Run:
     shuffle    draws the order of the iterations of `parallel` axes, if there is one
     """
 
-    ir: KernelIR
+    kernel: ir.KernelIR
     memory: dict[str, Array]
     positions: Mapping[str, Array]
     roots: Mapping[str, str]
@@ -85,7 +62,7 @@ class Frame:
 
 
 def evaluate(
-    ir: KernelIR,
+    kernel: ir.KernelIR,
     arrays: Mapping[str, Array],
     *,
     seed: int | None = None,
@@ -98,34 +75,34 @@ def evaluate(
     others are the author's, or 128.  Raises CallError for arrays that do not fit the kernel and
     RaggedValueError for an index outside of its tensor or an extent over its max_extent.
     """
-    memory = {t.name: _initial(t, arrays) for t in ir.tensors if t.role != "view"}
-    positions, roots = _views(ir)
+    memory = {t.name: _initial(t, arrays) for t in kernel.tensors if t.role != "view"}
+    positions, roots = _views(kernel)
     shuffle = None if seed is None else np.random.default_rng(seed)
-    run = Run(ir, memory, positions, roots, blocks or {}, frozenset(parallel), shuffle)
+    run = Run(kernel, memory, positions, roots, blocks or {}, frozenset(parallel), shuffle)
     with np.errstate(all="ignore"):
-        _block(run, ir.body, Frame({}, {}))
-    return {t.name: _result(run, t) for t in ir.tensors if _is_result(ir, t)}
+        _block(run, kernel.body, Frame({}, {}))
+    results = {t.name for t in kernel.tensors if t.role == "output" or t.mutated}
+    results.update(kernel.returns)
+    return {t.name: _result(run, t) for t in kernel.tensors if t.name in results}
 
 
 # ---------------------------------------------------------------- memory
 
 
-def _initial(tensor: Tensor, arrays: Mapping[str, Array]) -> Array:
+def _initial(tensor: ir.Tensor, arrays: Mapping[str, Array]) -> Array:
     if tensor.role == "output":
         return _filled(tensor)
     if tensor.name not in arrays:
         raise CallError(f"{tensor.name} is missing", tensor.loc)
     array = np.asarray(arrays[tensor.name])
     if array.shape != tensor.shape or array.dtype.name != tensor.dtype:
-        raise CallError(
-            f"{tensor.name} is {array.dtype.name}{list(array.shape)}, "
-            f"the kernel was parsed for {tensor.dtype}{list(tensor.shape)}",
-            tensor.loc,
-        )
+        what = f"{tensor.name} is {array.dtype.name}{list(array.shape)}"
+        parsed = f"the kernel was parsed for {tensor.dtype}{list(tensor.shape)}"
+        raise CallError(f"{what}, {parsed}", tensor.loc)
     return _narrowed(tensor, array) if tensor.dtype == "int64" else array.copy()
 
 
-def _narrowed(tensor: Tensor, array: Array) -> Array:
+def _narrowed(tensor: ir.Tensor, array: Array) -> Array:
     """int64 as int32; a value that does not fit is an error."""
     limits = np.iinfo(np.int32)
     outside = (array < limits.min) | (array > limits.max)
@@ -136,7 +113,7 @@ def _narrowed(tensor: Tensor, array: Array) -> Array:
     return array.astype(np.int32, order="C")
 
 
-def _filled(tensor: Tensor) -> Array:
+def _filled(tensor: ir.Tensor) -> Array:
     dtype = to_numpy(tensor.dtype)
     if tensor.fill is not None:
         return np.full(tensor.shape, tensor.fill, dtype)
@@ -148,14 +125,14 @@ def _filled(tensor: Tensor) -> Array:
     return np.full(count, GARBAGE, np.uint8).view(dtype).reshape(tensor.shape)
 
 
-def _views(ir: KernelIR) -> tuple[dict[str, Array], dict[str, str]]:
+def _views(kernel: ir.KernelIR) -> tuple[dict[str, Array], dict[str, str]]:
     """Of each view: where its elements are in its root tensor, and which tensor that is."""
     positions: dict[str, Array] = {}
     roots: dict[str, str] = {}
-    for tensor in ir.tensors:
+    for tensor in kernel.tensors:
         if tensor.view is None:
             continue
-        source = ir.tensor(tensor.view.source)
+        source = kernel.tensor(tensor.view.source)
         flat = np.arange(math.prod(source.shape)).reshape(source.shape)
         below = positions.get(source.name, flat)
         arg = tensor.view.arg
@@ -165,30 +142,26 @@ def _views(ir: KernelIR) -> tuple[dict[str, Array], dict[str, str]]:
     return positions, roots
 
 
-def _is_result(ir: KernelIR, tensor: Tensor) -> bool:
-    return tensor.role == "output" or tensor.mutated or tensor.name in ir.returns
-
-
-def _result(run: Run, tensor: Tensor) -> Array:
-    if tensor.role == "view":
-        values = run.memory[run.roots[tensor.name]].reshape(-1)[run.positions[tensor.name]]
-    else:
-        values = run.memory[tensor.name]
+def _result(run: Run, tensor: ir.Tensor) -> Array:
+    root = run.roots.get(tensor.name)
+    values = run.memory[root or tensor.name]
+    if root is not None:
+        values = values.reshape(-1)[run.positions[tensor.name]]
     return values.astype(to_numpy(tensor.dtype), copy=False)
 
 
 # ---------------------------------------------------------------- statements
 
 
-def _block(run: Run, body: tuple[Stmt, ...], frame: Frame) -> None:
+def _block(run: Run, body: tuple[ir.Stmt, ...], frame: Frame) -> None:
     """Runs statements in order, adding the values that they name to the frame."""
     for stmt in body:
         match stmt:
-            case Assign(name, value):
+            case ir.Assign(name, value):
                 frame.values[name] = _value(run, value, _fresh(frame))
-            case Store():
+            case ir.Store():
                 _store(run, stmt, _fresh(frame))
-            case Loop():
+            case ir.Loop():
                 _loop(run, stmt, frame)
 
 
@@ -197,10 +170,10 @@ def _fresh(frame: Frame) -> Frame:
     return Frame(frame.values, frame.tiles)
 
 
-def _loop(run: Run, loop: Loop, frame: Frame) -> None:
+def _loop(run: Run, loop: ir.Loop, frame: Frame) -> None:
     outer = _fresh(frame)
     state = {c.name: _value(run, c.init, outer) for c in loop.carries}
-    for tile in _iterations(run, run.ir.axis(loop.axis), outer):
+    for tile in _iterations(run, run.kernel.axis(loop.axis), outer):
         inner = Frame({**frame.values, **state}, {**frame.tiles, loop.axis: tile})
         _block(run, loop.body, inner)
         last = _fresh(inner)
@@ -208,7 +181,7 @@ def _loop(run: Run, loop: Loop, frame: Frame) -> None:
     frame.values.update({c.out: state[c.name] for c in loop.carries})
 
 
-def _iterations(run: Run, axis: Axis, frame: Frame) -> list[Tile]:
+def _iterations(run: Run, axis: ir.Axis, frame: Frame) -> list[Tile]:
     """The tiles or indices of an axis, in the order in which they run."""
     begin, end = (int(_value(run, e, frame)) for e in (axis.begin, axis.end))
     if axis.max_extent is not None and end - begin > axis.max_extent:
@@ -222,24 +195,23 @@ def _iterations(run: Run, axis: Axis, frame: Frame) -> list[Tile]:
     return tiles
 
 
-def _block_size(run: Run, axis: Axis) -> int:
+def _block_size(run: Run, axis: ir.Axis) -> int:
     if isinstance(axis.block, int):
         return axis.block
     given = (run.blocks.get(n) for n in (axis.name, axis.block, axis.user) if n is not None)
-    chosen, bounds = next((b for b in given if b is not None), None), run.ir.block_size(axis)
+    chosen, bounds = next((b for b in given if b is not None), None), run.kernel.block_size(axis)
     if bounds is None:
         return DEFAULT_BLOCK if chosen is None else chosen
     if chosen is not None and not bounds.holds(chosen):
-        raise CallError(
-            f"a block of {chosen} for {bounds.name}, which goes from {bounds}", bounds.loc
-        )
+        what = f"a block of {chosen} for {bounds.name}, which goes from {bounds}"
+        raise CallError(what, bounds.loc)
     return bounds.nearest(chosen or DEFAULT_BLOCK)
 
 
 # ---------------------------------------------------------------- values
 
 
-def _value(run: Run, expr: Expr, frame: Frame) -> Array:
+def _value(run: Run, expr: ir.Expr, frame: Frame) -> Array:
     """What an expression is worth; a shared subexpression is evaluated once."""
     known = frame.done.get(id(expr))
     if known is None:
@@ -247,21 +219,21 @@ def _value(run: Run, expr: Expr, frame: Frame) -> Array:
     return known
 
 
-def _computed(run: Run, expr: Expr, frame: Frame) -> Array:
+def _computed(run: Run, expr: ir.Expr, frame: Frame) -> Array:
     match expr:
-        case Const(value):
+        case ir.Const(value):
             return np.asarray(value).astype(to_numpy(expr.type.dtype))
-        case Var(name):
+        case ir.Var(name):
             return frame.values[name]
-        case GridIndex(axis):
+        case ir.GridIndex(axis):
             return np.asarray(frame.tiles[axis].begin, np.int32)
-        case TileIndex(axis):
+        case ir.TileIndex(axis):
             return _covered(frame.tiles[axis]).astype(np.int32)
-        case TileScalar(axis, what):
+        case ir.TileScalar(axis, what):
             return np.asarray(getattr(frame.tiles[axis], what), np.int32)
-        case Load():
+        case ir.Load():
             return _load(run, expr, frame)
-        case Apply(op, args):
+        case ir.Apply(op, args):
             operands = tuple(_value(run, a, frame) for a in args)
             shape = _lengths(expr.type.shape, frame)
             return compute(op, operands, expr.type.dtype, shape, expr.attrs)
@@ -271,7 +243,7 @@ def _covered(tile: Tile) -> Array:
     return np.arange(tile.begin, tile.end)
 
 
-def _lengths(shape: Iterable[Dim], frame: Frame) -> tuple[int, ...]:
+def _lengths(shape: Iterable[ir.Dim], frame: Frame) -> tuple[int, ...]:
     """A shape in numbers: along an axis, as many as the tile has positions."""
     return tuple(len(_covered(frame.tiles[d])) if isinstance(d, str) else d for d in shape)
 
@@ -279,69 +251,42 @@ def _lengths(shape: Iterable[Dim], frame: Frame) -> tuple[int, ...]:
 # ---------------------------------------------------------------- loads and stores
 
 
-def _load(run: Run, load: Load, frame: Frame) -> Array:
-    at = _positions(run, load.tensor, load.index, frame)
-    shape = np.broadcast_shapes(*(p.shape for p in at))
-    mask = None if load.mask is None else np.broadcast_to(_value(run, load.mask, frame), shape)
-    mask = _where_it_is(run, load, at, mask)
-    at = _inside(run, load.tensor, at, mask, load.loc, "reads")
-    if run.ir.tensor(load.tensor).role == "view":
-        flat = run.memory[run.roots[load.tensor]].reshape(-1)
-        found = _take(flat, (_take(run.positions[load.tensor], at, 0),), 0)
-    else:
-        found = _take(run.memory[load.tensor], at, 0)
+def _load(run: Run, load: ir.Load, frame: Frame) -> Array:
+    at, mask = _access(run, load, frame, "reads")
+    found = _take(*_in_memory(run, load.tensor, at))
     dtype = to_numpy(load.type.dtype)
-    if mask is None:
-        return found.astype(dtype, copy=False)
     return np.where(mask, found, np.asarray(load.other).astype(dtype)).astype(dtype, copy=False)
 
 
-def _take(array: Array, at: tuple[Array, ...], empty: Scalar) -> Array:
-    """Elements by position; of an array without any, `empty` (all lanes are masked then)."""
+def _take(array: Array, at: tuple[Array, ...]) -> Array:
+    """Elements by position; of an array without any, 0 (all lanes are masked then)."""
     if array.size == 0:
-        shape = np.broadcast_shapes(*(p.shape for p in at))
-        return np.full(shape, empty, array.dtype)
+        return np.zeros(np.broadcast_shapes(*(p.shape for p in at)), array.dtype)
     return np.asarray(array[at])
 
 
-def _store(run: Run, store: Store, frame: Frame) -> None:
-    at = _positions(run, store.tensor, store.index, frame)
-    shape = np.broadcast_shapes(*(p.shape for p in at))
-    value = np.broadcast_to(_value(run, store.value, frame), shape)
-    mask = np.ones(shape, np.bool_)
-    if store.mask is not None:
-        mask = np.broadcast_to(_value(run, store.mask, frame), shape)
-    inside = _where_it_is(run, store, at, mask)
-    mask = mask if inside is None else inside
-    at = _inside(run, store.tensor, at, mask, store.loc, "writes")
-    if run.ir.tensor(store.tensor).role == "view":
-        at = (_take(run.positions[store.tensor], at, 0),)
-        target = run.memory[run.roots[store.tensor]].reshape(-1)
-    else:
-        target = run.memory[store.tensor]
-    lanes = tuple(np.broadcast_to(p, shape) for p in at)
-    row = next((i for i in _kept(store.index) if isinstance(i, Gather)), None)
-    if store.combine is None or row is None:
-        _assign(target, lanes, mask, value)
-    else:
-        along = _kept(store.index).index(row)
-        _combine(target, lanes, mask, _addend(run, store, frame, shape), store.combine, along)
+def _in_memory(run: Run, tensor: str, at: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
+    """The array that holds a tensor, and the positions in it: of a view, in its root, flat."""
+    if tensor not in run.roots:
+        return run.memory[tensor], at
+    return run.memory[run.roots[tensor]].reshape(-1), (_take(run.positions[tensor], at),)
 
 
-def _assign(target: Array, lanes: tuple[Array, ...], mask: Array, value: Array) -> None:
+def _store(run: Run, store: ir.Store, frame: Frame) -> None:
+    stored = _value(run, store.value, frame)
+    at, mask = _access(run, store, frame, "writes")
+    target, at = _in_memory(run, store.tensor, at)
+    lanes = tuple(np.broadcast_to(p, mask.shape) for p in at)
+    kept = [i for i in store.index if not isinstance(i, ir.At)]  # one for each dimension
+    row = next((dim for dim, i in enumerate(kept) if isinstance(i, ir.Gather)), None)
+    if store.combine is not None and row is not None:
+        assert isinstance(store.value, ir.Apply)
+        addend = np.broadcast_to(_value(run, store.value.args[1], frame), mask.shape)
+        _combine(target, lanes, mask, addend, store.combine, row)
+        return
+    value = np.broadcast_to(stored, mask.shape)
     places = tuple(p[mask] for p in lanes)
     target[places or mask] = value[mask].astype(target.dtype)  # a scalar has no positions
-
-
-def _kept(index: tuple[Index, ...]) -> list[Index]:
-    """One entry per dimension of the value."""
-    return [i for i in index if not isinstance(i, At)]
-
-
-def _addend(run: Run, store: Store, frame: Frame, shape: tuple[int, ...]) -> Array:
-    """What an atomic update combines the old value with."""
-    assert isinstance(store.value, Apply)
-    return np.broadcast_to(_value(run, store.value.args[1], frame), shape)
 
 
 def _combine(
@@ -355,58 +300,51 @@ def _combine(
         target[places] = compute(op, (target[places], new), target.dtype.name, (), ())
 
 
-def _positions(run: Run, tensor: str, index: tuple[Index, ...], frame: Frame) -> tuple[Array, ...]:
+def _access(
+    run: Run, access: ir.Load | ir.Store, frame: Frame, verb: str
+) -> tuple[tuple[Array, ...], Array]:
+    """Where an access goes, clipped, and its mask; lanes that leave the tensor are errors.
+
+    Lanes that a moved tile has outside of the tensor are not: they are masked.
+    """
+    sizes = run.kernel.tensor(access.tensor).shape
+    at = _positions(run, access.index, frame)
+    shape = np.broadcast_shapes(*(p.shape for p in at))
+    given = np.True_ if access.mask is None else _value(run, access.mask, frame)
+    mask = np.broadcast_to(given, shape)
+    outside = [(p < 0) | (p >= size) for p, size in zip(at, sizes, strict=True)]
+    for entry, out in zip(access.index, outside):
+        if isinstance(entry, ir.Along) and entry.offset is not None:
+            mask = mask & ~out
+    for dim, out in enumerate(outside):
+        wrong = out & mask
+        if wrong.any():
+            first = int(np.broadcast_to(at[dim], shape)[wrong][0])
+            place = f"{access.tensor} at {first} of dimension {dim}, whose length is {sizes[dim]}"
+            raise RaggedValueError(f"the kernel {verb} {place}", access.loc)
+    return tuple(np.clip(p, 0, max(n - 1, 0)) for p, n in zip(at, sizes)), mask
+
+
+def _positions(run: Run, index: tuple[ir.Index, ...], frame: Frame) -> tuple[Array, ...]:
     """One array of positions per tensor dimension; together they broadcast to the value's shape."""
-    rank = sum(not isinstance(i, At) for i in index)
+    rank = sum(not isinstance(i, ir.At) for i in index)
     out: list[Array] = []
     place = 0
     for entry in index:
         one = _along(run, entry, frame)
-        if not isinstance(entry, At):
+        if not isinstance(entry, ir.At):
             place += 1
             one = one.reshape(-1, *(1,) * (rank - place))
         out.append(one)
     return tuple(out)
 
 
-def _along(run: Run, entry: Index, frame: Frame) -> Array:
+def _along(run: Run, entry: ir.Index, frame: Frame) -> Array:
     match entry:
-        case At(expr) | Gather(expr):
+        case ir.At(expr) | ir.Gather(expr):
             return _value(run, expr, frame).astype(np.int64)
-        case Span(start, stop):
+        case ir.Span(start, stop):
             return np.arange(start, stop)
-        case Along(axis, offset):
+        case ir.Along(axis, offset):
             moved = 0 if offset is None else int(_value(run, offset, frame))
             return _covered(frame.tiles[axis]) + moved
-
-
-def _where_it_is(
-    run: Run, access: Load | Store, at: tuple[Array, ...], mask: Array | None
-) -> Array | None:
-    """The mask without lanes that a moved tile has outside of the tensor."""
-    sizes = run.ir.tensor(access.tensor).shape
-    for entry, positions, size in zip(access.index, at, sizes, strict=True):
-        if isinstance(entry, Along) and entry.offset is not None:
-            inside = (positions >= 0) & (positions < size)
-            mask = inside if mask is None else mask & inside
-    return mask
-
-
-def _inside(
-    run: Run,
-    tensor: str,
-    at: tuple[Array, ...],
-    mask: Array | None,
-    loc: Loc | None,
-    verb: str,
-) -> tuple[Array, ...]:
-    """The positions, clipped; one outside of the tensor is an error unless it is masked."""
-    sizes = run.ir.tensor(tensor).shape
-    for dim, (positions, size) in enumerate(zip(at, sizes, strict=True)):
-        outside = (positions < 0) | (positions >= size)
-        wrong = outside if mask is None else outside & mask
-        if wrong.any():
-            first = int(np.broadcast_to(positions, wrong.shape)[wrong][0])
-            what = f"{verb} {tensor} at {first} of dimension {dim}, whose length is {size}"
-            raise RaggedValueError(f"the kernel {what}", loc)
-    return tuple(np.clip(p, 0, max(n - 1, 0)) for p, n in zip(at, sizes, strict=True))

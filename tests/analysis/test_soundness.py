@@ -143,8 +143,8 @@ def test_what_is_claimed_holds(ir, data, block):
             assert not conflicts(ran, fact.name, fact.independent), fact.why
         if fact.nonempty:
             assert all(first < last for _, first, last in ran.runs.get(fact.name, ()))
-        if fact.disjoint is not None:
-            check_disjoint(ir, fact, ran, data)
+        for outer in fact.rises:
+            check_rises(ir, fact.name, outer, ran)
     output = facts.output("y")
     written = {t.element for t in ran.touches if t.writes}
     if output.covered:
@@ -170,24 +170,24 @@ def conflicts(ran, axis, anywhere):
     return [key for key in stored if len(seen[key]) > 1]
 
 
-def check_disjoint(ir, fact, ran, data):
-    """Ranges in different iterations of one axis around share no position."""
-    runs = [r for r in ran.runs.get(fact.name, ()) if r[1] < r[2]]
+def check_rises(ir, axis, over, ran):
+    """A range lies behind those of earlier iterations of one axis around."""
+    runs = [r for r in ran.runs.get(axis, ()) if r[1] < r[2]]
     accesses = [a for loop in _loops(ir.body) for s in loop.body for a in (s, value_of(s))]
     plain = all(
         entry.offset is None
         for access in accesses
         for entry in getattr(access, "index", ())
-        if isinstance(entry, Along) and entry.axis == fact.name
+        if isinstance(entry, Along) and entry.axis == axis
     )
     if not plain:
         return  # positions are those in the tensor: the stores are checked instead
     outer = list(dict(runs[0][0])) if runs else []
-    for where, a, b in runs:
-        for other, c, d in runs:
-            same = all(where[o] == other[o] for o in outer[: outer.index(fact.disjoint)])
-            if same and where[fact.disjoint] != other[fact.disjoint]:
-                assert b <= c or d <= a
+    for where, _, last in runs:
+        for other, first, _ in runs:
+            same = all(where[o] == other[o] for o in outer[: outer.index(over)])
+            if same and where[over] < other[over]:
+                assert last <= first
 
 
 def value_of(stmt):

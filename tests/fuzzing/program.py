@@ -309,12 +309,17 @@ def fitted(program: Program) -> Program:
             known = found.setdefault(part.tensor, lengths)
             found[part.tensor] = [max(pair) for pair in zip(known, lengths, strict=True)]
     tensors = tuple(
-        replace(t, shape=tuple(max(n - t.short, 1) for n in found[t.name]))
+        replace(t, shape=tuple(_shortened(n, t.short) for n in found[t.name]))
         if t.name in found
         else t
         for t in program.tensors
     )
     return replace(program, tensors=tensors)
+
+
+def _shortened(length: int, by: int) -> int:
+    """Not to 1: such a dimension is broadcast where it is taken whole, and nothing is wrong."""
+    return max(length - by, min(length, 2))
 
 
 def extent(program: Program, pick: Pick) -> int:

@@ -7,7 +7,7 @@ import pytest
 import tilelang.language as hl
 from tilelang.errors import TypingError
 from tilelang.ir import Apply, Const, TileIndex, TileScalar, Type, Var, walk
-from tilelang.language import build
+from tilelang.language import build, shapes, values
 from tilelang.language.calls import method, resolve
 from tilelang.language.handles import TileHandle
 
@@ -23,7 +23,7 @@ def shape(expr):
 
 def test_broadcasting_of_axes():
     row = Var("row", Type(("tk",), "float32"))
-    column = build.expand_dims(Var("column", Type(("tm",), "float32")), 1, None)
+    column = shapes.expand_dims(Var("column", Type(("tm",), "float32")), 1, None)
     assert shape(build.binary("add", x, row, None)) == ("tm", "tk")
     assert shape(build.binary("mul", column, row, None)) == ("tm", "tk")
     assert shape(build.binary("mul", x, 2.0, None)) == ("tm", "tk")
@@ -108,8 +108,8 @@ def test_reshape_keeps_tile_axes_whole(have, want, result):
 
 def test_nothing_is_built_for_operations_that_change_nothing():
     assert build.cast(x, "float32", None) is x
-    assert build.reshape(x, ("tm", "tk"), None) is x
-    assert build.transpose(x, (0, 1), None) is x
+    assert shapes.reshape(x, ("tm", "tk"), None) is x
+    assert shapes.transpose(x, (0, 1), None) is x
     assert build.broadcast(x, ("tm", "tk"), None) is x
     assert method("contiguous")(None, x) is x
 
@@ -138,8 +138,8 @@ def test_a_whole_exponent_stays_whole():
 
 def test_indices_are_int32():
     small = Var("small", Type(("tm",), "int16"))
-    assert build.as_index(small, None).type.dtype == "int32"
-    assert build.as_index(3, None) == Const(3, Type((), "int32"), weak=True)
+    assert values.as_index(small, None).type.dtype == "int32"
+    assert values.as_index(3, None) == Const(3, Type((), "int32"), weak=True)
 
 
 def test_softmax_of_narrow_floats_is_computed_in_float32():

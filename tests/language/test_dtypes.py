@@ -13,8 +13,9 @@ import pytest
 import tilelang.language as hl
 from tilelang.errors import TypingError
 from tilelang.ir import Type, Var
-from tilelang.language.build import binary, const
+from tilelang.language.build import binary
 from tilelang.language.dtypes import REFUSED, SUPPORTED, canonical, is_float8, promote, to_numpy
+from tilelang.language.values import const
 
 torch = pytest.importorskip("torch", reason="compares with torch's spellings")
 

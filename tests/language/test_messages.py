@@ -10,9 +10,9 @@ import pytest
 import tilelang.language as hl
 from tilelang.errors import Loc, ParseError, TypingError
 from tilelang.ir import Along, Load, Tensor, Type, Var
-from tilelang.language.build import as_index
 from tilelang.language.calls import method, operator, resolve
 from tilelang.language.handles import BlockHandle, TensorHandle, TileHandle
+from tilelang.language.values import as_index
 
 torch = pytest.importorskip("torch", reason="compares with torch's spellings")
 

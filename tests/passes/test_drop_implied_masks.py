@@ -8,7 +8,7 @@ from tests.passes.becomes import becomes, loops, on_chain, stays
 from tests.schedule.written import Writing, add, full, total
 from tilelang.ir import KernelIR
 from tilelang.language import build
-from tilelang.language.build_shape import expand_dims
+from tilelang.language.shapes import expand_dims
 from tilelang.passes.drop_implied_masks import drop_implied_masks
 from tilelang.passes.fill_pads import fill_pads
 

@@ -9,7 +9,7 @@ from tests.schedule.written import INT, Writing, add, mul, positions
 from tilelang.errors import PlanError
 from tilelang.ir import Const, Gather, KernelIR
 from tilelang.language import build
-from tilelang.language.build_shape import expand_dims
+from tilelang.language.shapes import expand_dims
 from tilelang.passes.inline_indices import inline_indices
 
 WHOLE = slice(None)

@@ -8,7 +8,7 @@ from tilelang.analysis import analyze
 from tilelang.ir import Along, Const, KernelIR
 from tilelang.ir.verify import verify
 from tilelang.language import build
-from tilelang.language.build_shape import expand_dims
+from tilelang.language.shapes import expand_dims
 from tilelang.passes.inline_indices import inline_indices
 from tilelang.passes.mask_outside import mask_outside
 

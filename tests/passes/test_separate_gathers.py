@@ -9,7 +9,7 @@ from tests.schedule.written import Writing, add, full, mul, total
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
 from tilelang.ir import Gather, KernelIR, Loop, Store, Var
 from tilelang.language import build
-from tilelang.language.build_shape import expand_dims
+from tilelang.language.shapes import expand_dims
 
 WHOLE = slice(None)
 

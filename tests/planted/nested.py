@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import worklist
+from tilelang.codegen.pallas.plan.steps import moves
+from tilelang.codegen.pallas.plan.steps.moves import steps_of
 from tilelang.schedule.problem import Problem
 
 
@@ -25,6 +27,13 @@ class Broken:
         return self.what
 
 
+def _through_others(window, order, given, facts=None):
+    """`steps_of`, which takes rising over rising for rising."""
+    found = steps_of(window, order, given, facts)
+    more = {(a, c) for a, b in found.rising for other, c in found.rising if b == other}
+    return replace(found, rising=found.rising | more)
+
+
 BROKEN = (
     Broken(
         "unused rows of the list ask for tiles", worklist, "_spare",
@@ -40,6 +49,14 @@ BROKEN = (
         "max_extent taken for a bound of positions", Problem, "shift",
         lambda problem, axis: next((u.offset for u in problem.uses(axis)), None),
         "positions_alone", {},
+    ),
+    Broken(
+        "ranges that rise with a tile said to rise with its group", moves, "steps_of",
+        _through_others, "fall_with_groups", {"loop_type": "outer_pipeline"},
+    ),
+    Broken(
+        "index ranges of a loop that cuts no array forgotten", axes, "depends",
+        lambda name, known: (), "tile_in_tile", {"loop_type": "outer_pipeline"},
     ),
     Broken(
         "tiles that count from their range said to rise over all ranges", axes, "_placed",

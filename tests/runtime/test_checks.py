@@ -27,6 +27,7 @@ from tests.analysis.build import (
     store,
     sub,
 )
+from tests.planted.checks import BROKEN
 from tilelang.errors import RaggedValueError
 from tilelang.ir import Along, Const, Gather, Load, Type, Var
 from tilelang.runtime.checks import compile_checks
@@ -243,11 +244,97 @@ def test_an_index_read_from_a_tensor():
     assert what == "perm[1] = -1 is negative: it picks one of the 256 rows of x"
 
 
-def test_an_index_that_an_if_may_skip_is_not_an_error():
+def under_an_if():
+    """if perm[g] >= 0: ... x[perm[g]]: as a select, as a store under it, as a load under it."""
     wanted = op("ge", load("perm", g), 0, dtype="bool")
-    ir = permuted(value=lambda v: op("where", wanted, v, Const(0.0, F32), shape=(8,)))
+    return (
+        permuted(value=lambda v: op("where", wanted, v, Const(0.0, F32), shape=(8,))),
+        permuted(mask=wanted),
+        permuted(value=lambda v: replace(v, mask=wanted, other=0.0)),
+    )
+
+
+def test_an_index_that_an_if_skips_is_not_an_error():
+    for ir in under_an_if():
+        passes(ir, perm=ints(3, -9, 0, -1))
+
+
+def test_an_index_that_an_if_does_not_skip_is_one():
+    for ir in under_an_if():
+        what = message(ir, perm=ints(3, -9, 256, 1))
+        assert what == "perm[2] = 256 is too large: it picks one of the 256 rows of x"
+
+
+def test_a_position_under_a_condition_that_memory_decides_later_is_left_out():
+    """if y[g, 0] > 0, where y is what the kernel writes"""
+    written = op("gt", load("marks", g), 0, dtype="bool")
+    d = Draft(x=(ROWS, 8), y=(4, 8), perm=(4,), marks=(4,))
+    value = floats("x", load("perm", g), slice(0, 8))
+    ir = d.kernel(
+        d.grid("g", 0, 4, store("y", g, slice(0, 8), value=value, mask=written)),
+    )
+    tensors = tuple(replace(t, mutated=True) if t.name == "marks" else t for t in ir.tensors)
+    assert compile_checks(replace(ir, tensors=tensors)) is None
+
+
+def test_a_value_that_is_used_either_way_is_read():
+    """v = x[perm[g]]: one store if c, another one if not."""
+    c = op("gt", load("ends", g), 0, dtype="bool")
+    d = Draft(x=(ROWS, 8), y=(4, 8), perm=(4,), ends=(4,))
+    v = Var("v", Type((8,), "float32"))
+    body = (
+        let("v", floats("x", load("perm", g), slice(0, 8))),
+        store("y", g, slice(0, 8), value=v, mask=c),
+        store("y", g, slice(0, 8), value=v, mask=op("logical_not", c, dtype="bool")),
+    )
+    for ends in (ints(0, 0, 0, 0), ints(1, 1, 1, 1)):
+        ir = d.kernel(d.grid("g", 0, 4, *body))
+        what = message(ir, perm=ints(3, 0, 256, 1), ends=ends)
+        assert what.startswith("perm[2] = 256 is too large")
+
+
+def test_a_value_that_one_use_further_in_asks_about():
+    """v is read before the loop in which a condition decides on its use."""
+    d = Draft(x=(ROWS, 8), y=(4, 3, 8), perm=(4,), ends=(3,))
+    c = op("gt", load("ends", h), 0, dtype="bool")
+    v = Var("v", Type((8,), "float32"))
+    inner = d.grid("h", 0, 3, store("y", g, h, slice(0, 8), value=v, mask=c))
+    ir = d.kernel(d.grid("g", 0, 4, let("v", floats("x", load("perm", g), slice(0, 8))), inner))
     assert compile_checks(ir) is None
-    assert compile_checks(permuted(mask=wanted)) is None
+
+
+def edges(condition, at=2):
+    """if condition: y[t + at] = ..., in tiles of groups"""
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(3,))
+    moved = Along("t", Const(at, INT))
+    value = floats("x", "t", slice(0, 8))
+    inner = store("y", moved, slice(0, 8), value=value, mask=condition)
+    return d.kernel(d.grid("g", 0, 2, d.tile("t", *OFFSETS, inner)))
+
+
+def test_a_condition_on_where_a_tile_is():
+    early = edges(op("lt", begin("t"), 1000, dtype="bool"))
+    passes(early, offsets=ints(0, 3, 254))
+    what = message(early, offsets=ints(0, 3, 255))
+    assert what == "2 + 254 = 256 is too large: it picks one of the 256 rows of y"
+    never = edges(op("gt", begin("t"), 1000, dtype="bool"))
+    passes(never, offsets=ints(0, 3, 256))
+    last = edges(op("ge", end("t"), load("offsets", add(g, 1)), dtype="bool"))
+    passes(last, offsets=ints(0, 0, 254))
+    assert "256 is too large" in message(last, offsets=ints(0, 0, 255))
+    first = edges(op("le", begin("t"), load("offsets", g), dtype="bool"))
+    passes(first, offsets=ints(0, 0, 255))
+    assert "256 is too large" in message(first, offsets=ints(0, 254, 256))
+
+
+def test_a_range_that_nothing_reaches():
+    """The place of every range is in a loop of another one, which is empty."""
+    d = Draft(x=(ROWS, 8), y=(ROWS, ROWS, 8), offsets=(3,), n=(1,))
+    inner = store("y", Along("u", load("n", 0)), "t", slice(0, 8), value=Const(0.0, F32))
+    loops = d.grid("g", 0, 2, d.tile("t", *OFFSETS, inner))
+    ir = d.kernel(d.tile("u", 0, 4, loops))
+    passes(ir, offsets=ints(7, 7, 7), n=ints(-1))
+    assert message(ir, offsets=ints(7, 7, 8), n=ints(-1)) == "n[0] = -1 is negative"
 
 
 def test_a_select_of_lanes_does_not_excuse_what_a_reduction_reads():
@@ -381,3 +468,10 @@ def test_offsets_pass_exactly_when_every_range_is_one(offsets, extent):
     except RaggedValueError:
         passed = False
     assert passed == (ranges and spans.max() <= extent)
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=str)
+def test_a_planted_bug_is_caught(broken, monkeypatch):
+    monkeypatch.setattr(broken.owner, broken.name, broken.wrong)
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        globals()[broken.test]()

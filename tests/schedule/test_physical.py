@@ -9,7 +9,7 @@ import pytest
 
 from tests.schedule.written import Writing, add, expected, full, mul, positions, printed, run, total
 from tilelang.ir import Expr, KernelIR
-from tilelang.language import build, build_shape
+from tilelang.language import build, shapes
 from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
@@ -17,11 +17,11 @@ CONFIG = Config({"tm": 16})
 
 
 def column(x: Expr) -> Expr:
-    return build_shape.expand_dims(x, 1, None)
+    return shapes.expand_dims(x, 1, None)
 
 
 def row(x: Expr) -> Expr:
-    return build_shape.expand_dims(x, 0, None)
+    return shapes.expand_dims(x, 0, None)
 
 
 def rowwise(make: Callable[[Writing], Expr]) -> KernelIR:
@@ -61,12 +61,12 @@ VALUES: dict[str, tuple[Callable[[Writing], Expr], int]] = {
         1,
     ),
     "one column": (
-        lambda k: add(x(k), column(build_shape.squeeze(k.load("x", "tm", slice(3, 4)), 1, None))),
+        lambda k: add(x(k), column(shapes.squeeze(k.load("x", "tm", slice(3, 4)), 1, None))),
         0,
     ),
     "a transposed operand": (
         lambda k: build.dot(
-            build_shape.transpose(k.load("t", WHOLE, "tm"), (1, 0), None),
+            shapes.transpose(k.load("t", WHOLE, "tm"), (1, 0), None),
             full((64, 64), 0.5),
             None,
             (1, 0),
@@ -74,12 +74,12 @@ VALUES: dict[str, tuple[Callable[[Writing], Expr], int]] = {
         0,
     ),
     "a transposed value": (
-        lambda k: build_shape.transpose(k.load("t", WHOLE, "tm"), (1, 0), None),
+        lambda k: shapes.transpose(k.load("t", WHOLE, "tm"), (1, 0), None),
         1,
     ),
     "a number of vectors": (lambda k: mul(x(k), total(_rows(k), 0)), 0),
     "broadcast rows": (
-        lambda k: build_shape.broadcast(column(_rows(k)), ("tm", 64), None),
+        lambda k: shapes.broadcast(column(_rows(k)), ("tm", 64), None),
         0,
     ),
     "argmax": (

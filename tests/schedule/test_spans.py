@@ -21,7 +21,7 @@ from tests.schedule.written import (
 )
 from tilelang.errors import PlanError
 from tilelang.ir import Along, At, Const, Expr, GridIndex, KernelIR
-from tilelang.language import build
+from tilelang.language import build, shapes
 from tilelang.schedule.config import Config
 
 WHOLE = slice(None)
@@ -41,7 +41,7 @@ def split_sum(length: int = 64, k: int = 256) -> KernelIR:
         with w.tile("tk", edge("ts", "begin"), edge("ts", "end"), most=length):
             acc = w.carried("acc", full((16,), 0.0))
             w.becomes(acc, add(acc, total(w.load("x", WHOLE, "tk"), 1)))
-        value = build.expand_dims(w.after("acc", acc), 1, None)
+        value = shapes.expand_dims(w.after("acc", acc), 1, None)
         value = build.broadcast(value, (16, 128), None)
         w.store("y", At(edge("ts", "id")), WHOLE, WHOLE, value=value)
     return w.ir()
@@ -56,7 +56,7 @@ def parts(length: int, count: int, size: int, first: int = 0) -> KernelIR:
         s = GridIndex("s")
         low, high = times(s, length), times(add(s, Const(1, INT)), length)
         with w.tile("t", low, high, most=length):
-            at = build.cast(build.expand_dims(positions("t"), 1, None), "float32", None)
+            at = build.cast(shapes.expand_dims(positions("t"), 1, None), "float32", None)
             value = add(mul(w.load("x", "t", WHOLE), 2.0), at)
             w.store("y", "t", WHOLE, value=value)
     return w.ir()
@@ -100,7 +100,7 @@ def under_groups() -> KernelIR:
                 acc = w.carried("acc", outer)
                 w.becomes(acc, add(acc, total(w.load("x", "tm", "tk"), 1)))
             w.becomes(outer, w.after("acc", acc))
-        value = build.expand_dims(w.after("outer", outer), 1, None)
+        value = shapes.expand_dims(w.after("outer", outer), 1, None)
         w.store("y", "tm", WHOLE, value=build.broadcast(value, ("tm", 128), None))
     return w.ir()
 

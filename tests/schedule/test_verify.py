@@ -72,6 +72,18 @@ def test_a_stop_that_reads_its_own_tile() -> None:
     )
 
 
+def test_tiles_behind_the_last_range_that_no_cursor_counts() -> None:
+    plan = ragged()
+    table = table_of(plan)
+    g, tm = table.columns
+    assert tm.visit == "cover" and tm.cursor
+    wrong = replace(tm, cursor=False)
+    assert refused(changed(plan, table=replace(table, columns=(g, wrong)))) == (
+        "internal error: the table reads the number of tiles of tm that have a row where nothing "
+        "defines it"
+    )
+
+
 def test_blocks_that_no_window_shows() -> None:
     plan = ragged()
     (launch,) = plan.launches

@@ -39,7 +39,7 @@ def axis_fact(
         carries=tuple(dict.fromkeys(c.user for c in loop.carries)),
         depends=outer,
         ragged=bool(outer) or not _constant(name, known),
-        disjoint=disjoint_over(name, references, known) if _placed(axis, references) else None,
+        rises=rises_over(name, references, known) if _placed(axis, references) else (),
         nonempty=nonempty(name, known),
         independent=not reasons and independent(name, references, known),
         limit=known.limits.get(name),
@@ -62,18 +62,19 @@ def _placed(axis: Axis, references: Sequence[Reference]) -> bool:
     )
 
 
-def disjoint_over(name: str, references: Sequence[Reference], known: Ranges) -> str | None:
-    """The innermost axis around over which the positions of this axis rise and never overlap.
+def rises_over(name: str, references: Sequence[Reference], known: Ranges) -> tuple[str, ...]:
+    """The axes around, outer to inner, over which the positions of this axis never overlap.
 
     Positions are those in the tensors: of `x[start + t.index]`, the range of t moved by start.
     """
     shift = common_shift(name, references)
     interval = known.intervals[name]
-    moving = axes_of(interval.begin + shift, known.scope) | axes_of(
-        interval.end + shift, known.scope
-    )
-    around = [a for a in reversed(known.around[name]) if a in moving]
-    return next((a for a in around if separate(name, a, shift, known) is not None), None)
+    moving = axes_of(interval.begin + shift, known.scope)
+    moving |= axes_of(interval.end + shift, known.scope)
+    for outer in reversed(known.around[name]):  # tq.begin moves with what the range of tq does
+        moving |= frozenset(depends(outer, known) if outer in moving else ())
+    around = (a for a in known.around[name] if a in moving)
+    return tuple(a for a in around if separate(name, a, shift, known) is not None)
 
 
 def common_shift(name: str, references: Sequence[Reference]) -> sympy.Expr:

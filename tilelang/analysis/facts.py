@@ -23,9 +23,9 @@ class AxisFact:
     carries    user names of the values that are passed from one iteration to the next
     depends    outer axes that begin or end depend on (through loads too)
     ragged     begin or end is read from memory or depends on an outer axis
-    disjoint   the outer axis over which its ranges rise and never overlap, given that the offsets
-               are sorted (ranges [offsets[g], offsets[g + 1])); None if that was not proved.  When
-               every access is `x[start + t.index]` these are the ranges moved by start
+    rises      outer axes over each of which its positions rise and never overlap, given that the
+               offsets are sorted (ranges [offsets[g], offsets[g + 1])): those that were proved.
+               When every access is `x[start + t.index]` these are the ranges moved by start
     nonempty   proved to run at least once whenever the enclosing loops run
     limit      of hl.grid: what the plan keeps the index below, whatever was read from memory
     independent  parallel, and proved so for iterations with different enclosing indices too: the
@@ -38,7 +38,7 @@ class AxisFact:
     carries: tuple[str, ...]
     depends: tuple[str, ...]
     ragged: bool
-    disjoint: str | None
+    rises: tuple[str, ...]
     nonempty: bool
     independent: bool = False
     limit: int | None = None
@@ -47,7 +47,7 @@ class AxisFact:
         known = {
             "ragged": self.ragged,
             f"depends on {_listed(self.depends)}": self.depends,
-            f"ranges disjoint over {self.disjoint}": self.disjoint,
+            f"ranges disjoint over {_listed(self.rises)}": self.rises,
             "may be empty": not self.nonempty,
             f"index kept below {self.limit}": self.limit is not None,
             "may move outside of the loops around it": self.independent,

@@ -25,9 +25,9 @@ from ..ir import (
     Var,
     walk,
 )
-from ..language.build import expand_dims
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
+from ..language.shapes import expand_dims
 from ..language.values import as_expr, number_of
 from .affine import grid_axis, moved, offset_of
 from .containers import counted

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from ..errors import Loc, ParseError, TypingError
 from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type
-from ..language.build import binary, broadcast, cast, expand_dims, squeeze
+from ..language.build import binary, broadcast, cast
 from ..language.build import where as select
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
+from ..language.shapes import expand_dims, squeeze
 from ..language.values import as_expr, called, const, show
 from . import observed
 from .hosting import is_value, kind_of, on_device, reading

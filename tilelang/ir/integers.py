@@ -84,6 +84,11 @@ def _computed(op: str, a: Expr, b: Expr, meaning: Callable[[int, int], int]) -> 
     return Apply(op, (a, b), INT)
 
 
+def compare(op: str, expr: Expr, number: int) -> Apply:
+    """expr < number, or another comparison; of positions, one by one"""
+    return Apply(op, (expr, const(number)), Type(expr.type.shape, "bool"))
+
+
 def fold(expr: Expr) -> Expr:
     """`start + (end - start)` is `end`: the range of `hl.tile(end - start)` moved by start."""
     match expr:

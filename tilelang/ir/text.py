@@ -11,29 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from .types import (
-    Along,
-    Apply,
-    Assign,
-    At,
-    Axis,
-    BlockSize,
-    Carry,
-    Const,
-    Expr,
-    Gather,
-    GridIndex,
-    Index,
-    Load,
-    Loop,
-    Span,
-    Stmt,
-    Store,
-    Tensor,
-    TileIndex,
-    TileScalar,
-    Var,
-)
+from . import types
 
 INFIX = {
     "add": ("+", 5),
@@ -54,7 +32,7 @@ INFIX = {
 ATOM = 9
 
 
-def declaration(tensor: Tensor) -> str:
+def declaration(tensor: types.Tensor) -> str:
     """What a tensor is."""
     text = f"{tensor.name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
     if tensor.view is not None:
@@ -68,21 +46,21 @@ def declaration(tensor: Tensor) -> str:
 # ---------------------------------------------------------------- statements
 
 
-def statement(stmt: Stmt, ranges: Mapping[str, str], indent: str = "") -> Iterator[str]:
+def statement(stmt: types.Stmt, ranges: Mapping[str, str], indent: str = "") -> Iterator[str]:
     """The lines of a statement; `ranges` says what the axes of its loops run over."""
     match stmt:
-        case Assign(name, value):
+        case types.Assign(name, value):
             yield f"{indent}{name}: {value.type} = {expression(value)}"
-        case Store(tensor, index, value, _, mask):
+        case types.Store(tensor, index, value, _, mask):
             guard = "" if mask is None else f" where {expression(mask)}"
             yield f"{indent}{tensor}[{position(index)}] = {expression(value)}{guard}"
-        case Loop():
+        case types.Loop():
             yield from _loop(stmt, ranges, indent)
         case _:
             assert_never(stmt)
 
 
-def _loop(loop: Loop, ranges: Mapping[str, str], indent: str) -> Iterator[str]:
+def _loop(loop: types.Loop, ranges: Mapping[str, str], indent: str) -> Iterator[str]:
     yield f"{indent}for {loop.axis} in {ranges[loop.axis]}{_carrying(loop.carries)}:"
     inner = f"{indent}    "
     for stmt in loop.body:
@@ -95,12 +73,12 @@ def _loop(loop: Loop, ranges: Mapping[str, str], indent: str) -> Iterator[str]:
         yield f"{inner}pass"
 
 
-def _carrying(carries: tuple[Carry, ...]) -> str:
+def _carrying(carries: tuple[types.Carry, ...]) -> str:
     shown = ", ".join(f"{c.name} = {expression(c.init)}" for c in carries)
     return f" carrying {shown}" if carries else ""
 
 
-def range_of(axis: Axis, registered: BlockSize | None) -> str:
+def range_of(axis: types.Axis, registered: types.BlockSize | None) -> str:
     """What an axis runs over, as the author would write it."""
     bounds = [expression(axis.begin), expression(axis.end)]
     if axis.static is not None and axis.static[0] == 0:
@@ -115,48 +93,48 @@ def range_of(axis: Axis, registered: BlockSize | None) -> str:
 # ---------------------------------------------------------------- expressions
 
 
-def expression(expr: Expr) -> str:
+def expression(expr: types.Expr) -> str:
     """An expression as Python would write it; ops without an operator are calls."""
     return _shown(expr)[0]
 
 
-def _shown(expr: Expr) -> tuple[str, int]:
+def _shown(expr: types.Expr) -> tuple[str, int]:
     """The text and how tightly it binds."""
     match expr:
-        case Const(value):
+        case types.Const(value):
             return str(value), ATOM if not str(value).startswith("-") else 7
-        case Var(name) | GridIndex(name):
+        case types.Var(name) | types.GridIndex(name):
             return name, ATOM
-        case TileIndex(axis):
+        case types.TileIndex(axis):
             return f"{axis}.index", ATOM
-        case TileScalar(axis, what):
+        case types.TileScalar(axis, what):
             return f"{axis}.{what}", ATOM
-        case Load():
+        case types.Load():
             return _load(expr), ATOM
-        case Apply(op, args) if op in INFIX and len(args) == 2:
+        case types.Apply(op, args) if op in INFIX and len(args) == 2:
             return _infix(op, args)
-        case Apply("neg", (arg,)):
+        case types.Apply("neg", (arg,)):
             return f"-{_wrapped(arg, 7)}", 7
-        case Apply("logical_not", (arg,)):
+        case types.Apply("logical_not", (arg,)):
             return f"not {_wrapped(arg, 3)}", 3
-        case Apply():
+        case types.Apply():
             return _call(expr), ATOM
         case _:
             assert_never(expr)
 
 
-def _infix(op: str, args: tuple[Expr, ...]) -> tuple[str, int]:
+def _infix(op: str, args: tuple[types.Expr, ...]) -> tuple[str, int]:
     symbol, level = INFIX[op]
     left = _wrapped(args[0], level + (level == 4))
     return f"{left} {symbol} {_wrapped(args[1], level + 1)}", level
 
 
-def _wrapped(expr: Expr, level: int) -> str:
+def _wrapped(expr: types.Expr, level: int) -> str:
     text, own = _shown(expr)
     return text if own >= level else f"({text})"
 
 
-def _call(expr: Apply) -> str:
+def _call(expr: types.Apply) -> str:
     args = [expression(a) for a in expr.args]
     if expr.op in ("reshape", "broadcast", "full"):
         args.append(f"[{', '.join(map(str, expr.type.shape))}]")
@@ -170,30 +148,30 @@ def _default(name: str, value: object) -> bool:
     return (name, value) in (("keepdim", False), ("batch", ((), ())))
 
 
-def _load(load: Load) -> str:
+def _load(load: types.Load) -> str:
     text = f"{load.tensor}[{position(load.index)}]"
     if load.mask is None:
         return text
     return f"load({text}, mask={expression(load.mask)}, other={load.other})"
 
 
-def position(index: tuple[Index, ...]) -> str:
+def position(index: tuple[types.Index, ...]) -> str:
     """What stands between the brackets."""
     return ", ".join(_entry(i) for i in index)
 
 
-def _entry(entry: Index) -> str:
+def _entry(entry: types.Index) -> str:
     match entry:
-        case At(expr):
+        case types.At(expr):
             return expression(expr)
-        case Along(axis, None):
+        case types.Along(axis, None):
             return axis
-        case Along(axis, offset):
+        case types.Along(axis, offset):
             assert offset is not None
             return f"{axis} + {_wrapped(offset, 6)}"
-        case Span(start, stop):
+        case types.Span(start, stop):
             return f"{start}:{stop}"
-        case Gather(expr):
+        case types.Gather(expr):
             return f"rows({expression(expr)})"
         case _:
             assert_never(entry)

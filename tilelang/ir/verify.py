@@ -13,29 +13,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ..errors import Loc
+from . import types
 from .kernel import KernelIR
 from .traversal import children, index_exprs, statements
-from .types import (
-    Along,
-    Apply,
-    Assign,
-    At,
-    Carry,
-    Dim,
-    Expr,
-    Gather,
-    GridIndex,
-    Index,
-    Load,
-    Loop,
-    Span,
-    Stmt,
-    Store,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-)
 
 # Inputs of 64 bits are checked to fit 32, and read as those.
 NARROWED = MappingProxyType({"int64": "int32"})
@@ -55,9 +35,9 @@ class Known:
 
     ir: KernelIR
     axes: frozenset[str] = frozenset()
-    names: Mapping[str, Type] = field(default_factory=dict)
+    names: Mapping[str, types.Type] = field(default_factory=dict)
 
-    def with_name(self, name: str, type: Type, loc: Loc) -> Known:
+    def with_name(self, name: str, type: types.Type, loc: Loc) -> Known:
         """The same and one name more."""
         if name in self.names:
             raise BrokenIR(f"{name} is assigned twice", loc)
@@ -68,7 +48,7 @@ def verify(ir: KernelIR) -> KernelIR:
     """The kernel itself; raises BrokenIR for the first rule that does not hold."""
     _once([t.name for t in ir.tensors], "tensor", ir.loc)
     _once([a.name for a in ir.axes], "axis", ir.loc)
-    run = [s.axis for s in statements(ir.body) if isinstance(s, Loop)]
+    run = [s.axis for s in statements(ir.body) if isinstance(s, types.Loop)]
     _once(run, "the loop over", ir.loc)
     unknown = set(run) - {a.name for a in ir.axes}
     if unknown:
@@ -86,20 +66,20 @@ def _once(names: list[str], what: str, loc: Loc) -> None:
         raise BrokenIR(f"{what} {twice[0]} is there twice", loc)
 
 
-def _body(known: Known, body: tuple[Stmt, ...]) -> Known:
+def _body(known: Known, body: tuple[types.Stmt, ...]) -> Known:
     for stmt in body:
         match stmt:
-            case Assign(name, value, loc):
+            case types.Assign(name, value, loc):
                 _expr(known, value, loc)
                 known = known.with_name(name, value.type, loc)
-            case Store():
+            case types.Store():
                 _store(known, stmt)
-            case Loop():
+            case types.Loop():
                 known = _loop(known, stmt)
     return known
 
 
-def _loop(known: Known, loop: Loop) -> Known:
+def _loop(known: Known, loop: types.Loop) -> Known:
     """What is known after the loop: the ends of what it carries, and no name of its body."""
     axis = known.ir.axis(loop.axis)
     for bound in (axis.begin, axis.end):
@@ -117,13 +97,13 @@ def _loop(known: Known, loop: Loop) -> Known:
     return known
 
 
-def _same_type(carry: Carry) -> None:
+def _same_type(carry: types.Carry) -> None:
     if carry.init.type != carry.next.type:
         what = f"{carry.name} begins as {carry.init.type} and becomes {carry.next.type}"
         raise BrokenIR(what, carry.loc)
 
 
-def _store(known: Known, store: Store) -> None:
+def _store(known: Known, store: types.Store) -> None:
     for part in (store.value, *((store.mask,) if store.mask is not None else ())):
         _expr(known, part, store.loc)
     shape = _indexed(known, store.tensor, store.index, store.loc)
@@ -136,30 +116,30 @@ def _store(known: Known, store: Store) -> None:
         raise BrokenIR(what, store.loc)
 
 
-def _broadcasts(value: tuple[Dim, ...], place: tuple[Dim, ...]) -> bool:
+def _broadcasts(value: tuple[types.Dim, ...], place: tuple[types.Dim, ...]) -> bool:
     pairs = zip(reversed(value), reversed(place), strict=False)
     return len(value) <= len(place) and all(v in (p, 1) for v, p in pairs)
 
 
-def _expr(known: Known, expr: Expr, loc: Loc | None) -> None:
+def _expr(known: Known, expr: types.Expr, loc: Loc | None) -> None:
     for child in children(expr):
         _expr(known, child, loc)
     match expr:
-        case Var(name, type):
+        case types.Var(name, type):
             if name not in known.names:
                 raise BrokenIR(f"{name} is read before it is assigned", loc)
             if known.names[name] != type:
                 raise BrokenIR(f"{name} is {known.names[name]} and read as {type}", loc)
-        case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+        case types.GridIndex(axis) | types.TileIndex(axis) | types.TileScalar(axis):
             if axis not in known.axes:
                 raise BrokenIR(f"an index of {axis} is read outside of its loop", loc)
-        case Load():
+        case types.Load():
             shape = _indexed(known, expr.tensor, expr.index, expr.loc or loc)
             dtype = known.ir.tensor(expr.tensor).dtype
-            found = Type(shape, NARROWED.get(dtype, dtype))
+            found = types.Type(shape, NARROWED.get(dtype, dtype))
             if found != expr.type:
                 raise BrokenIR(f"a load of {expr.tensor} is {found} and typed {expr.type}", loc)
-        case Apply():
+        case types.Apply():
             missing = {d for d in expr.type.shape if isinstance(d, str)} - known.axes
             if missing:
                 what = f"{expr.op} makes a value along {min(missing)} outside of its loop"
@@ -169,36 +149,36 @@ def _expr(known: Known, expr: Expr, loc: Loc | None) -> None:
 
 
 def _indexed(
-    known: Known, tensor: str, index: tuple[Index, ...], loc: Loc | None
-) -> tuple[Dim, ...]:
+    known: Known, tensor: str, index: tuple[types.Index, ...], loc: Loc | None
+) -> tuple[types.Dim, ...]:
     """The shape of a reference."""
     if tensor not in {t.name for t in known.ir.tensors}:
         raise BrokenIR(f"tensor {tensor} is not declared", loc)
     sizes = known.ir.tensor(tensor).shape
     if len(index) != len(sizes):
         raise BrokenIR(f"{tensor} has {len(sizes)} dimensions, the index {len(index)}", loc)
-    shape: list[Dim] = []
+    shape: list[types.Dim] = []
     for entry, size in zip(index, sizes, strict=True):
         for expr in index_exprs(entry):
             _expr(known, expr, loc)
         match entry:
-            case At(expr):
+            case types.At(expr):
                 _scalar(expr, f"a position in {tensor}", loc)
-            case Along(axis, offset):
+            case types.Along(axis, offset):
                 if axis not in known.axes or known.ir.axis(axis).kind != "tile":
                     raise BrokenIR(f"{tensor} is indexed along {axis} outside of its loop", loc)
                 if offset is not None:
                     _scalar(offset, f"an offset in {tensor}", loc)
                 shape.append(axis)
-            case Span(start, stop):
+            case types.Span(start, stop):
                 if not 0 <= start <= stop <= size:
                     raise BrokenIR(f"{start}:{stop} leaves {tensor} of length {size}", loc)
                 shape.append(stop - start)
-            case Gather(expr):
+            case types.Gather(expr):
                 shape += expr.type.shape
     return tuple(shape)
 
 
-def _scalar(expr: Expr, what: str, loc: Loc | None) -> None:
+def _scalar(expr: types.Expr, what: str, loc: Loc | None) -> None:
     if expr.type.shape or not expr.type.dtype.startswith(("int", "uint")):
         raise BrokenIR(f"{what} is {expr.type}, not one integer", loc)

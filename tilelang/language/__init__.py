@@ -7,36 +7,32 @@ that it needs a kernel.
 
 from __future__ import annotations
 
-from .dtypes import (
-    DType,
-    bfloat16,
-    bool_,
-    float8_e4m3fn,
-    float8_e5m2,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint32,
-)
+from .dtypes import DType as DType
+from .dtypes import bfloat16 as bfloat16
+from .dtypes import bool_ as bool_
+from .dtypes import float8_e4m3fn as float8_e4m3fn
+from .dtypes import float8_e5m2 as float8_e5m2
+from .dtypes import float16 as float16
+from .dtypes import float32 as float32
+from .dtypes import float64 as float64
+from .dtypes import int8 as int8
+from .dtypes import int16 as int16
+from .dtypes import int32 as int32
+from .dtypes import int64 as int64
+from .dtypes import uint8 as uint8
+from .dtypes import uint32 as uint32
 from .eager import eager
-from .markers import (
-    atomic_add,
-    atomic_max,
-    atomic_min,
-    constexpr,
-    grid,
-    load,
-    register_block_size,
-    specialize,
-    static_range,
-    store,
-    tile,
-)
+from .markers import atomic_add as atomic_add
+from .markers import atomic_max as atomic_max
+from .markers import atomic_min as atomic_min
+from .markers import constexpr as constexpr
+from .markers import grid as grid
+from .markers import load as load
+from .markers import register_block_size as register_block_size
+from .markers import specialize as specialize
+from .markers import static_range as static_range
+from .markers import store as store
+from .markers import tile as tile
 from .spellings import HL, Build
 
 bool = bool_
@@ -177,161 +173,10 @@ where = _op("where")
 zeros = _op("zeros")
 zeros_like = _op("zeros_like")
 
-__all__ = [  # noqa: RUF022  loops and dtypes, then ops
-    "DType",
-    "bfloat16",
-    "bool",
-    "bool_",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint32",
-    "atomic_add",
-    "atomic_max",
-    "atomic_min",
-    "constexpr",
-    "grid",
-    "load",
-    "register_block_size",
-    "specialize",
-    "static_range",
-    "store",
-    "tile",
-    "abs",
-    "add",
-    "addmm",
-    "all",
-    "amax",
-    "amin",
-    "any",
-    "arange",
-    "argmax",
-    "argmin",
-    "baddbmm",
-    "bitwise_and",
-    "bitwise_left_shift",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "bmm",
-    "broadcast_to",
-    "broadcasted_iota",
-    "cast",
-    "cat",
-    "ceil",
-    "clamp",
-    "clip",
-    "concat",
-    "concatenate",
-    "cos",
-    "div",
-    "divide",
-    "dot",
-    "dot_general",
-    "einsum",
-    "empty",
-    "empty_like",
-    "eq",
-    "erf",
-    "exp",
-    "exp2",
-    "expand_dims",
-    "finfo",
-    "flatten",
-    "floor",
-    "floor_divide",
-    "floordiv",
-    "fma",
-    "full",
-    "full_like",
-    "ge",
-    "gelu",
-    "greater",
-    "greater_equal",
-    "gt",
-    "iinfo",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "layer_norm",
-    "le",
-    "leaky_relu",
-    "less",
-    "less_equal",
-    "linear",
-    "log",
-    "log1p",
-    "log2",
-    "log_sigmoid",
-    "log_softmax",
-    "logaddexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "logsumexp",
-    "lt",
-    "matmul",
-    "matrix_transpose",
-    "max",
-    "maximum",
-    "mean",
-    "min",
-    "minimum",
-    "mm",
-    "mod",
-    "moveaxis",
-    "mul",
-    "multiply",
-    "ne",
-    "neg",
-    "negative",
-    "norm",
-    "not_equal",
-    "ones",
-    "ones_like",
-    "outer",
-    "permute",
-    "pow",
-    "reciprocal",
-    "relu",
-    "remainder",
-    "reshape",
-    "rms",
-    "rms_norm",
-    "round",
-    "rsqrt",
-    "shift_left",
-    "shift_right",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "softmax",
-    "softplus",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "std",
-    "sub",
-    "subtract",
-    "sum",
-    "swapaxes",
-    "tanh",
-    "transpose",
-    "trunc",
-    "unsqueeze",
-    "var",
-    "where",
-    "zeros",
-    "zeros_like",
-]
+_LOOPS_AND_DTYPES = """
+    DType bfloat16 bool bool_ float8_e4m3fn float8_e5m2 float16 float32 float64
+    int8 int16 int32 int64 uint8 uint32
+    atomic_add atomic_max atomic_min constexpr grid load register_block_size specialize
+    static_range store tile
+"""
+__all__ = [*_LOOPS_AND_DTYPES.split(), *sorted(HL)]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -10,63 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import Loc, TypingError
+from ..errors import TypingError
 from ..ir import Apply, Const, Dim, Expr, TileScalar, Type
-from .build_shape import (
-    arange,
-    as_rank,
-    broadcast,
-    concat,
-    expand_dims,
-    full,
-    lanes,
-    reshape,
-    squeeze,
-    transpose,
-)
+from . import values
 from .dtypes import is_float, is_float8, is_integer, is_narrow
 from .op import OPS, names
-from .values import (
-    Number,
-    as_expr,
-    as_index,
-    broadcast_shapes,
-    called,
-    common,
-    const,
-    dtype_name,
-    many_axes,
-    name_of,
-    one_axis,
-    retype,
-)
-
-__all__ = [
-    "arange",
-    "as_expr",
-    "as_index",
-    "as_rank",
-    "binary",
-    "broadcast",
-    "cast",
-    "concat",
-    "const",
-    "count",
-    "dot",
-    "expand_dims",
-    "full",
-    "lanes",
-    "reduce",
-    "reshape",
-    "squeeze",
-    "transpose",
-    "unary",
-    "where",
-]
-
-Value = Expr | Number
-Pair = tuple[int, int]
-Batch = tuple[tuple[int, ...], tuple[int, ...]]
+from .reduction import Batch, Pair
+from .shapes import broadcast, full
+from .values import Number, Site, Value, as_expr, called, common, const, one_axis, retype
 
 _INTEGER_TOO = names("neg abs relu floor ceil round trunc sign isnan isfinite")
 _WHOLE = names("floor ceil round trunc")
@@ -79,7 +30,7 @@ _BITWISE = names("bitwise_and bitwise_or bitwise_xor shift_left shift_right")
 # ---------------------------------------------------------------- elementwise
 
 
-def unary(op: str, x: Value, loc: Loc | None) -> Expr:
+def unary(op: str, x: Value, loc: Site) -> Expr:
     """An elementwise op of one operand; integers become float32 where the result is fractional."""
     value = as_expr(x, loc)
     dtype = value.type.dtype
@@ -97,7 +48,7 @@ def unary(op: str, x: Value, loc: Loc | None) -> Expr:
     return _apply(op, (cast(value, "float32", loc),), "float32", loc)
 
 
-def binary(op: str, a: Value, b: Value, loc: Loc | None) -> Expr:
+def binary(op: str, a: Value, b: Value, loc: Site) -> Expr:
     """An elementwise op of two operands, promoted to one dtype and broadcast."""
     x, y = as_expr(a, loc), as_expr(b, loc)
     if op in _LOGICAL:
@@ -120,7 +71,7 @@ def _result(op: str, dtype: str) -> str:
     return "bool" if op in _COMPARE else dtype
 
 
-def _refuse_bool(op: str, dtype: str, loc: Loc | None) -> None:
+def _refuse_bool(op: str, dtype: str, loc: Site) -> None:
     if dtype == "bool" and op in _ARITHMETIC:
         raise TypingError(
             f"{op} of bool values",
@@ -129,7 +80,7 @@ def _refuse_bool(op: str, dtype: str, loc: Loc | None) -> None:
         )
 
 
-def _bits(op: str, x: Expr, y: Expr, dtype: str, loc: Loc | None) -> Expr:
+def _bits(op: str, x: Expr, y: Expr, dtype: str, loc: Site) -> Expr:
     if dtype == "bool" and op.startswith("bitwise"):
         return _apply(op.replace("bitwise", "logical"), (x, y), "bool", loc)
     if not is_integer(dtype):
@@ -138,7 +89,7 @@ def _bits(op: str, x: Expr, y: Expr, dtype: str, loc: Loc | None) -> Expr:
     return _apply(op, (cast(x, dtype, loc), cast(y, dtype, loc)), dtype, loc)
 
 
-def _power(x: Expr, y: Expr, dtype: str, loc: Loc | None) -> Expr:
+def _power(x: Expr, y: Expr, dtype: str, loc: Site) -> Expr:
     """x ** y; a whole exponent stays an int, so that it is printed and computed as one."""
     if isinstance(y, Const) and is_integer(dtype) and y.value < 0:
         hint = "make the base a float: x.to(hl.float32)"
@@ -149,7 +100,7 @@ def _power(x: Expr, y: Expr, dtype: str, loc: Loc | None) -> Expr:
     return _apply("pow", (cast(x, dtype, loc), exponent), dtype, loc)
 
 
-def where(condition: Value, a: Value, b: Value, loc: Loc | None) -> Expr:
+def where(condition: Value, a: Value, b: Value, loc: Site) -> Expr:
     """a where the condition holds, else b."""
     mask, x, y = as_expr(condition, loc), as_expr(a, loc), as_expr(b, loc)
     if mask.type.dtype != "bool":
@@ -158,13 +109,13 @@ def where(condition: Value, a: Value, b: Value, loc: Loc | None) -> Expr:
     dtype = common((x, y), loc)
     if isinstance(mask, Const):
         x, y = cast(x, dtype, loc), cast(y, dtype, loc)
-        return broadcast(x if mask.value else y, broadcast_shapes((x, y), loc, "where"), loc)
+        return broadcast(x if mask.value else y, values.broadcast_shapes((x, y), loc, "where"), loc)
     return _apply("where", (mask, cast(x, dtype, loc), cast(y, dtype, loc)), dtype, loc)
 
 
-def cast(x: Value, dtype: object, loc: Loc | None) -> Expr:
+def cast(x: Value, dtype: object, loc: Site) -> Expr:
     """The value in another dtype; numbers are converted at once."""
-    value, name = as_expr(x, loc), dtype_name(dtype, loc)
+    value, name = as_expr(x, loc), values.dtype_name(dtype, loc)
     if isinstance(value, Const) and value.weak:
         if name == "bool":
             return Const(bool(value.value), Type((), "bool"), weak=True)
@@ -174,14 +125,14 @@ def cast(x: Value, dtype: object, loc: Loc | None) -> Expr:
     return Apply("cast", (value,), Type(value.type.shape, name), (), loc)
 
 
-def _apply(op: str, args: tuple[Expr, ...], dtype: str, loc: Loc | None) -> Expr:
+def _apply(op: str, args: tuple[Expr, ...], dtype: str, loc: Site) -> Expr:
     if all(isinstance(a, Const) and a.weak for a in args):
         return _computed(op, tuple(a.value for a in args if isinstance(a, Const)), dtype, loc)
-    shape = broadcast_shapes(args, loc, op)
+    shape = values.broadcast_shapes(args, loc, op)
     return Apply(op, args, Type(shape, dtype), (), loc)
 
 
-def _computed(op: str, numbers: tuple[Number, ...], dtype: str, loc: Loc | None) -> Const:
+def _computed(op: str, numbers: tuple[Number, ...], dtype: str, loc: Site) -> Const:
     """An operation on Python numbers, done now."""
     with np.errstate(all="ignore"):
         arrays = [np.asarray(n, np.float32 if isinstance(n, float) else None) for n in numbers]
@@ -193,7 +144,7 @@ def _computed(op: str, numbers: tuple[Number, ...], dtype: str, loc: Loc | None)
 # ---------------------------------------------------------------- reductions
 
 
-def reduce(op: str, x: Value, axis: object, keepdim: bool, loc: Loc | None) -> Expr:
+def reduce(op: str, x: Value, axis: object, keepdim: bool, loc: Site) -> Expr:
     """A reduction over one dimension, several, or (None) all.
 
     Sums of 16-bit floats are accumulated in float32, sums of small integers in int32.
@@ -201,7 +152,7 @@ def reduce(op: str, x: Value, axis: object, keepdim: bool, loc: Loc | None) -> E
     value = as_expr(x, loc)
     if not isinstance(keepdim, bool):
         raise TypingError(f"{op}: keepdims={keepdim!r}", loc, "it is True or False")
-    axes = many_axes(axis, value.type.rank, loc, op)
+    axes = values.many_axes(axis, value.type.rank, loc, op)
     if op in ("argmax", "argmin"):
         return _position(op, value, axis, axes, keepdim, loc)
     start, result = _reduce_dtypes(op, value.type.dtype)
@@ -227,9 +178,7 @@ def _reduce_dtypes(op: str, dtype: str) -> tuple[str, str]:
     return wide, wide
 
 
-def _reduce_one(
-    op: str, value: Expr, axis: int, keepdim: bool, dtype: str, loc: Loc | None
-) -> Expr:
+def _reduce_one(op: str, value: Expr, axis: int, keepdim: bool, dtype: str, loc: Site) -> Expr:
     shape = value.type.shape
     kept: tuple[Dim, ...] = (1,) if keepdim else ()
     attrs = (("axis", axis), ("keepdim", keepdim))
@@ -237,7 +186,7 @@ def _reduce_one(
 
 
 def _position(
-    op: str, value: Expr, axis: object, axes: tuple[int, ...], keepdim: bool, loc: Loc | None
+    op: str, value: Expr, axis: object, axes: tuple[int, ...], keepdim: bool, loc: Site
 ) -> Expr:
     if len(axes) != 1:
         given = "all dimensions" if axis is None else f"{len(axes)} dimensions"
@@ -248,7 +197,7 @@ def _position(
     return _reduce_one(op, value, axes[0], keepdim, "int32", loc)
 
 
-def count(x: Expr, axes: tuple[int, ...], loc: Loc | None) -> Expr:
+def count(x: Expr, axes: tuple[int, ...], loc: Site) -> Expr:
     """How many elements those dimensions hold, as float32: valid lanes only along a tile."""
     number: Expr = const(1.0)
     for axis in axes:
@@ -256,7 +205,7 @@ def count(x: Expr, axes: tuple[int, ...], loc: Loc | None) -> Expr:
     return number
 
 
-def _length(dim: Dim, loc: Loc | None) -> Expr:
+def _length(dim: Dim, loc: Site) -> Expr:
     if isinstance(dim, int):
         return const(dim)
     return binary("sub", TileScalar(dim, "end"), TileScalar(dim, "begin"), loc)
@@ -266,12 +215,7 @@ def _length(dim: Dim, loc: Loc | None) -> Expr:
 
 
 def dot(
-    a: Value,
-    b: Value,
-    loc: Loc | None,
-    contract: Pair,
-    batch: Batch = ((), ()),
-    name: str = "dot",
+    a: Value, b: Value, loc: Site, contract: Pair, batch: Batch = ((), ()), name: str = "dot"
 ) -> Expr:
     """Sums products over one dimension of each; float32 of floats, int32 of integers.
 
@@ -302,7 +246,7 @@ def _both_float8(x: Expr, y: Expr) -> bool:
     return is_float8(x.type.dtype) and is_float8(y.type.dtype)
 
 
-def _same_dim(x: Expr, i: int, y: Expr, j: int, verb: str, loc: Loc | None) -> None:
+def _same_dim(x: Expr, i: int, y: Expr, j: int, verb: str, loc: Site) -> None:
     left, right = x.type.shape[i], y.type.shape[j]
     if left == right:
         return
@@ -310,7 +254,7 @@ def _same_dim(x: Expr, i: int, y: Expr, j: int, verb: str, loc: Loc | None) -> N
     tiled = [d for d in (left, right) if isinstance(d, str)]
     hint = "the lengths must be equal; a transpose may be missing"
     if tiled:
-        other = name_of(y if left == tiled[0] else x, "the other operand")
+        other = values.name_of(y if left == tiled[0] else x, "the other operand")
         hint = f"both must run along one axis: index that dimension of {other} with {tiled[0]}"
     raise TypingError(what, loc, hint)
 

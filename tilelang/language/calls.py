@@ -13,11 +13,12 @@ from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
-from ..errors import Loc, TypingError
+from ..errors import TypingError
 from .creation import READERS, Created
 from .dtypes import DType, canonical
 from .markers import marker
 from .spellings import METHODS, MODULES, OPERATORS, PROPERTIES, Build
+from .values import Site
 from .variants import cast_method
 
 __all__ = [
@@ -97,13 +98,13 @@ class Builder:
     name: str
     build: Build
 
-    def __call__(self, loc: Loc | None, *args: object, **kwargs: object) -> Any:
+    def __call__(self, loc: Site, *args: object, **kwargs: object) -> Any:
         named = _bind(self.name, self.build, loc, args, kwargs)
         return self.build(loc, *args, **named)
 
 
 def _bind(
-    name: str, build: Build, loc: Loc | None, args: Sequence[object], kwargs: Mapping[str, object]
+    name: str, build: Build, loc: Site, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> dict[str, object]:
     """The keyword arguments by the op's own names, all checked against its signature."""
     signature = _signature(build)
@@ -227,9 +228,7 @@ def creation_method(name: str) -> str | None:
     return name if name.startswith("new_") and name in READERS else None
 
 
-def created(
-    loc: Loc | None, kind: str, args: Sequence[object], kwargs: Mapping[str, object]
-) -> Created:
+def created(loc: Site, kind: str, args: Sequence[object], kwargs: Mapping[str, object]) -> Created:
     """The arguments of a creation call: what host code declares an output tensor by."""
     read = READERS[kind]
     return read(loc, *args, **_bind(kind, read, loc, args, kwargs))

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 
-from ..errors import Loc, TypingError
+from ..errors import TypingError
 from ..ir import Expr
-from .build import Value, as_expr, binary, cast, count, full, reduce, unary, where
+from .build import binary, cast, count, full, reduce, unary, where
 from .dtypes import is_float, is_narrow
-from .values import called, many_axes
+from .values import Site, Value, as_expr, called, many_axes
 
 # ---------------------------------------------------------------- elementwise
 
 
-def clamp(loc: Loc | None, x: Value, min: Value | None = None, max: Value | None = None) -> Expr:
+def clamp(loc: Site, x: Value, min: Value | None = None, max: Value | None = None) -> Expr:
     """x, but at least `min` and at most `max`.
 
     >>> hl.clamp(np.float32([-3, 0.5, 3]), 0.0, 1.0)
@@ -29,7 +29,7 @@ def clamp(loc: Loc | None, x: Value, min: Value | None = None, max: Value | None
     return value if max is None else binary("minimum", value, max, loc)
 
 
-def fma(loc: Loc | None, x: Value, y: Value, z: Value) -> Expr:
+def fma(loc: Site, x: Value, y: Value, z: Value) -> Expr:
     """x * y + z.
 
     >>> hl.fma(np.float32([1, 2]), 10.0, 0.5)
@@ -38,7 +38,7 @@ def fma(loc: Loc | None, x: Value, y: Value, z: Value) -> Expr:
     return binary("add", binary("mul", x, y, loc), z, loc)
 
 
-def square(loc: Loc | None, x: Value) -> Expr:
+def square(loc: Site, x: Value) -> Expr:
     """x * x.
 
     >>> hl.square(np.float32([3]))
@@ -47,7 +47,7 @@ def square(loc: Loc | None, x: Value) -> Expr:
     return binary("pow", x, 2, loc)
 
 
-def reciprocal(loc: Loc | None, x: Value) -> Expr:
+def reciprocal(loc: Site, x: Value) -> Expr:
     """1 / x.
 
     >>> hl.reciprocal(np.float32([4]))
@@ -56,7 +56,7 @@ def reciprocal(loc: Loc | None, x: Value) -> Expr:
     return binary("div", 1.0, x, loc)
 
 
-def gelu(loc: Loc | None, x: Value, approximate: object = True) -> Expr:
+def gelu(loc: Site, x: Value, approximate: object = True) -> Expr:
     """x times the normal distribution function; by tanh unless approximate is False or "none".
 
     >>> hl.gelu(np.float32([0, 9]))
@@ -68,7 +68,7 @@ def gelu(loc: Loc | None, x: Value, approximate: object = True) -> Expr:
     return unary("gelu_tanh" if approximate in (True, "tanh") else "gelu_erf", x, loc)
 
 
-def isinf(loc: Loc | None, x: Value) -> Expr:
+def isinf(loc: Site, x: Value) -> Expr:
     """True where x is infinite.
 
     >>> hl.isinf(np.float32([np.nan, -np.inf, 0]))
@@ -80,7 +80,7 @@ def isinf(loc: Loc | None, x: Value) -> Expr:
     return binary("eq", unary("abs", value, loc), math.inf, loc)
 
 
-def leaky_relu(loc: Loc | None, x: Value, negative_slope: Value = 0.01) -> Expr:
+def leaky_relu(loc: Site, x: Value, negative_slope: Value = 0.01) -> Expr:
     """x where it is positive, else negative_slope * x.
 
     >>> hl.leaky_relu(np.float32([-1, 1]), 0.5)
@@ -90,7 +90,7 @@ def leaky_relu(loc: Loc | None, x: Value, negative_slope: Value = 0.01) -> Expr:
     return where(binary("ge", x, 0, loc), x, scaled, loc)
 
 
-def log_sigmoid(loc: Loc | None, x: Value) -> Expr:
+def log_sigmoid(loc: Site, x: Value) -> Expr:
     """log(sigmoid(x)), without overflow.
 
     >>> hl.log_sigmoid(np.float32([-200]))
@@ -99,7 +99,7 @@ def log_sigmoid(loc: Loc | None, x: Value) -> Expr:
     return unary("neg", unary("softplus", unary("neg", x, loc), loc), loc)
 
 
-def logaddexp(loc: Loc | None, x: Value, y: Value) -> Expr:
+def logaddexp(loc: Site, x: Value, y: Value) -> Expr:
     """log(exp(x) + exp(y)), without overflow.
 
     >>> hl.logaddexp(np.float32([300]), 0.0)
@@ -114,7 +114,7 @@ def logaddexp(loc: Loc | None, x: Value, y: Value) -> Expr:
 # ---------------------------------------------------------------- statistics
 
 
-def _in_float32(op: str, x: Value, loc: Loc | None) -> tuple[Expr, str]:
+def _in_float32(op: str, x: Value, loc: Site) -> tuple[Expr, str]:
     """(the value in float32 if it is narrow, its own dtype); integers are refused."""
     value = as_expr(x, loc)
     dtype = value.type.dtype
@@ -124,12 +124,8 @@ def _in_float32(op: str, x: Value, loc: Loc | None) -> tuple[Expr, str]:
     return (cast(value, "float32", loc) if is_narrow(dtype) else value), dtype
 
 
-def total(
-    loc: Loc | None,
-    x: Value,
-    axis: object = None,
-    keepdims: bool = False,
-    dtype: object = None,
+def sum(
+    loc: Site, x: Value, axis: object = None, keepdims: bool = False, dtype: object = None
 ) -> Expr:
     """The sum over one dimension, several, or all; narrow floats are added up in float32.
 
@@ -141,11 +137,7 @@ def total(
 
 
 def mean(
-    loc: Loc | None,
-    x: Value,
-    axis: object = None,
-    keepdims: bool = False,
-    dtype: object = None,
+    loc: Site, x: Value, axis: object = None, keepdims: bool = False, dtype: object = None
 ) -> Expr:
     """The sum divided by the number of elements; of a partial tile, of the valid ones.
 
@@ -156,9 +148,7 @@ def mean(
     return cast(_mean(loc, value, axis, keepdims), own, loc)
 
 
-def _mean(
-    loc: Loc | None, value: Expr, axis: object, keepdims: bool, correction: Value = 0
-) -> Expr:
+def _mean(loc: Site, value: Expr, axis: object, keepdims: bool, correction: Value = 0) -> Expr:
     axes = many_axes(axis, value.type.rank, loc, "mean")
     number = count(value, axes, loc)
     if correction:
@@ -167,11 +157,7 @@ def _mean(
 
 
 def var(
-    loc: Loc | None,
-    x: Value,
-    axis: object = None,
-    keepdims: bool = False,
-    correction: int | float = 0,
+    loc: Site, x: Value, axis: object = None, keepdims: bool = False, correction: int | float = 0
 ) -> Expr:
     """The mean squared distance from the mean; divides by the count minus `correction`.
 
@@ -185,11 +171,7 @@ def var(
 
 
 def std(
-    loc: Loc | None,
-    x: Value,
-    axis: object = None,
-    keepdims: bool = False,
-    correction: int | float = 0,
+    loc: Site, x: Value, axis: object = None, keepdims: bool = False, correction: int | float = 0
 ) -> Expr:
     """The square root of `var`.
 
@@ -200,9 +182,7 @@ def std(
     return cast(unary("sqrt", var(loc, value, axis, keepdims, correction), loc), own, loc)
 
 
-def rms(
-    loc: Loc | None, x: Value, axis: object = -1, keepdims: bool = False, eps: Value = 0.0
-) -> Expr:
+def rms(loc: Site, x: Value, axis: object = -1, keepdims: bool = False, eps: Value = 0.0) -> Expr:
     """The square root of the mean square plus eps.
 
     >>> hl.rms(np.float32([3, 4, 0, 0]))
@@ -216,7 +196,7 @@ def rms(
 
 
 def norm(
-    loc: Loc | None, x: Value, ord: object = None, axis: object = None, keepdims: bool = False
+    loc: Site, x: Value, ord: object = None, axis: object = None, keepdims: bool = False
 ) -> Expr:
     """The length of the vectors along `axis`: ord 2 (default), 1, inf or -inf.
 
@@ -240,11 +220,11 @@ def norm(
 # ---------------------------------------------------------------- exponentials
 
 
-def _shifted(loc: Loc | None, value: Expr, axis: object) -> Expr:
+def _shifted(loc: Site, value: Expr, axis: object) -> Expr:
     return binary("sub", value, reduce("max", value, axis, True, loc), loc)
 
 
-def softmax(loc: Loc | None, x: Value, axis: object = -1, dtype: object = None) -> Expr:
+def softmax(loc: Site, x: Value, axis: object = -1, dtype: object = None) -> Expr:
     """exp(x) / sum(exp(x)), without overflow.
 
     >>> hl.softmax(np.float32([[0, 0], [800, 0]]))
@@ -256,7 +236,7 @@ def softmax(loc: Loc | None, x: Value, axis: object = -1, dtype: object = None) 
     return cast(binary("div", weights, reduce("sum", weights, axis, True, loc), loc), own, loc)
 
 
-def log_softmax(loc: Loc | None, x: Value, axis: object = -1, dtype: object = None) -> Expr:
+def log_softmax(loc: Site, x: Value, axis: object = -1, dtype: object = None) -> Expr:
     """log(softmax(x)), without overflow.
 
     >>> hl.log_softmax(np.float32([800, 0]))
@@ -268,7 +248,7 @@ def log_softmax(loc: Loc | None, x: Value, axis: object = -1, dtype: object = No
     return cast(binary("sub", shifted, unary("log", mass, loc), loc), own, loc)
 
 
-def logsumexp(loc: Loc | None, x: Value, axis: object = None, keepdims: bool = False) -> Expr:
+def logsumexp(loc: Site, x: Value, axis: object = None, keepdims: bool = False) -> Expr:
     """log(sum(exp(x))), without overflow; -inf where all are -inf.
 
     >>> hl.logsumexp(np.float32([800, -np.inf]))
@@ -280,12 +260,12 @@ def logsumexp(loc: Loc | None, x: Value, axis: object = None, keepdims: bool = F
     return cast(binary("add", unary("log", mass, loc), top, loc), own, loc)
 
 
-def _finite_max(loc: Loc | None, value: Expr, axis: object, keepdims: bool) -> Expr:
+def _finite_max(loc: Site, value: Expr, axis: object, keepdims: bool) -> Expr:
     top = reduce("max", value, axis, keepdims, loc)
     return where(unary("isfinite", top, loc), top, 0.0, loc)
 
 
-def _finite_shift(loc: Loc | None, value: Expr, axis: object) -> Expr:
+def _finite_shift(loc: Site, value: Expr, axis: object) -> Expr:
     return binary("sub", value, _finite_max(loc, value, axis, True), loc)
 
 
@@ -293,7 +273,7 @@ def _finite_shift(loc: Loc | None, value: Expr, axis: object) -> Expr:
 
 
 def layer_norm(
-    loc: Loc | None,
+    loc: Site,
     x: Value,
     normalized_shape: object = 1,
     weight: Value | None = None,
@@ -314,7 +294,7 @@ def layer_norm(
 
 
 def rms_norm(
-    loc: Loc | None,
+    loc: Site,
     x: Value,
     normalized_shape: object = 1,
     weight: Value | None = None,
@@ -332,15 +312,13 @@ def rms_norm(
     return cast(_scaled_and_moved(loc, scaled, weight, None), own, loc)
 
 
-def _last(normalized_shape: object, value: Expr, loc: Loc | None) -> tuple[int, ...]:
+def _last(normalized_shape: object, value: Expr, loc: Site) -> tuple[int, ...]:
     number = len(normalized_shape) if isinstance(normalized_shape, tuple | list) else 1
     if number > value.type.rank:
         raise TypingError(f"{called(value)} has no {number} last dimensions", loc)
     return tuple(range(value.type.rank - number, value.type.rank))
 
 
-def _scaled_and_moved(
-    loc: Loc | None, value: Expr, weight: Value | None, bias: Value | None
-) -> Expr:
+def _scaled_and_moved(loc: Site, value: Expr, weight: Value | None, bias: Value | None) -> Expr:
     value = value if weight is None else binary("mul", value, weight, loc)
     return value if bias is None else binary("add", value, bias, loc)

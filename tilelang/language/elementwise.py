@@ -1,84 +1,162 @@
-"""Elementwise primitives: what each means, in NumPy.  Narrow floats arrive here as float32."""
+"""Elementwise primitives: what each means, in NumPy.  Narrow floats arrive here as float32.
+
+Most are NumPy's own functions: `NUMPY` has those of another name there, `DOCS` says what they do.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 Array = np.ndarray
 
+NUMPY: Mapping[str, str] = {
+    "neg": "negative",
+    "round": "rint",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "floordiv": "floor_divide",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "shift_left": "left_shift",
+    "shift_right": "right_shift",
+}
 
-def neg(x: Array) -> Array:
-    """Minus x.
-
+DOCS: Mapping[str, str] = {
+    "neg": """Minus x.
     >>> hl.neg(np.float32([1, -2]))
-    array([-1.,  2.], dtype=float32)
-    """
-    return np.negative(x)
-
-
-def abs(x: Array) -> Array:
-    """The distance from zero.
-
+    array([-1.,  2.], dtype=float32)""",
+    "abs": """The distance from zero.
     >>> hl.abs(np.int32([-3, 4]))
-    array([3, 4], dtype=int32)
-    """
-    return np.abs(x)
-
-
-def exp(x: Array) -> Array:
-    """e to the power x.
-
+    array([3, 4], dtype=int32)""",
+    "exp": """e to the power x.
     >>> hl.exp(np.float32([0, -np.inf]))
-    array([1., 0.], dtype=float32)
-    """
-    return np.exp(x)
-
-
-def exp2(x: Array) -> Array:
-    """2 to the power x.
-
+    array([1., 0.], dtype=float32)""",
+    "exp2": """2 to the power x.
     >>> hl.exp2(np.float32([3, -1]))
-    array([8. , 0.5], dtype=float32)
-    """
-    return np.exp2(x)
-
-
-def log(x: Array) -> Array:
-    """The natural logarithm.
-
+    array([8. , 0.5], dtype=float32)""",
+    "log": """The natural logarithm.
     >>> hl.log(np.float32([1, 0]))
-    array([  0., -inf], dtype=float32)
-    """
-    return np.log(x)
-
-
-def log1p(x: Array) -> Array:
-    """log(1 + x), exact for small x.
-
+    array([  0., -inf], dtype=float32)""",
+    "log1p": """log(1 + x), exact for small x.
     >>> hl.log1p(np.float32([0, 1e-10]))
-    array([0.e+00, 1.e-10], dtype=float32)
-    """
-    return np.log1p(x)
-
-
-def log2(x: Array) -> Array:
-    """The logarithm to base 2.
-
+    array([0.e+00, 1.e-10], dtype=float32)""",
+    "log2": """The logarithm to base 2.
     >>> hl.log2(np.float32([8, 0.5]))
-    array([ 3., -1.], dtype=float32)
-    """
-    return np.log2(x)
-
-
-def sqrt(x: Array) -> Array:
-    """The square root.
-
+    array([ 3., -1.], dtype=float32)""",
+    "sqrt": """The square root.
     >>> hl.sqrt(np.float32([9, 0.25]))
-    array([3. , 0.5], dtype=float32)
-    """
-    return np.sqrt(x)
+    array([3. , 0.5], dtype=float32)""",
+    "sin": """The sine of an angle in radians.
+    >>> hl.sin(np.float32([0]))
+    array([0.], dtype=float32)""",
+    "cos": """The cosine of an angle in radians.
+    >>> hl.cos(np.float32([0]))
+    array([1.], dtype=float32)""",
+    "tanh": """The hyperbolic tangent.
+    >>> hl.tanh(np.float32([0, 50]))
+    array([0., 1.], dtype=float32)""",
+    "floor": """The largest whole number that is not above x.
+    >>> hl.floor(np.float32([1.5, -1.5]))
+    array([ 1., -2.], dtype=float32)""",
+    "ceil": """The smallest whole number that is not below x.
+    >>> hl.ceil(np.float32([1.5, -1.5]))
+    array([ 2., -1.], dtype=float32)""",
+    "round": """The nearest whole number; halves go to the even one.
+    >>> hl.round(np.float32([0.5, 1.5, 2.6]))
+    array([0., 2., 3.], dtype=float32)""",
+    "trunc": """x without its fraction.
+    >>> hl.trunc(np.float32([1.7, -1.7]))
+    array([ 1., -1.], dtype=float32)""",
+    "sign": """-1, 0 or 1.
+    >>> hl.sign(np.int32([-7, 0, 7]))
+    array([-1,  0,  1], dtype=int32)""",
+    "isnan": """True where x is not a number.
+    >>> hl.isnan(np.float32([np.nan, np.inf, 0]))
+    array([ True, False, False])""",
+    "isfinite": """True where x is neither infinite nor NaN.
+    >>> hl.isfinite(np.float32([np.nan, np.inf, 0]))
+    array([False, False,  True])""",
+    "logical_not": """True where x is False.
+    >>> hl.logical_not(np.array([True, False]))
+    array([False,  True])""",
+    "add": """x + y.
+    >>> hl.add(np.float32([1, 2]), 1)
+    array([2., 3.], dtype=float32)""",
+    "sub": """x - y.
+    >>> hl.sub(np.int32([1, 2]), 1)
+    array([0, 1], dtype=int32)""",
+    "mul": """x * y.
+    >>> hl.mul(np.float32([1, 2]), 3)
+    array([3., 6.], dtype=float32)""",
+    "div": """x / y; integers are divided as float32.
+    >>> hl.div(np.int32([1, 3]), 2)
+    array([0.5, 1.5], dtype=float32)""",
+    "floordiv": """floor(x / y).
+    >>> hl.floordiv(np.int32([7, -7]), 2)
+    array([ 3, -4], dtype=int32)""",
+    "mod": """x - floor(x / y) * y: the remainder has the sign of y.
+    >>> hl.mod(np.int32([7, -7]), 4)
+    array([3, 1], dtype=int32)""",
+    "minimum": """The smaller of both; NaN wins.
+    >>> hl.minimum(np.float32([1, 5]), 3)
+    array([1., 3.], dtype=float32)""",
+    "maximum": """The larger of both; NaN wins.
+    >>> hl.maximum(np.float32([1, 5]), 3)
+    array([3., 5.], dtype=float32)""",
+    "eq": """x == y.
+    >>> hl.eq(np.int32([1, 2]), 2)
+    array([False,  True])""",
+    "ne": """x != y.
+    >>> hl.ne(np.int32([1, 2]), 2)
+    array([ True, False])""",
+    "lt": """x < y.
+    >>> hl.lt(np.int32([1, 2]), 2)
+    array([ True, False])""",
+    "le": """x <= y.
+    >>> hl.le(np.int32([1, 3]), 2)
+    array([ True, False])""",
+    "gt": """x > y.
+    >>> hl.gt(np.int32([1, 3]), 2)
+    array([False,  True])""",
+    "ge": """x >= y.
+    >>> hl.ge(np.int32([1, 2]), 2)
+    array([False,  True])""",
+    "logical_and": """True where both are; numbers count as true unless zero.
+    >>> hl.logical_and(np.array([True, True]), np.array([True, False]))
+    array([ True, False])""",
+    "logical_or": """True where either is.
+    >>> hl.logical_or(np.array([False, True]), np.array([False, False]))
+    array([False,  True])""",
+    "logical_xor": """True where exactly one is.
+    >>> hl.logical_xor(np.array([True, True]), np.array([True, False]))
+    array([False,  True])""",
+    "bitwise_and": """The bits that both integers have; of bools, logical_and.
+    >>> hl.bitwise_and(np.int32([6]), 3)
+    array([2], dtype=int32)""",
+    "bitwise_or": """The bits that either integer has; of bools, logical_or.
+    >>> hl.bitwise_or(np.int32([6]), 3)
+    array([7], dtype=int32)""",
+    "bitwise_xor": """The bits that exactly one integer has; of bools, logical_xor.
+    >>> hl.bitwise_xor(np.int32([6]), 3)
+    array([5], dtype=int32)""",
+    "shift_left": """x * 2**y, for integers.
+    >>> hl.shift_left(np.int32([3]), 2)
+    array([12], dtype=int32)""",
+    "shift_right": """floor(x / 2**y), for integers.
+    >>> hl.shift_right(np.int32([-5]), 1)
+    array([-3], dtype=int32)""",
+    "where": """x where the condition holds, else y.
+    >>> hl.where(np.array([True, False]), np.float32([1, 2]), 0.0)
+    array([1., 0.], dtype=float32)""",
+}
 
 
 def rsqrt(x: Array) -> Array:
@@ -88,33 +166,6 @@ def rsqrt(x: Array) -> Array:
     array([0.5, 2. ], dtype=float32)
     """
     return np.reciprocal(np.sqrt(x))
-
-
-def sin(x: Array) -> Array:
-    """The sine of an angle in radians.
-
-    >>> hl.sin(np.float32([0]))
-    array([0.], dtype=float32)
-    """
-    return np.sin(x)
-
-
-def cos(x: Array) -> Array:
-    """The cosine of an angle in radians.
-
-    >>> hl.cos(np.float32([0]))
-    array([1.], dtype=float32)
-    """
-    return np.cos(x)
-
-
-def tanh(x: Array) -> Array:
-    """The hyperbolic tangent.
-
-    >>> hl.tanh(np.float32([0, 50]))
-    array([0., 1.], dtype=float32)
-    """
-    return np.tanh(x)
 
 
 def erf(x: Array) -> Array:
@@ -182,132 +233,6 @@ def softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-def floor(x: Array) -> Array:
-    """The largest whole number that is not above x.
-
-    >>> hl.floor(np.float32([1.5, -1.5]))
-    array([ 1., -2.], dtype=float32)
-    """
-    return np.floor(x)
-
-
-def ceil(x: Array) -> Array:
-    """The smallest whole number that is not below x.
-
-    >>> hl.ceil(np.float32([1.5, -1.5]))
-    array([ 2., -1.], dtype=float32)
-    """
-    return np.ceil(x)
-
-
-def round(x: Array) -> Array:
-    """The nearest whole number; halves go to the even one.
-
-    >>> hl.round(np.float32([0.5, 1.5, 2.6]))
-    array([0., 2., 3.], dtype=float32)
-    """
-    return np.rint(x)
-
-
-def trunc(x: Array) -> Array:
-    """x without its fraction.
-
-    >>> hl.trunc(np.float32([1.7, -1.7]))
-    array([ 1., -1.], dtype=float32)
-    """
-    return np.trunc(x)
-
-
-def sign(x: Array) -> Array:
-    """-1, 0 or 1.
-
-    >>> hl.sign(np.int32([-7, 0, 7]))
-    array([-1,  0,  1], dtype=int32)
-    """
-    return np.sign(x)
-
-
-def isnan(x: Array) -> Array:
-    """True where x is not a number.
-
-    >>> hl.isnan(np.float32([np.nan, np.inf, 0]))
-    array([ True, False, False])
-    """
-    return np.isnan(x)
-
-
-def isfinite(x: Array) -> Array:
-    """True where x is neither infinite nor NaN.
-
-    >>> hl.isfinite(np.float32([np.nan, np.inf, 0]))
-    array([False, False,  True])
-    """
-    return np.isfinite(x)
-
-
-def logical_not(x: Array) -> Array:
-    """True where x is False.
-
-    >>> hl.logical_not(np.array([True, False]))
-    array([False,  True])
-    """
-    return np.logical_not(x)
-
-
-def add(x: Array, y: Array) -> Array:
-    """x + y.
-
-    >>> hl.add(np.float32([1, 2]), 1)
-    array([2., 3.], dtype=float32)
-    """
-    return np.add(x, y)
-
-
-def sub(x: Array, y: Array) -> Array:
-    """x - y.
-
-    >>> hl.sub(np.int32([1, 2]), 1)
-    array([0, 1], dtype=int32)
-    """
-    return np.subtract(x, y)
-
-
-def mul(x: Array, y: Array) -> Array:
-    """x * y.
-
-    >>> hl.mul(np.float32([1, 2]), 3)
-    array([3., 6.], dtype=float32)
-    """
-    return np.multiply(x, y)
-
-
-def div(x: Array, y: Array) -> Array:
-    """x / y; integers are divided as float32.
-
-    >>> hl.div(np.int32([1, 3]), 2)
-    array([0.5, 1.5], dtype=float32)
-    """
-    return np.divide(x, y)
-
-
-def floordiv(x: Array, y: Array) -> Array:
-    """floor(x / y).
-
-    >>> hl.floordiv(np.int32([7, -7]), 2)
-    array([ 3, -4], dtype=int32)
-    """
-    return np.floor_divide(x, y)
-
-
-def mod(x: Array, y: Array) -> Array:
-    """x - floor(x / y) * y: the remainder has the sign of y.
-
-    >>> hl.mod(np.int32([7, -7]), 4)
-    array([3, 1], dtype=int32)
-    """
-    return np.mod(x, y)
-
-
 def pow(x: Array, y: Array) -> Array:
     """x to the power y; an integer to a negative power is unspecified.
 
@@ -315,159 +240,6 @@ def pow(x: Array, y: Array) -> Array:
     array([4., 9.], dtype=float32)
     """
     return np.power(x, y if y.dtype.kind == "f" else np.maximum(y, 0))
-
-
-def minimum(x: Array, y: Array) -> Array:
-    """The smaller of both; NaN wins.
-
-    >>> hl.minimum(np.float32([1, 5]), 3)
-    array([1., 3.], dtype=float32)
-    """
-    return np.minimum(x, y)
-
-
-def maximum(x: Array, y: Array) -> Array:
-    """The larger of both; NaN wins.
-
-    >>> hl.maximum(np.float32([1, 5]), 3)
-    array([3., 5.], dtype=float32)
-    """
-    return np.maximum(x, y)
-
-
-def eq(x: Array, y: Array) -> Array:
-    """x == y.
-
-    >>> hl.eq(np.int32([1, 2]), 2)
-    array([False,  True])
-    """
-    return np.equal(x, y)
-
-
-def ne(x: Array, y: Array) -> Array:
-    """x != y.
-
-    >>> hl.ne(np.int32([1, 2]), 2)
-    array([ True, False])
-    """
-    return np.not_equal(x, y)
-
-
-def lt(x: Array, y: Array) -> Array:
-    """x < y.
-
-    >>> hl.lt(np.int32([1, 2]), 2)
-    array([ True, False])
-    """
-    return np.less(x, y)
-
-
-def le(x: Array, y: Array) -> Array:
-    """x <= y.
-
-    >>> hl.le(np.int32([1, 3]), 2)
-    array([ True, False])
-    """
-    return np.less_equal(x, y)
-
-
-def gt(x: Array, y: Array) -> Array:
-    """x > y.
-
-    >>> hl.gt(np.int32([1, 3]), 2)
-    array([False,  True])
-    """
-    return np.greater(x, y)
-
-
-def ge(x: Array, y: Array) -> Array:
-    """x >= y.
-
-    >>> hl.ge(np.int32([1, 2]), 2)
-    array([False,  True])
-    """
-    return np.greater_equal(x, y)
-
-
-def logical_and(x: Array, y: Array) -> Array:
-    """True where both are; numbers count as true unless zero.
-
-    >>> hl.logical_and(np.array([True, True]), np.array([True, False]))
-    array([ True, False])
-    """
-    return np.logical_and(x, y)
-
-
-def logical_or(x: Array, y: Array) -> Array:
-    """True where either is.
-
-    >>> hl.logical_or(np.array([False, True]), np.array([False, False]))
-    array([False,  True])
-    """
-    return np.logical_or(x, y)
-
-
-def logical_xor(x: Array, y: Array) -> Array:
-    """True where exactly one is.
-
-    >>> hl.logical_xor(np.array([True, True]), np.array([True, False]))
-    array([False,  True])
-    """
-    return np.logical_xor(x, y)
-
-
-def bitwise_and(x: Array, y: Array) -> Array:
-    """The bits that both integers have; of bools, logical_and.
-
-    >>> hl.bitwise_and(np.int32([6]), 3)
-    array([2], dtype=int32)
-    """
-    return np.bitwise_and(x, y)
-
-
-def bitwise_or(x: Array, y: Array) -> Array:
-    """The bits that either integer has; of bools, logical_or.
-
-    >>> hl.bitwise_or(np.int32([6]), 3)
-    array([7], dtype=int32)
-    """
-    return np.bitwise_or(x, y)
-
-
-def bitwise_xor(x: Array, y: Array) -> Array:
-    """The bits that exactly one integer has; of bools, logical_xor.
-
-    >>> hl.bitwise_xor(np.int32([6]), 3)
-    array([5], dtype=int32)
-    """
-    return np.bitwise_xor(x, y)
-
-
-def shift_left(x: Array, y: Array) -> Array:
-    """x * 2**y, for integers.
-
-    >>> hl.shift_left(np.int32([3]), 2)
-    array([12], dtype=int32)
-    """
-    return np.left_shift(x, y)
-
-
-def shift_right(x: Array, y: Array) -> Array:
-    """floor(x / 2**y), for integers.
-
-    >>> hl.shift_right(np.int32([-5]), 1)
-    array([-3], dtype=int32)
-    """
-    return np.right_shift(x, y)
-
-
-def where(condition: Array, x: Array, y: Array) -> Array:
-    """x where the condition holds, else y.
-
-    >>> hl.where(np.array([True, False]), np.float32([1, 2]), 0.0)
-    array([1., 0.], dtype=float32)
-    """
-    return np.where(condition, x, y)
 
 
 def cast(x: Array, dtype: np.dtype) -> Array:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from . import contraction, elementwise, reduction, shaping
+from . import elementwise, reduction, shaping
 from .reduction import neutral
 
 __all__ = ["OPS", "Op", "neutral"]
@@ -24,18 +24,15 @@ class Op:
     """A primitive: its name, its meaning in NumPy, and whether computing it again is cheap.
 
     `reference` takes the operands, then the attributes as keywords; an op of kind "create", and
-    "reshape", "broadcast" and "cast", also take the shape or dtype of the result.
+    "reshape", "broadcast" and "cast", also take the shape or dtype of the result.  `doc` is the
+    meaning in words, with an example.
     """
 
     name: str
     kind: Kind
     reference: Callable[..., np.ndarray]
     cost: Cost
-
-    @property
-    def doc(self) -> str:
-        """The meaning in words, with an example."""
-        return inspect.getdoc(self.reference) or ""
+    doc: str
 
 
 def names(text: str) -> frozenset[str]:
@@ -50,14 +47,24 @@ _COSTLY = names(
 _FREE = names("expand_dims squeeze broadcast full arange")
 
 
-def _cost(name: str) -> Cost:
-    if name in _COSTLY:
-        return "costly"
-    return "free" if name in _FREE else "cheap"
-
-
 def _table(module: ModuleType, kind: Kind, names: str) -> dict[str, Op]:
-    return {n: Op(n, kind, getattr(module, n), _cost(n)) for n in names.split()}
+    return {name: _op(module, kind, name) for name in names.split()}
+
+
+def _op(module: ModuleType, kind: Kind, name: str) -> Op:
+    """The primitive of that name: a function of the module, or else NumPy's own."""
+    numpy_name = getattr(module, "NUMPY", {}).get(name, name)
+    reference = vars(module).get(name) or getattr(np, numpy_name)
+    cost: Cost = "costly" if name in _COSTLY else "free" if name in _FREE else "cheap"
+    return Op(name, kind, reference, cost, documentation(module.DOCS.get(name), reference))
+
+
+def documentation(short: str | None, function: Callable[..., object]) -> str:
+    """A docstring of a table, in which the example follows at once; or else that of a function."""
+    if short is None:
+        return inspect.getdoc(function) or ""
+    meaning, _, example = inspect.cleandoc(short).partition("\n")
+    return f"{meaning}\n\n{example}"
 
 
 UNARY = (
@@ -73,7 +80,7 @@ REDUCTIONS = "sum max min argmax argmin any all"
 OPS: dict[str, Op] = {
     **_table(elementwise, "elementwise", f"{UNARY} {BINARY} where cast"),
     **_table(reduction, "reduce", REDUCTIONS),
-    **_table(contraction, "contract", "dot"),
+    **_table(reduction, "contract", "dot"),
     **_table(shaping, "shape", "expand_dims squeeze transpose reshape broadcast concat"),
     **_table(shaping, "create", "full arange"),
 }

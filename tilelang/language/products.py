@@ -9,28 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import Loc, TypingError
-from ..ir import Dim, Expr
-from .build import (
-    Batch,
-    Value,
-    as_expr,
-    binary,
-    broadcast,
-    cast,
-    dot,
-    expand_dims,
-    reduce,
-    transpose,
-)
-from .values import called, common
+from ..errors import TypingError
+from ..ir import Expr
+from . import build, shapes
+from .build import binary, cast, reduce
+from .reduction import Batch
+from .shapes import transpose
+from .values import Site, Value, as_expr, called, common
 
 Pairs = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def dot_acc(
-    loc: Loc | None, x: Value, y: Value, acc: Value | None = None, out_dtype: object = None
-) -> Expr:
+def dot(loc: Site, x: Value, y: Value, acc: Value | None = None, out_dtype: object = None) -> Expr:
     """x @ y in float32 (int32 of integers), plus `acc` in acc's dtype.
 
     >>> hl.dot(np.float32([[1, 2]]), np.float32([[3], [4]]), acc=np.float32([[0.5]]))
@@ -42,7 +32,7 @@ def dot_acc(
     return product if acc is None else _added(loc, as_expr(acc, loc), product)
 
 
-def _added(loc: Loc | None, acc: Expr, product: Expr) -> Expr:
+def _added(loc: Site, acc: Expr, product: Expr) -> Expr:
     if acc.type.rank > product.type.rank:
         what = f"dot: {called(product)} is added to {called(acc)}"
         raise TypingError(what, loc, "acc has the dimensions of the product")
@@ -50,11 +40,7 @@ def _added(loc: Loc | None, acc: Expr, product: Expr) -> Expr:
 
 
 def matmul(
-    loc: Loc | None,
-    x: Value,
-    y: Value,
-    precision: object = None,
-    preferred_element_type: object = None,
+    loc: Site, x: Value, y: Value, precision: object = None, preferred_element_type: object = None
 ) -> Expr:
     """x @ y, in the operands' dtype or the preferred one; leading dimensions are a batch.
 
@@ -65,7 +51,7 @@ def matmul(
     return _result(loc, _matmul(loc, a, b, "matmul"), a, b, preferred_element_type)
 
 
-def _result(loc: Loc | None, product: Expr, a: Expr, b: Expr, dtype: object) -> Expr:
+def _result(loc: Site, product: Expr, a: Expr, b: Expr, dtype: object) -> Expr:
     """The product in the dtype that is preferred, or that of the operands."""
     if dtype is not None:
         return cast(product, dtype, loc)
@@ -73,138 +59,124 @@ def _result(loc: Loc | None, product: Expr, a: Expr, b: Expr, dtype: object) -> 
     return cast(product, a.type.dtype if same else common((a, b), loc), loc)
 
 
-def _matmul(loc: Loc | None, a: Expr, b: Expr, name: str) -> Expr:
+def _matmul(loc: Site, a: Expr, b: Expr, name: str) -> Expr:
     for value in (a, b):
         if value.type.rank == 0:
             hint = "use * to scale by a number"
             raise TypingError(f"{name}: {called(value)} is a scalar", loc, hint)
     if b.type.rank <= 2:
-        return dot(a, b, loc, (-1, max(b.type.rank - 2, 0)), name=name)
-    if a.type.rank == 1:
-        return _squeezed_row(loc, a, b, name)
+        return build.dot(a, b, loc, (-1, max(b.type.rank - 2, 0)), name=name)
+    if a.type.rank == 1:  # the stack's own dimensions stay in front
+        return build.dot(b, a, loc, (-2, 0), name=name)
     return _batched(loc, a, b, name)
 
 
-def _squeezed_row(loc: Loc | None, a: Expr, b: Expr, name: str) -> Expr:
-    """vector @ stack of matrices: the stack's own dimensions stay in front."""
-    return dot(b, a, loc, (-2, 0), name=name)
-
-
-def _batched(loc: Loc | None, a: Expr, b: Expr, name: str) -> Expr:
+def _batched(loc: Site, a: Expr, b: Expr, name: str) -> Expr:
     rank = max(a.type.rank, b.type.rank)
     if a.type.rank == 2 and b.type.rank > 2:
-        product = dot(b, a, loc, (-2, 1), name=name)  # batch, columns, rows
+        product = build.dot(b, a, loc, (-2, 1), name=name)  # batch, columns, rows
         return transpose(product, (*range(rank - 2), rank - 1, rank - 2), loc)
     if a.type.rank != b.type.rank:
         what = f"{name}: {called(a)} and {called(b)} have different numbers of dimensions"
         raise TypingError(what, loc, "add the missing batch dimensions with [None]")
     a, b = _one_batch(loc, a, b), _one_batch(loc, b, a)
     many = tuple(range(rank - 2))
-    return dot(a, b, loc, (-1, -2), (many, many), name=name)
+    return build.dot(a, b, loc, (-1, -2), (many, many), name=name)
 
 
-def _one_batch(loc: Loc | None, a: Expr, b: Expr) -> Expr:
+def _one_batch(loc: Site, a: Expr, b: Expr) -> Expr:
     """a with its batch dimensions of length 1 repeated to those of b."""
-    shape: list[Dim] = list(a.type.shape)
-    for place in range(a.type.rank - 2):
-        if shape[place] == 1:
-            shape[place] = b.type.shape[place]
-    return broadcast(a, tuple(shape), loc)
+    *many, rows, columns = a.type.shape
+    repeated = (there if own == 1 else own for own, there in zip(many, b.type.shape))
+    return shapes.broadcast(a, (*repeated, rows, columns), loc)
 
 
-def _rank(value: Expr, rank: int, name: str, loc: Loc | None) -> Expr:
+def _rank(x: Value, rank: int, name: str, loc: Site) -> Expr:
+    value = as_expr(x, loc)
     if value.type.rank != rank:
         what = f"{name} needs values of {rank} dimensions, not {called(value)}"
         raise TypingError(what, loc, "matmul or @ takes any number of dimensions")
     return value
 
 
-def mm(loc: Loc | None, x: Value, y: Value, out_dtype: object = None) -> Expr:
+def mm(loc: Site, x: Value, y: Value, out_dtype: object = None) -> Expr:
     """The product of two matrices, in their dtype.
 
     >>> hl.mm(np.float32([[1, 2]]), np.float32([[3], [4]]))
     array([[11.]], dtype=float32)
     """
-    a, b = (_rank(as_expr(v, loc), 2, "mm", loc) for v in (x, y))
+    a, b = (_rank(v, 2, "mm", loc) for v in (x, y))
     return matmul(loc, a, b, preferred_element_type=out_dtype)
 
 
-def bmm(loc: Loc | None, x: Value, y: Value, out_dtype: object = None) -> Expr:
+def bmm(loc: Site, x: Value, y: Value, out_dtype: object = None) -> Expr:
     """The products of two stacks of matrices, in their dtype.
 
     >>> hl.bmm(np.ones((2, 1, 3), np.float32), np.ones((2, 3, 1), np.float32)).shape
     (2, 1, 1)
     """
-    a, b = (_rank(as_expr(v, loc), 3, "bmm", loc) for v in (x, y))
+    a, b = (_rank(v, 3, "bmm", loc) for v in (x, y))
     return matmul(loc, a, b, preferred_element_type=out_dtype)
 
 
-def addmm(
-    loc: Loc | None, acc: Value, x: Value, y: Value, beta: Value = 1, alpha: Value = 1
-) -> Expr:
+def addmm(loc: Site, acc: Value, x: Value, y: Value, beta: Value = 1, alpha: Value = 1) -> Expr:
     """beta * acc + alpha * (x @ y), in acc's dtype.
 
     >>> hl.addmm(np.float32([[0.5]]), np.float32([[1, 2]]), np.float32([[3], [4]]))
     array([[11.5]], dtype=float32)
     """
-    a, b = (_rank(as_expr(v, loc), 2, "addmm", loc) for v in (x, y))
+    a, b = (_rank(v, 2, "addmm", loc) for v in (x, y))
     return _weighted_sum(loc, as_expr(acc, loc), _matmul(loc, a, b, "addmm"), beta, alpha)
 
 
-def baddbmm(
-    loc: Loc | None, acc: Value, x: Value, y: Value, beta: Value = 1, alpha: Value = 1
-) -> Expr:
+def baddbmm(loc: Site, acc: Value, x: Value, y: Value, beta: Value = 1, alpha: Value = 1) -> Expr:
     """beta * acc + alpha * (x @ y) for stacks of matrices, in acc's dtype.
 
     >>> ones = np.ones((2, 1, 1), np.float32)
     >>> hl.baddbmm(ones, ones, ones).ravel()
     array([2., 2.], dtype=float32)
     """
-    a, b = (_rank(as_expr(v, loc), 3, "baddbmm", loc) for v in (x, y))
+    a, b = (_rank(v, 3, "baddbmm", loc) for v in (x, y))
     return _weighted_sum(loc, as_expr(acc, loc), _matmul(loc, a, b, "baddbmm"), beta, alpha)
 
 
-def _weighted_sum(loc: Loc | None, acc: Expr, product: Expr, beta: Value, alpha: Value) -> Expr:
+def _weighted_sum(loc: Site, acc: Expr, product: Expr, beta: Value, alpha: Value) -> Expr:
     one = (isinstance(v, int | float) and v == 1 for v in (beta, alpha))
     acc = acc if next(one) else binary("mul", acc, beta, loc)
     product = product if next(one) else binary("mul", product, alpha, loc)
     return _added(loc, acc, product)
 
 
-def linear(loc: Loc | None, x: Value, weight: Value, bias: Value | None = None) -> Expr:
+def linear(loc: Site, x: Value, weight: Value, bias: Value | None = None) -> Expr:
     """x @ weight.T + bias, in x's dtype.
 
     >>> hl.linear(np.float32([[1, 2]]), np.float32([[3, 4]]), np.float32([0.5]))
     array([[11.5]], dtype=float32)
     """
-    a, b = as_expr(x, loc), _rank(as_expr(weight, loc), 2, "linear", loc)
-    product = _result(loc, dot(a, b, loc, (-1, 1), name="linear"), a, b, None)
+    a, b = as_expr(x, loc), _rank(weight, 2, "linear", loc)
+    product = _result(loc, build.dot(a, b, loc, (-1, 1), name="linear"), a, b, None)
     return product if bias is None else binary("add", product, bias, loc)
 
 
-def outer(loc: Loc | None, x: Value, y: Value) -> Expr:
+def outer(loc: Site, x: Value, y: Value) -> Expr:
     """x[i] * y[j].
 
     >>> hl.outer(np.float32([1, 2]), np.float32([3, 4]))
     array([[3., 4.],
            [6., 8.]], dtype=float32)
     """
-    a, b = (_rank(as_expr(v, loc), 1, "outer", loc) for v in (x, y))
-    return binary("mul", expand_dims(a, 1, loc), expand_dims(b, 0, loc), loc)
+    a, b = (_rank(v, 1, "outer", loc) for v in (x, y))
+    return binary("mul", shapes.expand_dims(a, 1, loc), shapes.expand_dims(b, 0, loc), loc)
 
 
 def jnp_dot(
-    loc: Loc | None,
-    x: Value,
-    y: Value,
-    precision: object = None,
-    preferred_element_type: object = None,
+    loc: Site, x: Value, y: Value, precision: object = None, preferred_element_type: object = None
 ) -> Expr:
     """numpy.dot: the last dimension of x with the second to last of y; no batch."""
     a, b = as_expr(x, loc), as_expr(y, loc)
     if 0 in (a.type.rank, b.type.rank):
         return binary("mul", a, b, loc)
-    product = dot(a, b, loc, (-1, max(b.type.rank - 2, 0)))
+    product = build.dot(a, b, loc, (-1, max(b.type.rank - 2, 0)))
     return _result(loc, product, a, b, preferred_element_type)
 
 
@@ -212,7 +184,7 @@ def jnp_dot(
 
 
 def dot_general(
-    loc: Loc | None,
+    loc: Site,
     x: Value,
     y: Value,
     dimension_numbers: object,
@@ -230,7 +202,7 @@ def dot_general(
     return _result(loc, product, a, b, preferred_element_type)
 
 
-def _dimension_numbers(given: object, a: Expr, b: Expr, loc: Loc | None) -> tuple[Pairs, Pairs]:
+def _dimension_numbers(given: object, a: Expr, b: Expr, loc: Site) -> tuple[Pairs, Pairs]:
     try:
         (left, right), (batch_left, batch_right) = given  # type: ignore[misc]
         groups = tuple(tuple(int(d) for d in g) for g in (left, right, batch_left, batch_right))
@@ -246,9 +218,7 @@ def _dimension_numbers(given: object, a: Expr, b: Expr, loc: Loc | None) -> tupl
     return (groups[0], groups[1]), (groups[2], groups[3])
 
 
-def contraction(
-    loc: Loc | None, a: Expr, b: Expr, contract: Pairs, batch: Pairs, name: str
-) -> Expr:
+def contraction(loc: Site, a: Expr, b: Expr, contract: Pairs, batch: Pairs, name: str) -> Expr:
     """Sums products over any number of dimension pairs.
 
     One pair is the dot's own; the others are batch dimensions of the dot, summed afterwards.
@@ -257,25 +227,25 @@ def contraction(
         return _products(loc, a, b, batch)
     first = (contract[0][0], contract[1][0])
     others: Batch = (contract[0][1:] + batch[0], contract[1][1:] + batch[1])
-    product = dot(a, b, loc, first, others, name=name)
+    product = build.dot(a, b, loc, first, others, name=name)
     extra = len(contract[0]) - 1
     return reduce("sum", product, tuple(range(extra)), False, loc) if extra else product
 
 
-def _products(loc: Loc | None, a: Expr, b: Expr, batch: Pairs) -> Expr:
+def _products(loc: Site, a: Expr, b: Expr, batch: Pairs) -> Expr:
     """No dimension is summed over: batch dimensions, then free ones of a, then of b."""
     free_a = tuple(d for d in range(a.type.rank) if d not in batch[0])
     free_b = tuple(d for d in range(b.type.rank) if d not in batch[1])
     left, right = transpose(a, batch[0] + free_a, loc), transpose(b, batch[1] + free_b, loc)
     for _ in free_b:
-        left = expand_dims(left, -1, loc)
+        left = shapes.expand_dims(left, -1, loc)
     for _ in free_a:
-        right = expand_dims(right, len(batch[1]), loc)
+        right = shapes.expand_dims(right, len(batch[1]), loc)
     return binary("mul", left, right, loc)
 
 
 def einsum(
-    loc: Loc | None,
+    loc: Site,
     subscripts: object,
     *operands: Value,
     precision: object = None,
@@ -308,14 +278,14 @@ def _places(labels: Sequence[str], left: str, right: str) -> Pairs:
     return tuple(left.index(c) for c in labels), tuple(right.index(c) for c in labels)
 
 
-def _summed_alone(loc: Loc | None, value: Expr, labels: str, others: str) -> tuple[str, Expr]:
+def _summed_alone(loc: Site, value: Expr, labels: str, others: str) -> tuple[str, Expr]:
     """Without the dimensions that only this operand has."""
     alone = tuple(i for i, c in enumerate(labels) if c not in others)
     kept = "".join(c for c in labels if c in others)
     return (kept, reduce("sum", value, alone, False, loc)) if alone else (kept, value)
 
 
-def _labels(subscripts: object, a: Expr, b: Expr, loc: Loc | None) -> tuple[str, str, str]:
+def _labels(subscripts: object, a: Expr, b: Expr, loc: Site) -> tuple[str, str, str]:
     """The labels of both operands and the result, checked."""
     text = subscripts.replace(" ", "") if isinstance(subscripts, str) else ""
     inputs, arrow, out = text.partition("->")

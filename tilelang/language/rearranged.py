@@ -5,13 +5,13 @@ op(loc, x, ...) -> Expr
 
 from __future__ import annotations
 
-from ..errors import Loc, TypingError
+from ..errors import TypingError
 from ..ir import Expr
-from .build import Value, as_expr, broadcast, concat, expand_dims, reshape, squeeze, transpose
-from .values import called, dims, many_axes, one_axis
+from . import shapes
+from .values import Site, Value, as_expr, called, dims, many_axes, one_axis
 
 
-def swapped(loc: Loc | None, x: Value, axis1: object, axis2: object) -> Expr:
+def swapaxes(loc: Site, x: Value, axis1: object, axis2: object) -> Expr:
     """Two dimensions exchanged: torch.transpose, jnp.swapaxes.
 
     >>> hl.swapaxes(np.zeros((2, 3), np.float32), 0, 1).shape
@@ -20,53 +20,52 @@ def swapped(loc: Loc | None, x: Value, axis1: object, axis2: object) -> Expr:
     value = as_expr(x, loc)
     rank = value.type.rank
     i, j = (one_axis(a, rank, loc, "transpose") for a in (axis1, axis2))
-    return transpose(value, [{i: j, j: i}.get(d, d) for d in range(rank)], loc)
+    return shapes.transpose(value, [{i: j, j: i}.get(d, d) for d in range(rank)], loc)
 
 
-def permuted(loc: Loc | None, x: Value, axes: object) -> Expr:
+def permute(loc: Site, x: Value, axes: object) -> Expr:
     """Dimension i of the result is dimension axes[i] of x.
 
     >>> hl.permute(np.zeros((2, 3, 4), np.float32), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    order = axes if isinstance(axes, tuple | list) else (axes,)
-    return transpose(x, order, loc)
+    return shapes.transpose(x, axes if isinstance(axes, tuple | list) else (axes,), loc)
 
 
-def reversed_axes(loc: Loc | None, x: Value, axes: object = None) -> Expr:
+def reversed_axes(loc: Site, x: Value, axes: object = None) -> Expr:
     """jnp.transpose: dimensions in the given order, or reversed."""
     value = as_expr(x, loc)
-    return permuted(loc, value, tuple(reversed(range(value.type.rank))) if axes is None else axes)
+    return permute(loc, value, tuple(reversed(range(value.type.rank))) if axes is None else axes)
 
 
-def transposed(loc: Loc | None, x: Value, *axes: object) -> Expr:
+def transpose(loc: Site, x: Value, *axes: object) -> Expr:
     """Two dimensions exchanged, as in torch; or an order of all of them; or all reversed.
 
     >>> hl.transpose(np.zeros((2, 3, 4), np.float32), 0, 2).shape
     (4, 3, 2)
     """
     if len(axes) == 2:
-        return swapped(loc, x, *axes)
+        return swapaxes(loc, x, *axes)
     if len(axes) == 1 and isinstance(axes[0], tuple | list):
-        return permuted(loc, x, axes[0])
+        return permute(loc, x, axes[0])
     return reversed_axes(loc, x, axes or None)
 
 
-def permuted_by(loc: Loc | None, x: Value, *dims: object) -> Expr:
+def permute_method(loc: Site, x: Value, *dims: object) -> Expr:
     """x.permute(2, 0, 1) or x.permute((2, 0, 1))."""
-    return permuted(loc, x, _spread(dims))
+    return permute(loc, x, _one_sequence(dims))
 
 
-def matrix_transposed(loc: Loc | None, x: Value) -> Expr:
+def matrix_transpose(loc: Site, x: Value) -> Expr:
     """The last two dimensions exchanged: x.mT.
 
     >>> hl.matrix_transpose(np.zeros((2, 3, 4), np.float32)).shape
     (2, 4, 3)
     """
-    return swapped(loc, x, -1, -2)
+    return swapaxes(loc, x, -1, -2)
 
 
-def two_transposed(loc: Loc | None, x: Value) -> Expr:
+def t(loc: Site, x: Value) -> Expr:
     """x.t(): the transpose of a matrix."""
     value = as_expr(x, loc)
     if value.type.rank > 2:
@@ -74,7 +73,7 @@ def two_transposed(loc: Loc | None, x: Value) -> Expr:
     return reversed_axes(loc, value)
 
 
-def moved(loc: Loc | None, x: Value, source: object, destination: object) -> Expr:
+def moveaxis(loc: Site, x: Value, source: object, destination: object) -> Expr:
     """One dimension moved to another place.
 
     >>> hl.moveaxis(np.zeros((2, 3, 4), np.float32), 0, -1).shape
@@ -84,10 +83,10 @@ def moved(loc: Loc | None, x: Value, source: object, destination: object) -> Exp
     rank = value.type.rank
     start, stop = (one_axis(a, rank, loc, "moveaxis") for a in (source, destination))
     order = [d for d in range(rank) if d != start]
-    return transpose(value, [*order[:stop], start, *order[stop:]], loc)
+    return shapes.transpose(value, [*order[:stop], start, *order[stop:]], loc)
 
 
-def expanded(loc: Loc | None, x: Value, axis: object) -> Expr:
+def unsqueeze(loc: Site, x: Value, axis: object) -> Expr:
     """New dimensions of length 1.
 
     >>> hl.unsqueeze(np.float32([1, 2]), -1).shape
@@ -95,36 +94,36 @@ def expanded(loc: Loc | None, x: Value, axis: object) -> Expr:
     """
     value = as_expr(x, loc)
     if not isinstance(axis, tuple | list):
-        return expand_dims(value, axis, loc)
+        return shapes.expand_dims(value, axis, loc)
     for place in many_axes(axis, value.type.rank + len(axis), loc, "expand_dims"):
-        value = expand_dims(value, place, loc)
+        value = shapes.expand_dims(value, place, loc)
     return value
 
 
-def squeezed(loc: Loc | None, x: Value, axis: object = None) -> Expr:
+def squeeze(loc: Site, x: Value, axis: object = None) -> Expr:
     """Without dimensions of length 1: the given ones, or every one.
 
     >>> hl.squeeze(np.zeros((1, 3, 1), np.float32)).shape
     (3,)
     """
-    return squeeze(x, axis, loc)
+    return shapes.squeeze(x, axis, loc)
 
 
-def reshaped(loc: Loc | None, x: Value, shape: object) -> Expr:
+def reshape(loc: Site, x: Value, shape: object) -> Expr:
     """The same elements under another shape; a tile axis stays one whole dimension.
 
     >>> hl.reshape(np.zeros((2, 6), np.float32), [2, 3, -1]).shape
     (2, 3, 2)
     """
-    return reshape(x, dims(shape, loc, "reshape"), loc)
+    return shapes.reshape(x, dims(shape, loc, "reshape"), loc)
 
 
-def reshaped_to(loc: Loc | None, x: Value, *shape: object) -> Expr:
+def reshape_method(loc: Site, x: Value, *shape: object) -> Expr:
     """x.reshape(2, 3), x.view(2, 3) or with a tuple."""
-    return reshape(x, dims(_spread(shape), loc, "reshape"), loc)
+    return reshape(loc, x, _one_sequence(shape))
 
 
-def flattened(loc: Loc | None, x: Value, start_dim: object = 0, end_dim: object = -1) -> Expr:
+def flatten(loc: Site, x: Value, start_dim: object = 0, end_dim: object = -1) -> Expr:
     """Dimensions start_dim to end_dim as one.
 
     >>> hl.flatten(np.zeros((2, 3, 4), np.float32), 1).shape
@@ -133,47 +132,47 @@ def flattened(loc: Loc | None, x: Value, start_dim: object = 0, end_dim: object 
     value = as_expr(x, loc)
     shape, rank = value.type.shape, value.type.rank
     if rank == 0:
-        return expand_dims(value, 0, loc)
+        return shapes.expand_dims(value, 0, loc)
     first, last = (one_axis(a, rank, loc, "flatten") for a in (start_dim, end_dim))
-    return reshape(value, (*shape[:first], -1, *shape[last + 1 :]), loc)
+    return shapes.reshape(value, (*shape[:first], -1, *shape[last + 1 :]), loc)
 
 
-def repeated_to(loc: Loc | None, x: Value, shape: object) -> Expr:
+def broadcast_to(loc: Site, x: Value, shape: object) -> Expr:
     """x repeated along new dimensions and along those of length 1; -1 keeps one.
 
     >>> hl.broadcast_to(np.float32([[1], [2]]), [2, 3]).shape
     (2, 3)
     """
-    return broadcast(x, dims(shape, loc, "broadcast_to"), loc)
+    return shapes.broadcast(x, dims(shape, loc, "broadcast_to"), loc)
 
 
-def expanded_to(loc: Loc | None, x: Value, *shape: object) -> Expr:
+def expand_method(loc: Site, x: Value, *shape: object) -> Expr:
     """x.expand(2, 3) or x.expand((2, 3))."""
-    return broadcast(x, dims(_spread(shape), loc, "expand"), loc)
+    return shapes.broadcast(x, dims(_one_sequence(shape), loc, "expand"), loc)
 
 
-def expanded_as(loc: Loc | None, x: Value, y: Value) -> Expr:
+def expand_as(loc: Site, x: Value, y: Value) -> Expr:
     """x.expand_as(y)."""
-    return broadcast(x, as_expr(y, loc).type.shape, loc)
+    return shapes.broadcast(x, as_expr(y, loc).type.shape, loc)
 
 
-def _spread(given: tuple[object, ...]) -> tuple[object, ...]:
+def _one_sequence(given: tuple[object, ...]) -> tuple[object, ...]:
     """Dimensions given one by one, or as one sequence."""
     if len(given) == 1 and isinstance(given[0], tuple | list):
         return tuple(given[0])
     return given
 
 
-def concatenated(loc: Loc | None, values: object, axis: object = 0) -> Expr:
+def concatenate(loc: Site, values: object, axis: object = 0) -> Expr:
     """The values one after the other along a static dimension.
 
     >>> hl.cat([np.float32([1, 2]), np.float32([3])])
     array([1., 2., 3.], dtype=float32)
     """
-    return concat(values, axis, loc)
+    return shapes.concat(values, axis, loc)
 
 
-def stacked(loc: Loc | None, values: object, axis: object = 0) -> Expr:
+def stack(loc: Site, values: object, axis: object = 0) -> Expr:
     """The values side by side along a new dimension.
 
     >>> hl.stack([np.float32([1, 2]), np.float32([3, 4])], axis=1)
@@ -182,21 +181,18 @@ def stacked(loc: Loc | None, values: object, axis: object = 0) -> Expr:
     """
     if not isinstance(values, tuple | list):
         raise TypingError("stack needs a list of values", loc, "hl.stack([a, b], dim=0)")
-    return concat([expand_dims(v, axis, loc) for v in values], axis, loc)
+    return shapes.concat([shapes.expand_dims(v, axis, loc) for v in values], axis, loc)
 
 
-def broadcast_in_dim(
-    loc: Loc | None, x: Value, shape: object, broadcast_dimensions: object
-) -> Expr:
+def broadcast_in_dim(loc: Site, x: Value, shape: object, broadcast_dimensions: object) -> Expr:
     """jax.lax.broadcast_in_dim: dimension i of x becomes broadcast_dimensions[i] of `shape`."""
     value = as_expr(x, loc)
     target = dims(shape, loc, "broadcast_in_dim")
-    rank = len(target)
-    places = many_axes(broadcast_dimensions, rank, loc, "broadcast_in_dim")
+    places = many_axes(broadcast_dimensions, len(target), loc, "broadcast_in_dim")
     if len(places) != value.type.rank:
         what = f"broadcast_in_dim: {len(places)} dimensions are given for {called(value)}"
         raise TypingError(what, loc)
-    for place in range(rank):
+    for place in range(len(target)):
         if place not in places:
-            value = expand_dims(value, place, loc)
-    return broadcast(value, target, loc)
+            value = shapes.expand_dims(value, place, loc)
+    return shapes.broadcast(value, target, loc)

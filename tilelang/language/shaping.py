@@ -1,29 +1,28 @@
-"""Shape and creation primitives: what each means, in NumPy."""
+"""Shape and creation primitives: what each means, in NumPy, where NumPy's own is another."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 Array = np.ndarray
 Shape = tuple[int, ...]
 
+NUMPY: Mapping[str, str] = {"broadcast": "broadcast_to"}
 
-def expand_dims(x: Array, axis: int) -> Array:
-    """A new dimension of length 1 at `axis`.
-
+DOCS: Mapping[str, str] = {
+    "expand_dims": """A new dimension of length 1 at `axis`.
     >>> hl.expand_dims(np.float32([1, 2]), 1).shape
-    (2, 1)
-    """
-    return np.expand_dims(x, axis)
-
-
-def squeeze(x: Array, axis: int) -> Array:
-    """Without dimension `axis`, whose length is 1.
-
+    (2, 1)""",
+    "squeeze": """Without dimension `axis`, whose length is 1.
     >>> hl.squeeze(np.float32([[1, 2]]), 0)
-    array([1., 2.], dtype=float32)
-    """
-    return np.squeeze(x, axis)
+    array([1., 2.], dtype=float32)""",
+    "broadcast": """x repeated along new dimensions and along those of length 1.
+    >>> hl.broadcast_to(np.float32([1, 2]), [2, 2])
+    array([[1., 2.],
+           [1., 2.]], dtype=float32)""",
+}
 
 
 def transpose(x: Array, perm: tuple[int, ...]) -> Array:
@@ -43,16 +42,6 @@ def reshape(x: Array, shape: Shape) -> Array:
     array([1., 2., 3., 4.], dtype=float32)
     """
     return np.reshape(x, shape)
-
-
-def broadcast(x: Array, shape: Shape) -> Array:
-    """x repeated along new dimensions and along those of length 1.
-
-    >>> hl.broadcast_to(np.float32([1, 2]), [2, 2])
-    array([[1., 2.],
-           [1., 2.]], dtype=float32)
-    """
-    return np.broadcast_to(x, shape)
 
 
 def concat(*arrays: Array, axis: int) -> Array:

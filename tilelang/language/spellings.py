@@ -5,340 +5,187 @@ MODULES["torch"]["rsqrt"](loc, x) builds what MODULES["jax.lax"]["rsqrt"](loc, x
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import Loc
 from ..ir import Expr
-from . import composed, creation, products, rearranged, variants
-from .build import Value, binary, cast, reduce, unary, where
-from .op import BINARY, OPS, UNARY
+from . import build, composed, creation, products, rearranged, variants
+from .op import BINARY, OPS, REDUCTIONS, UNARY
+from .values import Site, Value
 
 Build = Callable[..., Any]
 
 
 def _unary(op: str) -> Build:
-    def build(loc: Loc | None, x: Value) -> Expr:
-        return unary(op, x, loc)
+    def made(loc: Site, x: Value) -> Expr:
+        return build.unary(op, x, loc)
 
-    return _documented(build, op)
+    return made
 
 
 def _binary(op: str) -> Build:
-    def build(loc: Loc | None, x: Value, y: Value) -> Expr:
-        return binary(op, x, y, loc)
+    def made(loc: Site, x: Value, y: Value) -> Expr:
+        return build.binary(op, x, y, loc)
 
-    return _documented(build, op)
+    return made
 
 
 def _reduction(op: str) -> Build:
-    def build(loc: Loc | None, x: Value, axis: object = None, keepdims: bool = False) -> Expr:
-        return reduce(op, x, axis, keepdims, loc)
+    def made(loc: Site, x: Value, axis: object = None, keepdims: bool = False) -> Expr:
+        return build.reduce(op, x, axis, keepdims, loc)
 
-    return _documented(build, op)
-
-
-def _documented(build: Build, op: str) -> Build:
-    build.__doc__ = OPS[op].doc
-    return build
+    return made
 
 
-def _where(loc: Loc | None, condition: Value, x: Value, y: Value) -> Expr:
-    return where(condition, x, y, loc)
+def _where(loc: Site, condition: Value, x: Value, y: Value) -> Expr:
+    return build.where(condition, x, y, loc)
 
 
-def _cast(loc: Loc | None, x: Value, dtype: object) -> Expr:
-    return cast(x, dtype, loc)
+def _cast(loc: Site, x: Value, dtype: object) -> Expr:
+    return build.cast(x, dtype, loc)
 
 
-def _pick(table: Mapping[str, Build], names: str) -> dict[str, Build]:
-    return {name: table[name] for name in names.split()}
+def _documented(made: Build, op: str) -> Build:
+    made.__doc__ = OPS[op].doc
+    return made
 
 
-PRIMITIVES: dict[str, Build] = {
-    **{name: _unary(name) for name in UNARY.split()},
-    **{name: _binary(name) for name in BINARY.split()},
+PRIMITIVES: Mapping[str, Build] = {
+    **{name: _documented(_unary(name), name) for name in UNARY.split()},
+    **{name: _documented(_binary(name), name) for name in BINARY.split()},
     "where": _documented(_where, "where"),
     "cast": _documented(_cast, "cast"),
 }
-_P = PRIMITIVES
+
+# Every op by a name of its own, which the tables below say by other names, too.
+BUILDERS: Mapping[str, Build] = {
+    **PRIMITIVES,
+    **{f"reduce_{name}": _documented(_reduction(name), name) for name in REDUCTIONS.split()},
+    **{name: creation.creator(name) for name in creation.READERS},
+    **{f"whole_{name}": variants.whole(name) for name in ("floor", "ceil", "trunc", "round")},
+    **{f"cast_{name}": variants.cast_method(d) for name, d in variants.CAST_METHODS.items()},
+    **{
+        name: function
+        for module in (composed, creation, products, rearranged, variants)
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and function.__module__ == module.__name__
+    },
+}
+
+
+def _table(*texts: str) -> dict[str, Build]:
+    """The ops of a text: "exp" is the op of that name, "absolute=abs" another name of one."""
+    words = [word.partition("=") for text in texts for word in text.split()]
+    return {name: BUILDERS[meaning or name] for name, _, meaning in words}
+
 
 # What torch, jax.numpy and NumPy call the same, with the same meaning.
-SHARED: dict[str, Build] = {
-    **_pick(
-        _P,
-        "abs exp exp2 log log1p log2 sqrt sin cos tanh floor ceil round trunc sign isnan isfinite"
-        " logical_not minimum maximum logical_and logical_or logical_xor"
-        " bitwise_and bitwise_or bitwise_xor where",
-    ),
-    "absolute": _P["abs"],
-    "negative": _P["neg"],
-    "positive": variants.unchanged,
-    "add": _P["add"],
-    "subtract": _P["sub"],
-    "multiply": _P["mul"],
-    "divide": _P["div"],
-    "true_divide": _P["div"],
-    "floor_divide": _P["floordiv"],
-    "remainder": _P["mod"],
-    "greater": _P["gt"],
-    "greater_equal": _P["ge"],
-    "less": _P["lt"],
-    "less_equal": _P["le"],
-    "not_equal": _P["ne"],
-    "bitwise_not": variants.inverted,
-    "bitwise_left_shift": _P["shift_left"],
-    "bitwise_right_shift": _P["shift_right"],
-    "square": composed.square,
-    "reciprocal": composed.reciprocal,
-    "isinf": composed.isinf,
-    "logaddexp": composed.logaddexp,
-    "sum": composed.total,
-    "mean": composed.mean,
-    "any": _reduction("any"),
-    "all": _reduction("all"),
-    "amax": _reduction("max"),
-    "amin": _reduction("min"),
-    "argmax": _reduction("argmax"),
-    "argmin": _reduction("argmin"),
-    "matmul": products.matmul,
-    "outer": products.outer,
-    "einsum": products.einsum,
-    "reshape": rearranged.reshaped,
-    "squeeze": rearranged.squeezed,
-    "swapaxes": rearranged.swapped,
-    "moveaxis": rearranged.moved,
-    "broadcast_to": rearranged.repeated_to,
-    "concatenate": rearranged.concatenated,
-    "concat": rearranged.concatenated,
-    "stack": rearranged.stacked,
-    "arange": creation.ranged,
-    "finfo": variants.finfo,
-    "iinfo": variants.iinfo,
-    **{n: variants.creator(n) for n in creation.READERS if not n.startswith("new_")},
-}
+SHARED = _table(
+    """
+    abs exp exp2 log log1p log2 sqrt sin cos tanh floor ceil round trunc sign isnan isfinite
+    logical_not minimum maximum logical_and logical_or logical_xor
+    bitwise_and bitwise_or bitwise_xor where
+    absolute=abs negative=neg positive=unchanged
+    add subtract=sub multiply=mul divide=div true_divide=div floor_divide=floordiv remainder=mod
+    greater=gt greater_equal=ge less=lt less_equal=le not_equal=ne
+    bitwise_not bitwise_left_shift=shift_left bitwise_right_shift=shift_right
+    square reciprocal isinf logaddexp
+    sum mean any=reduce_any all=reduce_all amax=reduce_max amin=reduce_min
+    argmax=reduce_argmax argmin=reduce_argmin
+    matmul outer einsum
+    reshape squeeze swapaxes moveaxis broadcast_to concatenate concat=concatenate stack
+    arange finfo iinfo zeros ones empty full zeros_like ones_like empty_like full_like
+    """
+)
 
 HL: dict[str, Build] = {
     **{k: v for k, v in SHARED.items() if k not in ("absolute", "true_divide", "positive")},
-    **{k: v for k, v in _P.items() if not k.startswith("gelu_")},
-    "max": _reduction("max"),
-    "min": _reduction("min"),
-    "clamp": composed.clamp,
-    "clip": composed.clamp,
-    "fma": composed.fma,
-    "gelu": composed.gelu,
-    "leaky_relu": composed.leaky_relu,
-    "log_sigmoid": composed.log_sigmoid,
-    "var": composed.var,
-    "std": composed.std,
-    "rms": composed.rms,
-    "norm": composed.norm,
-    "softmax": composed.softmax,
-    "log_softmax": composed.log_softmax,
-    "logsumexp": composed.logsumexp,
-    "layer_norm": composed.layer_norm,
-    "rms_norm": composed.rms_norm,
-    "dot": products.dot_acc,
-    "mm": products.mm,
-    "bmm": products.bmm,
-    "addmm": products.addmm,
-    "baddbmm": products.baddbmm,
-    "linear": products.linear,
-    "dot_general": products.dot_general,
-    "transpose": rearranged.transposed,
-    "permute": rearranged.permuted,
-    "matrix_transpose": rearranged.matrix_transposed,
-    "unsqueeze": rearranged.expanded,
-    "expand_dims": rearranged.expanded,
-    "flatten": rearranged.flattened,
-    "cat": rearranged.concatenated,
-    "broadcasted_iota": creation.broadcasted_iota,
+    **{k: v for k, v in PRIMITIVES.items() if not k.startswith("gelu_")},
+    **_table(
+        """
+        max=reduce_max min=reduce_min clamp clip=clamp fma gelu leaky_relu log_sigmoid
+        var std rms norm softmax log_softmax logsumexp layer_norm rms_norm
+        dot mm bmm addmm baddbmm linear dot_general
+        transpose permute matrix_transpose unsqueeze expand_dims=unsqueeze flatten cat=concatenate
+        broadcasted_iota
+        """
+    ),
 }
 
 TORCH: dict[str, Build] = {
     **SHARED,
-    **_pick(_P, "neg rsqrt erf sigmoid relu eq ne lt le gt ge mul pow"),
-    "add": variants.torch_add,
-    "sub": variants.torch_sub,
-    "subtract": variants.torch_sub,
-    "div": variants.torch_div,
-    "divide": variants.torch_div,
-    "true_divide": _P["div"],
-    "max": variants.torch_max,
-    "min": variants.torch_min,
-    "clamp": composed.clamp,
-    "clip": composed.clamp,
-    "clamp_min": variants.clamp_min,
-    "clamp_max": variants.clamp_max,
-    "addcmul": variants.addcmul,
-    "lerp": variants.lerp,
-    "var": variants.torch_var,
-    "std": variants.torch_std,
-    "var_mean": variants.torch_var_mean,
-    "norm": variants.torch_norm,
-    "softmax": composed.softmax,
-    "log_softmax": composed.log_softmax,
-    "logsumexp": composed.logsumexp,
-    "rms_norm": composed.rms_norm,
-    "layer_norm": composed.layer_norm,
-    "dot": products.jnp_dot,
-    "mv": products.matmul,
-    "mm": products.mm,
-    "bmm": products.bmm,
-    "addmm": products.addmm,
-    "baddbmm": products.baddbmm,
-    "transpose": rearranged.swapped,
-    "swapdims": rearranged.swapped,
-    "permute": rearranged.permuted,
-    "movedim": rearranged.moved,
-    "t": rearranged.two_transposed,
-    "unsqueeze": rearranged.expanded,
-    "flatten": rearranged.flattened,
-    "cat": rearranged.concatenated,
-    "tensor": creation.strong,
-    "as_tensor": creation.strong,
-}
-FUNCTIONAL: dict[str, Build] = {
-    **_pick(_P, "relu silu sigmoid tanh"),
-    "softplus": variants.torch_softplus,
-    "gelu": variants.torch_gelu,
-    "logsigmoid": composed.log_sigmoid,
-    "leaky_relu": composed.leaky_relu,
-    "relu6": variants.relu6,
-    "hardtanh": variants.hardtanh,
-    "mish": variants.mish,
-    "softmax": composed.softmax,
-    "log_softmax": composed.log_softmax,
-    "layer_norm": composed.layer_norm,
-    "rms_norm": composed.rms_norm,
-    "linear": products.linear,
+    **_table(
+        """
+        neg rsqrt erf sigmoid relu eq ne lt le gt ge mul pow
+        add=torch_add sub=torch_sub subtract=torch_sub
+        div=torch_div divide=torch_div true_divide=div
+        max=torch_max min=torch_min clamp clip=clamp clamp_min clamp_max addcmul lerp
+        var=torch_var std=torch_std var_mean=torch_var_mean norm=torch_norm
+        softmax log_softmax logsumexp rms_norm layer_norm
+        dot=jnp_dot mv=matmul mm bmm addmm baddbmm
+        transpose=swapaxes swapdims=swapaxes permute movedim=moveaxis t unsqueeze flatten
+        cat=concatenate tensor=strong as_tensor=strong
+        """
+    ),
 }
 
-TORCH_SPECIAL: dict[str, Build] = {
-    **_pick(_P, "erf exp2 log1p round"),
-    "expit": _P["sigmoid"],
-    "logsumexp": composed.logsumexp,
-    "softmax": composed.softmax,
-    "log_softmax": composed.log_softmax,
-}
+FUNCTIONAL = _table(
+    """
+    relu silu sigmoid tanh softplus=torch_softplus gelu=torch_gelu logsigmoid=log_sigmoid
+    leaky_relu relu6 hardtanh mish softmax log_softmax layer_norm rms_norm linear
+    """
+)
 
-LINALG: dict[str, Build] = {
-    "norm": variants.matrix_or_vector_norm,
-    "vector_norm": composed.norm,
-    "matmul": products.matmul,
-    "matrix_transpose": rearranged.matrix_transposed,
-}
+TORCH_SPECIAL = _table("erf exp2 log1p round expit=sigmoid logsumexp softmax log_softmax")
+
+LINALG = _table("norm=matrix_or_vector_norm vector_norm=norm matmul matrix_transpose")
 
 NUMPY: dict[str, Build] = {
     **SHARED,
-    "equal": _P["eq"],
-    "mod": _P["mod"],
-    "power": _P["pow"],
-    "pow": _P["pow"],
-    "rint": _P["round"],
-    "fabs": _P["abs"],
-    "invert": variants.inverted,
-    "bitwise_invert": variants.inverted,
-    "left_shift": _P["shift_left"],
-    "right_shift": _P["shift_right"],
-    "max": _reduction("max"),
-    "min": _reduction("min"),
-    "clip": composed.clamp,
-    "var": variants.jnp_var,
-    "std": variants.jnp_std,
-    "dot": products.jnp_dot,
-    "transpose": rearranged.reversed_axes,
-    "permute_dims": rearranged.permuted,
-    "matrix_transpose": rearranged.matrix_transposed,
-    "expand_dims": rearranged.expanded,
-    "ravel": rearranged.flattened,
-    "astype": _P["cast"],
-    "array": creation.strong,
-    "asarray": creation.strong,
-}
-LAX: dict[str, Build] = {
-    **_pick(
-        _P,
-        "neg abs exp exp2 log log1p sqrt rsqrt sin cos tanh erf floor ceil sign"
-        " add sub mul pow eq ne lt le gt ge",
+    **_table(
+        """
+        equal=eq mod power=pow pow rint=round fabs=abs invert=bitwise_not
+        bitwise_invert=bitwise_not left_shift=shift_left right_shift=shift_right
+        max=reduce_max min=reduce_min clip=clamp var=jnp_var std=jnp_std dot=jnp_dot
+        transpose=reversed_axes permute_dims=permute matrix_transpose expand_dims=unsqueeze
+        ravel=flatten astype=cast array=strong asarray=strong
+        """
     ),
-    "is_finite": _P["isfinite"],
-    "logistic": _P["sigmoid"],
-    "square": composed.square,
-    "reciprocal": composed.reciprocal,
-    "integer_pow": _P["pow"],
-    "div": variants.lax_div,
-    "max": _P["maximum"],
-    "min": _P["minimum"],
-    "bitwise_and": _P["bitwise_and"],
-    "bitwise_or": _P["bitwise_or"],
-    "bitwise_xor": _P["bitwise_xor"],
-    "bitwise_not": variants.inverted,
-    "shift_left": _P["shift_left"],
-    "shift_right_arithmetic": _P["shift_right"],
-    "clamp": variants.lax_clamp,
-    "select": _P["where"],
-    "convert_element_type": _P["cast"],
-    "reduce_sum": _reduction("sum"),
-    "reduce_max": _reduction("max"),
-    "reduce_min": _reduction("min"),
-    "reduce_or": _reduction("any"),
-    "reduce_and": _reduction("all"),
-    "argmax": variants.lax_argmax,
-    "argmin": variants.lax_argmin,
-    "dot": products.jnp_dot,
-    "dot_general": products.dot_general,
-    "transpose": rearranged.permuted,
-    "reshape": rearranged.reshaped,
-    "expand_dims": rearranged.expanded,
-    "squeeze": rearranged.squeezed,
-    "broadcast_in_dim": rearranged.broadcast_in_dim,
-    "concatenate": rearranged.concatenated,
-    "iota": creation.iota,
-    "broadcasted_iota": creation.broadcasted_iota,
-    "full": variants.creator("full"),
-    "full_like": variants.creator("full_like"),
 }
 
-NN: dict[str, Build] = {
-    **_pick(_P, "relu sigmoid tanh softplus silu"),
-    "swish": _P["silu"],
-    "gelu": composed.gelu,
-    "leaky_relu": composed.leaky_relu,
-    "log_sigmoid": composed.log_sigmoid,
-    "relu6": variants.relu6,
-    "hard_tanh": variants.hardtanh,
-    "mish": variants.mish,
-    "softmax": composed.softmax,
-    "log_softmax": composed.log_softmax,
-    "logsumexp": composed.logsumexp,
-}
+LAX = _table(
+    """
+    neg abs exp exp2 log log1p sqrt rsqrt sin cos tanh erf floor ceil sign
+    add sub mul pow eq ne lt le gt ge
+    is_finite=isfinite logistic=sigmoid square reciprocal integer_pow=pow div=lax_div
+    max=maximum min=minimum bitwise_and bitwise_or bitwise_xor bitwise_not
+    shift_left shift_right_arithmetic=shift_right
+    clamp=lax_clamp select=where convert_element_type=cast
+    reduce_sum reduce_max reduce_min reduce_or=reduce_any reduce_and=reduce_all
+    argmax=lax_argmax argmin=lax_argmin dot=jnp_dot dot_general
+    transpose=permute reshape expand_dims=unsqueeze squeeze broadcast_in_dim concatenate
+    iota broadcasted_iota full full_like
+    """
+)
 
-JAX_SPECIAL: dict[str, Build] = {
-    "erf": _P["erf"],
-    "expit": _P["sigmoid"],
-    "logsumexp": composed.logsumexp,
-    "softmax": composed.softmax,
-    "log_softmax": composed.log_softmax,
-}
+NN = _table(
+    """
+    relu sigmoid tanh softplus silu swish=silu gelu leaky_relu log_sigmoid relu6
+    hard_tanh=hardtanh mish softmax log_softmax logsumexp
+    """
+)
 
-MATH: dict[str, Build] = {
-    **_pick(_P, "exp exp2 log1p log2 sqrt sin cos tanh erf isnan isfinite pow"),
-    "log": _P["log"],
-    "fabs": _P["abs"],
-    "isinf": composed.isinf,
-    "floor": variants.whole("floor"),
-    "ceil": variants.whole("ceil"),
-    "trunc": variants.whole("trunc"),
-}
+JAX_SPECIAL = _table("erf expit=sigmoid logsumexp softmax log_softmax")
 
-BUILTINS: dict[str, Build] = {
-    "abs": _P["abs"],
-    "min": variants.smallest,
-    "max": variants.largest,
-    "pow": _P["pow"],
-    "round": variants.whole("round"),
-}
+MATH = _table(
+    """
+    exp exp2 log1p log2 sqrt sin cos tanh erf isnan isfinite pow log fabs=abs isinf
+    floor=whole_floor ceil=whole_ceil trunc=whole_trunc
+    """
+)
+
+BUILTINS = _table("abs min=smallest max=largest pow round=whole_round")
 
 MODULES: Mapping[str, Mapping[str, Build]] = {
     "tilelang.language": HL,
@@ -356,94 +203,59 @@ MODULES: Mapping[str, Mapping[str, Build]] = {
     "jax.scipy.special": JAX_SPECIAL,
 }
 
-METHODS: Mapping[str, Build] = {
-    **_pick(
-        {**SHARED, **_P},
-        "neg abs exp exp2 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid relu floor ceil round"
-        " trunc sign isnan isfinite isinf square reciprocal logical_not logical_and logical_or"
-        " logical_xor add sub mul div pow minimum maximum eq ne lt le gt ge remainder"
-        " floor_divide sum mean any all amax amin argmax argmin matmul squeeze swapaxes"
-        " bitwise_and bitwise_or bitwise_xor bitwise_not",
-    ),
-    "max": variants.max_method,
-    "min": variants.min_method,
-    "var": variants.var_method,
-    "std": variants.std_method,
-    "norm": variants.torch_norm,
-    "softmax": composed.softmax,
-    "log_softmax": composed.log_softmax,
-    "logsumexp": composed.logsumexp,
-    "clamp": composed.clamp,
-    "clip": composed.clamp,
-    "clamp_min": variants.clamp_min,
-    "clamp_max": variants.clamp_max,
-    "where": variants.where_method,
-    "masked_fill": variants.masked_fill,
-    "dot": products.jnp_dot,
-    "mm": products.mm,
-    "bmm": products.bmm,
-    "addmm": products.addmm,
-    "baddbmm": products.baddbmm,
-    "t": rearranged.two_transposed,
-    "transpose": rearranged.transposed,
-    "swapdims": rearranged.swapped,
-    "permute": rearranged.permuted_by,
-    "moveaxis": rearranged.moved,
-    "movedim": rearranged.moved,
-    "reshape": rearranged.reshaped_to,
-    "view": rearranged.reshaped_to,
-    "flatten": rearranged.flattened,
-    "ravel": rearranged.flattened,
-    "unsqueeze": rearranged.expanded,
-    "expand": rearranged.expanded_to,
-    "expand_as": rearranged.expanded_as,
-    "broadcast_to": rearranged.expanded_to,
-    "contiguous": variants.unchanged,
-    "clone": variants.unchanged,
-    "copy": variants.unchanged,
-    "detach": variants.unchanged,
-    "astype": _P["cast"],
-    "to": variants.to_method,
-    "type_as": variants.type_as,
-    **{name: variants.cast_method(dtype) for name, dtype in variants.CAST_METHODS.items()},
-    "size": creation.size_of,
-    "dim": creation.rank_of,
-    **{n: variants.creator(n) for n in creation.READERS if n.startswith("new_")},
-}
+METHODS: Mapping[str, Build] = _table(
+    """
+    neg abs exp exp2 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid relu floor ceil round
+    trunc sign isnan isfinite isinf square reciprocal logical_not logical_and logical_or
+    logical_xor add sub mul div pow minimum maximum eq ne lt le gt ge remainder=mod
+    floor_divide=floordiv sum mean any=reduce_any all=reduce_all amax=reduce_max amin=reduce_min
+    argmax=reduce_argmax argmin=reduce_argmin matmul squeeze swapaxes
+    bitwise_and bitwise_or bitwise_xor bitwise_not
+    max=max_method min=min_method var=var_method std=std_method norm=torch_norm
+    softmax log_softmax logsumexp clamp clip=clamp clamp_min clamp_max
+    where=where_method masked_fill dot=jnp_dot mm bmm addmm baddbmm
+    t transpose swapdims=swapaxes permute=permute_method moveaxis movedim=moveaxis
+    reshape=reshape_method view=reshape_method flatten ravel=flatten unsqueeze
+    expand=expand_method expand_as broadcast_to=expand_method
+    contiguous=unchanged clone=unchanged copy=unchanged detach=unchanged
+    astype=cast to=to_method type_as size=size_of dim=rank_of
+    """,
+    " ".join(f"{name}=cast_{name}" for name in variants.CAST_METHODS),
+    "new_zeros new_ones new_empty new_full",
+)
 
-PROPERTIES: Mapping[str, Build] = {
-    "T": rearranged.reversed_axes,
-    "mT": rearranged.matrix_transposed,
-    "dtype": creation.dtype_of,
-    "shape": creation.shape_of,
-    "ndim": creation.rank_of,
-}
+PROPERTIES: Mapping[str, Build] = _table(
+    "T=reversed_axes mT=matrix_transpose dtype=dtype_of shape=shape_of ndim=rank_of"
+)
 
 # Python's operators; "-x", "+x", "~" and "not" take one operand.
 OPERATORS: Mapping[str, Build] = {
-    "+": _P["add"],
-    "-": _P["sub"],
-    "*": _P["mul"],
-    "/": _P["div"],
-    "//": _P["floordiv"],
-    "%": _P["mod"],
-    "**": _P["pow"],
-    "@": products.matmul,
-    "&": _P["bitwise_and"],
-    "|": _P["bitwise_or"],
-    "^": _P["bitwise_xor"],
-    "<<": _P["shift_left"],
-    ">>": _P["shift_right"],
-    "==": _P["eq"],
-    "!=": _P["ne"],
-    "<": _P["lt"],
-    "<=": _P["le"],
-    ">": _P["gt"],
-    ">=": _P["ge"],
-    "and": _P["logical_and"],
-    "or": _P["logical_or"],
-    "-x": _P["neg"],
-    "+x": variants.unchanged,
-    "~": variants.inverted,
-    "not": _P["logical_not"],
+    symbol: BUILDERS[op]
+    for symbol, op in {
+        "+": "add",
+        "-": "sub",
+        "*": "mul",
+        "/": "div",
+        "//": "floordiv",
+        "%": "mod",
+        "**": "pow",
+        "@": "matmul",
+        "&": "bitwise_and",
+        "|": "bitwise_or",
+        "^": "bitwise_xor",
+        "<<": "shift_left",
+        ">>": "shift_right",
+        "==": "eq",
+        "!=": "ne",
+        "<": "lt",
+        "<=": "le",
+        ">": "gt",
+        ">=": "ge",
+        "and": "logical_and",
+        "or": "logical_or",
+        "-x": "neg",
+        "+x": "unchanged",
+        "~": "bitwise_not",
+        "not": "logical_not",
+    }.items()
 }

@@ -22,6 +22,8 @@ from .dtypes import (
 from .handles import BlockHandle, TensorHandle, TileHandle
 
 Number = bool | int | float
+Site = Loc | None  # where a call stands in the file of the author; None outside of a kernel
+Value = Expr | Number
 EXPRS = (Const, Var, GridIndex, TileIndex, TileScalar, Load, Apply)
 _KINDS = ("bool", "int32", "float32")  # weak numbers, from the least to the most general
 
@@ -43,7 +45,7 @@ def _plain_number(value: Number) -> Number:
     return int(value) if isinstance(value, int) else float(value)
 
 
-def retype(number: Const, dtype: str | None, loc: Loc | None) -> Const:
+def retype(number: Const, dtype: str | None, loc: Site) -> Const:
     """The number in another dtype; it must fit."""
     if dtype is None:
         return number
@@ -60,7 +62,7 @@ def retype(number: Const, dtype: str | None, loc: Loc | None) -> Const:
     return Const(value, Type((), dtype), number.weak)
 
 
-def as_expr(value: object, loc: Loc | None) -> Expr:
+def as_expr(value: object, loc: Site) -> Expr:
     """A value of the kernel or a number as an expression; anything else is an error."""
     value = number_of(value, loc)
     if isinstance(value, EXPRS):
@@ -72,7 +74,7 @@ def as_expr(value: object, loc: Loc | None) -> Expr:
     raise _not_a_value(value, loc)
 
 
-def number_of(value: Any, loc: Loc | None) -> Any:
+def number_of(value: Any, loc: Site) -> Any:
     """An argument without dimensions as the number that it holds; other values as they are."""
     if isinstance(value, TensorHandle) and not value.tensor.shape and value.tensor.role == "input":
         dtype = "int32" if value.tensor.dtype == "int64" else value.tensor.dtype
@@ -80,13 +82,13 @@ def number_of(value: Any, loc: Loc | None) -> Any:
     return value
 
 
-def _numpy_scalar(value: np.generic | np.ndarray, loc: Loc | None) -> Const:
+def _numpy_scalar(value: np.generic | np.ndarray, loc: Site) -> Const:
     if value.dtype.name in ("int64", "float64"):  # what NumPy makes of any Python number
         return const(value.item())
     return Const(value.item(), Type((), dtype_name(value.dtype, loc)))
 
 
-def _not_a_value(value: object, loc: Loc | None) -> TypingError:
+def _not_a_value(value: object, loc: Site) -> TypingError:
     match value:
         case TileHandle(_, user):
             hint = f"{user}.index is the positions that it covers, {user}.begin the first of them"
@@ -137,7 +139,7 @@ def name_of(expr: Expr, otherwise: str) -> str:
             return otherwise
 
 
-def as_index(value: object, loc: Loc | None, what: str = "an index") -> Expr:
+def as_index(value: object, loc: Site, what: str = "an index") -> Expr:
     """A position or a rank-1 value of positions, as int32."""
     expr = as_expr(value, loc)
     dtype = expr.type.dtype
@@ -160,7 +162,7 @@ def as_index(value: object, loc: Loc | None, what: str = "an index") -> Expr:
 # ---------------------------------------------------------------- dtypes
 
 
-def dtype_name(obj: object, loc: Loc | None) -> str:
+def dtype_name(obj: object, loc: Site) -> str:
     """The canonical name of a dtype that values of a kernel can have."""
     name = canonical(obj)
     if name in SUPPORTED:
@@ -170,7 +172,7 @@ def dtype_name(obj: object, loc: Loc | None) -> str:
     raise TypingError(f"{name} is not a dtype that a kernel computes with", loc, REFUSED[name])
 
 
-def common(exprs: Sequence[Expr], loc: Loc | None) -> str:
+def common(exprs: Sequence[Expr], loc: Site) -> str:
     """The dtype that operands are cast to before an operation; numbers are weak."""
     strong = [e.type.dtype for e in exprs if not _is_weak(e)]
     weak = [e.type.dtype for e in exprs if _is_weak(e)]
@@ -195,7 +197,7 @@ def _is_weak(expr: Expr) -> bool:
 # ---------------------------------------------------------------- axes and shapes
 
 
-def one_axis(axis: object, rank: int, loc: Loc | None, what: str) -> int:
+def one_axis(axis: object, rank: int, loc: Site, what: str) -> int:
     """A dimension number from 0, given one from -rank to rank - 1."""
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
         hint = "a dimension is named by its number, such as dim=0 or axis=-1"
@@ -207,7 +209,7 @@ def one_axis(axis: object, rank: int, loc: Loc | None, what: str) -> int:
     return int(axis) % rank
 
 
-def many_axes(axis: object, rank: int, loc: Loc | None, what: str) -> tuple[int, ...]:
+def many_axes(axis: object, rank: int, loc: Site, what: str) -> tuple[int, ...]:
     """Dimension numbers from 0, ascending; None means all."""
     if axis is None:
         return tuple(range(rank))
@@ -222,7 +224,7 @@ def _twice(axes: Sequence[int]) -> int:
     return next(a for a in axes if axes.count(a) > 1)
 
 
-def one_dim(dim: object, loc: Loc | None, what: str) -> Dim:
+def one_dim(dim: object, loc: Site, what: str) -> Dim:
     """A dimension of a shape: a tile stands for its axis, a Python int for itself."""
     match dim:
         case TileHandle(axis) | TileScalar(axis, "block_size"):
@@ -242,14 +244,14 @@ def one_dim(dim: object, loc: Loc | None, what: str) -> Dim:
     raise TypingError(f"{what}: {dim!r} is not a length", loc, "lengths are ints and tiles")
 
 
-def dims(shape: object, loc: Loc | None, what: str) -> tuple[Dim, ...]:
+def dims(shape: object, loc: Site, what: str) -> tuple[Dim, ...]:
     """A shape given as one dimension or a sequence; -1 stays for the caller to resolve."""
     many = isinstance(shape, tuple | list)
     entries: Iterable[object] = shape if many else (shape,)
     return tuple(one_dim(d, loc, what) for d in entries)
 
 
-def no_negative(shape: tuple[Dim, ...], loc: Loc | None, what: str) -> tuple[Dim, ...]:
+def no_negative(shape: tuple[Dim, ...], loc: Site, what: str) -> tuple[Dim, ...]:
     """The shape, if every static length is at least 0."""
     for dim in shape:
         if isinstance(dim, int) and dim < 0:
@@ -262,13 +264,13 @@ def show(shape: Sequence[Dim]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def broadcast_shapes(exprs: Sequence[Expr], loc: Loc | None, what: str) -> tuple[Dim, ...]:
+def broadcast_shapes(exprs: Sequence[Expr], loc: Site, what: str) -> tuple[Dim, ...]:
     """The common shape of operands, aligned at the right; 1 repeats, an axis matches itself."""
     rank = max((e.type.rank for e in exprs), default=0)
     return tuple(_common_dim(exprs, place, loc, what) for place in range(-rank, 0))
 
 
-def _common_dim(exprs: Sequence[Expr], place: int, loc: Loc | None, what: str) -> Dim:
+def _common_dim(exprs: Sequence[Expr], place: int, loc: Site, what: str) -> Dim:
     having = [e for e in exprs if e.type.rank >= -place]
     first = next((e for e in having if e.type.shape[place] != 1), having[0])
     for other in having:
@@ -277,7 +279,7 @@ def _common_dim(exprs: Sequence[Expr], place: int, loc: Loc | None, what: str) -
     return first.type.shape[place]
 
 
-def _mismatch(a: Expr, b: Expr, place: int, loc: Loc | None, what: str) -> TypingError:
+def _mismatch(a: Expr, b: Expr, place: int, loc: Site, what: str) -> TypingError:
     x, y = a.type.shape[place], b.type.shape[place]
     if isinstance(x, str) and isinstance(y, str):
         return TypingError(

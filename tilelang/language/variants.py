@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from ..errors import Loc, TypingError
+from ..errors import TypingError
 from ..ir import Const, Expr
-from .build import Value, as_expr, binary, cast, reduce, unary, where
+from .build import binary, cast, reduce, unary, where
 from .composed import clamp, mean, norm, std, var
-from .creation import MEANINGS, READERS, made
 from .dtypes import canonical, is_float, is_integer, to_numpy
-from .values import EXPRS, called, dtype_name
+from .values import EXPRS, Site, Value, as_expr, called, dtype_name
 
 
 class ValuesIndices(NamedTuple):
@@ -34,12 +33,12 @@ class ValuesIndices(NamedTuple):
 # ---------------------------------------------------------------- elementwise
 
 
-def unchanged(loc: Loc | None, x: Value) -> Expr:
+def unchanged(loc: Site, x: Value) -> Expr:
     """The value itself: +x, x.contiguous(), x.clone()."""
     return as_expr(x, loc)
 
 
-def inverted(loc: Loc | None, x: Value) -> Expr:
+def bitwise_not(loc: Site, x: Value) -> Expr:
     """~x: logical_not of bools, all bits flipped of integers.
 
     >>> hl.bitwise_not(np.int32([0, 5]))
@@ -56,38 +55,40 @@ def inverted(loc: Loc | None, x: Value) -> Expr:
 def whole(op: str) -> Callable[..., Expr]:
     """math.floor and its kin: the whole number as an int32."""
 
-    def build(loc: Loc | None, x: Value) -> Expr:
+    def build(loc: Site, x: Value) -> Expr:
         return cast(unary(op, x, loc), "int32", loc)
 
     return build
 
 
-def smallest(loc: Loc | None, x: Value, y: Value, *more: Value) -> Expr:
-    """min(a, b, ...) of values."""
-    return functools.reduce(lambda a, b: binary("minimum", a, b, loc), (y, *more), as_expr(x, loc))
+def _folded(op: str) -> Callable[..., Expr]:
+    """min(a, b, ...) or max(a, b, ...) of values."""
+
+    def build(loc: Site, x: Value, y: Value, *more: Value) -> Expr:
+        return functools.reduce(lambda a, b: binary(op, a, b, loc), (y, *more), as_expr(x, loc))
+
+    return build
 
 
-def largest(loc: Loc | None, x: Value, y: Value, *more: Value) -> Expr:
-    """max(a, b, ...) of values."""
-    return functools.reduce(lambda a, b: binary("maximum", a, b, loc), (y, *more), as_expr(x, loc))
+smallest, largest = _folded("minimum"), _folded("maximum")
 
 
-def clamp_min(loc: Loc | None, x: Value, min: Value) -> Expr:
+def clamp_min(loc: Site, x: Value, min: Value) -> Expr:
     """torch.clamp_min."""
     return clamp(loc, x, min=min)
 
 
-def clamp_max(loc: Loc | None, x: Value, max: Value) -> Expr:
+def clamp_max(loc: Site, x: Value, max: Value) -> Expr:
     """torch.clamp_max."""
     return clamp(loc, x, max=max)
 
 
-def lax_clamp(loc: Loc | None, min: Value, x: Value, max: Value) -> Expr:
+def lax_clamp(loc: Site, min: Value, x: Value, max: Value) -> Expr:
     """jax.lax.clamp: the value is in the middle."""
     return clamp(loc, x, min, max)
 
 
-def lax_div(loc: Loc | None, x: Value, y: Value) -> Expr:
+def lax_div(loc: Site, x: Value, y: Value) -> Expr:
     """jax.lax.div of floats; of integers it would round towards zero."""
     a, b = as_expr(x, loc), as_expr(y, loc)
     if not is_float(a.type.dtype) and not is_float(b.type.dtype):
@@ -96,22 +97,22 @@ def lax_div(loc: Loc | None, x: Value, y: Value) -> Expr:
     return binary("div", a, b, loc)
 
 
-def torch_add(loc: Loc | None, x: Value, y: Value, alpha: Value = 1) -> Expr:
+def torch_add(loc: Site, x: Value, y: Value, alpha: Value = 1) -> Expr:
     """torch.add: x + alpha * y."""
     return binary("add", x, _scaled(loc, y, alpha), loc)
 
 
-def torch_sub(loc: Loc | None, x: Value, y: Value, alpha: Value = 1) -> Expr:
+def torch_sub(loc: Site, x: Value, y: Value, alpha: Value = 1) -> Expr:
     """torch.sub: x - alpha * y."""
     return binary("sub", x, _scaled(loc, y, alpha), loc)
 
 
-def _scaled(loc: Loc | None, y: Value, alpha: Value) -> Value:
+def _scaled(loc: Site, y: Value, alpha: Value) -> Value:
     one = isinstance(alpha, int | float) and alpha == 1
     return y if one else binary("mul", y, alpha, loc)
 
 
-def torch_div(loc: Loc | None, x: Value, y: Value, rounding_mode: object = None) -> Expr:
+def torch_div(loc: Site, x: Value, y: Value, rounding_mode: object = None) -> Expr:
     """torch.div, with rounding_mode None, "floor" or "trunc"."""
     if rounding_mode == "floor":
         return binary("floordiv", x, y, loc)
@@ -123,7 +124,7 @@ def torch_div(loc: Loc | None, x: Value, y: Value, rounding_mode: object = None)
     raise TypingError(f"div: rounding_mode={rounding_mode!r}", loc, 'it is None or "floor"')
 
 
-def torch_gelu(loc: Loc | None, x: Value, approximate: object = "none") -> Expr:
+def torch_gelu(loc: Site, x: Value, approximate: object = "none") -> Expr:
     """torch.nn.functional.gelu: exact unless approximate="tanh"."""
     if approximate not in ("none", "tanh"):
         hint = 'it is "none" or "tanh"'
@@ -131,44 +132,44 @@ def torch_gelu(loc: Loc | None, x: Value, approximate: object = "none") -> Expr:
     return unary("gelu_tanh" if approximate == "tanh" else "gelu_erf", x, loc)
 
 
-def torch_softplus(loc: Loc | None, x: Value, beta: Value = 1, threshold: object = 20) -> Expr:
+def torch_softplus(loc: Site, x: Value, beta: Value = 1, threshold: object = 20) -> Expr:
     """torch.nn.functional.softplus; `threshold` only speeds torch up and changes nothing."""
     if isinstance(beta, int | float) and beta == 1:
         return unary("softplus", x, loc)
     return binary("div", unary("softplus", binary("mul", x, beta, loc), loc), beta, loc)
 
 
-def relu6(loc: Loc | None, x: Value) -> Expr:
+def relu6(loc: Site, x: Value) -> Expr:
     """min(max(x, 0), 6)."""
     return clamp(loc, x, 0, 6)
 
 
-def hardtanh(loc: Loc | None, x: Value, min_val: Value = -1.0, max_val: Value = 1.0) -> Expr:
+def hardtanh(loc: Site, x: Value, min_val: Value = -1.0, max_val: Value = 1.0) -> Expr:
     """x between min_val and max_val."""
     return clamp(loc, x, min_val, max_val)
 
 
-def mish(loc: Loc | None, x: Value) -> Expr:
+def mish(loc: Site, x: Value) -> Expr:
     """x * tanh(softplus(x))."""
     return binary("mul", x, unary("tanh", unary("softplus", x, loc), loc), loc)
 
 
-def addcmul(loc: Loc | None, x: Value, tensor1: Value, tensor2: Value, value: Value = 1) -> Expr:
+def addcmul(loc: Site, x: Value, tensor1: Value, tensor2: Value, value: Value = 1) -> Expr:
     """torch.addcmul: x + value * tensor1 * tensor2."""
     return torch_add(loc, x, binary("mul", tensor1, tensor2, loc), value)
 
 
-def lerp(loc: Loc | None, x: Value, end: Value, weight: Value) -> Expr:
+def lerp(loc: Site, x: Value, end: Value, weight: Value) -> Expr:
     """torch.lerp: x + weight * (end - x)."""
     return binary("add", x, binary("mul", weight, binary("sub", end, x, loc), loc), loc)
 
 
-def where_method(loc: Loc | None, x: Value, condition: Value, y: Value) -> Expr:
+def where_method(loc: Site, x: Value, condition: Value, y: Value) -> Expr:
     """x.where(condition, y): x where it holds, else y."""
     return where(condition, x, y, loc)
 
 
-def masked_fill(loc: Loc | None, x: Value, mask: Value, value: Value) -> Expr:
+def masked_fill(loc: Site, x: Value, mask: Value, value: Value) -> Expr:
     """x.masked_fill(mask, value): value where the mask holds, in x's dtype."""
     kept = as_expr(x, loc)
     return where(mask, cast(value, kept.type.dtype, loc), kept, loc)
@@ -193,14 +194,14 @@ CAST_METHODS = {
 def cast_method(dtype: str) -> Callable[..., Expr]:
     """x.float() and its kin."""
 
-    def build(loc: Loc | None, x: Value) -> Expr:
+    def build(loc: Site, x: Value) -> Expr:
         return cast(x, dtype, loc)
 
     return build
 
 
 def to_method(
-    loc: Loc | None,
+    loc: Site,
     x: Value,
     dtype: object = None,
     *more: object,
@@ -217,7 +218,7 @@ def to_method(
     return cast(x, given[0], loc) if given else as_expr(x, loc)
 
 
-def type_as(loc: Loc | None, x: Value, y: Value) -> Expr:
+def type_as(loc: Site, x: Value, y: Value) -> Expr:
     """x.type_as(y): x in y's dtype."""
     return cast(x, as_expr(y, loc).type.dtype, loc)
 
@@ -227,7 +228,7 @@ def type_as(loc: Loc | None, x: Value, y: Value) -> Expr:
 
 def _torch_extreme(op: str) -> Callable[..., Any]:
     def build(
-        loc: Loc | None, x: Value, axis: Any = None, keepdims: bool = False, y: Value | None = None
+        loc: Site, x: Value, axis: Any = None, keepdims: bool = False, y: Value | None = None
     ) -> Expr | ValuesIndices:
         other = axis if isinstance(axis, EXPRS) and not isinstance(axis, Const) else y
         if other is not None:
@@ -240,9 +241,7 @@ def _torch_extreme(op: str) -> Callable[..., Any]:
     return build
 
 
-def _with_indices(
-    op: str, loc: Loc | None, x: Value, axis: object, keepdims: bool
-) -> ValuesIndices:
+def _with_indices(op: str, loc: Site, x: Value, axis: object, keepdims: bool) -> ValuesIndices:
     values = reduce(op, x, axis, keepdims, loc)
     return ValuesIndices(values, reduce(f"arg{op}", x, axis, keepdims, loc))
 
@@ -252,7 +251,7 @@ torch_max, torch_min = _torch_extreme("max"), _torch_extreme("min")
 
 def _extreme_method(op: str) -> Callable[..., Any]:
     def build(
-        loc: Loc | None,
+        loc: Site,
         x: Value,
         place: Any = None,
         dim: Any = None,
@@ -277,7 +276,7 @@ def _extreme_method(op: str) -> Callable[..., Any]:
     return build
 
 
-def _ambiguous(call: str, meanings: str, hint: str, loc: Loc | None) -> TypingError:
+def _ambiguous(call: str, meanings: str, hint: str, loc: Site) -> TypingError:
     return TypingError(f"{call} means {meanings}", loc, hint)
 
 
@@ -285,7 +284,7 @@ max_method, min_method = _extreme_method("max"), _extreme_method("min")
 
 
 def _lax_position(op: str) -> Callable[..., Expr]:
-    def build(loc: Loc | None, x: Value, axis: object, index_dtype: object = "int32") -> Expr:
+    def build(loc: Site, x: Value, axis: object, index_dtype: object = "int32") -> Expr:
         return cast(reduce(op, x, axis, False, loc), index_dtype, loc)
 
     return build
@@ -301,7 +300,7 @@ Spread = Callable[..., Expr]
 
 def _torch_spread(op: Spread) -> Callable[..., Expr]:
     def build(
-        loc: Loc | None,
+        loc: Site,
         x: Value,
         axis: Any = None,
         unbiased: bool = True,
@@ -319,7 +318,7 @@ def _torch_spread(op: Spread) -> Callable[..., Expr]:
 
 def _jnp_spread(op: Spread) -> Callable[..., Expr]:
     def build(
-        loc: Loc | None,
+        loc: Site,
         x: Value,
         axis: object = None,
         dtype: object = None,
@@ -336,7 +335,7 @@ def _jnp_spread(op: Spread) -> Callable[..., Expr]:
 
 def _spread_method(op: Spread) -> Callable[..., Expr]:
     def build(
-        loc: Loc | None,
+        loc: Site,
         x: Value,
         place: Any = None,
         dim: Any = None,
@@ -370,7 +369,7 @@ var_method, std_method = _spread_method(var), _spread_method(std)
 
 
 def torch_var_mean(
-    loc: Loc | None,
+    loc: Site,
     x: Value,
     axis: object = None,
     unbiased: bool = True,
@@ -383,14 +382,14 @@ def torch_var_mean(
 
 
 def torch_norm(
-    loc: Loc | None, x: Value, p: object = None, axis: object = None, keepdims: bool = False
+    loc: Site, x: Value, p: object = None, axis: object = None, keepdims: bool = False
 ) -> Expr:
     """torch.norm: of the elements along dim, or of all."""
     return norm(loc, x, p, axis, keepdims)
 
 
 def matrix_or_vector_norm(
-    loc: Loc | None, x: Value, ord: object = None, axis: object = None, keepdims: bool = False
+    loc: Site, x: Value, ord: object = None, axis: object = None, keepdims: bool = False
 ) -> Expr:
     """linalg.norm of vectors; of a matrix only the Frobenius norm."""
     value = as_expr(x, loc)
@@ -404,7 +403,7 @@ def matrix_or_vector_norm(
 # ---------------------------------------------------------------- limits of dtypes
 
 
-def finfo(loc: Loc | None, dtype: object) -> object:
+def finfo(loc: Site, dtype: object) -> object:
     """The limits of a float dtype: .min, .max, .eps, .tiny.
 
     >>> float(hl.finfo(hl.bfloat16).eps)
@@ -416,7 +415,7 @@ def finfo(loc: Loc | None, dtype: object) -> object:
     return ml_dtypes.finfo(to_numpy(name))
 
 
-def iinfo(loc: Loc | None, dtype: object) -> object:
+def iinfo(loc: Site, dtype: object) -> object:
     """The limits of an integer dtype: .min and .max.
 
     >>> hl.iinfo(hl.int8).max
@@ -426,19 +425,3 @@ def iinfo(loc: Loc | None, dtype: object) -> object:
     if not is_integer(name):
         raise TypingError(f"iinfo of {name}", loc, "finfo has the limits of floats")
     return np.iinfo(to_numpy(name))
-
-
-# ---------------------------------------------------------------- creation
-
-
-def creator(name: str) -> Callable[..., Expr]:
-    """zeros, full_like, ... as values; with the signature of the call that reads the arguments."""
-    read = READERS[name]
-
-    @functools.wraps(read)
-    def build(loc: Loc | None, *args: object, **kwargs: object) -> Expr:
-        return made(loc, read(loc, *args, **kwargs))
-
-    build.__doc__ = MEANINGS.get(name)
-    build.__name__ = name
-    return build

@@ -11,160 +11,139 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
-from tilelang.analysis.facts import Facts, Leaving
-from tilelang.analysis.uses import references
-from tilelang.ir import (
-    Along,
-    Apply,
-    Const,
-    Dim,
-    Expr,
-    Gather,
-    Index,
-    KernelIR,
-    Load,
-    Stmt,
-    Store,
-    TileIndex,
-    Type,
-    Var,
-    map_children,
-)
-from tilelang.ir.traversal import definitions, inlined, loads, map_body, map_stmt
+from .. import ir
+from ..analysis.facts import Facts, Leaving
+from ..analysis.uses import references
+from ..ir.integers import compare
 
-Values = Mapping[str, Expr]
+Values = Mapping[str, ir.Expr]
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _Loads:
     """What is known of a kernel's loads; `picks` are the tensors that say which rows are meant."""
 
-    ir: KernelIR
-    leaving: Mapping[tuple[Index, int], Leaving]
+    kernel: ir.KernelIR
+    leaving: Mapping[tuple[ir.Index, int], Leaving]
     values: Values
     picks: frozenset[str]
 
 
-def mask_outside(ir: KernelIR, facts: Facts) -> KernelIR:
+def mask_outside(kernel: ir.KernelIR, facts: Facts) -> ir.KernelIR:
     """The kernel in which no load gives what lies outside of its tensor.
 
     Tiles that may leave all arrays are cut where their range begins, so that none is left out.
     """
     if not facts.leaving:
-        return ir
-    leaving: dict[tuple[Index, int], Leaving] = {(f.index, f.size): f for f in facts.leaving}
-    values = definitions(ir.body)
-    kernel = _Kernel(ir, leaving, values, _picking(ir, values))
-    return replace(ir, body=map_body(ir.body, lambda stmt: (_statement(stmt, kernel),)))
+        return kernel
+    leaving = {(f.index, f.size): f for f in facts.leaving}
+    values = ir.definitions(kernel.body)
+    about = _Loads(kernel, leaving, values, _picking(kernel, values))
+    return replace(kernel, body=ir.map_body(kernel.body, lambda stmt: (_statement(stmt, about),)))
 
 
-def _picking(ir: KernelIR, values: Values) -> frozenset[str]:
+def _picking(kernel: ir.KernelIR, values: Values) -> frozenset[str]:
     """Tensors whose numbers pick rows: they are read one by one where the rows are."""
-    entries = (e for r in references(ir.body) for e in r.index)
-    picked = [e.expr for e in entries if isinstance(e, Gather)]
-    return frozenset(load.tensor for e in picked for load in loads(inlined(e, values)))
+    entries = (e for r in references(kernel.body) for e in r.index)
+    picked = [e.expr for e in entries if isinstance(e, ir.Gather)]
+    return frozenset(load.tensor for e in picked for load in ir.loads(ir.inlined(e, values)))
 
 
-def _statement(stmt: Stmt, kernel: _Kernel) -> Stmt:
+def _statement(stmt: ir.Stmt, about: _Loads) -> ir.Stmt:
     """The old value of an atomic update stays: it is read only where it is written."""
-    made = map_stmt(stmt, lambda e: _guarded(e, kernel))
-    if not (isinstance(stmt, Store) and isinstance(made, Store)) or stmt.combine is None:
+    made = ir.map_stmt(stmt, lambda e: _guarded(e, about))
+    if not (isinstance(stmt, ir.Store) and isinstance(made, ir.Store)) or stmt.combine is None:
         return made
-    assert isinstance(stmt.value, Apply) and isinstance(made.value, Apply)
+    assert isinstance(stmt.value, ir.Apply) and isinstance(made.value, ir.Apply)
     old, new = stmt.value.args[0], made.value.args[1]
     return replace(made, value=replace(made.value, args=(old, new)))
 
 
-def _guarded(expr: Expr, kernel: _Kernel) -> Expr:
-    if not isinstance(expr, Load):
-        return map_children(expr, lambda e: _guarded(e, kernel))
-    if expr.tensor in kernel.picks:
+def _guarded(expr: ir.Expr, about: _Loads) -> ir.Expr:
+    if not isinstance(expr, ir.Load):
+        return ir.map_children(expr, lambda e: _guarded(e, about))
+    if expr.tensor in about.picks:
         return expr
-    mask = None if expr.mask is None else _guarded(expr.mask, kernel)
-    load, inside = replace(expr, mask=mask), _inside(expr, kernel)
+    mask = None if expr.mask is None else _guarded(expr.mask, about)
+    load, inside = replace(expr, mask=mask), _inside(expr, about)
     if not inside:
         return load
-    load = replace(load, index=tuple(_loose(e, n, kernel) for e, n in _entries(load, kernel)))
-    kept = inside[0]
-    for mask in inside[1:]:
-        kept = _both(kept, mask)
-    other = Const(expr.other, Type((), expr.type.dtype))
-    return Apply("where", (kept, load, other), expr.type, (), expr.loc)
+    load = replace(load, index=tuple(_loose(e, n, about) for e, n in _entries(load, about)))
+    other = ir.Const(expr.other, ir.Type((), expr.type.dtype))
+    return ir.Apply("where", (reduce(_both, inside), load, other), expr.type, (), expr.loc)
 
 
-def _entries(load: Load, kernel: _Kernel) -> Iterator[tuple[Index, int]]:
-    return zip(load.index, kernel.ir.tensor(load.tensor).shape, strict=True)
+def _entries(load: ir.Load, about: _Loads) -> Iterator[tuple[ir.Index, int]]:
+    return zip(load.index, about.kernel.tensor(load.tensor).shape, strict=True)
 
 
-def _loose(entry: Index, size: int, kernel: _Kernel) -> Index:
-    moved = isinstance(entry, Along) and entry.offset is not None
-    return replace(entry, loose=True) if moved and (entry, size) in kernel.leaving else entry
+def _loose(entry: ir.Index, size: int, about: _Loads) -> ir.Index:
+    moved = isinstance(entry, ir.Along) and entry.offset is not None
+    return replace(entry, loose=True) if moved and (entry, size) in about.leaving else entry
 
 
 # ---------------------------------------------------------------- which lanes are in the array
 
 
-def _inside(load: Load, kernel: _Kernel) -> list[Expr]:
+def _inside(load: ir.Load, about: _Loads) -> list[ir.Expr]:
     """The conditions under which lanes lie in the tensor, but those that its own mask states."""
-    stated = list(_conjuncts(load.mask, kernel.values))
-    found: list[Expr] = []
-    for entry, size in _entries(load, kernel):
-        known = kernel.leaving.get((entry, size))
-        if known is None or not isinstance(entry, Along):
+    stated = list(_conjuncts(load.mask, about.values))
+    found: list[ir.Expr] = []
+    for entry, size in _entries(load, about):
+        known = about.leaving.get((entry, size))
+        if known is None or not isinstance(entry, ir.Along):
             continue
         place = _place(entry)
-        sides = (("ge", 0, known.before), ("lt", size, known.behind))
-        for op, limit, needed in sides:
-            if needed and not any(_implies(s, op, place, limit, kernel.values) for s in stated):
-                compared = Apply(op, (place, Const(limit, INT)), Type(place.type.shape, "bool"))
-                found.append(_spread(compared, load.type.shape))
+        for op, limit, needed in (("ge", 0, known.before), ("lt", size, known.behind)):
+            if needed and not any(_implies(s, op, place, limit, about.values) for s in stated):
+                found.append(_spread(compare(op, place, limit), load.type.shape))
     return found
 
 
-INT = Type((), "int32")
-
-
-def _place(entry: Along) -> Expr:
+def _place(entry: ir.Along) -> ir.Expr:
     """The positions in the tensor."""
-    lanes = Type((entry.axis,), "int32")
-    index: Expr = TileIndex(entry.axis, lanes)
-    return index if entry.offset is None else Apply("add", (index, entry.offset), lanes)
+    lanes = ir.Type((entry.axis,), "int32")
+    index: ir.Expr = ir.TileIndex(entry.axis, lanes)
+    return index if entry.offset is None else ir.Apply("add", (index, entry.offset), lanes)
 
 
-def _spread(mask: Expr, shape: tuple[Dim, ...]) -> Expr:
+def _spread(mask: ir.Expr, shape: tuple[ir.Dim, ...]) -> ir.Expr:
     """The mask of a dimension with ones for the dimensions behind it."""
     (axis,) = mask.type.shape
     for _ in shape[shape.index(axis) + 1 :]:
         wider = (*mask.type.shape, 1)
-        mask = Apply("expand_dims", (mask,), Type(wider, "bool"), (("axis", len(wider) - 1),))
+        mask = ir.Apply("expand_dims", (mask,), ir.Type(wider, "bool"), (("axis", len(wider) - 1),))
     return mask
 
 
-def _both(a: Expr, b: Expr) -> Expr:
-    return Apply("logical_and", (a, b), Type(max(a.type.shape, b.type.shape, key=len), "bool"))
+def _both(a: ir.Expr, b: ir.Expr) -> ir.Expr:
+    return ir.Apply(
+        "logical_and", (a, b), ir.Type(max(a.type.shape, b.type.shape, key=len), "bool")
+    )
 
 
-def _conjuncts(mask: Expr | None, values: Values) -> Iterator[Apply]:
+def _conjuncts(mask: ir.Expr | None, values: Values) -> Iterator[ir.Apply]:
     """Comparisons that hold in every lane that a mask lets through."""
     match mask:
-        case Var(name) if name in values:
+        case ir.Var(name) if name in values:
             yield from _conjuncts(values[name], values)
-        case Apply("logical_and", (a, b)):
+        case ir.Apply("logical_and", (a, b)):
             yield from _conjuncts(a, values)
             yield from _conjuncts(b, values)
-        case Apply("expand_dims" | "broadcast", (inner,)):
+        case ir.Apply("expand_dims" | "broadcast", (inner,)):
             yield from _conjuncts(inner, values)
-        case Apply("lt" | "le" | "ge" | "gt", (_, Const())):
+        case ir.Apply("lt" | "le" | "ge" | "gt", (_, ir.Const())):
             yield mask
         case _:
             pass
 
 
-def _implies(stated: Apply, op: str, place: Expr, limit: int, values: Values) -> bool:
+def _implies(stated: ir.Apply, op: str, place: ir.Expr, limit: int, values: Values) -> bool:
     """Whether `stated` says that `place op limit`."""
     left, right = stated.args
-    if not isinstance(right, Const) or _terms(left, values) != _terms(place, values):
+    if not isinstance(right, ir.Const) or _terms(left, values) != _terms(place, values):
         return False
     bound = int(right.value) + (stated.op in ("le", "gt"))  # place < bound, or place >= bound
     if op == "lt":
@@ -172,19 +151,16 @@ def _implies(stated: Apply, op: str, place: Expr, limit: int, values: Values) ->
     return stated.op in ("ge", "gt") and bound >= limit
 
 
-def _terms(expr: Expr, values: Values, sign: int = 1) -> Counter[Expr]:
+def _terms(expr: ir.Expr, values: Values, sign: int = 1) -> Counter[ir.Expr]:
     """A sum as what is added, each as often as it is."""
     match expr:
-        case Var(name) if name in values:
+        case ir.Var(name) if name in values:
             return _terms(values[name], values, sign)
-        case Apply("add" | "sub", (a, b)):
-            total, more = (
-                _terms(a, values, sign),
-                _terms(b, values, -sign if expr.op == "sub" else sign),
-            )
-            total.update(more)
+        case ir.Apply("add" | "sub", (a, b)):
+            total = _terms(a, values, sign)
+            total.update(_terms(b, values, sign if expr.op == "add" else -sign))
             return Counter({e: n for e, n in total.items() if n})
-        case Apply("neg", (a,)):
+        case ir.Apply("neg", (a,)):
             return _terms(a, values, -sign)
         case _:
             return Counter({expr: sign})

@@ -12,19 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from ..errors import Loc
-from ..ir import (
-    Apply,
-    Assign,
-    Expr,
-    KernelIR,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    Var,
-    children,
-    map_children,
-)
+from ..ir import Apply, Assign, Expr, KernelIR, Load, Loop, Stmt, Store, Var, children, map_children
 from ..ir.names import fresh, names_in
 from ..ir.traversal import map_body, map_stmt
 from ..language.op import OPS

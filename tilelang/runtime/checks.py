@@ -48,7 +48,9 @@ def compile_checks(ir: KernelIR, positions: Sequence[PositionFact] = ()) -> Chec
             run(arrays)
 
     exprs = [e for r in ranges for e in (r.begin, r.end)] + [r.value for r in indices]
-    exprs += [e for r in (*ranges, *indices) for a in r.walked for e in (a.begin, a.end)]
+    every = [r.iterations for r in (*ranges, *indices)]
+    exprs += [e for i in every for a in i.loops for e in (a.begin, a.end)]
+    exprs += [condition for i in every for condition, _ in i.where]
     return Check(reads(exprs, known), run_all)
 
 
@@ -66,9 +68,8 @@ class _Places:
         return {} if self.domain.static is not None else self.domain.points(arrays)[0]
 
     def any(self, arrays: Arrays) -> bool:
-        """Whether there is a place at all: a loop around the index may have no iterations."""
-        points, _ = self.domain.points(arrays)
-        return all(len(values) > 0 for values in points.values())
+        """Whether there is a place at all: a loop around may have no iterations."""
+        return self.domain.points(arrays)[1] > 0
 
     def point(self, arrays: Arrays, number: int) -> Points:
         """One place, as axis -> int."""
@@ -77,10 +78,10 @@ class _Places:
 
 
 def _places(rule: RangeRule | IndexRule, known: Scope) -> _Places | None:
-    found = domain(rule.walked, rule.filters, known)
+    found = domain(rule.iterations, known)
     if found is None or (found.static is not None and found.size == 0):
         return None
-    return _Places(found, replace(known, points=found.static or {}))
+    return _Places(found, replace(known, points=found.static or {}, ends=rule.iterations.ends))
 
 
 def _range_check(rule: RangeRule, known: Scope) -> Run | None:
@@ -100,7 +101,7 @@ def _range_check(rule: RangeRule, known: Scope) -> Run | None:
     def run(arrays: Arrays) -> None:
         points = places.of(arrays)
         low, high = np.asarray(begin.run(arrays, points)), np.asarray(end.run(arrays, points))
-        if low.size and high.size and wrong(low, high, size, most):
+        if low.size and high.size and wrong(low, high, size, most) and places.any(arrays):
             low, high = np.broadcast_arrays(low, high)
             raise _range_error(rule, places, arrays, low, high, most)
 

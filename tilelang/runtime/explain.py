@@ -12,7 +12,7 @@ from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import AxisPlan, Plan
 from ..ir import KernelIR
 from .lowering import Lowered
-from .points import Domain, depends, domain, reads
+from .points import Domain, Iterations, depends, domain, reads
 from .pointwise import Scope, scope, term
 
 
@@ -103,7 +103,7 @@ def _of_axis(
     exprs = (axis.begin, axis.end, *(e for a in walked for e in (a.begin, a.end)))
     if not set(reads(exprs, known)) <= set(arrays):
         return None
-    spans = _spans(axis, domain(walked, (), known), known, arrays)
+    spans = _spans(axis, domain(Iterations(walked), known), known, arrays)
     if spans is None:
         return None
     low, high = spans

@@ -3,7 +3,7 @@
 A term is evaluated at many points at once; a point says where every axis stands (`hl.grid` index or
 position in a tile's range), and a value is one number per point or one number for all of them.
 None stands for what cannot be known before the launch: floats, carried values, data that the kernel
-writes, and the begin and end of tiles, which depend on the blocks.
+writes, and the begin and end of tiles, which depend on the blocks, except of `Scope.ends`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..ir import (
     KernelIR,
     Load,
     TileIndex,
+    TileScalar,
     Var,
     map_children,
     statements,
@@ -76,12 +77,16 @@ class Term:
 
 @dataclass(frozen=True)
 class Scope:
-    """What names mean: `points` holds the axes whose points are known before the call."""
+    """What names mean: `points` holds the axes whose points are known before the call.
+
+    ends  tile axes whose points are tiles of one position: their begin and end are known
+    """
 
     ir: KernelIR
     definitions: Mapping[str, Expr]
     written: frozenset[str]
     points: Points
+    ends: frozenset[str] = frozenset()
 
 
 def scope(ir: KernelIR) -> Scope:
@@ -109,6 +114,10 @@ def term(expr: Expr, known: Scope) -> Term | None:
             return None if value is None else term(value, known)
         case GridIndex(axis) | TileIndex(axis):
             return _position(axis, known)
+        case TileScalar(axis, "begin") if axis in known.ends:
+            return _position(axis, known)
+        case TileScalar(axis, "end") if axis in known.ends:
+            return _joined(OPS["add"], [_position(axis, known), constant(1)])
         case Load():
             return _load(expr, known)
         case Apply():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from ..analysis.placed import Place, placed
 from ..errors import Loc
@@ -26,14 +27,15 @@ from ..ir import (
     Load,
     Loop,
     Store,
+    TileIndex,
     Var,
     children,
     index_exprs,
     walk,
 )
-from ..ir.integers import add, fold
+from ..ir.integers import INT, add, fold
 from ..language.op import OPS
-from .points import depends, ragged, reads_data
+from .points import Iterations, Where, depends, ragged, reads_data, tested
 from .pointwise import Scope, resolve
 
 
@@ -77,8 +79,7 @@ class RangeRule:
     limit: Limit | None
     most: int | None
     strict: bool
-    walked: tuple[Axis, ...]
-    filters: frozenset[str]
+    iterations: Iterations
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,14 @@ class IndexRule:
     value: Expr
     limit: Limit
     loc: Loc | None
-    walked: tuple[Axis, ...]
-    filters: frozenset[str]
+    iterations: Iterations
 
 
 @dataclass(frozen=True)
 class Reference:
     """A tensor and its index that are evaluated whenever the loops around it run.
 
+    where  and these conditions hold
     lanes  a select picks lanes of it: of what it reads only where its tiles are is certain
     """
 
@@ -103,6 +104,7 @@ class Reference:
     index: tuple[Index, ...]
     around: Place
     loc: Loc | None
+    where: Where = frozenset()
     lanes: bool = False
 
 
@@ -112,7 +114,7 @@ class Reference:
 def range_rules(ir: KernelIR, known: Scope) -> tuple[RangeRule, ...]:
     """Rules of every loop whose range, or whose offset into a tensor, is read from tensors."""
     axes = {a.name: a for a in ir.axes}
-    references = tuple(certain(ir))
+    references = tuple(_evident(ir, known))
     found = [
         rule
         for loop, around in loops(ir)
@@ -133,54 +135,88 @@ def _of_loop(
     references: Sequence[Reference],
     known: Scope,
 ) -> Iterator[RangeRule]:
-    groups: dict[tuple[Expr | None, Place], list[Limit]] = {(None, around): []}
-    for offset, place, limit in _limits(axis, around, references, known):
-        groups.setdefault((offset, place), []).append(limit)
+    groups: dict[tuple[Expr | None, Place, Where], list[Limit]] = {(None, around, frozenset()): []}
+    for offset, place, where, limit in _limits(axis, around, references, known):
+        groups.setdefault((offset, place, where), []).append(limit)
     begin = resolve(axis.begin, known.definitions)
     end = resolve(axis.end, known.definitions)
     moves = ragged(axis, known, axes)
-    for (offset, place), limits in groups.items():
+    for (offset, place, where), limits in groups.items():
         if not moves and (offset is None or not reads_data(offset, known, axes)):
             continue
         bounds = (begin, end)
         if offset is not None:
             bounds = (fold(add(offset, begin)), fold(add(offset, end)))
-        needs = depends(bounds[0], known, axes) | depends(bounds[1], known, axes)
         inner = frozenset(a for a in place if a not in (*around, axis.name))
-        guards = frozenset(
-            a for a in place if a not in needs and _may_skip(axes[a], a in inner, axes, known)
-        )
-        placing = _placing(guards, axes, known)
-        needs, guards = needs | placing, guards - placing
+        guards = (a for a in place if _may_skip(axes[a], a in inner, axes, known))
         yield RangeRule(
             axis=axis,
             begin=bounds[0],
             end=bounds[1],
             limit=tightest(limits),
-            most=axis.max_extent if offset is None else None,
-            strict=_as_read(bounds[0]) and _end_as_read(*bounds),
-            walked=_walked(place, needs | guards, axes, known),
-            filters=guards,
+            most=axis.max_extent if offset is None and not where else None,
+            strict=not where and _as_read(bounds[0]) and _end_as_read(*bounds),
+            iterations=_iterations(bounds, place, guards, where, axes, known),
         )
+
+
+def _iterations(
+    values: Iterable[Expr],
+    place: Place,
+    guards: Iterable[str],
+    where: Where,
+    axes: Mapping[str, Axis],
+    known: Scope,
+) -> Iterations:
+    """Where values are looked at: in every place of the loops that they and conditions depend on.
+
+    `guards` are loops around that may have no iteration.
+    """
+    exprs = (*values, *(condition for condition, _ in where))
+    needs = frozenset(a for e in exprs for a in depends(e, known, axes))
+    guards = frozenset(guards) - needs
+    placing = _placing(guards, axes, known)
+    needs, guards = needs | placing, guards - placing
+    loops = _walked(place, needs | guards, axes, known)
+    exprs += tuple(e for a in loops for e in (a.begin, a.end))
+    ends = frozenset(a for e in exprs for a in tested(e, known))
+    return Iterations(loops, guards, where, ends)
 
 
 def _limits(
     axis: Axis, around: Place, references: Sequence[Reference], known: Scope
-) -> Iterator[tuple[Expr | None, Place, Limit]]:
-    """(offset, where, dimension) of every reference that the axis moves along.
+) -> Iterator[tuple[Expr | None, Place, Where, Limit]]:
+    """(offset, where, under which conditions, dimension) of references that the axis moves along.
 
     The offset may be read in loops further in: it is known where the reference is.
     """
     for found in references:
+        place = found.around if found.where else around
         for dim, entry in enumerate(found.index):
             limit = _limit(found.tensor, dim, known)
             match entry:
-                case Along(name, None) if name == axis.name:
-                    yield None, around, limit
-                case Along(name, offset) if name == axis.name and not found.lanes and offset:
-                    yield resolve(offset, known.definitions), found.around, limit
-                case At(GridIndex(name)) if name == axis.name:
-                    yield None, around, limit
+                case Along(name) if name != axis.name or name in _asked(found, known):
+                    pass
+                case Along(_, None):
+                    yield None, place, found.where, limit
+                case Along(_, offset) if not found.lanes and offset is not None:
+                    moved = resolve(offset, known.definitions)
+                    yield moved, found.around, found.where, limit
+                case At(GridIndex(name)) if name == axis.name and not found.where:
+                    yield None, around, found.where, limit
+
+
+def _evident(ir: KernelIR, known: Scope) -> Iterator[Reference]:
+    """Those whose conditions are known where they are: a use further in may be what has them."""
+    axes = {a.name: a for a in ir.axes}
+    for found in certain(ir):
+        if all(depends(c, known, axes).issubset(found.around) for c, _ in found.where):
+            yield found
+
+
+def _asked(reference: Reference, known: Scope) -> frozenset[str]:
+    """Axes of whose tiles the conditions of a reference ask."""
+    return frozenset(a for condition, _ in reference.where for a in tested(condition, known))
 
 
 def _may_skip(axis: Axis, inner: bool, axes: Mapping[str, Axis], known: Scope) -> bool:
@@ -241,7 +277,7 @@ def _merged(found: list[RangeRule]) -> Iterator[RangeRule]:
     """Loops over the same range are one rule with the tightest bounds."""
     groups: dict[object, list[RangeRule]] = {}
     for rule in found:
-        same = (rule.begin, rule.end, rule.strict, rule.walked, rule.filters)
+        same = (rule.begin, rule.end, rule.strict, rule.iterations)
         groups.setdefault(same, []).append(rule)
     for first, *others in groups.values():
         limits = [r.limit for r in (first, *others) if r.limit is not None]
@@ -261,9 +297,9 @@ def index_rules(
     """
     axes = {a.name: a for a in ir.axes}
     found = {}
-    for reference in (r for r in certain(ir) if not r.lanes):
+    for reference in (r for r in _evident(ir, known) if not r.lanes):
         for rule in _of_reference(reference, axes, known, doubted):
-            found.setdefault((rule.value, rule.limit), rule)
+            found.setdefault((rule.value, rule.limit, rule.iterations), rule)
     return tuple(found.values())
 
 
@@ -274,25 +310,31 @@ def _of_reference(
     doubted: Collection[tuple[Expr, int]],
 ) -> Iterator[IndexRule]:
     for dim, entry in enumerate(reference.index):
-        if not isinstance(entry, At | Gather) or isinstance(entry.expr, GridIndex):
+        position = _position(entry, reference, known)
+        if position is None:
             continue
-        value = resolve(entry.expr, known.definitions)
+        value = resolve(position, known.definitions)
         limit = _limit(reference.tensor, dim, known)
-        if (entry.expr, limit.size) not in doubted and not reads_data(value, known, axes):
+        if (position, limit.size) not in doubted and not reads_data(value, known, axes):
             continue
-        needs = depends(value, known, axes)
-        filters = frozenset(
-            a for a in reference.around if a not in needs and ragged(axes[a], known, axes)
-        )
-        placing = _placing(filters, axes, known)
-        needs, filters = needs | placing, filters - placing
-        yield IndexRule(
-            value=value,
-            limit=limit,
-            loc=reference.loc,
-            walked=_walked(reference.around, needs | filters, axes, known),
-            filters=filters,
-        )
+        guards = (a for a in reference.around if _may_skip(axes[a], True, axes, known))
+        where = reference.where
+        chosen = _iterations((value,), reference.around, guards, where, axes, known)
+        yield IndexRule(value, limit, reference.loc, chosen)
+
+
+def _position(entry: Index, reference: Reference, known: Scope) -> Expr | None:
+    """A position of its own: no rule of a range speaks of it."""
+    match entry:
+        case At(GridIndex()) if not reference.where:
+            return None
+        case At(expr) | Gather(expr):
+            return expr
+        case Along(axis, offset) if axis in _asked(reference, known):
+            index = TileIndex(axis, INT)
+            return index if offset is None else add(offset, index)
+        case _:
+            return None
 
 
 def _placing(filters: frozenset[str], axes: Mapping[str, Axis], known: Scope) -> frozenset[str]:
@@ -303,59 +345,114 @@ def _placing(filters: frozenset[str], axes: Mapping[str, Axis], known: Scope) ->
 
 # ---------------------------------------------------------------- what certainly happens
 
-Waiting = tuple[Expr, Place, Loc | None]
-Definitions = Mapping[str, tuple[Assign, Place]]
+
+@dataclass(frozen=True)
+class Reached:
+    """An expression that is evaluated in a place, `where` conditions hold; see `Reference`."""
+
+    expr: Expr
+    around: Place
+    loc: Loc | None
+    where: Where = frozenset()
+    lanes: bool = False
+
+    def under(self, condition: Expr, holds: bool) -> Where:
+        return self.where | {(condition, holds)}
+
+
 MIXING = frozenset(name for name, op in OPS.items() if op.kind in ("contract", "reduce"))
+MOST_WAYS = 8  # in which one value is reached; those beyond are not looked at
 
 
 def certain(ir: KernelIR) -> Iterator[Reference]:
-    """Loads and stores that no `if`, `where` or mask may switch off.
+    """Loads and stores that certainly happen, and the conditions under which they do.
 
-    The frontend turns a dynamic `if` into selects and store masks, so a load is certain when its
-    value reaches a store, a carry, a bound or an index other than through the arm of a select.  A
-    select of lanes, where(seen, q @ k, -inf), does not switch off what a product or a reduction
-    reads, nor does it move the tiles of a load: those lie in the tensor all the same.
+    The frontend turns a dynamic `if` into selects and masks of loads and stores, so a load happens
+    when its value reaches a store, a carry, a bound or an index, under the conditions of the
+    selects and masks that are scalars.  A select of lanes, where(seen, q @ k, -inf), does not
+    switch off what a product or a reduction reads, nor does it move the tiles of a load: those lie
+    in the tensor all the same.
     """
-    definitions = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
+    defined = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
+    ways: dict[str, list[Reached]] = {name: [] for name in defined}
+    for root in _roots(ir):
+        if isinstance(root, Reference):
+            yield root
+        else:
+            yield from _references(root, ways)
+    for name, (stmt, around) in reversed(defined.items()):  # after all that may use it
+        for way in _simplest(ways[name]):
+            start = replace(way, expr=stmt.value, around=around, loc=stmt.loc)
+            yield from _references(start, ways)
+
+
+def _roots(ir: KernelIR) -> Iterator[Reference | Reached]:
+    """What runs whatever the selects choose: stores, bounds, and what loops carry."""
     axes = {a.name: a for a in ir.axes}
-    waiting: list[Waiting] = []
     for stmt, around in placed(ir.body):
         match stmt:
-            case Store(mask=None):
-                yield Reference(stmt.tensor, stmt.index, around, stmt.loc)
-                exprs = (stmt.value, *(e for i in stmt.index for e in index_exprs(i)))
-                waiting += [(e, around, stmt.loc) for e in exprs]
-            case Store(mask=mask) if mask is not None:
-                waiting.append((mask, around, stmt.loc))
+            case Store(mask=mask):
+                here = Reached(stmt.value, around, stmt.loc)
+                if mask is not None:
+                    yield replace(here, expr=mask)
+                    if mask.type.rank:  # it may leave out any lane
+                        continue
+                    here = replace(here, where=here.under(mask, True))
+                yield Reference(stmt.tensor, stmt.index, around, stmt.loc, here.where)
+                for expr in (stmt.value, *(e for i in stmt.index for e in index_exprs(i))):
+                    yield replace(here, expr=expr)
             case Loop():
-                inside = (*around, stmt.axis)
-                axis = axes[stmt.axis]
-                waiting += [(e, around, stmt.loc) for e in (axis.begin, axis.end)]
-                waiting += [(c.init, around, c.loc) for c in stmt.carries]
-                waiting += [(c.next, inside, c.loc) for c in stmt.carries]
-    yield from _reached(waiting, definitions)
+                axis, inside = axes[stmt.axis], (*around, stmt.axis)
+                for expr in (axis.begin, axis.end):
+                    yield Reached(expr, around, stmt.loc)
+                for carry in stmt.carries:
+                    yield Reached(carry.init, around, carry.loc)
+                    yield Reached(carry.next, inside, carry.loc)
+            case Assign():
+                pass
 
 
-def _reached(waiting: list[Waiting], definitions: Definitions) -> Iterator[Reference]:
-    queue = [(*entry, True) for entry in waiting]
-    seen: set[tuple[str, bool]] = set()
+def _references(start: Reached, ways: Mapping[str, list[Reached]]) -> Iterator[Reference]:
+    """The loads that an expression makes; `ways` gets how named values are reached from it."""
+    queue = [start]
     while queue:
-        expr, around, loc, sure = queue.pop()
-        match expr:
-            case Var(name) if name in definitions:
-                if (name, sure) not in seen:
-                    seen.add((name, sure))
-                    stmt, place = definitions[name]
-                    queue.append((stmt.value, place, stmt.loc, sure))
+        at = queue.pop()
+        match at.expr:
+            case Var(name) if name in ways:
+                ways[name].append(at)
             case Apply("where", (condition, *arms)):
-                queue.append((condition, around, loc, sure))
+                queue.append(replace(at, expr=condition))
                 if condition.type.rank:
-                    queue += [(arm, around, loc, False) for arm in arms]
-            case Load(mask=None):
-                yield Reference(expr.tensor, expr.index, around, expr.loc or loc, not sure)
-                queue += [(e, around, loc, sure) for e in children(expr)]
-            case Load(mask=mask) if mask is not None:
-                queue.append((mask, around, loc, sure))
-            case _:
-                sure = sure or (isinstance(expr, Apply) and expr.op in MIXING)
-                queue += [(e, around, loc, sure) for e in children(expr)]
+                    queue += [replace(at, expr=arm, lanes=True) for arm in arms]
+                    continue
+                for arm, holds in zip(arms, (True, False), strict=True):
+                    queue.append(replace(at, expr=arm, where=at.under(condition, holds)))
+            case Load(tensor, index, mask=mask) as load:
+                if mask is not None:
+                    queue.append(replace(at, expr=mask))
+                    if mask.type.rank:
+                        continue
+                    at = replace(at, where=at.under(mask, True))
+                yield Reference(tensor, index, at.around, load.loc or at.loc, at.where, at.lanes)
+                queue += [replace(at, expr=e) for i in index for e in index_exprs(i)]
+            case expr:
+                mixed = isinstance(expr, Apply) and expr.op in MIXING
+                lanes = at.lanes and not mixed
+                queue += [replace(at, expr=e, lanes=lanes) for e in children(expr)]
+
+
+def _simplest(ways: Sequence[Reached]) -> list[Reached]:
+    """Without those that others imply: reached if c and if not c is reached in any case."""
+    found = {(way.where, way.lanes): way for way in ways}
+    for one, two in permutations(tuple(found.values()), 2):
+        apart = one.where ^ two.where
+        if len({condition for condition, _ in apart}) == 1 and len(apart) == 2:
+            both = replace(one, where=one.where & two.where, lanes=one.lanes or two.lanes)
+            found[both.where, both.lanes] = both
+    every = list(found.values())
+    implied = [
+        way
+        for way in every
+        if any(o is not way and o.where <= way.where and o.lanes <= way.lanes for o in every)
+    ]
+    return [way for way in every if way not in implied][:MOST_WAYS]

@@ -81,11 +81,8 @@ def _linear(problem: Problem, expr: Expr, blocks: Blocks) -> Linear | None:
                 static = problem.axis(name).static
                 return ({part: 1}, 0) if static and static[0] >= 0 else None
             case TileScalar(name, "id"):
-                return (
-                    None
-                    if _range(problem, name, blocks) is None
-                    else _number(problem, name, blocks)
-                )
+                whole = _range(problem, name, blocks)
+                return None if whole is None else _number(problem, name, blocks)
             case TileScalar(name, "begin" | "end" as edge):
                 return _edge(problem, name, edge, blocks)
             case _:

@@ -12,21 +12,8 @@ from functools import cached_property
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.uses import Reference, Use, cut, references, uses_of
 from ..errors import PlanError
-from ..ir import (
-    Apply,
-    Axis,
-    BlockSize,
-    Dim,
-    Expr,
-    KernelIR,
-    Loop,
-    Stmt,
-    Store,
-    integers,
-    statement_exprs,
-    statements,
-    walk,
-)
+from ..ir import Apply, Axis, BlockSize, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
+from ..ir.traversal import statement_exprs, statements, walk
 from ..passes.drop_unused import drop_unused
 
 

@@ -146,7 +146,7 @@ def _contracted(problem: Problem, name: str, moving: bool) -> bool:
 
 def _typical(problem: Problem, fact: AxisFact, size: int, want: int) -> int:
     """No longer than twice the mean range, if the shapes tell it: short ranges waste long tiles."""
-    outer = None if fact.disjoint is None else problem.axis(fact.disjoint)
+    outer = problem.axis(fact.rises[-1]) if fact.rises else None
     if outer is None or outer.kind != "grid" or outer.static is None:
         return want
     begin, end = outer.static

@@ -34,6 +34,7 @@ from .types import (
     ByIndex,
     ByRow,
     ByTile,
+    Column,
     Condition,
     Ends,
     Enters,
@@ -101,8 +102,15 @@ def _table(here: Defined) -> None:
         ends = (column.range.first, column.range.stop, column.range.live, column.stand_in)
         for expr in ends:
             _expr(own, expr, axis.loc, f"where {axis.user} begins or stops")
+        _cursor(column, axis)
         if column.phase is None:
             here = here.plus([column.axis])
+
+
+def _cursor(column: Column, axis: AxisPlan) -> None:
+    """Tiles behind the last range are those from the cursor on."""
+    what = f"the number of tiles of {axis.user} that have a row"
+    _need(column.cursor or column.visit != "cover", what, axis.loc, "the table")
 
 
 def _lines(here: Defined, axis: AxisPlan) -> Defined:

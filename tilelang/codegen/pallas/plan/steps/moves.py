@@ -156,14 +156,19 @@ def steps_of(
     """The steps that a window is seen in; of loops in a row, those of its own."""
     own = {a for n in window.numbers for a in integers.axes(n.expr)}
     loops = tuple(a for a in order.all if a not in order.phases or a in own)
-    pairs = [(a, b) for a in loops for b in loops if facts is not None and _rises(facts, a, b)]
+    pairs = [(a, b) for a in loops if facts is not None for b in facts.axis(a).rises]
     return Steps(axes, loops, order.columns, frozenset(pairs))
 
 
-def _rises(facts: Facts, axis: str, outer: str) -> bool:
-    """Whether the ranges of an axis rise with an outer one, directly or by ranges between them."""
-    between = facts.axis(axis).disjoint
-    return between is not None and (between == outer or _rises(facts, between, outer))
+def rises(axis: str, order: Order, axes: Mapping[str, AxisPlan], facts: Facts) -> bool:
+    """Whether the tiles of a column rise over the whole table, so that a cursor can follow them.
+
+    Its positions do over every column around it, and tiles are blocks of an array: those of a loop
+    that cuts no array begin again with every range.
+    """
+    plan, around = axes[axis], {a for a in order.around(axis) if a in order.columns}
+    tiles = plan.block is not None and plan.length is None
+    return tiles and bool(around) and around.issubset(facts.axis(axis).rises)
 
 
 # ---------------------------------------------------------------- first visits

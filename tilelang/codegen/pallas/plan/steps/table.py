@@ -11,7 +11,7 @@ from tilelang.ir import KernelIR
 from tilelang.schedule.refusal import Need, Refused, Rule
 
 from . import ranges
-from .moves import Order
+from .moves import Order, rises
 
 
 def columns(
@@ -42,9 +42,7 @@ def columns(
             visit = helpers[name]
         elif not certain and last and (effects[name] or not real):
             visit = "at_least_one"
-        names = (*(a for a in order.around(name) if a in order.columns), name)
-        tiles = axis.block is not None and axis.length is None
-        rising = tiles and len(names) > 1 and _rises(facts, names, name)
+        rising = rises(name, order, axes, facts)
         cursor = rising and visit in ("live", "cover") and steps == "table"
         most = _most(ir, axis)
         found = ranges.swept(axis) if visit == "sweep" else axis.range
@@ -61,15 +59,6 @@ def stands_in(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
 def replaces_empty(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
     """Whether an empty range of the column gets a step all the same."""
     return column.visit == "at_least_one" and not axes[column.axis].nonempty
-
-
-def _rises(facts: Facts, names: tuple[str, ...], name: str) -> bool:
-    """Whether the tiles of a column rise over the whole table: disjoint ranges all the way up."""
-    position = names.index(name)
-    if position == 0:
-        return True
-    outer = names[position - 1]
-    return facts.axis(name).disjoint == outer and (position == 1 or _rises(facts, names, outer))
 
 
 def _most(ir: KernelIR, axis: AxisPlan) -> int:
@@ -142,7 +131,7 @@ def _rows(
     if column.cursor and outer is not None:
         return total + axis.limit - 1, False
     inside = outer if axis.block is not None else None
-    if inside is not None and facts.axis(column.axis).disjoint == inside.axis:
+    if inside is not None and inside.axis in facts.axis(column.axis).rises:
         tight = before * (axis.limit + 2 * _span(axes, inside))
         return min(total * column.most, tight), tight < total * axis.limit
     return total * column.most, axis.block is not None and column.most < axis.limit

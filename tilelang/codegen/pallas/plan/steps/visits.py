@@ -30,7 +30,7 @@ from tilelang.ir import Expr, GridIndex, KernelIR, Store, integers, statements
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
-from .moves import Order, Steps, consecutive, first_visit, owns, steady, steps_of
+from .moves import Order, Steps, consecutive, first_visit, owns, rises, steady, steps_of
 
 MOST_ORDERED = 6  # loops whose every order is tried
 
@@ -189,7 +189,7 @@ def visits_all(
             case ByTile(axis) if axes[axis].place == "table" and facts.axis(axis).ragged:
                 grid_only = all(axes[a].block is None for a in others - {axis})
                 alone = others == {axis}
-                if alone and facts.axis(axis).disjoint in order.columns:
+                if alone and rises(axis, order, axes, facts):
                     helpers[axis] = "cover"
                 elif grid_only and moves_with_all(order, others, axis):
                     helpers[axis] = "sweep"

@@ -5,31 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..errors import Loc, TypingError
+from ..errors import TypingError
 from ..ir import Apply, Const, Dim, Expr, TileIndex, TileScalar, Type
+from . import values
 from .dtypes import default_dtype
-from .values import (
-    Number,
-    as_expr,
-    called,
-    common,
-    const,
-    dtype_name,
-    many_axes,
-    no_negative,
-    one_axis,
-    retype,
-    show,
-)
-
-Value = Expr | Number
+from .values import Site, Value, as_expr, called, const, dtype_name, one_axis, retype, show
 
 
-def _shaped(op: str, x: Expr, shape: tuple[Dim, ...], loc: Loc | None, **attrs: object) -> Apply:
+def _shaped(op: str, x: Expr, shape: tuple[Dim, ...], loc: Site, **attrs: object) -> Apply:
     return Apply(op, (x,), Type(shape, x.type.dtype), tuple(attrs.items()), loc)
 
 
-def expand_dims(x: Value, axis: object, loc: Loc | None) -> Expr:
+def expand_dims(x: Value, axis: object, loc: Site) -> Expr:
     """A new dimension of length 1 at `axis` of the result."""
     value = as_expr(x, loc)
     place = one_axis(axis, value.type.rank + 1, loc, "expand_dims")
@@ -37,14 +24,14 @@ def expand_dims(x: Value, axis: object, loc: Loc | None) -> Expr:
     return _shaped("expand_dims", value, (*shape[:place], 1, *shape[place:]), loc, axis=place)
 
 
-def squeeze(x: Value, axis: object, loc: Loc | None) -> Expr:
+def squeeze(x: Value, axis: object, loc: Site) -> Expr:
     """Without the given dimensions (None: every one) of length 1."""
     value = as_expr(x, loc)
     shape = value.type.shape
     if axis is None:
         axes = tuple(i for i, d in enumerate(shape) if d == 1)
     else:
-        axes = many_axes(axis, value.type.rank, loc, "squeeze")
+        axes = values.many_axes(axis, value.type.rank, loc, "squeeze")
     for place in reversed(axes):
         if shape[place] != 1:
             what = f"squeeze: dimension {place} of {called(value)} is {shape[place]}, not 1"
@@ -54,7 +41,7 @@ def squeeze(x: Value, axis: object, loc: Loc | None) -> Expr:
     return value
 
 
-def transpose(x: Value, perm: Sequence[object], loc: Loc | None) -> Expr:
+def transpose(x: Value, perm: Sequence[object], loc: Site) -> Expr:
     """Dimension i of the result is dimension perm[i] of x."""
     value = as_expr(x, loc)
     rank = value.type.rank
@@ -70,7 +57,7 @@ def transpose(x: Value, perm: Sequence[object], loc: Loc | None) -> Expr:
     return _shaped("transpose", value, shape, loc, perm=order)
 
 
-def broadcast(x: Value, want: tuple[Dim, ...], loc: Loc | None) -> Expr:
+def broadcast(x: Value, want: tuple[Dim, ...], loc: Site) -> Expr:
     """The value repeated to the shape `want`; -1 keeps a dimension as it is."""
     value = as_expr(x, loc)
     have = value.type.shape
@@ -79,7 +66,7 @@ def broadcast(x: Value, want: tuple[Dim, ...], loc: Loc | None) -> Expr:
         what = f"broadcast: {called(value)} has more dimensions than {show(want)}"
         raise TypingError(what, loc)
     target = (*want[:missing], *(h if w == -1 else w for h, w in zip(have, want[missing:])))
-    no_negative(target, loc, "broadcast")
+    values.no_negative(target, loc, "broadcast")
     for place, (h, w) in enumerate(zip(have, target[missing:])):
         if h not in (1, w):
             what = f"broadcast: dimension {place} of {called(value)} is {h}, not 1 or {w}"
@@ -89,20 +76,20 @@ def broadcast(x: Value, want: tuple[Dim, ...], loc: Loc | None) -> Expr:
     return full(target, value, None, loc) if not have else _shaped("broadcast", value, target, loc)
 
 
-def as_rank(x: Expr, rank: int, loc: Loc | None) -> Expr:
+def as_rank(x: Expr, rank: int, loc: Site) -> Expr:
     """The value with dimensions of length 1 in front, up to `rank`."""
     for _ in range(rank - x.type.rank):
         x = expand_dims(x, 0, loc)
     return x
 
 
-def concat(values: object, axis: object, loc: Loc | None) -> Expr:
+def concat(parts: object, axis: object, loc: Site) -> Expr:
     """The values one after the other along `axis`, which must have a static length in each."""
-    if not isinstance(values, tuple | list) or not values:
+    if not isinstance(parts, tuple | list) or not parts:
         raise TypingError("cat needs a list of values", loc, "hl.cat([a, b], dim=-1)")
-    exprs = [as_expr(v, loc) for v in values]
+    exprs = [as_expr(p, loc) for p in parts]
     place = one_axis(axis, exprs[0].type.rank, loc, "cat")
-    dtype = common(exprs, loc)
+    dtype = values.common(exprs, loc)
     for other in exprs:
         _fits_beside(exprs[0], other, place, loc)
     if len(exprs) == 1:
@@ -114,13 +101,13 @@ def concat(values: object, axis: object, loc: Loc | None) -> Expr:
     return Apply("concat", args, result, (("axis", place),), loc)
 
 
-def _cast(x: Expr, dtype: str, loc: Loc | None) -> Expr:
+def _cast(x: Expr, dtype: str, loc: Site) -> Expr:
     if x.type.dtype == dtype:
         return x
     return Apply("cast", (x,), Type(x.type.shape, dtype), (), loc)
 
 
-def _fits_beside(first: Expr, other: Expr, place: int, loc: Loc | None) -> None:
+def _fits_beside(first: Expr, other: Expr, place: int, loc: Site) -> None:
     if isinstance(axis := (*other.type.shape, 0)[place], str) and place < other.type.rank:
         hint = "the length of a tile is not known; cat along a static dimension"
         raise TypingError(f"cat along axis {axis} of {called(other)}", loc, hint)
@@ -133,7 +120,7 @@ def _fits_beside(first: Expr, other: Expr, place: int, loc: Loc | None) -> None:
 # ---------------------------------------------------------------- reshape
 
 
-def reshape(x: Value, want: tuple[Dim, ...], loc: Loc | None) -> Expr:
+def reshape(x: Value, want: tuple[Dim, ...], loc: Site) -> Expr:
     """The same elements under another shape; tile axes keep their order and stay whole."""
     value = as_expr(x, loc)
     have = value.type.shape
@@ -181,7 +168,7 @@ def _rest(have: tuple[Dim, ...], want: tuple[Dim, ...], place: int) -> int | Non
     return int(total[2 * segment]) // divisor
 
 
-def _bad_reshape(value: Expr, want: tuple[Dim, ...], loc: Loc | None) -> TypingError:
+def _bad_reshape(value: Expr, want: tuple[Dim, ...], loc: Site) -> TypingError:
     what = f"reshape: {called(value)} does not fit {show(want)}"
     axes = [d for d in value.type.shape if isinstance(d, str)]
     if not axes:
@@ -197,29 +184,21 @@ def _bad_reshape(value: Expr, want: tuple[Dim, ...], loc: Loc | None) -> TypingE
 # ---------------------------------------------------------------- creation
 
 
-def full(shape: tuple[Dim, ...], value: Value, dtype: object | None, loc: Loc | None) -> Expr:
+def full(shape: tuple[Dim, ...], value: Value, dtype: object | None, loc: Site) -> Expr:
     """The same scalar everywhere; of the scalar's dtype if none is given."""
-    target = no_negative(shape, loc, "full")
+    target = values.no_negative(shape, loc, "full")
     scalar = as_expr(value, loc)
     if scalar.type.rank:
         what = f"full: {called(scalar)} is not a scalar"
         raise TypingError(what, loc, "hl.broadcast_to repeats a value along new dimensions")
     name = scalar.type.dtype if dtype is None else dtype_name(dtype, loc)
     if isinstance(scalar, Const):
-        number = _number(scalar, name, loc)
+        number = bool(scalar.value) if name == "bool" else retype(scalar, name, loc).value
         return Apply("full", (), Type(target, name), (("value", number),), loc)
     return Apply("full", (_cast(scalar, name, loc),), Type(target, name), (), loc)
 
 
-def _number(scalar: Const, dtype: str, loc: Loc | None) -> Number:
-    if dtype == "bool":
-        return bool(scalar.value)
-    return retype(scalar, dtype, loc).value
-
-
-def arange(
-    start: object, stop: object, step: object, dtype: object | None, loc: Loc | None
-) -> Expr:
+def arange(start: object, stop: object, step: object, dtype: object | None, loc: Site) -> Expr:
     """start, start + step, ... below stop; numbers that are known while compiling."""
     begin, end, by = (_static(v, loc) for v in (start, stop, step))
     if by == 0:
@@ -231,7 +210,7 @@ def arange(
     return Apply("arange", (), Type((length,), name), (("start", first), ("step", by)), loc)
 
 
-def _static(value: object, loc: Loc | None) -> int | float:
+def _static(value: object, loc: Site) -> int | float:
     if isinstance(value, Const):
         value = value.value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -240,7 +219,7 @@ def _static(value: object, loc: Loc | None) -> int | float:
     raise TypingError("arange: the length depends on data", loc, hint)
 
 
-def lanes(dim: Dim, loc: Loc | None) -> Expr:
+def lanes(dim: Dim, loc: Site) -> Expr:
     """0, 1, 2, ... along one dimension: a static length or a tile, which counts from its begin."""
     if isinstance(dim, int):
         return arange(0, dim, 1, None, loc)

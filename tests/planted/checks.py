@@ -1,0 +1,64 @@
+"""Bugs planted in the checks of a call; a test of tests/runtime/test_checks.py must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilelang.runtime import points, rules
+from tilelang.runtime.checks import _Places
+from tilelang.runtime.rules import Reached, certain
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One wrong function in the place of a right one, and the test that shows it."""
+
+    what: str
+    owner: Any
+    name: str
+    wrong: Any
+    test: str
+
+    def __str__(self) -> str:
+        return self.what
+
+
+BROKEN = (
+    Broken(
+        "what an if may skip is not looked at", rules, "certain",
+        lambda ir: (r for r in certain(ir) if not r.where),
+        "test_an_index_that_an_if_does_not_skip_is_one",
+    ),
+    Broken(
+        "what an if may skip is looked at in any case", rules, "certain",
+        lambda ir: (replace(r, where=frozenset()) for r in certain(ir)),
+        "test_an_index_that_an_if_skips_is_not_an_error",
+    ),
+    Broken(
+        "else is taken for if", Reached, "under",
+        lambda way, condition, holds: way.where | {(condition, not holds)},
+        "test_an_index_that_an_if_skips_is_not_an_error",
+    ),
+    Broken(
+        "one use of a value stands for all", rules, "_simplest", lambda ways: ways[:1],
+        "test_a_value_that_is_used_either_way_is_read",
+    ),
+    Broken(
+        "conditions that are known further in are asked outside", rules, "_evident",
+        lambda ir, known: certain(ir), "test_a_value_that_one_use_further_in_asks_about",
+    ),
+    Broken(
+        "no condition asks where a tile is", rules, "tested", lambda expr, known: frozenset(),
+        "test_a_condition_on_where_a_tile_is",
+    ),
+    Broken(
+        "conditions keep every place", points, "_kept",
+        lambda holds, wanted: lambda arrays, given, size: (given, size),
+        "test_a_condition_on_where_a_tile_is",
+    ),
+    Broken(
+        "a rule is asked where no loop runs", _Places, "any", lambda places, arrays: True,
+        "test_a_range_that_nothing_reaches",
+    ),
+)  # fmt: skip
