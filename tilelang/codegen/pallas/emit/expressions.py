@@ -81,6 +81,10 @@ class Printer:
                 return Atom(self.lane) if start == ZERO else infix("+", start, Atom(self.lane))
             case plan.Tiles(position, block):
                 return Call("jax.lax.div", (self.node(position), Atom(str(block))))
+            case plan.Rest(position, block):
+                return Call("jax.lax.rem", (self.node(position), Atom(str(block))))
+            case plan.Recorded(column, row):
+                return Atom(f"{self.names.columns[column]}[{self.text(row)}]")
             case plan.Roll(value, by, dim):
                 return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
             case plan.Head(value, dim):

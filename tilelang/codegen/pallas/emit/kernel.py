@@ -12,7 +12,7 @@ from .conditions import test_of
 from .expressions import Printer, all_of
 from .names import Names
 from .statements import print_body
-from .steps import print_rectangle, print_table
+from .steps import asked_ends, print_rectangle, print_table
 
 WHERE = {
     "dim": "grid dimension",
@@ -142,16 +142,18 @@ def _print_indices(printer: Printer, block: Block, reads: Reads) -> None:
 
 def _print_row(printer: Printer, block: Block, table: plan.Table, reads: Reads) -> None:
     """The row of the step table that belongs to the step."""
-    names, live = printer.names, printer.names.word("live")
-    if printer.launch.worklist:
+    launch, names, live = printer.launch, printer.names, printer.names.word("live")
+    if launch.worklist:
         block.raw(f"{names.steps} = {names.steps}_of[0]")
         if not table.sure:
             block.raw(f"{live} = {names.step} < {names.steps}")
     if table.steps == "rectangle":
-        listed = [names.axes[c.axis] for c in table.columns]
-        ends = ", ".join(f"{c}_first, {c}_stop" for c in listed)
-        row = flat(Group(tuple(map(Atom, listed))))
-        block.raw(f"{live}, {row}, ({ends}) = {names.word('at')}({names.step})")
+        ends = [(names.axes[a], "first" if e == "first" else "stop") for a, e in asked_ends(launch)]
+        listed = [names.axes[c.axis] if c.axis in reads.numbers else "_" for c in table.columns]
+        targets = [live, flat(Group(tuple(map(Atom, listed))))]
+        if ends:
+            targets.append(flat(Group(tuple(Atom(f"{a}_{e}") for a, e in ends))))
+        block.raw(f"{', '.join(targets)} = {names.word('at')}({names.step})")
         return
     used = {names.axes[a] for a in reads.numbers} | {*names.words.values()}
     shown = {names.axes.get(key, key): column for key, column in names.columns.items()}
@@ -169,8 +171,9 @@ def _print_neighbours(printer: Printer, block: Block, table: plan.Table) -> None
     ends = {c.end for c in conditions if isinstance(c, plan.Ends) and c.outer}
     if table.steps == "rectangle":
         if turns:
-            at = names.word("at")
-            block.raw(f"_, {before}, _ = {at}(jnp.maximum({names.step} - 1, 0))")
+            rest = ", _" if asked_ends(printer.launch) else ""
+            there = f"{names.word('at')}(jnp.maximum({names.step} - 1, 0))"
+            block.raw(f"_, {before}{rest} = {there}")
         return
     if turns or "first" in ends or any(isinstance(c, plan.Enters) for c in conditions):
         block.raw(f"{before} = jnp.maximum({names.step} - 1, 0)")

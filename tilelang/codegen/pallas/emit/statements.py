@@ -26,7 +26,7 @@ from . import specs
 from .block import Block
 from .expressions import Printer
 from .gathers import take_rows
-from .ranges import range_lines
+from .ranges import print_lines
 from .scatters import put_rows
 
 
@@ -182,7 +182,7 @@ def _set_all(block: Block, names: list[str], values: list[Node]) -> None:
 def _bounds(printer: Printer, block: Block, axis: plan.AxisPlan) -> tuple[Node, Node]:
     """First and stop of a loop inside the step, with the lines they need."""
     found = axis.range
-    scope = range_lines(printer, block, axis.name, found)
+    scope = print_lines(printer, block, found.lines)
     first, stop = scope.node(found.first), scope.node(found.stop)
     if found.live is not None:
         stop = Call("jnp.where", (scope.node(found.live), stop, first))

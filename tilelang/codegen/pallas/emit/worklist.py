@@ -6,13 +6,14 @@ begin at `first`.  An entry's rows are found by searching the running sums of th
 
 from __future__ import annotations
 
+from tilelang.codegen.pallas.plan.reads import varies
+from tilelang.codegen.pallas.plan.steps.loops import standing
 from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Launch, Table, Track
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, infix
-from tilelang.ir import integers
 
 from .block import Block
 from .expressions import Printer
-from .ranges import outer_indices, range_lines, standing
+from .ranges import outer_indices, print_lines
 
 EXPAND = [
     "def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ...]:",
@@ -115,8 +116,8 @@ def _phase_range(printer: Printer, block: Block, table: Table, column: Column) -
     axis, index = printer.launch.axis(column.axis), printer.names.axes[column.axis]
     outer = outer_indices(printer, table)
     first, count = _row_ranges(printer, block, table, column, outer)
-    ends_differ = axis.tiles is None and integers.axes(axis.end)
-    if outer and ends_differ and not (integers.axes(axis.begin) or _follows(column)):
+    ends_differ = axis.tiles is None and varies(printer.launch, axis.end)
+    if outer and ends_differ and not (varies(printer.launch, axis.begin) or _follows(column)):
         first = _everywhere(first, outer)  # only the end differs from row to row
     return block.named(f"{index}_first", first), block.named(f"{index}_count", count)
 
@@ -175,7 +176,7 @@ def _row_ranges(
     axis, index = printer.launch.axis(column.axis), printer.names.axes[column.axis]
     block.raw(f"# every range of {index}, and the rows that its tiles are")
     first, count = _range(printer, block, table, column, axis, len(outer))
-    first, count = _per_row(axis, column, outer, first, count)
+    first, count = _per_row(printer, axis, column, outer, first, count)
     always = column.range.live is None or column.visit == "at_least_one"
     if always and _spare(printer, table, len(outer)):
         count = Call("jnp.where", (_real(printer, table), count, Atom("0")))
@@ -217,12 +218,13 @@ def _range(
     """The first tile of every row's range, and how many there are."""
     index, found = printer.names.axes[column.axis], column.range
     shape = f"{printer.names.axes[table.columns[0].axis]}.shape" if position else "()"
-    scope = range_lines(printer, block, column.axis, found)
+    scope = print_lines(printer, block, found.lines)
     first, stop = scope.node(found.first), scope.node(found.stop)
     if found.live is None:
-        return _full(shape, first), _full(shape, scope.node(integers.sub(found.stop, found.first)))
+        count = axis.limit if column.visit == "sweep" else axis.tiles
+        return _full(shape, first), _full(shape, Atom(str(count)))
     live, most = scope.node(found.live), axis.limit if axis.block is not None else column.most
-    for outer in standing(printer, table, column):
+    for outer in standing(table, column, {a.name: a for a in printer.launch.axes}):
         live = infix("&", live, printer.node(outer.tile.runs))
     if _spare(printer, table, position):
         live = infix("&", live, _real(printer, table))
@@ -241,13 +243,14 @@ def _range(
 
 
 def _per_row(
-    axis: AxisPlan, column: Column, outer: list[str], first: Node, count: Node
+    printer: Printer, axis: AxisPlan, column: Column, outer: list[str], first: Node, count: Node
 ) -> tuple[Node, Node]:
     """One range for every row of the columns before, where it does not depend on them."""
     if not outer:
         return _one(first), _one(count)
     arrays = column.visit == "sweep" or axis.tiles is not None
-    if arrays or integers.axes(axis.begin) | integers.axes(axis.end):
+    launch = printer.launch
+    if arrays or varies(launch, axis.begin) or varies(launch, axis.end):
         return first, count
     return _everywhere(first, outer), _everywhere(count, outer)
 

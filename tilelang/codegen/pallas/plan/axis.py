@@ -10,26 +10,40 @@ from tilelang.errors import Loc
 from tilelang.ir import Const, Expr, Type, Var
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
-Bound = Literal["begin", "end", "first"]
+Part = Literal["begin", "end", "first", "stop", "start", "runs", "seen", "step", "live", ""]
 NONE = Const(0, Type((), "int32"))
 
 
-def line_name(axis: str, part: Bound) -> Var:
+def line_name(axis: str, part: Part) -> Var:
     """A part of a range that has a line of its own.  No local of the author has such a name."""
     return Var(f"{axis}.{part}", Type((), "int32"))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A part of what an axis visits, in a line of its own; without `part`, its index."""
+
+    axis: str
+    part: Part
+    value: Expr
+
+    @property
+    def name(self) -> Var:
+        """How the expressions behind it read it."""
+        return line_name(self.axis, self.part)
 
 
 @dataclass(frozen=True)
 class Range:
     """The tiles (or indices) of a loop: first <= t < stop if `live` holds, else none.
 
-    lines        parts that get a line each, in order; `line_name` is how expressions read them
+    lines        parts that get a line each, in order
     first, stop  over those, inside the dimension whatever memory says
     live         None: first and stop are all
     last         the last index of an `hl.grid`, or the one before an empty range
     """
 
-    lines: tuple[tuple[Bound, Expr], ...] = ()
+    lines: tuple[Line, ...] = ()
     first: Expr = NONE
     stop: Expr = NONE
     live: Expr | None = None

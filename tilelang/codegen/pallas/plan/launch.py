@@ -12,6 +12,7 @@ from tilelang.codegen.pallas.plan.body.lower import KeptValue
 from tilelang.codegen.pallas.plan.body.sections import Key, split
 from tilelang.codegen.pallas.plan.body.statements import Groups, Phase
 from tilelang.codegen.pallas.plan.physical import exprs_of, walk_physical
+from tilelang.codegen.pallas.plan.steps.loops import with_loops
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit, owns
 from tilelang.codegen.pallas.plan.steps.visits import (
     check_consecutive,
@@ -122,6 +123,7 @@ def plan_launch(
     if table is not None:
         needed = sum(scalar_bytes(ir.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(ir, table, target, needed)
+        table = with_loops(table, placed.axes)
     windows = whole(all_windows(arrays, outputs, config))
     kept, sections = _sections(placed, levels, groups, windows, order, columns)
     sections = run_all(placed, windows, order, sections)

@@ -158,6 +158,24 @@ class Tiles:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """What is left of a position, which is not negative, above whole tiles."""
+
+    position: PExpr
+    block: int
+    type: Type = INT
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a row of the step table holds of a column."""
+
+    column: str
+    row: PExpr
+    type: Type = INT
+
+
+@dataclass(frozen=True)
 class Roll:
     """A value turned along dimension `dim`: what was at i is at i + by, modulo the length."""
 
@@ -189,7 +207,20 @@ class Named:
 
 
 PExpr = (
-    Expr | Read | ScalarRead | Kept | InRange | Iota | TakeRows | Lane | Tiles | Roll | Head | Named
+    Expr
+    | Read
+    | ScalarRead
+    | Kept
+    | InRange
+    | Iota
+    | TakeRows
+    | Lane
+    | Tiles
+    | Rest
+    | Recorded
+    | Roll
+    | Head
+    | Named
 )
 
 
@@ -324,7 +355,7 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return select_exprs(expr.select)
         case TakeRows():
             return (expr.place, *select_exprs(expr.select))
-        case Tiles(position):
+        case Tiles(position) | Rest(position) | Recorded(_, position):
             return (position,)
         case Roll(value, by):
             return (value, by)
@@ -346,8 +377,10 @@ def map_physical(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
         case Apply():
             args: Any = tuple(change(a) for a in expr.args)
             return replace(expr, args=args)
-        case Tiles(position):
+        case Tiles(position) | Rest(position):
             return replace(expr, position=change(position))
+        case Recorded(_, row):
+            return replace(expr, row=change(row))
         case Roll(value, by):
             return replace(expr, value=change(value), by=change(by))
         case Head(value) | Named(value):

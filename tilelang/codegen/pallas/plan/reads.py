@@ -58,6 +58,11 @@ def step_reads(launch: Launch) -> Reads:
     return Reads(frozenset(found | fixed), frozenset(found | asked))
 
 
+def varies(launch: Launch, expr: Expr) -> bool:
+    """Whether an expression has other values at other steps."""
+    return any(True for _ in _expr(launch, expr))
+
+
 def needs_tpu(launch: Launch) -> bool:
     """Whether a launch has anything that only TPUs have: memory of theirs, pipelines, rolls."""
     asks = launch.form == "pipeline" or launch.memory.limit is not None
@@ -120,7 +125,7 @@ def _statement(launch: Launch, stmt: PStmt) -> Iterator[str]:
 
 
 def _range(launch: Launch, axis: AxisPlan) -> Iterator[str]:
-    lines = (expr for _, expr in axis.range.lines)
+    lines = (line.value for line in axis.range.lines)
     for expr in (*lines, axis.range.first, axis.range.stop, axis.range.live):
         if expr is not None:
             yield from _expr(launch, expr)

@@ -24,8 +24,8 @@ from tilelang.ir import (
     walk,
 )
 
-from .axis import line_name
 from .physical import walk_physical
+from .steps.loops import COUNT, seen
 from .types import (
     AtDim,
     AxisPlan,
@@ -50,6 +50,7 @@ from .types import (
     PExpr,
     Plan,
     PStmt,
+    Range,
     Read,
     Row,
     RowStarts,
@@ -103,6 +104,7 @@ def _table(here: Defined) -> None:
         for expr in ends:
             _expr(own, expr, axis.loc, f"where {axis.user} begins or stops")
         _cursor(column, axis)
+        _visits(here, column, axis)
         if column.phase is None:
             here = here.plus([column.axis])
 
@@ -113,11 +115,21 @@ def _cursor(column: Column, axis: AxisPlan) -> None:
     _need(column.cursor or column.visit != "cover", what, axis.loc, "the table")
 
 
-def _lines(here: Defined, axis: AxisPlan) -> Defined:
+def _visits(here: Defined, column: Column, axis: AxisPlan) -> None:
+    """What the loop visits that makes the table knows the rows so far, too."""
+    table, visits = here.launch.table, column.visits
+    assert table is not None and visits is not None
+    cursors = [seen(c.axis).name for c in table.columns if c.cursor]
+    own = _lines(here.plus(names=[COUNT.name, *cursors]), axis, visits)
+    for expr in (visits.first, visits.stop):
+        _expr(own, expr, axis.loc, f"what of {axis.user} has a row")
+
+
+def _lines(here: Defined, axis: AxisPlan, found: Range | None = None) -> Defined:
     """What is defined behind the lines of a range."""
-    for part, expr in axis.range.lines:
-        _expr(here, expr, axis.loc, f"the range of {axis.user}")
-        here = here.plus(names=[line_name(axis.name, part).name])
+    for line in (found or axis.range).lines:
+        _expr(here, line.value, axis.loc, f"the range of {axis.user}")
+        here = here.plus(names=[line.name.name])
     return here
 
 

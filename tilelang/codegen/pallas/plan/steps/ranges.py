@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan import known
-from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range, line_name
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Line, Part, Range
 from tilelang.codegen.pallas.plan.physical import Tiles, scalar
 from tilelang.ir import Apply, Const, Expr, integers
 
@@ -53,7 +53,7 @@ def _of_indices(axis: AxisPlan, axes: Axes, most: int) -> Range:
     bounded, limit, begin = axis.limit < UNBOUNDED, axis.limit, axis.begin
     if bounded:
         begin = known.at_most(known.at_least(begin, 0, axes), limit - 1, axes)
-    lines: list[tuple[Bound, Expr]] = []
+    lines: list[Line] = []
     first, fixed = _line(axis, "first", begin, lines), integers.value_of(begin)
     if fixed is not None:
         limit = min(limit, fixed + most)
@@ -65,7 +65,7 @@ def _of_indices(axis: AxisPlan, axes: Axes, most: int) -> Range:
 
 
 def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
-    lines: list[tuple[Bound, Expr]] = []
+    lines: list[Line] = []
     begin = _line(axis, "begin", known.at_least(axis.begin, 0, axes), lines)
     size = axis.length or axis.limit * block
     end = _line(axis, "end", known.at_most(axis.end, size, axes), lines)
@@ -77,12 +77,12 @@ def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
     return Range(tuple(lines), first, tiles_up_to(end, block), live)
 
 
-def _line(axis: AxisPlan, part: Bound, expr: Expr, lines: list[tuple[Bound, Expr]]) -> Expr:
+def _line(axis: AxisPlan, part: Part, expr: Expr, lines: list[Line]) -> Expr:
     """The name of an expression that gets a line; a number needs none."""
     if isinstance(expr, Const):
         return expr
-    lines.append((part, expr))
-    return line_name(axis.name, part)
+    lines.append(Line(axis.name, part, expr))
+    return lines[-1].name
 
 
 def tiles_below(position: Expr, block: int) -> Expr:
