@@ -197,6 +197,14 @@ def statement(target: str, node: Node, indent: int, sign: str = " = ") -> list[s
     return [pad + prefix + first, *rest]
 
 
+def signature(name: str, params: list[str], kind: str) -> list[str]:
+    """`def name(params) -> kind:` on a line, or a line for every parameter."""
+    head = f"def {name}({', '.join(params)}) -> {kind}:"
+    if len(head) <= WIDTH:
+        return [head]
+    return [f"def {name}(", *(f"    {p}," for p in params), f") -> {kind}:"]
+
+
 def inner(target: str, node: Node, depth: int, sign: str = " = ") -> list[str]:
     """A statement without its indentation, broken for a place `depth` columns in."""
     return [line[depth:] for line in statement(target, node, depth, sign)]

@@ -22,12 +22,12 @@ def emit(plan: Plan) -> Source:
     """
     names = [names_of(plan, launch) for launch in plan.launches]
     lists = [launch.table for launch in plan.launches if launch.worklist]
-    parts = [EXPAND] if lists else []
+    parts = [EXPAND.splitlines()] if lists else []
     if any(table is not None and table.tracks for table in lists):
-        parts.append(HELD)
+        parts.append(HELD.splitlines())
     for launch, own in zip(plan.launches, names, strict=True):
         if launch.worklist:
-            parts.append(print_worklist(Printer(launch, own), launch))
+            parts.append(print_worklist(Printer(launch, own)))
         parts.append(print_kernel(launch, own))
     parts.append(print_host(plan, names))
     body = [line for part in parts for line in ("", "", *part)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Window
-from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, statement
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, signature, statement
 from tilelang.ir import Tensor
 from tilelang.ir.names import first_free
 
@@ -38,12 +38,8 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
 
 def _head(plan: Plan, results: int) -> list[str]:
     each = [f"{t.name}: jax.Array" for t in plan.ir.tensors if t.role == "input"]
-    params = [*each, "*", "interpret: bool = False"]
     kind = f"tuple[{', '.join(['jax.Array'] * results) or '()'}]" if results != 1 else "jax.Array"
-    head = f"def {plan.ir.name}({', '.join(params)}) -> {kind}:"
-    if len(head) <= 100:
-        return [head]
-    return [f"def {plan.ir.name}(", *(f"    {p}," for p in params), f") -> {kind}:"]
+    return signature(plan.ir.name, [*each, "*", "interpret: bool = False"], kind)
 
 
 def _root(plan: Plan, tensor: Tensor) -> Tensor:

@@ -144,7 +144,9 @@ def _print_row(printer: Printer, block: Block, table: plan.Table, reads: Reads) 
     """The row of the step table that belongs to the step."""
     launch, names, live = printer.launch, printer.names, printer.names.word("live")
     if launch.worklist:
-        block.raw(f"{names.steps} = {names.steps}_of[0]")
+        ends = (c for s in launch.sections for c in s.conditions if isinstance(c, plan.Ends))
+        if not table.sure or any(e.end == "last" for e in ends):
+            block.raw(f"{names.steps} = {names.steps}_of[0]")
         if not table.sure:
             block.raw(f"{live} = {names.step} < {names.steps}")
     if table.steps == "rectangle":

@@ -178,7 +178,7 @@ def _store(s: Storing) -> list[str]:
     rest = beside(s.printer, s.write.select)
     if tile == 1:
         place = f"{s.write.ref}[{row if leads(s.rows) else f'pl.ds({row}, 1)'}, {rest}]"
-        return [f"{place} = {_whole(s.rows, place, s.new)}"]
+        return inner(place, _whole(s.rows, place, s.new), s.indent + 8)
     place = f"{s.write.ref}[pl.ds({start}, {tile}), {rest}]"
     return [f"{start} = {tile_start(row, tile)}", *_merged(s, place, f"{row} - {start}", 8)]
 
@@ -186,7 +186,8 @@ def _store(s: Storing) -> list[str]:
 def _merged(s: Storing, place: str, number: str, depth: int) -> list[str]:
     """A row of a register tile changes, the others stay."""
     rows, chosen, old = s.rows, s.words["chosen"], s.words["old"]
-    merged = Call("jnp.where", (Atom(chosen), Atom(_combined(rows, old, s.new)), Atom(old)))
+    changed = _combined(rows, Atom(old), Atom(s.new))
+    merged = Call("jnp.where", (Atom(chosen), changed, Atom(old)))
     return [
         f"{chosen} = {flat(ops.iota((rows.tile, 1), 0))} == {number}",
         f"{old} = {flat(ops.cast(Atom(place), rows.held, 2))}",
@@ -194,22 +195,17 @@ def _merged(s: Storing, place: str, number: str, depth: int) -> list[str]:
     ]
 
 
-def _whole(rows: plan.PutRows, place: str, new: str) -> str:
+def _whole(rows: plan.PutRows, place: str, new: str) -> Node:
     """What a row holds afterwards; narrow types are combined in wide ones."""
-    if rows.combined_in is None:
-        return _combined(rows, place, new)
-    old, new = (flat(ops.cast(Atom(e), rows.combined_in, 2)) for e in (place, new))
-    return flat(ops.cast(Atom(f"({_combined(rows, old, new)})"), rows.type.dtype, 2))
+    wide = rows.combined_in
+    if wide is None:
+        return _combined(rows, Atom(place), Atom(new))
+    old, added = (ops.cast(Atom(e), wide, 2) for e in (place, new))
+    return ops.cast(_combined(rows, old, added), rows.type.dtype, 2)
 
 
-def _combined(rows: plan.PutRows, old: str, new: str) -> str:
-    match rows.combine:
-        case None:
-            return new
-        case "add":
-            return f"{old} + {new}"
-        case op:
-            return f"jnp.{op}({old}, {new})"
+def _combined(rows: plan.PutRows, old: Node, new: Node) -> Node:
+    return new if rows.combine is None else ops.ELEMENTWISE[rows.combine](old, new)
 
 
 # ---------------------------------------------------------------- where the array lies
@@ -284,7 +280,7 @@ def _change(s: Storing, slot: str, depth: int) -> list[str]:
     """What a lane makes of the place that was fetched for it."""
     place = f"{s.printer.names.scratch[s.rows.places]}[{slot}]"
     if s.rows.tile == 1:
-        return [f"{place} = {_whole(s.rows, place, s.new)}"]
+        return inner(place, _whole(s.rows, place, s.new), s.indent + depth)
     return _merged(s, place, f"jax.lax.rem({s.words['row']}, {s.rows.tile})", depth)
 
 
