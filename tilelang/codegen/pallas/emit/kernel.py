@@ -116,7 +116,8 @@ def _print_step(printer: Printer, block: Block) -> None:
         printer = printer.scope({axis: names.axes[track] for axis, track in tracks.items()})
     _print_indices(printer, block, reads)
     if table is not None:
-        _print_row(printer, block, table, reads)
+        columns = {names.axes.get(key, key): column for key, column in names.columns.items()}
+        _print_row(printer, block, table, reads, columns)
         _print_neighbours(printer, block, table)
     for section in launch.sections:
         _print_section(printer, block, section)
@@ -140,8 +141,10 @@ def _print_indices(printer: Printer, block: Block, reads: Reads) -> None:
             block.raw(f"{index} = {printer.text(base)} + {index}_step")
 
 
-def _print_row(printer: Printer, block: Block, table: plan.Table, reads: Reads) -> None:
-    """The row of the step table that belongs to the step."""
+def _print_row(
+    printer: Printer, block: Block, table: plan.Table, reads: Reads, columns: dict[str, str]
+) -> None:
+    """The row of the step table that belongs to the step; `columns` are called as tracks are."""
     launch, names, live = printer.launch, printer.names, printer.names.word("live")
     if launch.worklist:
         ends = (c for s in launch.sections for c in s.conditions if isinstance(c, plan.Ends))
@@ -158,10 +161,9 @@ def _print_row(printer: Printer, block: Block, table: plan.Table, reads: Reads) 
         block.raw(f"{', '.join(targets)} = {names.word('at')}({names.step})")
         return
     used = {names.axes[a] for a in reads.numbers} | {*names.words.values()}
-    shown = {names.axes.get(key, key): column for key, column in names.columns.items()}
-    read = [name for name in shown if name in used]
+    read = [name for name in columns if name in used]
     if read:
-        right = ", ".join(f"{shown[name]}[{names.step}]" for name in read)
+        right = ", ".join(f"{columns[name]}[{names.step}]" for name in read)
         block.raw(f"{', '.join(read)} = {right}")
 
 
