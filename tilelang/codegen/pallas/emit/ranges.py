@@ -40,7 +40,10 @@ def print_lines(
         if node is None:
             node, index = scope.node(line.value), printer.names.axes[line.axis]
             block.flush(scope)
-            node = block.named(f"{index}_{line.part}" if line.part else index, node)
+            if line.part:
+                node = block.named(f"{index}_{line.part}", node)
+            else:  # the body reads an index by its name, be it as short as one
+                block.put(index, node)
             if line.part in SHARED:
                 shared[line.value] = node
         scope.locals[line.name.name] = flat(node)
