@@ -44,8 +44,7 @@ class Type:
 class TensorSpec:
     """An argument as far as the compiler needs it: shape and canonical dtype, no data.
 
-    `framework` is "jax", "torch" or "numpy" and decides nothing but what `x.device` and error
-    messages say.
+    `framework` is "jax", "torch" or "numpy" and decides nothing but what error messages say.
     """
 
     shape: tuple[int, ...]
@@ -232,6 +231,7 @@ class Loop:
 
 
 Stmt = Assign | Store | Loop
+Body = tuple[Stmt, ...]
 
 
 # ---------------------------------------------------------------- declarations

@@ -22,7 +22,7 @@ def emit(plan: Plan) -> Source:
     """
     names = [names_of(plan, launch) for launch in plan.launches]
     lists = [launch.table for launch in plan.launches if launch.worklist]
-    parts = [EXPAND.splitlines()] if lists else []
+    parts: list[list[str]] = [EXPAND.splitlines()] if lists else []
     if any(table is not None and table.tracks for table in lists):
         parts.append(HELD.splitlines())
     for launch, own in zip(plan.launches, names, strict=True):

@@ -14,13 +14,12 @@ from tilelang.codegen.pallas.plan.body.statements import Groups, Phase
 from tilelang.codegen.pallas.plan.physical import exprs_of, walk_physical
 from tilelang.codegen.pallas.plan.steps.loops import with_loops
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit, owns
-from tilelang.codegen.pallas.plan.steps.visits import (
+from tilelang.codegen.pallas.plan.steps.revisits import (
     check_consecutive,
     check_exact,
     check_first_visit,
     check_stand_ins,
     check_stream,
-    window_axes,
 )
 from tilelang.codegen.pallas.plan.windows.exact import check_cuts
 from tilelang.codegen.pallas.plan.windows.outputs import (
@@ -93,7 +92,7 @@ def plan_launch(
 
     Raises PlanError where the config cannot be honoured.
     """
-    ir, facts = problem.ir, problem.facts
+    ir = problem.ir
     _check_config(ir, config, placed)
     levels, leaf = _masked(placed)
     placed = replace(placed, levels=levels, leaf=leaf)
@@ -103,23 +102,23 @@ def plan_launch(
     effects = _effects(groups, levels, placed.phases)
     again = written | later | arrays.read
     outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
-    columns = tables.columns(ir, facts, order, placed.axes, helpers, effects, steps)
+    columns = tables.columns(order, helpers, effects, steps)
     standing = [c.axis for c in columns if tables.replaces_empty(c, placed.axes)]
     for (tensor, _), window in arrays.windows.items():
         if window.output:
             if window.stream is not None:
                 if not window.far:
-                    check_stream(ir, tensor, window, placed.axes)
+                    check_stream(tensor, window, placed.axes)
                 continue
             partly = selective(groups, window)
             if window.exact:
                 check_exact(ir, tensor, window, columns, partly)
             partly = partly or window.exact
-            check_first_visit(ir, placed.axes, tensor, outputs[window.ref], order)
-            check_consecutive(ir, facts, placed.axes, tensor, window, order, partly)
+            check_first_visit(ir, tensor, outputs[window.ref], order)
+            check_consecutive(ir, tensor, window, order, partly)
             how = "worklist" if placed.form == "grid" else steps
-            check_stand_ins(ir, facts, tensor, window, order, standing, how)
-    table = tables.table(facts, columns, placed.axes, steps, arrays.tracks)
+            check_stand_ins(tensor, window, order, standing, how)
+    table = tables.table(columns, placed.axes, steps, arrays.tracks)
     if table is not None:
         needed = sum(scalar_bytes(ir.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(ir, table, target, needed)
@@ -216,11 +215,7 @@ def _sections(
 ) -> tuple[tuple[KeptValue, ...], tuple[Section, ...]]:
     outputs = frozenset(w.ref for w in windows if w.output)
     parts = split(groups, outputs)
-    sections = [
-        _first_visit(w, order, placed.axes)
-        for w in windows
-        if w.init != "none" and w.stream is None
-    ]
+    sections = [_first_visit(w, order) for w in windows if w.init != "none" and w.stream is None]
     for key, body in parts.groups:
         for conditions, stmts in _by_condition(
             placed, levels, groups.phases, columns, key, body, windows
@@ -230,8 +225,8 @@ def _sections(
     return tuple(k for k in parts.kept if k.name in used), tuple(sections)
 
 
-def _first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section:
-    conditions = first_visit(window, order, axes)
+def _first_visit(window: Window, order: Order) -> Section:
+    conditions = first_visit(window, order)
     assert conditions is not None, "check_first_visit comes before"
     return Section(conditions, (), title=window.ref, always=True)
 
@@ -319,7 +314,7 @@ def _harmful(
     if isinstance(stmt, Write) and not stmt.turned:
         window = next(w for w in windows if w.ref == stmt.ref)
         guarded = any(_is_range(e, axis) for x in exprs_of(stmt) for e in walk_physical(x))
-        return axis not in window_axes(window) or not guarded
+        return axis not in window.axes or not guarded
     return False
 
 

@@ -18,7 +18,6 @@ from tilelang.codegen.pallas.plan.types import (
     Write,
 )
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
-from tilelang.codegen.pallas.plan.windows.far_rows import lane_of
 from tilelang.codegen.pallas.row_loads import by_row
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
 from tilelang.ir import (
@@ -35,6 +34,7 @@ from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.schedule.refusal import Refused, Rule
 
+from .lane_index import lane_of
 from .layouts import Layout, Value, physical_shape
 from .lower import Scope
 
@@ -70,8 +70,7 @@ def take_rows(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
         )
     entry = load.index[at]
     assert isinstance(entry, Gather)
-    known = arrays.scalars
-    place = lane_of(arrays.ir, arrays.axes, known, entry.expr, load.loc or stmt.loc)
+    place = lane_of(arrays, entry.expr, load.loc or stmt.loc)
     shape = arrays.ir.tensor(load.tensor).shape
     place = clamped(place, shape[at])
     window = arrays.find(load.tensor, load.index)
@@ -114,7 +113,7 @@ def _parts(load: Load, size: int, target: Target) -> tuple[Part | None, Part | N
 def _numbers(scope: Scope, stmt: Assign, load: Load) -> tuple[PStmt, ...]:
     """Numbers of an array in scalar memory: the column of one number for each lane."""
     arrays = scope.arrays
-    number = lane_of(arrays.ir, arrays.axes, arrays.scalars, load, load.loc or stmt.loc)
+    number = lane_of(arrays, load, load.loc or stmt.loc)
     shape = physical_shape(load.type.shape, "column")
     dtype = number.type.dtype
     value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, Type(shape, dtype), dtype)

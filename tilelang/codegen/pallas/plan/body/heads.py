@@ -8,16 +8,13 @@ What does not depend on the loop stands before it.  Blocks of outputs are writte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.physical import walk_physical
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
-from tilelang.codegen.pallas.plan.steps.visits import window_axes
 from tilelang.codegen.pallas.plan.types import (
     All,
-    AxisPlan,
     Inner,
     Keep,
     Kept,
@@ -49,7 +46,7 @@ def run_all(
     if not placed.within:
         return sections
     prepared = [s for s in sections if s.always]
-    turning = [_turn(w, order, placed.axes) for w in windows if w.turned and not w.output]
+    turning = [_turn(w, order) for w in windows if w.turned and not w.output]
     rest = [replace(s, body=_repeat(placed, s.body)) for s in sections if not s.always]
     return (*prepared, *turning, *rest)
 
@@ -63,7 +60,7 @@ def copies(windows: tuple[Window, ...]) -> tuple[Scratch, ...]:
     )
 
 
-def _turn(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section:
+def _turn(window: Window, order: Order) -> Section:
     """A block of an input is turned when it is new; at every step if it moves with the innermost.
 
     A block that hardly ever stays is not worth a branch.
@@ -72,10 +69,10 @@ def _turn(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section
     block = Read(window.ref, tuple(All() for _ in window.shown), Type(window.shown, window.dtype))
     shape = tuple(window.shown[d] for d in window.turn)
     turned = apply("transpose", (block,), shape, window.dtype, (("perm", window.turn),))
-    often = bool(order.all) and order.all[-1] in window_axes(window)
-    conditions = () if often else first_visit(window, order, axes) or ()
+    often = bool(order.all) and order.all[-1] in window.axes
+    conditions = () if often else first_visit(window, order) or ()
     if window.exact and not often:  # how many rows it has may change with the other columns
-        last = max(order.columns.index(a) for a in window_axes(window) if a in order.columns)
+        last = max(order.columns.index(a) for a in window.axes if a in order.columns)
         columns = order.columns[: last + 1]
         conditions = (Turns(tuple(Number(GridIndex(c)) for c in columns)),)
     body = (Keep(window.turned.name, turned, None),)

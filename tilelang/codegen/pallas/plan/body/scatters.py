@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilelang.codegen.pallas.plan import known
+from tilelang.codegen.pallas.plan import clamps
 from tilelang.codegen.pallas.plan.types import (
     ByIndex,
     ByTile,
@@ -17,7 +17,6 @@ from tilelang.codegen.pallas.plan.types import (
     Write,
 )
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
-from tilelang.codegen.pallas.plan.windows.far_rows import compare, lane_in_range, lane_of
 from tilelang.codegen.pallas.target import MIB, padded_bytes
 from tilelang.ir import Along, At, Dim, Expr, Gather, Index, Span, Store, Type
 from tilelang.ir.integers import clamped
@@ -25,6 +24,7 @@ from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
 from .gathers import TOGETHER, extents
+from .lane_index import lane_in_range, lane_of
 from .lower import Scope
 
 
@@ -68,7 +68,7 @@ def _place_of(arrays: Arrays, store: Store, shape: tuple[Dim, ...]) -> tuple[Exp
     """The row that a lane goes to, and whether it goes anywhere."""
 
     def lane(expr: Expr) -> Expr:
-        return lane_of(arrays.ir, arrays.axes, arrays.scalars, expr, store.loc)
+        return lane_of(arrays, expr, store.loc)
 
     place: Expr | None = None
     inside: list[Expr] = []
@@ -77,14 +77,14 @@ def _place_of(arrays: Arrays, store: Store, shape: tuple[Dim, ...]) -> tuple[Exp
             case Gather(expr):
                 own = lane(expr)
                 place = clamped(own, size)
-                inside += [compare("ge", own, 0), compare("lt", own, size)]
+                inside += [clamps.compare("ge", own, 0), clamps.compare("lt", own, size)]
             case _:
                 pass
     if isinstance(shape[0], str):
         inside += lane_in_range(arrays.axes[shape[0]])
     if store.mask is not None:
         inside.append(lane(_rows_only(store, shape, store.mask)))
-    live = known.both(inside, arrays.axes) or inside[0]
+    live = clamps.both(inside, arrays.axes) or inside[0]
     assert place is not None
     return place, live
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilelang.codegen.pallas.plan.axis import AxisPlan, Line, Part, Range, line_name
-from tilelang.codegen.pallas.plan.known import BOOL
+from tilelang.codegen.pallas.plan.clamps import BOOL
 from tilelang.codegen.pallas.plan.physical import Recorded, Rest, Tiles, scalar
 from tilelang.codegen.pallas.plan.types import Column, Table
 from tilelang.ir import Apply, Const, Expr, GridIndex, Load, Var
