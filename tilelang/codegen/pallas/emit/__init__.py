@@ -22,9 +22,11 @@ def emit(plan: Plan) -> Source:
     """
     names = [names_of(plan, launch) for launch in plan.launches]
     lists = [launch.table for launch in plan.launches if launch.worklist]
-    parts: list[list[str]] = [EXPAND.splitlines()] if lists else []
+    parts: list[list[str]] = []
+    if lists:
+        parts.append([*EXPAND.splitlines()])
     if any(table is not None and table.tracks for table in lists):
-        parts.append(HELD.splitlines())
+        parts.append([*HELD.splitlines()])
     for launch, own in zip(plan.launches, names, strict=True):
         if launch.worklist:
             parts.append(print_worklist(Printer(launch, own)))
