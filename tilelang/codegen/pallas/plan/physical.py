@@ -391,8 +391,7 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
                 yield from (stmt.rows.place, stmt.rows.live)
         case Inner():
             for carry in stmt.carries:
-                yield carry.init
-                yield carry.next
+                yield from (carry.init, carry.next)
             for inner in stmt.body:
                 yield from exprs_of(inner)
 
