@@ -250,7 +250,7 @@ class Kernel:
     def _goal(self, given: _Given, target: AnyTarget) -> Target:
         """The target that was asked for, else that of the device which holds the arguments."""
         chosen, tensors = self._target if target is None else target, given.tensors.values()
-        if chosen is None and lowering.for_gpu(None, tensors):
+        if chosen is None and lowering.on_gpu(tensors):
             return cuda.target_of(bridge.torch().device("cuda"))
         if chosen is None and any(d.home in ("jax", "traced") for d in tensors):
             return execution.target_of(execution.platform_of(tensors))
@@ -298,7 +298,8 @@ class Kernel:
         config = lowering.checked_config(self._config if config is None else config)
         target = self._target if target is None else target
         goal = None if target is None else lowering.target_of(target)
-        if lowering.for_gpu(goal, given.tensors.values()):
+        there = goal is None and lowering.on_gpu(given.tensors.values())
+        if there or isinstance(goal, lowering.TritonTarget):
             known = self._parsed(given)
             launch = cuda.prepare(
                 known.ir, known.facts, operands, values, goal,

@@ -47,10 +47,9 @@ def target_of(target: str | Target | None) -> Target:
     )
 
 
-def for_gpu(target: Target | None, tensors: Iterable[Described]) -> bool:
-    """Whether a call is one for a GPU: it says so, or one of its torch tensors is there."""
-    there = any(d.home == "torch" and d.device == "cuda" for d in tensors)
-    return there if target is None else isinstance(target, TritonTarget)
+def on_gpu(tensors: Iterable[Described]) -> bool:
+    """Whether a torch tensor among the arguments is on a GPU."""
+    return any(d.home == "torch" and d.device == "cuda" for d in tensors)
 
 
 def vmem_of(plan: Plan) -> int:
