@@ -298,8 +298,8 @@ class Kernel:
         config = lowering.checked_config(self._config if config is None else config)
         target = self._target if target is None else target
         goal = None if target is None else lowering.target_of(target)
-        there = goal is None and lowering.on_gpu(given.tensors.values())
-        if there or isinstance(goal, lowering.TritonTarget):
+        there = lowering.on_gpu(given.tensors.values())
+        if isinstance(goal, lowering.TritonTarget) or (goal is None and there):
             known = self._parsed(given)
             launch = cuda.prepare(
                 known.ir, known.facts, operands, values, goal,
