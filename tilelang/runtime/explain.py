@@ -101,12 +101,13 @@ def _indented(text: str) -> Iterator[str]:
 def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[Waste]:
     """What each tile axis computes; axes whose range cannot be known before the launch are left."""
     order, ir = [a.name for a in ir.axes], written_out(ir)
-    for tiles in _launched(plan):
-        for axis in sorted(tiles, key=lambda a: order.index(a.name)):
+    for launched in _launched(plan):
+        for axis in sorted(launched, key=lambda a: order.index(a.name)):
             if (found := _ranges(axis, ir, arrays)) is not None:
                 low, high = found
-                useful = int(np.maximum(high - low, 0).sum())
-                yield Waste(axis.user, axis.block, int(axis.count(low, high).sum()), useful)
+                useful = np.maximum(high - low, 0)
+                tiles = axis.count(low, high)
+                yield Waste(axis.user, axis.block, int(tiles.sum()), int(useful.sum()))
 
 
 def _launched(plan: Plan) -> Iterator[list[Tiles]]:

@@ -86,8 +86,9 @@ class Printer:
                 return self._transpose(expr, args[0])
             case "multiply":
                 acc = args[2] if len(expr.args) > 2 else None
-                operand = expr.args[0].type.dtype
-                return ops.product(args[0], args[1], acc, operand, self.launch.precision)
+                left, precision = expr.args[0], self.launch.precision
+                summed = self.extents(left)[-1]
+                return ops.product(*args[:2], acc, left.type.dtype, precision, summed)
             case "cumsum":
                 return Call("tl.cumsum", (*args, Keyword("axis", Atom("0"))))
             case "find":
@@ -173,6 +174,10 @@ class Printer:
             return ops.reduce("sum", node, 0, False, False)
         wide = Call("to", (Atom("tl.float32"),), of=node)
         return Call("to", (ops.dtype(dtype),), of=ops.reduce("sum", wide, 0, False, False))
+
+    def _product(self, expr: Apply, args: tuple[Node, ...]) -> Node:
+        acc = args[2] if len(args) > 2 else None
+        return ops.product(args[0], args[1], acc, expr.args[0].type.dtype, self.launch.precision)
 
     def _transpose(self, expr: Apply, value: Node) -> Node:
         order = expr.attr("perm")
