@@ -120,8 +120,9 @@ REFUSED = {
     ),
     "a call": (
         lambda: double(X, target="cuda:sm90"),
-        "double is planned for cuda:sm90, and kernels for GPUs are not run or compiled yet",
-        "leave target out to run; source, print_source and explain know the target",
+        "double is planned for cuda:sm90, and none of its arguments is on a GPU",
+        "move them with .cuda(), or set TRITON_INTERPRET=1 before Python starts, to run it in "
+        "Triton's interpreter",
     ),
 }
 

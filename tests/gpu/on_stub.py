@@ -32,6 +32,7 @@ def install() -> Any:
     stub.last_argument.restype = ctypes.c_uint64
     stub.last_count.restype = ctypes.c_long
     os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
+    os.environ.pop("TRITON_INTERPRET", None)
 
     import triton
     from triton.backends.compiler import GPUTarget

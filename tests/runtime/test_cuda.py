@@ -15,7 +15,8 @@ import pytest
 import tilelang as tile
 from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
 from tests.frameworks import to_torch
-from tilelang.errors import CallError
+from tilelang.aot import CudaCompiled
+from tilelang.errors import CallError, CompileError
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_triton = pytest.mark.skipif(
@@ -86,3 +87,47 @@ def test_shapes_without_data():
     x, w = tile.spec((64, 32), "float32"), tile.spec((2, 32, 32), "float32")
     with pytest.raises(CallError, match="x is a shape without data, and calling grouped_gemm"):
         grouped_gemm(x, w, tile.spec((3,), "int32"), target="cuda:sm90")
+
+
+# ---------------------------------------------------------------- the real compiler
+
+
+@needs_triton
+def test_what_the_compiler_made():
+    specs = (
+        tile.spec((4096, 512), "bfloat16"),
+        tile.spec((8, 512, 1024), "bfloat16"),
+        tile.spec((9,), "int32"),
+    )
+    made = grouped_gemm.compile(*specs, target="cuda:sm90")
+    assert isinstance(made, CudaCompiled)
+    (program,) = made.programs
+    assert program.name == "grouped_gemm_kernel"
+    assert (program.stack, program.spills) == (0, 0)
+    assert 0 < program.registers <= 255
+    assert 0 < program.shared <= made.target.shared
+    assert program.instructions["HGMMA"] > 0, "no matrix instruction"
+    assert program.instructions["LDGSTS"] > 0, "no copy that does not wait"
+    assert "grouped_gemm_kernel: " in str(made)
+
+
+@needs_triton
+def test_more_shared_memory_than_there_is():
+    """The plan refuses what it can foresee; what it cannot, the compiler tells."""
+    from tilelang.aot import cuda
+
+    lowered = grouped_gemm.lower(*make_inputs(), target="cuda:sm90")
+    program = cuda.Program("grouped_gemm_kernel", 10, 0, 300_000, 4, {})
+    with pytest.raises(CompileError) as caught:
+        cuda._check_shared(lowered, lowered.target, program)
+    assert caught.value.what == (
+        "grouped_gemm for cuda:sm90 does not compile: grouped_gemm_kernel needs 300,000 bytes of "
+        "shared memory, a program may have 232,448"
+    )
+
+
+def test_bundles_are_those_of_a_tpu():
+    with pytest.raises((CallError, CompileError)) as caught:
+        grouped_gemm.compile(*make_inputs(), target="cuda:sm90", schedule=True)
+    if find_spec("triton") is not None:
+        assert "schedule counts the bundles of TPU programs" in str(caught.value)
