@@ -203,9 +203,10 @@ class Kernel:
         values = bind(self.signature, args, kwargs)
         described = self._described(values)
         arrays = self._arrays(values, described)
-        ir = self._read(values, described).ir
-        _oracle().verify(ir, arrays, self._checks)
-        parallel = frozenset() if seed is None else _oracle().parallel(ir)
+        parsed = self._read(values, described)
+        ir = parsed.ir
+        _oracle().verify(ir, parsed.facts, arrays, self._checks)
+        parallel = frozenset() if seed is None else _oracle().parallel(parsed.facts)
         results = _evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
         return _oracle().returned(ir, {**arrays, **results})
 

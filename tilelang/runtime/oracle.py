@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis import analyze, refuse
+from ..analysis.facts import Facts
 from ..ir import KernelIR
 from .checks import compile_checks
 from .results import structured
 
 
-def verify(ir: KernelIR, arrays: Mapping[str, np.ndarray], checks: bool | None) -> None:
-    """The checks that a call would make; ParseError and RaggedValueError as there."""
-    facts = analyze(ir)
-    refuse(ir, facts)
+def verify(
+    ir: KernelIR, facts: Facts, arrays: Mapping[str, np.ndarray], checks: bool | None
+) -> None:
+    """The checks that a call would make; RaggedValueError as there."""
     check = None if checks is False else compile_checks(ir, facts.positions)
     if check is not None:
         check.run(arrays)
 
 
-def parallel(ir: KernelIR) -> frozenset[str]:
+def parallel(facts: Facts) -> frozenset[str]:
     """The axes whose iterations may run in any order."""
-    return frozenset(fact.name for fact in analyze(ir).axes if fact.kind == "parallel")
+    return frozenset(fact.name for fact in facts.axes if fact.kind == "parallel")
 
 
 def returned(ir: KernelIR, arrays: Mapping[str, np.ndarray]) -> Any:
