@@ -73,14 +73,16 @@ def loop_range(
         return named(block, f"{index}_start", again), stop
     if not column.certain:
         live = _with_outer(printer, block, table, column, live)
-        stop = Call("jnp.where", (live, stop, first))
     if column.stand_in is not None:
         first = scope.node(column.stand_in)
         if axis.block is not None and axis.length is None:
             first = _or_stay(printer, block, table, column, first, counter)
         least = scope.node(column.least) if isinstance(first, Atom) else None
         first = named(block, f"{index}_first", first)
+        stop = stop if column.certain else Call("jnp.where", (live, stop, first))
         stop = Call("jnp.maximum", (stop, least or infix("+", first, Atom("1"))))
+    elif not column.certain:
+        stop = Call("jnp.where", (live, stop, first))
     if column.cursor:
         behind = infix("-", seen, Atom("1"))
         first = named(block, f"{index}_first", Call("jnp.maximum", (first, behind)))
