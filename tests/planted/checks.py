@@ -7,7 +7,7 @@ from typing import Any
 
 from tilelang.runtime import points, rules
 from tilelang.runtime.checks import _Places
-from tilelang.runtime.rules import Reached, certain
+from tilelang.runtime.rules import Reached, _limits, certain
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,26 @@ class Broken:
 BROKEN = (
     Broken(
         "what an if may skip is not looked at", rules, "certain",
-        lambda ir: (r for r in certain(ir) if not r.where),
+        lambda ir: (r for r in certain(ir) if not (r.where or r.chosen)),
         "test_an_index_that_an_if_does_not_skip_is_one",
     ),
     Broken(
         "what an if may skip is looked at in any case", rules, "certain",
-        lambda ir: (replace(r, where=frozenset()) for r in certain(ir)),
+        lambda ir: (replace(r, where=frozenset(), chosen=frozenset()) for r in certain(ir)),
         "test_an_index_that_an_if_skips_is_not_an_error",
     ),
     Broken(
-        "else is taken for if", Reached, "under",
-        lambda way, condition, holds: way.where | {(condition, not holds)},
+        "else is taken for if", Reached, "arm", lambda way, arm, condition, holds: (
+            replace(way, expr=arm, chosen=way.chosen | {(condition, not holds)})
+        ),
         "test_an_index_that_an_if_skips_is_not_an_error",
+    ),
+    Broken(
+        "tiles of a value that a select leaves out are not looked at", rules, "_limits",
+        lambda axis, around, references, known: _limits(
+            axis, around, [r for r in references if not r.chosen], known
+        ),
+        "test_a_select_does_not_excuse_a_range",
     ),
     Broken(
         "one use of a value stands for all", rules, "_simplest", lambda ways: ways[:1],

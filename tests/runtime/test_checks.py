@@ -303,6 +303,24 @@ def test_a_value_that_one_use_further_in_asks_about():
     assert compile_checks(ir) is None
 
 
+def test_a_select_does_not_excuse_a_range():
+    """if perm[g] > 0: acc += x[t], where only the sum is selected"""
+    c = op("gt", load("perm", g), 0, dtype="bool")
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(3,), perm=(2,))
+    picked = op("where", c, floats("x", "t", slice(0, 8)), Const(0.0, F32), shape=("t", 8))
+    body = store("y", 0, slice(0, 8), value=op("sum", picked, shape=(8,), axis=0))
+    ir = d.kernel(d.grid("g", 0, 2, d.tile("t", *OFFSETS, body)))
+    what = message(ir, offsets=ints(0, 3, 257), perm=ints(0, 0))
+    assert what == "offsets[2] = 257 is past the 256 rows of x"
+
+
+def test_a_value_that_nothing_uses_is_read_all_the_same():
+    value = let("v", floats("x", load("perm", g), slice(0, 8)))
+    d = Draft(x=(ROWS, 8), y=(4, 8), perm=(4,))
+    ir = d.kernel(d.grid("g", 0, 4, value, store("y", g, slice(0, 8), value=Const(0.0, F32))))
+    assert message(ir, perm=ints(0, -1, 0, 0)).startswith("perm[1] = -1 is negative")
+
+
 def edges(condition, at=2):
     """if condition: y[t + at] = ..., in tiles of groups"""
     d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(3,))

@@ -96,8 +96,9 @@ class IndexRule:
 class Reference:
     """A tensor and its index that are evaluated whenever the loops around it run.
 
-    where  and these conditions hold
-    lanes  a select picks lanes of it: of what it reads only where its tiles are is certain
+    where   and these conditions hold
+    chosen  conditions of selects that may leave its value out, wherever its tiles are
+    lanes   the same for a select of lanes, of which no condition is known
     """
 
     tensor: str
@@ -105,6 +106,7 @@ class Reference:
     around: Place
     loc: Loc | None
     where: Where = frozenset()
+    chosen: Where = frozenset()
     lanes: bool = False
 
 
@@ -202,7 +204,7 @@ def _limits(
                 case Along(_, offset) if not found.lanes and offset is not None:
                     moved = resolve(offset, known.definitions)
                     yield moved, found.around, found.where, limit
-                case At(GridIndex(name)) if name == axis.name and not found.where:
+                case At(GridIndex(name)) if name == axis.name and not (found.where or found.chosen):
                     yield None, around, found.where, limit
 
 
@@ -210,7 +212,9 @@ def _evident(ir: KernelIR, known: Scope) -> Iterator[Reference]:
     """Those whose conditions are known where they are: a use further in may be what has them."""
     axes = {a.name: a for a in ir.axes}
     for found in certain(ir):
-        if all(depends(c, known, axes).issubset(found.around) for c, _ in found.where):
+        if all(
+            depends(c, known, axes).issubset(found.around) for c, _ in found.where | found.chosen
+        ):
             yield found
 
 
@@ -318,7 +322,7 @@ def _of_reference(
         if (position, limit.size) not in doubted and not reads_data(value, known, axes):
             continue
         guards = (a for a in reference.around if _may_skip(axes[a], True, axes, known))
-        where = reference.where
+        where = reference.where | reference.chosen
         chosen = _iterations((value,), reference.around, guards, where, axes, known)
         yield IndexRule(value, limit, reference.loc, chosen)
 
@@ -326,7 +330,7 @@ def _of_reference(
 def _position(entry: Index, reference: Reference, known: Scope) -> Expr | None:
     """A position of its own: no rule of a range speaks of it."""
     match entry:
-        case At(GridIndex()) if not reference.where:
+        case At(GridIndex()) if not (reference.where or reference.chosen):
             return None
         case At(expr) | Gather(expr):
             return expr
@@ -348,16 +352,22 @@ def _placing(filters: frozenset[str], axes: Mapping[str, Axis], known: Scope) ->
 
 @dataclass(frozen=True)
 class Reached:
-    """An expression that is evaluated in a place, `where` conditions hold; see `Reference`."""
+    """An expression that is evaluated in a place; the rest as of `Reference`."""
 
     expr: Expr
     around: Place
     loc: Loc | None
     where: Where = frozenset()
+    chosen: Where = frozenset()
     lanes: bool = False
 
-    def under(self, condition: Expr, holds: bool) -> Where:
-        return self.where | {(condition, holds)}
+    def under(self, mask: Expr) -> Reached:
+        """The same behind a mask."""
+        return replace(self, where=self.where | {(mask, True)})
+
+    def arm(self, arm: Expr, condition: Expr, holds: bool) -> Reached:
+        """One arm of a select."""
+        return replace(self, expr=arm, chosen=self.chosen | {(condition, holds)})
 
 
 MIXING = frozenset(name for name, op in OPS.items() if op.kind in ("contract", "reduce"))
@@ -367,11 +377,10 @@ MOST_WAYS = 8  # in which one value is reached; those beyond are not looked at
 def certain(ir: KernelIR) -> Iterator[Reference]:
     """Loads and stores that certainly happen, and the conditions under which they do.
 
-    The frontend turns a dynamic `if` into selects and masks of loads and stores, so a load happens
-    when its value reaches a store, a carry, a bound or an index, under the conditions of the
-    selects and masks that are scalars.  A select of lanes, where(seen, q @ k, -inf), does not
-    switch off what a product or a reduction reads, nor does it move the tiles of a load: those lie
-    in the tensor all the same.
+    The frontend turns a dynamic `if` into selects, and masks of stores and of loads that may lie
+    outside.  So a load happens where its mask holds, if that is a scalar.  What selects leave out
+    may be read anywhere, except along tiles: those lie in the tensor all the same.  A select of
+    lanes, where(seen, q @ k, -inf), does not switch off what a product or a reduction reads.
     """
     defined = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
     ways: dict[str, list[Reached]] = {name: [] for name in defined}
@@ -381,7 +390,8 @@ def certain(ir: KernelIR) -> Iterator[Reference]:
         else:
             yield from _references(root, ways)
     for name, (stmt, around) in reversed(defined.items()):  # after all that may use it
-        for way in _simplest(ways[name]):
+        here = Reached(stmt.value, around, stmt.loc)
+        for way in _simplest(ways[name]) or [here]:  # what nothing uses is read all the same
             start = replace(way, expr=stmt.value, around=around, loc=stmt.loc)
             yield from _references(start, ways)
 
@@ -397,7 +407,7 @@ def _roots(ir: KernelIR) -> Iterator[Reference | Reached]:
                     yield replace(here, expr=mask)
                     if mask.type.rank:  # it may leave out any lane
                         continue
-                    here = replace(here, where=here.under(mask, True))
+                    here = here.under(mask)
                 yield Reference(stmt.tensor, stmt.index, around, stmt.loc, here.where)
                 for expr in (stmt.value, *(e for i in stmt.index for e in index_exprs(i))):
                     yield replace(here, expr=expr)
@@ -425,15 +435,16 @@ def _references(start: Reached, ways: Mapping[str, list[Reached]]) -> Iterator[R
                 if condition.type.rank:
                     queue += [replace(at, expr=arm, lanes=True) for arm in arms]
                     continue
-                for arm, holds in zip(arms, (True, False), strict=True):
-                    queue.append(replace(at, expr=arm, where=at.under(condition, holds)))
+                taken, other = arms
+                queue += [at.arm(taken, condition, True), at.arm(other, condition, False)]
             case Load(tensor, index, mask=mask) as load:
                 if mask is not None:
                     queue.append(replace(at, expr=mask))
                     if mask.type.rank:
                         continue
-                    at = replace(at, where=at.under(mask, True))
-                yield Reference(tensor, index, at.around, load.loc or at.loc, at.where, at.lanes)
+                    at = at.under(mask)
+                loc = load.loc or at.loc
+                yield Reference(tensor, index, at.around, loc, at.where, at.chosen, at.lanes)
                 queue += [replace(at, expr=e) for i in index for e in index_exprs(i)]
             case expr:
                 mixed = isinstance(expr, Apply) and expr.op in MIXING
@@ -443,16 +454,19 @@ def _references(start: Reached, ways: Mapping[str, list[Reached]]) -> Iterator[R
 
 def _simplest(ways: Sequence[Reached]) -> list[Reached]:
     """Without those that others imply: reached if c and if not c is reached in any case."""
-    found = {(way.where, way.lanes): way for way in ways}
+    found = {(way.where, way.chosen, way.lanes): way for way in ways}
     for one, two in permutations(tuple(found.values()), 2):
-        apart = one.where ^ two.where
+        apart = (one.where ^ two.where) | (one.chosen ^ two.chosen)
         if len({condition for condition, _ in apart}) == 1 and len(apart) == 2:
-            both = replace(one, where=one.where & two.where, lanes=one.lanes or two.lanes)
-            found[both.where, both.lanes] = both
+            where, chosen = one.where & two.where, one.chosen & two.chosen
+            lanes = one.lanes or two.lanes
+            found[where, chosen, lanes] = replace(one, where=where, chosen=chosen, lanes=lanes)
     every = list(found.values())
-    implied = [
-        way
-        for way in every
-        if any(o is not way and o.where <= way.where and o.lanes <= way.lanes for o in every)
-    ]
+    implied = [w for w in every if any(o is not w and _implies(o, w) for o in every)]
     return [way for way in every if way not in implied][:MOST_WAYS]
+
+
+def _implies(less: Reached, more: Reached) -> bool:
+    """Whether a value that is reached in one way is whenever it is in the other way."""
+    fewer = less.where <= more.where and less.chosen <= more.chosen
+    return fewer and less.lanes <= more.lanes

@@ -60,7 +60,9 @@ def all_at_once(
 def _check(problem: Problem, axis: Axis, outward: tuple[str, ...]) -> None:
     """PlanError for a loop whose iterations cannot all run in one step."""
     for other in problem.ir.axes:
-        if axis.name in integers.axes(other.begin) | integers.axes(other.end):
+        offsets = (use.offset for use in problem.uses(other.name) if use.offset is not None)
+        places = (other.begin, other.end, *offsets)
+        if any(axis.name in integers.axes(expr) for expr in places):
             raise Refused(
                 Rule.CONFIG,
                 f"not all iterations of {axis.user} can run within one step: the range of "
