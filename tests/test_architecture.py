@@ -281,7 +281,7 @@ def test_emitters_know_the_data_of_their_plan():
         asks = {who for who, what in own if what == "ir.integers"}
         assert asks == set(ASKS), "asks without a reason, or a reason without need"
         assert own and _beyond(emitter, [o for o in own if o[1] != "ir.integers"]) == []
-    assert _beyond(emitter, [("it", "codegen.pallas.plan.known")]) != []
+    assert _beyond(emitter, [("it", "codegen.pallas.plan.clamps")]) != []
     assert _beyond(emitter, [("it", "analysis.facts")]) != []
 
 
@@ -292,7 +292,7 @@ def test_emitters_decide_nothing():
 
 @pytest.mark.parametrize(
     "text",
-    ["x.isdigit()", "import re", "from ..ir.integers import clamped", "known.at_most(x, 3)"],
+    ["x.isdigit()", "import re", "from ..ir.integers import clamped", "clamps.at_most(x, 3)"],
 )
 def test_the_rule_about_emitters_can_fail(text):
     assert _deciding(ast.parse(text))

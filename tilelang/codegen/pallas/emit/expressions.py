@@ -215,7 +215,7 @@ class Printer:
                 axis = Keyword("axis", Atom(str(expr.attr("axis"))))
                 return Call("jnp.concatenate", (Group(args, "[]"), axis))
             case "head":
-                dim = int(expr.attr("axis"))  # type: ignore[call-overload]
+                dim = int(expr.attr("axis"))
                 return Atom(f"{_method(args[0])}[{':, ' * dim}:{shape[dim]}]")
             case "roll":
                 return Call("pltpu.roll", (*args, Atom(str(expr.attr("axis")))))
@@ -225,7 +225,7 @@ class Printer:
                 return self._dot(expr, args)
             case _ if op in ops.REDUCE:
                 axis, keep = expr.attr("axis"), bool(expr.attr("keepdim"))
-                return ops.reduce(op, args[0], int(axis), keep)  # type: ignore[call-overload]
+                return ops.reduce(op, args[0], int(axis), keep)
             case "minimum" | "maximum" if not shape:
                 return self._extreme(op, expr)
             case "mod" if not shape:
@@ -299,7 +299,7 @@ class Printer:
         if args:
             return ops.full(shape, args[0], expr.type.dtype, zero=False)
         value = expr.attr("value")
-        node = ops.number(value, expr.type.dtype)  # type: ignore[arg-type]
+        node = ops.number(value, expr.type.dtype)
         if not shape:
             return node
         return ops.full(shape, node, expr.type.dtype, zero=value == 0)
@@ -319,20 +319,20 @@ class Printer:
         along = next((d for d, e in enumerate(shape) if e != 1), len(shape) - 1)
         node: Node = ops.iota(shape, along)
         if step != 1:
-            node = infix("*", node, ops.number(step, expr.type.dtype))  # type: ignore[arg-type]
+            node = infix("*", node, ops.number(step, expr.type.dtype))
         if start != 0:
-            node = infix("+", ops.number(start, expr.type.dtype), node)  # type: ignore[arg-type]
+            node = infix("+", ops.number(start, expr.type.dtype), node)
         return node if expr.type.dtype == "int32" else ops.cast(node, expr.type.dtype, 1)
 
     def _transpose(self, expr: Apply, value: Node) -> Node:
-        perm: tuple[int, ...] = expr.attr("perm")  # type: ignore[assignment]
+        perm: tuple[int, ...] = expr.attr("perm")
         if perm == (1, 0):
             return Atom(f"{_method(value)}.T")
         return Call("jnp.transpose", (value, ops.shape(perm)))
 
     def _dot(self, expr: Apply, args: tuple[Node, ...]) -> Node:
-        contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
-        batch: tuple[tuple, tuple] = expr.attr("batch", ((), ()))  # type: ignore[assignment]
+        contract: tuple[int, int] = expr.attr("contract")
+        batch: tuple[tuple, tuple] = expr.attr("batch", ((), ()))
         ranks = (len(expr.args[0].type.shape), len(expr.args[1].type.shape))
         return ops.dot(args[0], args[1], contract, batch, ranks, expr.type.dtype)
 

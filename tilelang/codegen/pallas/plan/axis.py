@@ -7,16 +7,17 @@ from typing import Literal
 
 from tilelang.analysis.facts import AxisKind
 from tilelang.errors import Loc
-from tilelang.ir import Const, Expr, Type, Var
+from tilelang.ir import Expr, GridIndex, Var, integers
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
 Bound = Literal["begin", "end", "first"]
-NONE = Const(0, Type((), "int32"))
+Reason = Literal["reduction", "store"]
+NONE = integers.const(0)
 
 
 def line_name(axis: str, part: Bound) -> Var:
     """A part of a range that has a line of its own.  No local of the author has such a name."""
-    return Var(f"{axis}.{part}", Type((), "int32"))
+    return Var(f"{axis}.{part}", integers.INT)
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,6 @@ class Range:
     stop: Expr = NONE
     live: Expr | None = None
     last: Expr | None = None
-
-
-Reason = Literal["reduction", "store"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,6 @@ class Tile:
     sides: tuple[Side, ...] = ()
 
     def scalar(self, what: str) -> Expr:
-        """One of the scalars."""
         return dict(self.scalars)[what]
 
 
@@ -98,6 +95,8 @@ class AxisPlan:
     partial whether a tile may hold positions outside [begin, end)
     owned   whether every position of a tile that a step may write lies in [begin, end), so that a
             store needs no mask
+    depends, rises, ragged, nonempty  as in AxisFact
+    max_extent  positions or indices of a range, at most, as far as the author says
     length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
             first row; None where tiles are blocks of the array
     range   where the loop begins and stops, for every printer of it
@@ -109,18 +108,42 @@ class AxisPlan:
     kind: AxisKind
     why: str
     place: Place
-    block: int | None
     begin: Expr
     end: Expr
-    shift: Expr | None
+    loc: Loc
     first: int
     tiles: int | None
     limit: int
-    partial: bool
-    owned: bool
-    nonempty: bool
-    loc: Loc
-    length: int | None = None
+    max_extent: int | None = None
+    depends: tuple[str, ...] = ()
+    rises: tuple[str, ...] = ()
+    ragged: bool = False
+    nonempty: bool = True
+    block: int | None = None
+    shift: Expr | None = None
     base: Expr | None = None
+    partial: bool = False
+    owned: bool = True
+    length: int | None = None
     range: Range = Range()
     tile: Tile = Tile()
+
+    @property
+    def size(self) -> int:
+        """Positions in a tile, one for an index."""
+        return self.block or 1
+
+    @property
+    def start(self) -> Expr:
+        """The number of the first tile (or index) of a loop that is not ragged."""
+        return integers.const(self.first) if self.base is None else self.base
+
+    @property
+    def number(self) -> Expr:
+        """The number of the tile (or index) that a step is at."""
+        return self.start if self.place == "single" else GridIndex(self.name)
+
+    @property
+    def tiles_array(self) -> bool:
+        """Whether it goes through tiles that are blocks of the array."""
+        return self.block is not None and self.length is None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import PlanError
-from tilelang.ir import Axis, BlockSize, KernelIR
+from tilelang.ir import Axis, KernelIR
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
@@ -31,9 +31,14 @@ def sizes(
     out = {}
     for axis in tiles:
         size, bounds = problem.extent(axis.name), ir.block_size(axis)
-        if axis.name in chosen and bounds is not None:
-            _check_bounds(bounds, chosen[axis.name])
         block = chosen.get(axis.name, default[axis.name])
+        if axis.name in chosen and bounds is not None and not bounds.holds(block):
+            raise Refused(
+                Rule.BLOCKS,
+                f"a block of {block} for {bounds.name}, which goes from {bounds}",
+                bounds.loc,
+                "choose one within the bounds, or change what hl.register_block_size is given",
+            )
         out[axis.name] = max(size, 1) if block >= size else block
         _check(problem, axis, out[axis.name], size, target)
     return out
@@ -62,16 +67,6 @@ def _chosen(ir: KernelIR, config: Config, tiles: list[Axis]) -> dict[str, int]:
             )
     fixed_sizes = {a.name: a.block for a in tiles if isinstance(a.block, int)}
     return {**fixed_sizes, **{a.name: given[str(a.block)] for a in tiles if str(a.block) in given}}
-
-
-def _check_bounds(bounds: BlockSize, block: int) -> None:
-    if not bounds.holds(block):
-        raise Refused(
-            Rule.BLOCKS,
-            f"a block of {block} for {bounds.name}, which goes from {bounds}",
-            bounds.loc,
-            "choose one within the bounds, or change what hl.register_block_size is given",
-        )
 
 
 def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type, Var
@@ -290,21 +290,31 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
                 yield from exprs_of(inner)
 
 
+def parts_of(stmt: PStmt) -> Iterator[PExpr]:
+    """Every subexpression of those."""
+    for expr in exprs_of(stmt):
+        yield from walk_physical(expr)
+
+
+def flat(stmts: Iterable[PStmt]) -> Iterator[PStmt]:
+    """The statements, each followed by those of its own body."""
+    for stmt in stmts:
+        yield stmt
+        if isinstance(stmt, Inner):
+            yield from flat(stmt.body)
+
+
 def masks(stmt: PStmt) -> Iterator[tuple[Mask, Loc | None]]:
     """The masks that a statement applies, and the author's line."""
-    if isinstance(stmt, Inner):
-        for inner in stmt.body:
-            yield from masks(inner)
-        exprs = [e for c in stmt.carries for e in (c.init, c.next)]
-    else:
-        exprs = list(exprs_of(stmt))
-    found = (e.mask for x in exprs for e in walk_physical(x) if isinstance(e, InRange))
-    yield from ((mask, stmt.loc) for mask in found)
+    for inner in stmt.body if isinstance(stmt, Inner) else ():
+        yield from masks(inner)
+    own = replace(stmt, body=()) if isinstance(stmt, Inner) else stmt
+    yield from ((e.mask, stmt.loc) for e in parts_of(own) if isinstance(e, InRange))
 
 
 def names_read(stmt: PStmt) -> set[str]:
     """Names that a statement reads and does not define itself."""
-    found = {e.name for x in exprs_of(stmt) for e in walk_physical(x) if isinstance(e, Var)}
+    found = {e.name for e in parts_of(stmt) if isinstance(e, Var)}
     return found - names_made(stmt) if isinstance(stmt, Inner) else found
 
 
@@ -318,3 +328,59 @@ def names_made(stmt: PStmt) -> set[str]:
             return own | {n for s in stmt.body for n in names_made(s)}
         case _:
             return set()
+
+
+def kept_read(stmt: PStmt) -> Iterator[Kept]:
+    """Reads of values in scratch memory."""
+    return (e for e in parts_of(stmt) if isinstance(e, Kept))
+
+
+def kept_by(stmt: PStmt) -> set[str]:
+    """Values in scratch memory that a statement writes."""
+    return {s.name for s in flat((stmt,)) if isinstance(s, Keep)}
+
+
+# ---------------------------------------------------------------- rewriting
+
+
+def rewritten(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
+    """The expression with every part that `change` replaces replaced, outermost first."""
+    changed = change(expr)
+    return map_physical(expr, lambda e: rewritten(e, change)) if changed is expr else changed
+
+
+def map_physical(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
+    """The expression with `change` applied to its operands."""
+    match expr:
+        case Apply():
+            args: Any = tuple(change(a) for a in expr.args)
+            return replace(expr, args=args)
+        case ScalarRead():
+            return replace(expr, index=tuple(change(i) for i in expr.index))
+        case Read():
+            return replace(expr, select=_map_rows(expr.select, change))
+        case TakeRows():
+            place: Any = change(expr.place)
+            return replace(expr, place=place, select=_map_rows(expr.select, change))
+        case _:
+            return expr
+
+
+def _map_rows(select: tuple[Select, ...], change: Callable[[PExpr], PExpr]) -> tuple[Select, ...]:
+    return tuple(Row(change(s.expr)) if isinstance(s, Row) else s for s in select)
+
+
+def rewrite(stmt: PStmt, change: Callable[[PExpr], PExpr]) -> PStmt:
+    """The statement with every expression rewritten, loops inside included."""
+    match stmt:
+        case Bind() | Keep():
+            return replace(stmt, value=rewritten(stmt.value, change))
+        case Write():
+            select = _map_rows(stmt.select, lambda e: rewritten(e, change))
+            return replace(stmt, select=select, value=rewritten(stmt.value, change))
+        case Inner():
+            carries = tuple(
+                replace(c, init=rewritten(c.init, change), next=rewritten(c.next, change))
+                for c in stmt.carries
+            )
+            return replace(stmt, carries=carries, body=tuple(rewrite(s, change) for s in stmt.body))

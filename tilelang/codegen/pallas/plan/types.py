@@ -66,8 +66,6 @@ from .physical import masks
 Form = Literal["grid", "pipeline"]
 Visit = Literal["live", "at_least_one", "cover", "sweep"]
 
-# ---------------------------------------------------------------- sections
-
 
 @dataclass(frozen=True)
 class Section:
@@ -81,9 +79,6 @@ class Section:
     body: tuple[PStmt, ...]
     title: str = ""
     always: bool = False
-
-
-# ---------------------------------------------------------------- the launch
 
 
 @dataclass(frozen=True)

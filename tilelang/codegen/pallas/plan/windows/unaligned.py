@@ -1,4 +1,4 @@
-"""Moved: tiles of arrays that lie at another position than the tile that a step is at.
+"""Unaligned: tiles of arrays that lie at another position than the tile that a step is at.
 
     for t in hl.tile(L): out[b, t, :] = x[offsets[b] + t.index, :]
 
@@ -22,8 +22,7 @@ from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.types import AxisPlan, Iota, PExpr
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Along, Apply, Const, Expr, GridIndex, Index, Type, integers
-from tilelang.ir.integers import clamped
+from tilelang.ir import Along, Apply, Const, Expr, Index, Type, integers
 from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -53,13 +52,6 @@ def moved_along(
     return found[0] if found else None
 
 
-def parts(
-    axes: Mapping[str, AxisPlan], index: tuple[Index, ...], loc: Loc | None
-) -> tuple[int, ...]:
-    """The blocks of an array that a reference needs: one, or a second one behind it."""
-    return PARTS if moved_along(axes, index, loc) is not None else PARTS[:1]
-
-
 def rounded(axis: AxisPlan, place: int, dtype: str, target: Target) -> int:
     """How long the blocks are that a moved tile lies in: they fill whole register tiles.
 
@@ -67,7 +59,7 @@ def rounded(axis: AxisPlan, place: int, dtype: str, target: Target) -> int:
     the last.
     """
     need = target.tile(place, itemsize(dtype))
-    return -(-(axis.block or 1) // need) * need
+    return -(-axis.size // need) * need
 
 
 def start(axis: AxisPlan, shift: Expr, block: int) -> tuple[Expr, Expr]:
@@ -75,12 +67,9 @@ def start(axis: AxisPlan, shift: Expr, block: int) -> tuple[Expr, Expr]:
 
     Blocks as long as a tile are counted like tiles; the positions may be more than a block has.
     """
-    number: Expr = GridIndex(axis.name)
-    if axis.place == "single":
-        number = axis.base or integers.const(axis.first)
     if block == axis.block:
-        return number, shift
-    return integers.const(0), integers.add(integers.mul(number, axis.block or 1), shift)
+        return axis.number, shift
+    return integers.const(0), integers.add(integers.mul(axis.number, axis.size), shift)
 
 
 def block_number(axis: AxisPlan, shift: Expr, part: int, block: int, size: int) -> Expr:
@@ -89,7 +78,7 @@ def block_number(axis: AxisPlan, shift: Expr, part: int, block: int, size: int) 
         return integers.const(0)
     number, rest = start(axis, shift, block)
     total = integers.add(integers.add(number, integers.floordiv(rest, block)), integers.const(part))
-    return clamped(total, -(-size // block))
+    return integers.clamped(total, -(-size // block))
 
 
 def joined(

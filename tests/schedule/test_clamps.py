@@ -1,4 +1,4 @@
-"""Known: bounds of scalar expressions, and the terms and comparisons that they decide."""
+"""Clamps: bounds of scalar expressions, and the terms and comparisons that they decide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.schedule.written import INT, Writing, edge, planned
-from tilelang.codegen.pallas.plan.known import Axes, at_least, at_most, both, bounds, holds, more
+from tilelang.codegen.pallas.plan.clamps import Axes, at_least, at_most, both, bounds, holds, more
 from tilelang.ir import Apply, Expr, GridIndex, Load, Type
 from tilelang.ir.integers import add, const, mul
 from tilelang.schedule.config import Config
