@@ -7,7 +7,7 @@ from typing import Any
 
 from tilelang.runtime import checks, points, rules
 from tilelang.runtime.points import Domain, domain
-from tilelang.runtime.rules import Reached, _limits, certain
+from tilelang.runtime.rules import certain
 
 
 @dataclass(frozen=True)
@@ -35,34 +35,24 @@ def _somewhere(*given: Any) -> Domain | None:
 BROKEN = (
     Broken(
         "what an if may skip is not looked at", checks, "certain",
-        lambda ir: (r for r in certain(ir) if not (r.where or r.chosen)),
+        lambda ir: (r for r in certain(ir) if not r.where),
         "test_an_index_that_an_if_does_not_skip_is_one",
     ),
     Broken(
         "what an if may skip is looked at in any case", checks, "certain",
-        lambda ir: (replace(r, where=frozenset(), chosen=frozenset()) for r in certain(ir)),
+        lambda ir: (replace(r, where=frozenset()) for r in certain(ir)),
         "test_an_index_that_an_if_skips_is_not_an_error",
     ),
     Broken(
-        "else is taken for if", Reached, "arm", lambda way, arm, condition, holds: (
-            replace(way, expr=arm, chosen=way.chosen | {(condition, not holds)})
+        "a mask is taken for its opposite", checks, "certain",
+        lambda ir: (
+            replace(r, where=frozenset((c, not holds) for c, holds in r.where)) for r in certain(ir)
         ),
         "test_an_index_that_an_if_skips_is_not_an_error",
     ),
     Broken(
-        "tiles of a value that a select leaves out are not looked at", rules, "_limits",
-        lambda axis, around, references, ir: _limits(
-            axis, around, [r for r in references if not r.chosen], ir
-        ),
-        "test_a_select_does_not_excuse_a_range",
-    ),
-    Broken(
-        "one use of a value stands for all", rules, "_simplest", lambda ways: ways[:1],
-        "test_a_value_that_is_used_either_way_is_read",
-    ),
-    Broken(
-        "conditions that are known further in are asked outside", checks, "evident",
-        lambda references, ir: references, "test_a_value_that_one_use_further_in_asks_about",
+        "what is carried into a loop is not looked at", checks, "certain",
+        lambda ir: (r for r in certain(ir) if r.around), "test_what_a_loop_carries_is_read",
     ),
     Broken(
         "no condition asks where a tile is", rules, "tested", lambda expr: frozenset(),
