@@ -65,6 +65,8 @@ EMITTERS = {
         "codegen.pallas.emit",
         "codegen.pallas.plan.axis",
         "codegen.pallas.plan.physical",
+        "codegen.pallas.plan.reads",
+        "codegen.pallas.plan.steps.loops",
         "codegen.pallas.plan.types",
         "codegen.source",
         "codegen.writer",
@@ -78,12 +80,7 @@ NOT_PRINTING = frozenset(
     {"isdigit", "isnumeric", "clamped", "clamp", "at_most", "at_least", "bounds", "holds"}
 )
 # Modules of an emitter that still ask the plan's expressions -> what for.
-ASKS = {
-    "codegen.pallas.emit.expressions": "whether a dividend counts from zero, so that rem is mod",
-    "codegen.pallas.emit.kernel": "which outer indices the first tile of a loop needs",
-    "codegen.pallas.emit.steps": "whether a range begins or ends at a number",
-    "codegen.pallas.emit.worklist": "whether a range differs from row to row",
-}
+ASKS: dict[str, str] = {}
 # Third-party packages that only some layers may import, wherever in the file.  aot.worker is run as
 # a process of its own, because libtpu may abort it: nothing imports it, so aot itself needs no JAX.
 ONLY_IN = {

@@ -10,27 +10,41 @@ from tilelang.errors import Loc
 from tilelang.ir import Expr, GridIndex, Var, integers
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
-Bound = Literal["begin", "end", "first"]
+Part = Literal["begin", "end", "first", "stop", "start", "runs", "seen", "step", "live", ""]
 Reason = Literal["reduction", "store"]
 NONE = integers.const(0)
 
 
-def line_name(axis: str, part: Bound) -> Var:
+def line_name(axis: str, part: Part) -> Var:
     """A part of a range that has a line of its own.  No local of the author has such a name."""
     return Var(f"{axis}.{part}", integers.INT)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A part of what an axis visits, in a line of its own; without `part`, its index."""
+
+    axis: str
+    part: Part
+    value: Expr
+
+    @property
+    def name(self) -> Var:
+        """How the expressions behind it read it."""
+        return line_name(self.axis, self.part)
 
 
 @dataclass(frozen=True)
 class Range:
     """The tiles (or indices) of a loop: first <= t < stop if `live` holds, else none.
 
-    lines        parts that get a line each, in order; `line_name` is how expressions read them
+    lines        parts that get a line each, in order
     first, stop  over those, inside the dimension whatever memory says
     live         None: first and stop are all
     last         the last index of an `hl.grid`, or the one before an empty range
     """
 
-    lines: tuple[tuple[Bound, Expr], ...] = ()
+    lines: tuple[Line, ...] = ()
     first: Expr = NONE
     stop: Expr = NONE
     live: Expr | None = None
@@ -127,6 +141,12 @@ class AxisPlan:
     length: int | None = None
     range: Range = Range()
     tile: Tile = Tile()
+
+    @property
+    def counts(self) -> bool:
+        """Whether its indices are known to be 0 or more."""
+        low = integers.value_of(self.begin)
+        return low is not None and low >= 0
 
     @property
     def size(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from tilelang.ir import Apply, Expr, GridIndex, TileScalar, Type, integers
 from tilelang.ir.intervals import ANYTHING, Interval, interval
 
-from .types import AxisPlan
+from .types import AxisPlan, Lane
 
 Axes = Mapping[str, AxisPlan]
 BOOL = Type((), "bool")
@@ -19,7 +19,7 @@ BOOL = Type((), "bool")
 
 def compare(op: str, left: Expr, right: Expr | int) -> Apply:
     """A comparison of scalars."""
-    return Apply(op, (left, right if isinstance(right, Expr) else integers.const(right)), BOOL)
+    return Apply(op, (left, integers.const(right) if isinstance(right, int) else right), BOOL)
 
 
 def bounds(expr: Expr, axes: Axes) -> Interval:
@@ -31,9 +31,8 @@ def bounds(expr: Expr, axes: Axes) -> Interval:
                 return _index(axes[name])
             case TileScalar(name, "begin" | "end" as edge):
                 return _edge(axes[name], edge, axes)
-            case Apply("lane_position"):
-                name = part.attr("axis")
-                return (0, math.inf) if name is None else _position(axes[str(name)])
+            case Lane(name):
+                return (0, math.inf) if name is None else _position(axes[name])
             case _:
                 return ANYTHING
 

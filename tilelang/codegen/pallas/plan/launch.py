@@ -29,6 +29,7 @@ from .placement import Placed
 from .steps import revisits
 from .steps import table as tables
 from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
+from .steps.loops import with_loops
 from .steps.moves import Order, first_visit, owns
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table
 from .windows.exact import check_cuts
@@ -78,6 +79,7 @@ def plan_launch(
         revisits.check_stand_ins(tensor, window, order, standing, how)
     table = tables.table(columns, axes, steps, arrays.tracks)
     if table is not None:
+        table = with_loops(table, axes)
         needed = sum(scalar_bytes(kernel.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(kernel, table, target, needed)
     windows = whole(all_windows(arrays, outputs, config))

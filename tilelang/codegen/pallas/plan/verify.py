@@ -16,9 +16,10 @@ from tilelang.errors import InternalError, Loc
 from tilelang.ir import integers
 
 from . import physical
-from .axis import AxisPlan, line_name
+from .axis import AxisPlan, Range
 from .physical import PExpr, PStmt, Select
 from .steps import conditions
+from .steps.loops import COUNT, seen
 from .types import Launch, Plan, Section
 from .windows import types as windows
 
@@ -81,15 +82,20 @@ def _table(here: Reader) -> None:
         here.of("the table", axis.loc).needs(
             f"the number of tiles of {axis.user} that have a row", counted
         )
+        visits = column.visits  # what the loop visits that makes the table knows the rows so far
+        assert table is not None and visits is not None
+        cursors = [seen(c.axis).name for c in table.columns if c.cursor]
+        own = _lines(here.plus(names=[COUNT.name, *cursors]), axis, visits)
+        _exprs(own.of(f"what of {axis.user} has a row", axis.loc), visits.first, visits.stop)
         if column.phase is None:
             here = here.plus([column.axis])
 
 
-def _lines(here: Reader, axis: AxisPlan) -> Reader:
+def _lines(here: Reader, axis: AxisPlan, found: Range | None = None) -> Reader:
     """What is defined behind the lines of a range."""
-    for part, expr in axis.range.lines:
-        _exprs(here.of(f"the range of {axis.user}", axis.loc), expr)
-        here = here.plus(names=[line_name(axis.name, part).name])
+    for line in (found or axis.range).lines:
+        _exprs(here.of(f"the range of {axis.user}", axis.loc), line.value)
+        here = here.plus(names=[line.name.name])
     return here
 
 
@@ -209,8 +215,8 @@ def _part(here: Reader, part: PExpr) -> None:
             _axis(here, axis)
         case physical.InRange(mask):
             _axis(here, mask.axis)
-        case ir.Apply("lane_position") if part.attr("axis") is not None:
-            _axis(here, str(part.attr("axis")))
+        case physical.Lane(axis) if axis is not None:
+            _axis(here, axis)
         case physical.Kept(name):
             _scratch(here, name)
         case ir.Load(tensor) | physical.ScalarRead(tensor):

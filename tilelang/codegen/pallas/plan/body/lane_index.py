@@ -12,6 +12,7 @@ from dataclasses import replace
 from tilelang import ir
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.clamps import at_most, both, bounds, compare
+from tilelang.codegen.pallas.plan.physical import Lane, scalar
 from tilelang.codegen.pallas.plan.windows.choose import Arrays
 from tilelang.errors import Loc
 from tilelang.ir import integers, map_children
@@ -69,7 +70,7 @@ def lane_of(arrays: Arrays, expr: ir.Expr, loc: Loc | None) -> ir.Expr:
 
 def lane_position(axis: str | None) -> ir.Expr:
     """The position of a lane along an axis; without one, the number of the lane."""
-    return ir.Apply("lane_position", (), INT, (("axis", axis),))
+    return scalar(Lane(axis))
 
 
 def _scalar(value: ir.Type) -> ir.Type:

@@ -203,25 +203,25 @@ def block_shape(
     return tuple(shape), packed
 
 
-def _one_row(scope: Scope, value: PExpr, position: int, packed: Packed, tensor: str) -> Apply:
+def _one_row(scope: Scope, value: PExpr, position: int, packed: Packed, tensor: str) -> PExpr:
     """The one row of a packed block that is meant: a masked sum, exact and blind to NaN."""
     shape, dtype = value.type.shape, value.type.dtype
     zero = ir.Const(0, Type((), dtype), weak=True)
     masked = apply("where", (row_mask(scope, shape, position, packed), value, zero), shape, dtype)
     out = tuple(1 if i == position else d for i, d in enumerate(shape))
     label = f"{tensor}_{_row_name(packed)}"
-    attrs = (("axis", position), ("keepdim", True), ("label", label))
-    return apply("sum", (masked,), out, dtype, attrs)
+    attrs = (("axis", position), ("keepdim", True))
+    return physical.Named(apply("sum", (masked,), out, dtype, attrs), label)
 
 
-def row_mask(scope: Scope, shape: tuple[Dim, ...], position: int, packed: Packed) -> Apply:
+def row_mask(scope: Scope, shape: tuple[Dim, ...], position: int, packed: Packed) -> PExpr:
     """True in the row of a packed block that the index names."""
     row = lower(scope, packed.expr).expr
     if not packed.whole:
         row = apply("mod", (row, ir.Const(packed.rows, Type((), "int32"))), (), "int32")
     ones = tuple(packed.rows if i == position else 1 for i in range(len(shape)))
     iota = physical.Iota(position, Type(ones, "int32"))
-    return apply("eq", (iota, row), ones, "bool", (("label", f"{_row_name(packed)}_row"),))
+    return physical.Named(apply("eq", (iota, row), ones, "bool"), f"{_row_name(packed)}_row")
 
 
 def _row_name(packed: Packed) -> str:
@@ -400,8 +400,9 @@ def is_costly(expr: PExpr) -> bool:
     match expr:
         case physical.TakeRows():
             return True
-        case Apply(op, args):
-            own = op in OPS and OPS[op].cost == "costly"
-            return own or any(is_costly(a) for a in args)
+        case Apply(op) if op in OPS and OPS[op].cost == "costly":
+            return True
+        case Apply() | physical.Roll() | physical.Head() | physical.Named():
+            return any(is_costly(e) for e in physical.physical_children(expr))
         case _:
             return False

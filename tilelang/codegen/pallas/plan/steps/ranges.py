@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan import clamps
-from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range, line_name
-from tilelang.ir import Apply, Const, Expr, integers
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Line, Part, Range
+from tilelang.codegen.pallas.plan.physical import Tiles, scalar
+from tilelang.ir import Const, Expr, integers
 
 Axes = Mapping[str, AxisPlan]
 UNBOUNDED = 2**31 - 1  # the limit of an index that counts along no dimension
@@ -47,7 +48,7 @@ def _of_indices(axis: AxisPlan, axes: Axes) -> Range:
     most, limit, begin = axis.max_extent or 1, axis.limit, axis.begin
     if limit < UNBOUNDED:
         begin = clamps.at_most(clamps.at_least(begin, 0, axes), limit - 1, axes)
-    lines: list[tuple[Bound, Expr]] = []
+    lines: list[Line] = []
     first, fixed = _line(axis, "first", begin, lines), integers.value_of(begin)
     if fixed is not None:
         limit = min(limit, fixed + most)
@@ -59,7 +60,7 @@ def _of_indices(axis: AxisPlan, axes: Axes) -> Range:
 
 
 def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
-    lines: list[tuple[Bound, Expr]] = []
+    lines: list[Line] = []
     begin = _line(axis, "begin", clamps.at_least(axis.begin, 0, axes), lines)
     size = axis.length or axis.limit * block
     end = _line(axis, "end", clamps.at_most(axis.end, size, axes), lines)
@@ -71,12 +72,12 @@ def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
     return Range(tuple(lines), first, tiles_up_to(end, block), live)
 
 
-def _line(axis: AxisPlan, part: Bound, expr: Expr, lines: list[tuple[Bound, Expr]]) -> Expr:
+def _line(axis: AxisPlan, part: Part, expr: Expr, lines: list[Line]) -> Expr:
     """The name of an expression that gets a line; a number needs none."""
     if isinstance(expr, Const):
         return expr
-    lines.append((part, expr))
-    return line_name(axis.name, part)
+    lines.append(Line(axis.name, part, expr))
+    return lines[-1].name
 
 
 def tiles_below(position: Expr, block: int) -> Expr:
@@ -86,7 +87,7 @@ def tiles_below(position: Expr, block: int) -> Expr:
         return integers.const(value // block)
     if block == 1:
         return position
-    return Apply("tiles", (position,), integers.INT, (("block", block),))
+    return scalar(Tiles(position, block))
 
 
 def tiles_up_to(position: Expr, block: int) -> Expr:

@@ -16,10 +16,9 @@ that a range cuts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.body.layouts import apply
-from tilelang.codegen.pallas.plan.types import AxisPlan, Iota, PExpr
+from tilelang.codegen.pallas.plan.types import AxisPlan, Head, Iota, Named, PExpr, Roll
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
 from tilelang.ir import Along, Apply, Const, Expr, Index, Type, integers
@@ -98,16 +97,16 @@ def joined(
     blocks = tuple(
         apply("cast", (e,), kind.shape, wide) if kind.dtype != wide else e for e in (first, second)
     )
-    value = blocks[0]
+    value: PExpr = blocks[0]
     if first != second:
-        value = apply("where", (here, *blocks), kind.shape, wide, (("label", f"{name}_blocks"),))
-    value = apply("roll", (value, back), kind.shape, wide, (("axis", dim),))
+        value = Named(apply("where", (here, *blocks), kind.shape, wide), f"{name}_blocks")
+    value = Roll(value, back, dim, Type(kind.shape, wide))
     tile = tuple(axis.name if i == dim else d for i, d in enumerate(kind.shape))
     if block != axis.block:
-        value = apply("head", (value,), tile, wide, (("axis", dim),))
+        value = Head(value, dim, Type(tile, wide))
     if kind.dtype != wide:
         value = apply("cast", (value,), tile, kind.dtype)
-    return replace(value, attrs=(*value.attrs, ("label", f"{name}_moved")))
+    return Named(value, f"{name}_moved")
 
 
 def _turns(rest: PExpr, block: int) -> PExpr:
