@@ -111,7 +111,7 @@ def test_what_no_table_is():
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e"])
+@pytest.mark.parametrize("target", ["tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e", "tpu:7x"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_compiler_takes_it(target, dtype):
     q, bias = tile.spec((600, 128), dtype), tile.spec((2, 33), dtype)

@@ -17,6 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 import tilelang.language as hl
+from tilelang.codegen.pallas.plan.steps import ranges
 
 FORMS = {
     "table": tile.Config(loop_type="outer_pipeline"),
@@ -237,6 +238,43 @@ def test_loops_in_a_row_read_their_own_tiles(loop_type):
     config = tile.Config({"t": 16}, loop_type=loop_type)
     found = np.asarray(kernel(x, d, o, p, config=config))
     np.testing.assert_allclose(found, kernel.reference(x, d, o, p), rtol=1e-3, atol=1e-2)
+
+
+def ranges_under_nothing(o, p, x):
+    """An empty range of indices in every group; under it a range of blocks of one."""
+    y = hl.zeros([3, 8], dtype=hl.float32)
+    z = hl.zeros([1], dtype=hl.float32)
+    for a in hl.grid(3):
+        acc = hl.full([8], -4.0, dtype=hl.float32)
+        for i in hl.grid(o[a], o[a + 1], max_extent=1):
+            s = 0.0
+            for t in hl.tile(p[i], p[i + 1], max_extent=1):
+                s = s + x[i, t].sum(0)
+            z[i] = s
+            acc = hl.maximum(acc, x[i, :].sum(0) + hl.zeros([8], dtype=hl.float32))
+        y[a, :] = y[a, :] + acc
+    return y, z
+
+
+def stands_once(form):
+    """Whether a step that stands for an empty range is one, wherever memory says that it begins."""
+    x, o = np.ones((1, 1), np.float32), np.zeros(4, np.int32)
+    for begin in (0, 2, LAST, -9):
+        kernel = tile.kernel(ranges_under_nothing, checks=False)
+        made = kernel(o, np.full(2, begin, np.int32), x, config=FORMS[form])
+        if not (np.asarray(made[0]) == -4).all() or np.asarray(made[1]).any():
+            return False
+    return True
+
+
+@pytest.mark.parametrize("form", ["table", "rectangle", "worklist"])
+def test_a_range_under_an_empty_one_has_one_step(form):
+    assert stands_once(form)
+
+
+def test_a_stand_in_that_is_not_clamped_is_caught(monkeypatch):
+    monkeypatch.setattr(ranges, "stand_in", lambda axis: axis.range.first)
+    assert not stands_once("table")
 
 
 def test_text_of_every_form_reads_defined_names(tmp_path):

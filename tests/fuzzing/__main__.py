@@ -13,9 +13,6 @@ import os
 import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0"
-)  # compiling is all the time
 
 from tests.fuzzing.campaign import main
 

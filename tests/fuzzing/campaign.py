@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import re
 import time
@@ -25,12 +26,14 @@ from tests.fuzzing.trial import (
     OK,
     Outcome,
     block_names,
+    loaded,
     try_compiler,
     try_configs,
     try_kernel,
     try_reference,
     try_wild,
 )
+from tests.xla import compile_cheaply
 from tilelang.aot import GENERATIONS
 from tilelang.schedule.config import LOOP_TYPES
 
@@ -87,12 +90,12 @@ def explore(seed: int, plan: Plan) -> list[Trial]:
     """Everything that the plan says, for the kernel of one seed."""
     program, shown = compose(seed).program, set()
     found = []
-    for way, outcome, run, cases in _tried(program, seed, plan):
-        new = outcome.kind in BAD and outcome.label not in shown
-        shown |= {outcome.label}
-        smallest = _smallest(program, run, outcome, plan.trials) if new and plan.trials else None
-        count = cases if outcome == OK else 0
-        found.append(Trial(seed, way, outcome, smallest, count))
+    with loaded(program):
+        for way, outcome, run, cases in _tried(program, seed, plan):
+            new = outcome.kind in BAD and outcome.label not in shown
+            shown |= {outcome.label}
+            small = _smallest(program, run, outcome, plan.trials) if new and plan.trials else None
+            found.append(Trial(seed, way, outcome, small, cases if outcome == OK else 0))
     jax.clear_caches()
     return found
 
@@ -151,19 +154,26 @@ def campaign(seeds: Sequence[int], plan: Plan, jobs: int) -> Iterator[list[Trial
         yield from map(partial(explore, plan=plan), seeds)
         return
     context = get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_cacheless) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_for_many) as pool:
         yield from pool.map(partial(explore, plan=plan), seeds)
 
 
-def _cacheless() -> None:
-    """No random kernel is compiled twice: what is compiled is not kept on disk."""
+def _for_many() -> None:
+    """Cheap compiles that are not kept on disk, since no random kernel is compiled twice.
+
+    What is there now stays: looking through it again and again is a sixth of all tracing.
+    """
+    compile_cheaply()
     jax.config.update("jax_enable_compilation_cache", False)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def main(argv: Sequence[str]) -> int:
     """Prints every failure as it is found and the counts at the end; 1 if anything failed."""
     options = _options(argv)
-    _cacheless()
+    _for_many()
     plan = Plan(options.configs, options.tpu, options.trials)
     seeds = range(options.seed, options.seed + options.count)
     trials: list[Trial] = []

@@ -157,9 +157,18 @@ def try_reference(program: Program, seeds: Sequence[int], blocks: Sequence[int])
     return OK
 
 
+_OPEN: dict[Program, tile.Kernel] = {}
+
+
 @contextlib.contextmanager
 def loaded(program: Program) -> Iterator[tile.Kernel]:
-    """The kernel of a program, from a file that is there as long as it is used."""
+    """The kernel of a program, from a file that is there as long as it is used.
+
+    Inside of another one for the same program it is that kernel: parsed and compiled once.
+    """
+    if program in _OPEN:
+        yield _OPEN[program]
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random_kernel.py"
         path.write_text(source(program), encoding="utf-8")
@@ -170,8 +179,10 @@ def loaded(program: Program) -> Iterator[tile.Kernel]:
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
+            _OPEN[program] = module.kernel
             yield module.kernel
         finally:
+            _OPEN.pop(program, None)
             del sys.modules[name]
 
 

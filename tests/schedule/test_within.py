@@ -12,6 +12,7 @@ import tilelang as tile
 import tilelang.language as hl
 from examples.jagged import varlen_attention
 from tests.ragged import Space, every_stratum
+from tilelang.codegen.pallas.plan.windows import turned
 from tilelang.errors import PlanError
 
 T, H, D, G = 72, 4, 16, 5
@@ -217,6 +218,16 @@ def doubled(x):
 
 
 @tile.kernel
+def sheared(x, start):
+    """Every head has its rows at another place."""
+    y = hl.zeros([x.shape[0] + 8, x.shape[1], x.shape[2]], dtype=x.dtype)
+    for h in hl.grid(x.shape[1]):
+        for tm in hl.tile(x.shape[0]):
+            y[start[h] + tm.index, h, :] = x[tm, h, :]
+    return y
+
+
+@tile.kernel
 def every_other(x):
     y = hl.zeros([x.shape[0], 2 * x.shape[1], x.shape[2]], dtype=x.dtype)
     for h in hl.grid(x.shape[1]):
@@ -252,6 +263,13 @@ REFUSED = {
         (scaled(4), tile.spec((4, 128, 20), "float32"), tile.spec((6,), "int32")),
         {"within": ["g"], "loop_type": "outer_pipeline"},
         "not all iterations of g can run within one step: the range of tm depends on it",
+        "only a parallel loop with constant bounds can, if no other range depends on it",
+    ),
+    "moved": (
+        sheared,
+        (scaled(4), tile.spec((4,), "int32")),
+        {"within": ["h"]},
+        "not all iterations of h can run within one step: the range of tm depends on it",
         "only a parallel loop with constant bounds can, if no other range depends on it",
     ),
     "ordered": (
@@ -318,6 +336,21 @@ def test_what_is_refused_runs_by_default(kernel):
     else:
         np.testing.assert_array_equal(result[:, ::2], x)
         assert not result[:, 1::2].any()
+
+
+def test_heads_whose_rows_are_elsewhere_do_not_share_a_mask():
+    (x,) = arrays((40, 3, 16))
+    start = np.array([8, 0, 3], np.int32)
+    result = np.asarray(sheared(jnp.asarray(x), start))
+    np.testing.assert_array_equal(result, sheared.reference(x, start))
+
+
+def test_heads_that_run_in_one_step_whatever_their_rows_are_caught(monkeypatch):
+    monkeypatch.setattr(turned, "_check", lambda problem, axis, outward: None)
+    (x,) = arrays((40, 3, 16))
+    start = np.array([8, 0, 3], np.int32)
+    result = np.asarray(sheared(jnp.asarray(x), start, config=tile.Config(within=["h"])))
+    assert not np.array_equal(result, sheared.reference(x, start))
 
 
 def test_a_value_that_starts_anew_inside_is_not_reset_too_early():

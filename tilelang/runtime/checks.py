@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ..analysis.facts import PositionFact
+from ..analysis.facts import Leaving, PositionFact
 from ..errors import RaggedValueError
 from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined, loads
 from .phrase import phrase, settled
@@ -34,16 +34,20 @@ class Check:
 
 
 @np.errstate(all="ignore")  # what is divided by zero is unspecified, here too
-def compile_checks(ir: KernelIR, positions: Sequence[PositionFact] = ()) -> Check | None:
+def compile_checks(
+    ir: KernelIR, positions: Sequence[PositionFact] = (), leaving: Sequence[Leaving] = ()
+) -> Check | None:
     """The check of a kernel; None if no loop or index depends on what tensors hold.
 
     positions  facts: of those that were not proved, the ones that read no tensor are checked, too
+    leaving    facts: the same of the tiles that may leave their arrays
     """
     values = definitions(ir.body)
+    tiles = {(inlined(t.index.offset, values), t.size) for t in leaving if t.index.offset}
     doubted = {(inlined(p.expr, values), p.size) for p in positions if p.kind == "dynamic"}
     found, ir = certain(ir), written_out(ir)
     references = tuple(evident(found, ir))
-    rules = (*range_rules(ir, references), *index_rules(ir, references, doubted))
+    rules = (*range_rules(ir, references, tiles), *index_rules(ir, references, doubted))
     runs = [run for run in (_compiled(rule, ir) for rule in rules) if run is not None]
     if not runs:
         return None

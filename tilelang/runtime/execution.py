@@ -91,7 +91,7 @@ def results_of(ir: KernelIR) -> tuple[tuple[tuple[int, ...], str], ...]:
 
 
 def _check(ir: KernelIR, facts: Facts, operands: Sequence[Operand], checks: bool | None) -> Any:
-    check = None if checks is False else compile_checks(ir, facts.positions)
+    check = None if checks is False else compile_checks(ir, facts.positions, facts.leaving)
     if check is None:
         return None
     read = [o.described for o in operands if o.name in check.reads]

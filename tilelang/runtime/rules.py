@@ -6,16 +6,14 @@ index rule holds for one position that is read from a tensor, such as perm[i] in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
 
 from ..analysis.placed import Place, placed
 from ..errors import Loc
 from ..ir import (
     Along,
     Apply,
-    Assign,
     At,
     Axis,
     Const,
@@ -28,16 +26,14 @@ from ..ir import (
     Loop,
     Store,
     TileIndex,
-    Var,
-    children,
     definitions,
-    index_exprs,
     inlined,
+    loads,
     map_index,
+    statement_exprs,
     walk,
 )
 from ..ir.integers import INT, add, fold
-from ..language.op import OPS
 from .points import Iterations, Where, depends, placed_by, ragged, reads_data, tested
 
 
@@ -108,7 +104,6 @@ class Reference:
     """A tensor and its index that are evaluated whenever the loops around it run.
 
     where  and these conditions hold
-    lanes  a select picks lanes of it: of what it reads only where its tiles are is certain
     """
 
     tensor: str
@@ -116,7 +111,6 @@ class Reference:
     around: Place
     loc: Loc | None
     where: Where = frozenset()
-    lanes: bool = False
 
     @property
     def asked(self) -> frozenset[str]:
@@ -154,10 +148,7 @@ def _iterations(
 
 
 def evident(references: Iterable[Reference], ir: KernelIR) -> Iterator[Reference]:
-    """Those whose conditions are known where they are, with the names in them written out.
-
-    A use further in may be what has a condition.
-    """
+    """The same with the names in indices and conditions written out."""
     values = definitions(ir.body)
 
     def change(expr: Expr) -> Expr:
@@ -165,34 +156,44 @@ def evident(references: Iterable[Reference], ir: KernelIR) -> Iterator[Reference
 
     for found in references:
         where = frozenset((change(condition), holds) for condition, holds in found.where)
-        if all(depends(condition, ir) <= set(found.around) for condition, _ in where):
-            index = tuple(map_index(entry, change) for entry in found.index)
-            yield replace(found, index=index, where=where)
+        index = tuple(map_index(entry, change) for entry in found.index)
+        yield replace(found, index=index, where=where)
 
 
 # ---------------------------------------------------------------- ranges
 
 
-def range_rules(ir: KernelIR, references: Sequence[Reference]) -> tuple[RangeRule, ...]:
-    """Rules of every loop whose range, or whose offset into a tensor, is read from tensors."""
+def range_rules(
+    ir: KernelIR, references: Sequence[Reference], doubted: Collection[tuple[Expr, int]] = ()
+) -> tuple[RangeRule, ...]:
+    """Rules of every loop whose range, or whose offset into a tensor, is read from tensors.
+
+    doubted  other offsets and lengths of dimensions that tiles may leave
+    """
     loops = [(ir.axis(s.axis), around) for s, around in placed(ir.body) if isinstance(s, Loop)]
-    return tuple(_merged(r for a, around in loops for r in _of_loop(a, around, references, ir)))
+    found = (rule for a, around in loops for rule in _of_loop(a, around, references, ir, doubted))
+    return tuple(_merged(found))
 
 
 def _of_loop(
-    axis: Axis, around: Place, references: Sequence[Reference], ir: KernelIR
+    axis: Axis,
+    around: Place,
+    references: Sequence[Reference],
+    ir: KernelIR,
+    doubted: Collection[tuple[Expr, int]],
 ) -> Iterator[RangeRule]:
     groups: dict[tuple[Expr | None, Place, Where], list[Limit]] = {(None, around, frozenset()): []}
     for offset, place, where, limit in _limits(axis, around, references, ir):
         groups.setdefault((offset, place, where), []).append(limit)
     moves = ragged(axis, ir)
     for (offset, place, where), limits in groups.items():
-        if not moves and (offset is None or not reads_data(offset, ir)):
+        doubt = any((offset, limit.size) in doubted for limit in limits)
+        if not (moves or doubt or (offset is not None and reads_data(offset, ir))):
             continue
         begin, end = axis.begin, axis.end
         if offset is not None:
             begin, end = fold(add(offset, begin)), fold(add(offset, end))
-        inner = frozenset(place) - {*around, axis.name}
+        inner = frozenset(place) - ({axis.name} if doubt else {*around, axis.name})
         guards = (a for a in place if _may_skip(a, inner, ir))
         yield RangeRule(
             begin=begin,
@@ -220,7 +221,7 @@ def _limits(
                     pass
                 case Along(_, None):
                     yield None, place, found.where, found.limit(dim, ir)
-                case Along(_, offset) if not found.lanes and offset is not None:
+                case Along(_, offset) if offset is not None:
                     yield offset, found.around, found.where, found.limit(dim, ir)
                 case At(GridIndex(name)) if name == axis.name and not found.where:
                     yield None, around, found.where, found.limit(dim, ir)
@@ -284,7 +285,7 @@ def index_rules(
     doubted  positions and lengths of dimensions that others may leave, too
     """
     found: dict[tuple[Expr, Limit, Iterations], IndexRule] = {}
-    for reference in (r for r in references if not r.lanes):
+    for reference in references:
         for rule in _of_reference(reference, ir, doubted):
             found.setdefault((rule.value, rule.limit, rule.iterations), rule)
     return tuple(found.values())
@@ -320,112 +321,29 @@ def _position(entry: Index, reference: Reference) -> Expr | None:
 # ---------------------------------------------------------------- what certainly happens
 
 
-@dataclass(frozen=True)
-class Reached:
-    """An expression that is evaluated in a place, `where` conditions hold; see `Reference`."""
-
-    expr: Expr
-    around: Place
-    loc: Loc | None
-    where: Where = frozenset()
-    lanes: bool = False
-
-    def under(self, condition: Expr, holds: bool) -> Where:
-        return self.where | {(condition, holds)}
-
-
-MIXING = frozenset(name for name, op in OPS.items() if op.kind in ("contract", "reduce"))
-MOST_WAYS = 8  # in which one value is reached; those beyond are not looked at
-
-
 def certain(ir: KernelIR) -> Iterator[Reference]:
-    """Loads and stores that certainly happen, and the conditions under which they do.
+    """Loads and stores that happen wherever their mask, if it is a scalar, holds.
 
-    The frontend turns a dynamic `if` into selects and masks of loads and stores, so a load happens
-    when its value reaches a store, a carry, a bound or an index, under the conditions of the
-    selects and masks that are scalars.  A select of lanes, where(seen, q @ k, -inf), does not
-    switch off what a product or a reduction reads, nor does it move the tiles of a load: those lie
-    in the tensor all the same.
+    The frontend turns a dynamic `if` into such masks.  A select excuses nothing: both of its arms
+    are read, here as in the reference.  A mask of lanes may leave out any of them.
     """
-    defined = {s.name: (s, around) for s, around in placed(ir.body) if isinstance(s, Assign)}
-    ways: dict[str, list[Reached]] = {name: [] for name in defined}
-    for root in _roots(ir):
-        if isinstance(root, Reference):
-            yield root
-        else:
-            yield from _references(root, ways)
-    for name, (stmt, around) in reversed(defined.items()):  # after all that may use it
-        for way in _simplest(ways[name]):
-            start = replace(way, expr=stmt.value, around=around, loc=stmt.loc)
-            yield from _references(start, ways)
-
-
-def _roots(ir: KernelIR) -> Iterator[Reference | Reached]:
-    """What runs whatever the selects choose: stores, bounds, and what loops carry."""
+    bounds = {a.name: (a.begin, a.end) for a in ir.axes}
     for stmt, around in placed(ir.body):
-        match stmt:
-            case Store(mask=mask):
-                here = Reached(stmt.value, around, stmt.loc)
-                if mask is not None:
-                    yield replace(here, expr=mask)
-                    if mask.type.rank:  # it may leave out any lane
-                        continue
-                    here = replace(here, where=here.under(mask, True))
-                yield Reference(stmt.tensor, stmt.index, around, stmt.loc, here.where)
-                for expr in (stmt.value, *(e for i in stmt.index for e in index_exprs(i))):
-                    yield replace(here, expr=expr)
-            case Loop():
-                axis, inside = ir.axis(stmt.axis), (*around, stmt.axis)
-                for expr in (axis.begin, axis.end):
-                    yield Reached(expr, around, stmt.loc)
-                for carry in stmt.carries:
-                    yield Reached(carry.init, around, carry.loc)
-                    yield Reached(carry.next, inside, carry.loc)
-            case Assign():
-                pass
+        here = [(e, around) for e in statement_exprs(stmt)]
+        if isinstance(stmt, Loop):
+            inside = (*around, stmt.axis)
+            here = [(e, around) for e in (*bounds[stmt.axis], *(c.init for c in stmt.carries))]
+            here += [(c.next, inside) for c in stmt.carries]
+        elif isinstance(stmt, Store):
+            yield from _masked(stmt, around, stmt.loc)
+        for expr, place in here:
+            for load in loads(expr):
+                yield from _masked(load, place, load.loc or stmt.loc)
 
 
-def _references(start: Reached, ways: Mapping[str, list[Reached]]) -> Iterator[Reference]:
-    """The loads that an expression makes; `ways` gets how named values are reached from it."""
-    queue = [start]
-    while queue:
-        at = queue.pop()
-        match at.expr:
-            case Var(name) if name in ways:
-                ways[name].append(at)
-            case Apply("where", (condition, *arms)):
-                queue.append(replace(at, expr=condition))
-                if condition.type.rank:
-                    queue += [replace(at, expr=arm, lanes=True) for arm in arms]
-                    continue
-                for arm, holds in zip(arms, (True, False), strict=True):
-                    queue.append(replace(at, expr=arm, where=at.under(condition, holds)))
-            case Load(tensor, index, mask=mask) as load:
-                if mask is not None:
-                    queue.append(replace(at, expr=mask))
-                    if mask.type.rank:
-                        continue
-                    at = replace(at, where=at.under(mask, True))
-                yield Reference(tensor, index, at.around, load.loc or at.loc, at.where, at.lanes)
-                queue += [replace(at, expr=e) for i in index for e in index_exprs(i)]
-            case expr:
-                mixed = isinstance(expr, Apply) and expr.op in MIXING
-                lanes = at.lanes and not mixed
-                queue += [replace(at, expr=e, lanes=lanes) for e in children(expr)]
-
-
-def _simplest(ways: Sequence[Reached]) -> list[Reached]:
-    """Without those that others imply: reached if c and if not c is reached in any case."""
-    found = {(way.where, way.lanes): way for way in ways}
-    for one, two in permutations(tuple(found.values()), 2):
-        apart = one.where ^ two.where
-        if len({condition for condition, _ in apart}) == 1 and len(apart) == 2:
-            both = replace(one, where=one.where & two.where, lanes=one.lanes or two.lanes)
-            found[both.where, both.lanes] = both
-    every = list(found.values())
-    implied = [
-        way
-        for way in every
-        if any(o is not way and o.where <= way.where and o.lanes <= way.lanes for o in every)
-    ]
-    return [way for way in every if way not in implied][:MOST_WAYS]
+def _masked(access: Load | Store, around: Place, loc: Loc | None) -> Iterator[Reference]:
+    if access.mask is None:
+        yield Reference(access.tensor, access.index, around, loc)
+    elif not access.mask.type.rank:
+        where = frozenset({(access.mask, True)})
+        yield Reference(access.tensor, access.index, around, loc, where)

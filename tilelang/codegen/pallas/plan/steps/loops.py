@@ -95,12 +95,13 @@ def _visits(table: Table, column: Column, axes: Axes) -> Range:
         )
     if not column.certain:
         live = all_of([live, *_runs(table, column, axes, made)])
-        stop = _where(live, stop, first)
     if column.stand_in is not None:
         first = column.stand_in
         if axis.block is not None and axis.length is None:
             first = _or_stay(table, column, first, _runs(table, column, axes, made))
         first = made.line("first", first)
+    stop = stop if column.certain else _where(live, stop, first)
+    if column.stand_in is not None:
         stop = maximum(stop, add(first, const(1)))
     if column.cursor:
         first = made.line("first", maximum(first, behind))

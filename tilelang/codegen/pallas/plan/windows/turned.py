@@ -58,8 +58,12 @@ def all_at_once(
 
 def _check(problem: Problem, axis: Axis, outward: tuple[str, ...]) -> None:
     """PlanError for a loop whose iterations cannot all run in one step."""
-    ranges = ((other, (other.begin, other.end)) for other in problem.ir.axes)
-    after = [other for other, ends in ranges if any(axis.name in integers.axes(e) for e in ends)]
+    after = [
+        other
+        for other in problem.ir.axes
+        for place in (other.begin, other.end, *(u.offset for u in problem.uses(other.name)))
+        if place is not None and axis.name in integers.axes(place)
+    ]
     if after or axis.name not in outward:
         why = f"the range of {after[0].user} depends on it" if after else ""
         raise Refused(
