@@ -49,11 +49,10 @@ if TYPE_CHECKING:
     from . import aot, frontend, reference
     from .analysis.facts import Facts
     from .aot import Compiled
-    from .codegen.pallas.target import Target
     from .ir import KernelIR
     from .runtime import execution, explain, lowering, oracle
     from .runtime.launch import Launch
-    from .runtime.lowering import Lowered
+    from .runtime.lowering import Lowered, Target
     from .schedule.config import Config
 
     AnyTarget = str | Target | None

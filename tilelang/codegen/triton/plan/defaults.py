@@ -71,8 +71,8 @@ def roles(ir: KernelIR) -> Roles:
     found: dict[str, set[str]] = {}
     dots = [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
     for dot in dots:
-        contract: tuple[int, int] = dot.attr("contract")  # type: ignore[assignment]
-        batch: tuple = dot.attr("batch", ((), ()))  # type: ignore[assignment]
+        contract: tuple[int, int] = dot.attr("contract")
+        batch: tuple = dot.attr("batch", ((), ()))
         sides = zip(dot.args, contract, batch, ("rows", "columns"), strict=True)
         for operand, summed, repeated, free in sides:
             for place, dim in enumerate(operand.type.shape):
@@ -87,7 +87,7 @@ def roles(ir: KernelIR) -> Roles:
 
 
 def _summed(dot: Apply) -> Dim:
-    contract: tuple[int, int] = dot.attr("contract")  # type: ignore[assignment]
+    contract: tuple[int, int] = dot.attr("contract")
     return dot.args[0].type.shape[contract[0]]
 
 

@@ -49,7 +49,7 @@ class Kernel:
     def summed(self) -> frozenset[Dim]:
         """Dimensions that products sum along."""
         return frozenset(
-            e.args[0].type.shape[e.attr("contract")[0]]  # type: ignore[index]
+            e.args[0].type.shape[e.attr("contract")[0]]
             for s in statements(self.ir.body)
             for x in statement_exprs(s)
             for e in walk(x)
