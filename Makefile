@@ -1,5 +1,5 @@
 # make demo [FILES="a.txt b.md"]   the kernels on batches of real text, from torch and from JAX
-# make test                        lint, types and every test that needs no device
+# make test                        lint, types and the tests that need no device; EVERY=1: the slow ones too
 # make help                        the rest
 #
 # Every target that needs the development environment makes it first: .venv, with the versions of
@@ -7,12 +7,16 @@
 
 PYTHON      ?= $(shell command -v python3.11 || command -v python3)
 VENV        ?= .venv
-EXTRAS      ?= dev,jax,torch,tpu,ui
+EXTRAS      ?= dev,jax,torch,tpu,triton,ui
 FILES       ?=
 N           ?= 5500
 SEED        ?= 0
 WORKERS     ?= 2
 PYTEST_ARGS ?=
+EVERY       ?=
+
+# Slow tests ask the same of more kernels, forms and layouts: CI runs them too.
+MARKS := not gpu and not tpu$(if $(EVERY),, and not slow)
 
 # The newest JAX wants a newer Python; pyenv's are found too.
 PYTHON_NEXT ?= $(shell ls -d $$(command -v python3.12) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python3.12 2>/dev/null \
@@ -29,7 +33,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test quick lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench triton test-next clean
+.PHONY: help install demo test lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench triton test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -40,12 +44,10 @@ install: $(STAMP)  ## the development environment in .venv
 demo: $(STAMP)  ## run on real text; FILES="..." for your own
 	$(BIN)/python -m examples.real_text $(FILES)
 
-test: $(STAMP)  ## everything that needs no device; ends with the tests' count
+test: $(STAMP)  ## what needs no device; EVERY=1: the slow tests too; ends with the tests' count
 	@$(MAKE) --no-print-directory --jobs lint types layouts
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
-
-quick: $(STAMP)  ## the tests without the slow ones
-	$(BIN)/python -m pytest -m "not gpu and not tpu and not slow" $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory triton
+	$(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -53,8 +55,8 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter; needs the extra `triton`
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/gpu $(PYTEST_ARGS)
+triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter, which needs processes of its own
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist load tests/gpu $(PYTEST_ARGS)
 
 layouts: $(STAMP)  ## a share of `make fuzz`, fully optimised
 	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --programs 16 --workers $(WORKERS)
