@@ -53,13 +53,6 @@ BUGS: tuple[Bug, ...] = (
         "item_count *",
         "(item_count - 1) *",
     ),
-    bug(
-        "grouped_gemm",
-        TABLE,
-        "the table begins anew with each chunk of groups",
-        "tile_ends = items_before + ",
-        "tile_ends = 1 + ",
-    ),
     bug("grouped_gemm", TABLE, "items before count from this group", "- 1, mask=", "+ 0, mask="),
     bug(
         "grouped_gemm", TABLE, "an end that is the item is passed over", "end <= item", "end < item"
