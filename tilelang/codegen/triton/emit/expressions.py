@@ -175,10 +175,6 @@ class Printer:
         wide = Call("to", (Atom("tl.float32"),), of=node)
         return Call("to", (ops.dtype(dtype),), of=ops.reduce("sum", wide, 0, False, False))
 
-    def _product(self, expr: Apply, args: tuple[Node, ...]) -> Node:
-        acc = args[2] if len(args) > 2 else None
-        return ops.product(args[0], args[1], acc, expr.args[0].type.dtype, self.launch.precision)
-
     def _transpose(self, expr: Apply, value: Node) -> Node:
         order = expr.attr("perm")
         assert isinstance(order, tuple)
