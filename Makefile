@@ -29,7 +29,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test quick lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench test-next clean
+.PHONY: help install demo test quick lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench triton test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -52,6 +52,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter; needs the extra `triton`
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/gpu $(PYTEST_ARGS)
 
 layouts: $(STAMP)  ## a share of `make fuzz`, fully optimised
 	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --programs 16 --workers $(WORKERS)

@@ -70,6 +70,8 @@ EMITTERS = {
         "codegen.pallas.emit",
         "codegen.pallas.plan.axis",
         "codegen.pallas.plan.physical",
+        "codegen.pallas.plan.reads",
+        "codegen.pallas.plan.steps.loops",
         "codegen.pallas.plan.types",
         "codegen.source",
         "codegen.writer",
@@ -92,12 +94,7 @@ NOT_PRINTING = frozenset(
     {"isdigit", "isnumeric", "clamped", "clamp", "at_most", "at_least", "bounds", "holds"}
 )
 # Modules of an emitter that still ask the plan's expressions -> what for.
-ASKS = {
-    "codegen.pallas.emit.expressions": "whether a dividend counts from zero, so that rem is mod",
-    "codegen.pallas.emit.kernel": "which outer indices the first tile of a loop needs",
-    "codegen.pallas.emit.steps": "whether a range begins or ends at a number",
-    "codegen.pallas.emit.worklist": "whether a range differs from row to row",
-}
+ASKS: dict[str, str] = {}
 # Third-party packages that only some layers may import, wherever in the file.  aot.worker is run as
 # a process of its own, because libtpu may abort it: nothing imports it, so aot itself needs no JAX.
 ONLY_IN = {
@@ -300,7 +297,7 @@ def test_emitters_know_the_data_of_their_plan():
             "asks without a reason, or a reason without need"
         )
         assert own and _beyond(emitter, [o for o in own if o[1] != "ir.integers"]) == []
-    assert _beyond(emitter, [("it", "codegen.pallas.plan.known")]) != []
+    assert _beyond(emitter, [("it", "codegen.pallas.plan.clamps")]) != []
     assert _beyond(emitter, [("it", "analysis.facts")]) != []
 
 
@@ -311,7 +308,7 @@ def test_emitters_decide_nothing():
 
 @pytest.mark.parametrize(
     "text",
-    ["x.isdigit()", "import re", "from ..ir.integers import clamped", "known.at_most(x, 3)"],
+    ["x.isdigit()", "import re", "from ..ir.integers import clamped", "clamps.at_most(x, 3)"],
 )
 def test_the_rule_about_emitters_can_fail(text):
     assert _deciding(ast.parse(text))

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from types import FunctionType, ModuleType
+from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -25,16 +26,40 @@ from .runtime.signature import bind, signature
 from .runtime.tensors import KEYS, Described, describe, home_of
 from .texts import texts
 
+
+class Late:
+    """A stage: a module of ours that is imported when something of it is first needed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"{__package__}.{name}"
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(import_module(self._name), name)
+        except ModuleNotFoundError as error:
+            if error.name not in ("jax", "jaxlib"):
+                raise
+            raise CallError(
+                "calling a kernel needs JAX, which is not installed",
+                hint="pip install 'raggedtile[jax]'; .source, .explain and .reference work without",
+            ) from None
+
+
 if TYPE_CHECKING:
+    from . import aot, frontend, reference
     from .analysis.facts import Facts
     from .aot import Compiled
-    from .codegen.pallas.target import Target
-    from .frontend import Parsed
     from .ir import KernelIR
+    from .runtime import execution, explain, lowering, oracle
     from .runtime.launch import Launch
-    from .runtime.lowering import Lowered
+    from .runtime.lowering import Lowered, Target
     from .schedule.config import Config
-    from .texts import Texts
+
+    AnyTarget = str | Target | None
+else:
+    aot, frontend, reference = map(Late, ("aot", "frontend", "reference"))
+    execution, explain = Late("runtime.execution"), Late("runtime.explain")
+    lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
 
 
 @dataclass(frozen=True)
@@ -61,7 +86,7 @@ class Kernel:
         fn: Callable[..., Any],
         *,
         config: Config | None = None,
-        target: str | Target | None = None,
+        target: AnyTarget = None,
         interpret: Any = None,
         checks: bool | None = None,
     ) -> None:
@@ -75,7 +100,7 @@ class Kernel:
         self._texts = texts(fn)
         self._keys = _Keys()
         self._launches: Choices[Launch] = Choices()
-        self._parses: Choices[_Parse] = Choices()
+        self._parses: Choices[_Parsed] = Choices()
         self._lowered: dict[Hashable, Lowered] = {}
         self._programs: dict[Hashable, Callable[..., Any]] = {}
         self._lock = threading.RLock()
@@ -84,11 +109,7 @@ class Kernel:
         _keep_dynamo_out()
 
     def __call__(
-        self,
-        *args: Any,
-        config: Config | None = None,
-        target: str | Target | None = None,
-        **kwargs: Any,
+        self, *args: Any, config: Config | None = None, target: AnyTarget = None, **kwargs: Any
     ) -> Any:
         """Runs the kernel; the results are of the arguments' framework.
 
@@ -112,55 +133,37 @@ class Kernel:
     # ------------------------------------------------------------ looking inside
 
     def lower(
-        self,
-        *args: Any,
-        config: Config | None = None,
-        target: str | Target | None = None,
-        **kwargs: Any,
+        self, *args: Any, config: Config | None = None, target: AnyTarget = None, **kwargs: Any
     ) -> Lowered:
         """Every stage for these arguments: .ir .facts .plan .source .config .target .axes."""
-        values = bind(self.signature, args, kwargs)
-        return self._lower(values, self._described(values), config, target)
+        return self._lower(self._given(bind(self.signature, args, kwargs)), config, target)
 
     def source(
-        self,
-        *args: Any,
-        config: Config | None = None,
-        target: str | Target | None = None,
-        **kwargs: Any,
+        self, *args: Any, config: Config | None = None, target: AnyTarget = None, **kwargs: Any
     ) -> str:
         """The generated module."""
         return self.lower(*args, config=config, target=target, **kwargs).source.text
 
     def print_source(
-        self,
-        *args: Any,
-        config: Config | None = None,
-        target: str | Target | None = None,
-        **kwargs: Any,
+        self, *args: Any, config: Config | None = None, target: AnyTarget = None, **kwargs: Any
     ) -> None:
         """Prints the generated module."""
         print(self.source(*args, config=config, target=target, **kwargs))
 
     def explain(
-        self,
-        *args: Any,
-        config: Config | None = None,
-        target: str | Target | None = None,
-        **kwargs: Any,
+        self, *args: Any, config: Config | None = None, target: AnyTarget = None, **kwargs: Any
     ) -> str:
         """Axes and why, the plan and, where offsets have values, how much work is padding."""
-        values = bind(self.signature, args, kwargs)
-        described = self._described(values)
-        lowered = self._lower(values, described, config, target)
-        concrete = {n: d for n, d in described.items() if d.home not in ("traced", "shape")}
+        given = self._given(bind(self.signature, args, kwargs))
+        lowered, tensors = self._lower(given, config, target), given.tensors.items()
+        concrete = {n: d for n, d in tensors if d.home not in ("traced", "shape")}
         integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
-        return _explain().explain(lowered, self._arrays(values, integers))
+        return explain.explain(lowered, _Given(given.values, integers).arrays())
 
     def compile(
         self,
         *args: Any,
-        target: str | Target | None = None,
+        target: AnyTarget = None,
         config: Config | None = None,
         timeout: float = 120,
         schedule: bool = False,
@@ -172,20 +175,15 @@ class Kernel:
         bundles too.  Raises CompileError where the compiler refuses the kernel, dies, or needs more
         than `timeout` seconds.
         """
-        values = bind(self.signature, args, kwargs)
         chosen = target or self._target or "tpu:v6e"
-        lowered = self._lower(values, self._described(values), config, chosen)
-        return _aot().compile_lowered(lowered, timeout=timeout, schedule=schedule)
+        lowered = self._lower(self._given(bind(self.signature, args, kwargs)), config, chosen)
+        return aot.compile_lowered(lowered, timeout=timeout, schedule=schedule)
 
-    def default_config(
-        self, *args: Any, target: str | Target | None = None, **kwargs: Any
-    ) -> Config:
+    def default_config(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Config:
         """The config that is used when none is given."""
-        values = bind(self.signature, args, kwargs)
-        described = self._described(values)
-        goal = self._goal(described, target)
-        parsed = self._read(values, described)
-        return _lowering().chosen_by_default(parsed.ir, parsed.facts, goal)
+        given = self._given(bind(self.signature, args, kwargs))
+        goal, parsed = self._goal(given, target), self._parsed(given)
+        return lowering.chosen_by_default(parsed.ir, parsed.facts, goal)
 
     def reference(
         self,
@@ -200,14 +198,14 @@ class Kernel:
         of a right kernel.  Arguments that the kernel stores to are left as they are; if it returns
         nothing, the result is their new values.
         """
-        values = bind(self.signature, args, kwargs)
-        described = self._described(values)
-        arrays = self._arrays(values, described)
-        ir = self._read(values, described).ir
-        _oracle().verify(ir, arrays, self._checks)
-        parallel = frozenset() if seed is None else _oracle().parallel(ir)
-        results = _evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
-        return _oracle().returned(ir, {**arrays, **results})
+        given = self._given(bind(self.signature, args, kwargs))
+        arrays, parsed = given.arrays(), self._parsed(given)
+        ir, facts = parsed.ir, parsed.facts
+        if self._checks is not False:
+            oracle.verify(ir, facts, arrays)
+        parallel = [fact.name for fact in facts.axes if fact.kind == "parallel"]
+        results = reference.evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
+        return oracle.returned(ir, {**arrays, **results})
 
     def stats(self) -> Stats:
         """Calls, specialisations and compiles so far."""
@@ -234,94 +232,71 @@ class Kernel:
 
     # ------------------------------------------------------------ compiling
 
-    def _described(self, values: tuple) -> dict[str, Described]:
-        """The tensor arguments by name; CallError for what is neither tensor nor static value."""
-        found = {}
-        for name, value in zip(self.signature.names, values, strict=True):
+    def _given(self, values: tuple) -> _Given:
+        """The arguments; CallError for what is neither tensor nor static value."""
+        named, tensors = dict(zip(self.signature.names, values, strict=True)), {}
+        for name, value in named.items():
             described = describe(name, value)
             if described is None:
                 _check_static(name, value)
             else:
-                found[name] = described
-        return found
+                tensors[name] = described
+        return _Given(named, tensors)
 
-    def _arguments(self, values: tuple, described: Mapping[str, Described]) -> dict[str, object]:
-        arguments: dict[str, object] = dict(zip(self.signature.names, values, strict=True))
-        return arguments | {name: tensor.spec for name, tensor in described.items()}
-
-    def _parsed(self, values: tuple, described: Mapping[str, Described]) -> Parsed:
-        with _lowering().our_fault(self.signature.kernel):
-            return _parse(self._fn, self._arguments(values, described), self._texts)
-
-    def _goal(self, described: Mapping[str, Described], target: str | Target | None) -> Target:
+    def _goal(self, given: _Given, target: AnyTarget) -> Target:
         """The target that was asked for, else that of the device which holds the arguments."""
-        chosen = self._target if target is None else target
-        if chosen is None and any(d.home in ("jax", "traced") for d in described.values()):
-            running = _execution()
-            return running.target_of(running.platform_of(described.values()))
-        return _lowering().target_of(chosen)
+        chosen, tensors = self._target if target is None else target, given.tensors.values()
+        if chosen is None and any(d.home in ("jax", "traced") for d in tensors):
+            return execution.target_of(execution.platform_of(tensors))
+        return lowering.target_of(chosen)
 
-    def _lower(
-        self,
-        values: tuple,
-        described: Mapping[str, Described],
-        config: Config | None,
-        target: str | Target | None,
-    ) -> Lowered:
+    def _lower(self, given: _Given, config: Config | None, target: AnyTarget) -> Lowered:
         """The stages, from the cache if these shapes were lowered before on any framework."""
-        chosen = _lowering().checked_config(self._config if config is None else config)
-        goal = self._goal(described, target)
-        return self._planned(self._read(values, described), chosen, goal)
+        chosen = lowering.checked_config(self._config if config is None else config)
+        goal = self._goal(given, target)
+        return self._planned(self._parsed(given), chosen, goal)
 
-    def _read(self, values: tuple, described: Mapping[str, Described]) -> _Parse:
+    def _parsed(self, given: _Given) -> _Parsed:
         """The kernel parsed for these shapes and static values, and for what it read."""
-        shapes = [
-            (described[n].spec.shape, described[n].spec.dtype) if n in described else stamp(v)
-            for n, v in zip(self.signature.names, values, strict=True)
-        ]
         with self._lock:
-            known = self._parses.find(tuple(shapes), (self._fn, *values))
+            known = self._parses.find(given.key, (self._fn, *given.values.values()))
             if known is None:
                 start = time.perf_counter()
-                parsed = self._parsed(values, described)
-                known = _Parse(parsed.ir, parsed.reads)
-                self._parses.add(tuple(shapes), known.reads, known)
+                with lowering.our_fault(self.signature.kernel):
+                    parsed = frontend.parsed(self._fn, given.specs, self._texts)
+                known = _Parsed(parsed.ir, parsed.reads)
+                self._parses.add(given.key, known.reads, known)
                 self._seconds += time.perf_counter() - start
             return known
 
-    def _planned(self, parsed: _Parse, config: Config | None, target: Target) -> Lowered:
+    def _planned(self, parsed: _Parsed, config: Config | None, target: Target) -> Lowered:
         """The later stages; also called when JAX lowers for a device, long after the call."""
         key = (parsed, config, target)
         with self._lock:
             if key not in self._lowered:
                 start = time.perf_counter()
-                self._lowered[key] = _lowering().lower(parsed.ir, parsed.facts, config, target)
+                self._lowered[key] = lowering.lower(parsed.ir, parsed.facts, config, target)
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1
             return self._lowered[key]
 
     def _specialise(
-        self,
-        key: Hashable,
-        values: tuple,
-        config: Config | None,
-        target: str | Target | None,
+        self, key: Hashable, values: tuple, config: Config | None, target: AnyTarget
     ) -> Launch:
-        described = self._described(values)
-        running = _execution()
+        given = self._given(values)
         operands = [
-            running.Operand(place, name, described[name])
-            for place, name in enumerate(self.signature.names)
-            if name in described
+            execution.Operand(place, name, given.tensors[name])
+            for place, name in enumerate(given.values)
+            if name in given.tensors
         ]
-        running.screen(self.signature.kernel, operands)
-        config = _lowering().checked_config(self._config if config is None else config)
+        execution.screen(self.signature.kernel, operands)
+        config = lowering.checked_config(self._config if config is None else config)
         target = self._target if target is None else target
-        goal = None if target is None else _lowering().target_of(target)
+        goal = None if target is None else lowering.target_of(target)
         if goal is not None:
-            goal = _lowering().on_tpu(self.signature.kernel, goal)
-        known = self._read(values, described)
-        chosen = running.Chosen(
+            goal = lowering.on_tpu(self.signature.kernel, goal)
+        known = self._parsed(given)
+        chosen = execution.Chosen(
             goal,
             functools.partial(self._planned, known, config),
             config is not None and config.windows == "exact",
@@ -330,18 +305,13 @@ class Kernel:
         )
         with self._lock:
             program = (known, config, goal)
-            launch = running.prepare(
+            launch = execution.prepare(
                 known.ir, known.facts, operands, chosen, self._programs, program
             )
             if key is not None:
                 self._launches.add(key, known.reads, launch)
                 self._launched += 1
         return launch
-
-    def _arrays(self, values: tuple, described: Mapping[str, Described]) -> dict[str, np.ndarray]:
-        """The values of tensor arguments on the host, as kernels see them."""
-        given = dict(zip(self.signature.names, values, strict=True))
-        return {name: bridge.host_array(name, given[name], d) for name, d in described.items()}
 
 
 @overload
@@ -351,7 +321,7 @@ def kernel(
     fn: None = None,
     *,
     config: Config | None = None,
-    target: str | Target | None = None,
+    target: AnyTarget = None,
     interpret: Any = None,
     checks: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
@@ -359,7 +329,7 @@ def kernel(
     fn: Callable[..., Any] | None = None,
     *,
     config: Config | None = None,
-    target: str | Target | None = None,
+    target: AnyTarget = None,
     interpret: Any = None,
     checks: bool | None = None,
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
@@ -371,15 +341,10 @@ def kernel(
     checks     whether to look at offsets and indices before each launch; if left out, wherever
                their values are on the host
     """
-    options: dict[str, Any] = {
-        "config": config,
-        "target": target,
-        "interpret": interpret,
-        "checks": checks,
-    }
-    if fn is None:
-        return lambda decorated: Kernel(decorated, **options)
-    return Kernel(fn, **options)
+    made = functools.partial(
+        Kernel, config=config, target=target, interpret=interpret, checks=checks
+    )
+    return made if fn is None else made(fn)
 
 
 def _keep_dynamo_out() -> None:
@@ -396,8 +361,32 @@ class _Keys(dict[type, Callable[[Any], Hashable]]):
         return self[kind]
 
 
+@dataclass(frozen=True)
+class _Given:
+    """Arguments by parameter, and what is known of those that are tensors."""
+
+    values: Mapping[str, Any]
+    tensors: Mapping[str, Described]
+
+    @property
+    def specs(self) -> dict[str, Any]:
+        """What a kernel is parsed for: values of which tensors are only shape and dtype."""
+        return {**self.values, **{name: tensor.spec for name, tensor in self.tensors.items()}}
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for arguments that a kernel without other reads is parsed alike for."""
+        shapes = {name: (d.spec.shape, d.spec.dtype) for name, d in self.tensors.items()}
+        return tuple(shapes[n] if n in shapes else stamp(v) for n, v in self.values.items())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The values of tensors on the host, as kernels see them."""
+        tensors = self.tensors.items()
+        return {name: bridge.host_array(name, self.values[name], d) for name, d in tensors}
+
+
 @dataclass(frozen=True, eq=False)
-class _Parse:
+class _Parsed:
     """A parsed kernel and the reads that it rests on; a key that stands for itself."""
 
     ir: KernelIR
@@ -406,7 +395,7 @@ class _Parse:
     @functools.cached_property
     def facts(self) -> Facts:
         """What is true of it; ParseError for a mistake that the facts show."""
-        return _lowering().proved(self.ir)
+        return lowering.proved(self.ir)
 
 
 def _check_static(name: str, value: object) -> None:
@@ -435,52 +424,3 @@ def _holds_tensors(value: object) -> bool:
         return False
     items = value.values() if isinstance(value, dict) else value
     return any(home_of(type(item)) is not None or _holds_tensors(item) for item in items)
-
-
-def _parse(fn: FunctionType, arguments: Mapping[str, object], files: Texts) -> Parsed:
-    from .frontend import parsed
-
-    return parsed(fn, arguments, files)
-
-
-def _evaluate(ir: KernelIR, arrays: Mapping[str, np.ndarray], **how: Any) -> dict[str, np.ndarray]:
-    from .reference import evaluate
-
-    return evaluate(ir, arrays, **how)
-
-
-def _lowering() -> ModuleType:
-    from .runtime import lowering
-
-    return lowering
-
-
-def _execution() -> ModuleType:
-    try:
-        from .runtime import execution
-    except ModuleNotFoundError as error:
-        if error.name not in ("jax", "jaxlib"):
-            raise
-        raise CallError(
-            "calling a kernel needs JAX, which is not installed",
-            hint="pip install 'raggedtile[jax]'; .source, .explain and .reference work without",
-        ) from None
-    return execution
-
-
-def _aot() -> ModuleType:
-    from . import aot
-
-    return aot
-
-
-def _explain() -> ModuleType:
-    from .runtime import explain
-
-    return explain
-
-
-def _oracle() -> ModuleType:
-    from .runtime import oracle
-
-    return oracle

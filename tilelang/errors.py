@@ -32,15 +32,12 @@ class TileError(Exception):
 
     def __init__(self, what: str, loc: Loc | None = None, hint: str = "") -> None:
         self.what, self.loc, self.hint = what, loc, hint
-        super().__init__(self._render())
-
-    def _render(self) -> str:
-        lines = [self.what]
-        if self.loc is not None:
-            lines += [f'  File "{self.loc.filename}", line {self.loc.line}', self.loc.caret()]
-        if self.hint:
-            lines.append(f"  hint: {self.hint}")
-        return "\n".join(lines)
+        lines = [what]
+        if loc is not None:
+            lines += [f'  File "{loc.filename}", line {loc.line}', loc.caret()]
+        if hint:
+            lines.append(f"  hint: {hint}")
+        super().__init__("\n".join(lines))
 
 
 class ParseError(TileError):

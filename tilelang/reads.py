@@ -119,6 +119,8 @@ def _other(value: Any) -> Hashable:
     match value:
         case enum.Enum():
             return (kind, value.name, stamp(value.value))
+        case np.ndarray():
+            return _array(value)
         case np.generic():
             return (kind, value.tobytes())
         case float():

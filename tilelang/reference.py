@@ -153,7 +153,7 @@ def _result(run: Run, tensor: ir.Tensor) -> Array:
 # ---------------------------------------------------------------- statements
 
 
-def _block(run: Run, body: tuple[ir.Stmt, ...], frame: Frame) -> None:
+def _block(run: Run, body: ir.Body, frame: Frame) -> None:
     """Runs statements in order, adding the values that they name to the frame."""
     for stmt in body:
         match stmt:

@@ -38,21 +38,31 @@ def _collect(fn: FunctionType, found: dict[int, FunctionType]) -> None:
 
 def _named(fn: FunctionType) -> Iterator[Any]:
     """What the function's globals and closure hold under names that its code uses."""
-    names = frozenset(_names(fn.__code__))
+    names = names_in(fn.__code__)
     values = [fn.__globals__[name] for name in names if name in fn.__globals__]
-    yield from values
     for module in values:
         if isinstance(module, ModuleType) and not in_library(module):
             yield from (vars(module)[name] for name in names if name in vars(module))
+    yield from (*values, *cells(fn))
+
+
+def names_in(code: CodeType) -> frozenset[str]:
+    """Global and attribute names that code uses, nested functions included."""
+    return frozenset(name for each in codes(code) for name in each.co_names)
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """The code and the code objects in it, outer ones first."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
+
+
+def cells(fn: FunctionType) -> Iterator[Any]:
+    """What the function's closure holds, without what is not assigned yet."""
     for cell in fn.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # not assigned yet
+        except ValueError:
             continue
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)

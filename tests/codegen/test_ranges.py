@@ -244,6 +244,7 @@ def test_text_of_every_form_reads_defined_names(tmp_path):
     o = np.array([0, 37, 96], np.int32)
     calls = [(function, (x,)) for function in CHUNKED] + [(phases, (x, x, o, o))]
     calls += [(function, (x, o)) for function in (of_indices, of_tiles, of_two_loops)]
+    calls.append((of_tiles, (x[:12], o // 8)))  # one tile: the number of a step is its index
     printed = 0
     for (function, arguments), form in itertools.product(calls, [None, *FORMS]):
         config = tile.Config() if form is None else FORMS[form]
@@ -252,7 +253,7 @@ def test_text_of_every_form_reads_defined_names(tmp_path):
         except tile.PlanError:
             continue
         printed += 1
-        (tmp_path / f"{function.__name__}_{form}.py").write_text(text)
+        (tmp_path / f"{function.__name__}_{form}_{printed}.py").write_text(text)
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", tmp_path]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (printed >= 25, run.returncode) == (True, 0), run.stdout

@@ -6,6 +6,7 @@ The arguments are those of ARGUMENTS by the names of the parameters.
 # What is wrong here stays wrong.
 # ruff: noqa: B007, C416, E501, F401, F821, F841, RUF059
 
+import dataclasses
 import functools
 import math
 
@@ -2099,4 +2100,104 @@ def stores_in_a_condition(x, v):
     for i in hl.grid(40):
         if cleared(v, 0) > 0:
             v[i] = 1.0
+    return v
+
+
+# ---------------------------------------------------------------- objects that hold values
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    first: object
+    second: object
+
+    @property
+    def same(self):
+        return self.first == self.second
+
+
+@dataclasses.dataclass
+class Checked:
+    first: object
+
+    def __post_init__(self):
+        self.is_zero = self.first == 0
+
+
+def objects_compared(x, v):
+    r"""ParseError: sequences that hold values are compared
+      if Pair(v[i], 1) == Pair(0.0, 1):
+         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: compare item by item
+    """
+    for i in hl.grid(40):
+        if Pair(v[i], 1) == Pair(0.0, 1):
+            v[i] = 1.0
+    return v
+
+
+def property_that_compares(x):
+    r"""ParseError: `if` has a condition of type bool[tm, 64]
+      if Pair(x[tm, :], 0.0).same:
+         ^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: hl.where(condition, a, b) chooses for each element
+    """
+    for tm in hl.tile(x.shape[0]):
+        if Pair(x[tm, :], 0.0).same:
+            x[tm, :] = 1.0
+    return x
+
+
+def object_that_computes_when_it_is_made(x, v):
+    r"""ParseError: __post_init__ of Checked is run by Python, on values of the kernel
+      v[i] = 1.0 if Checked(v[i]).is_zero else 2.0
+                    ^^^^^^^^^^^^^
+    hint: pass it host values, or write a function of what it computes
+    """
+    for i in hl.grid(40):
+        v[i] = 1.0 if Checked(v[i]).is_zero else 2.0
+    return v
+
+
+def index_of_a_value(x, v):
+    r"""ParseError: a container compares values of the kernel, to find one of them
+      v[i] = [v[i], v[0]].index(v[0])
+             ^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: values are not known while compiling: find things by numbers or names
+    """
+    for i in hl.grid(40):
+        v[i] = [v[i], v[0]].index(v[0])
+    return v
+
+
+def value_as_a_key(x, v):
+    r"""ParseError: a container compares values of the kernel, to find one of them
+      v[i] = {v[i]: 1.0}[v[i]]
+              ^^^^
+    hint: values are not known while compiling: find things by numbers or names
+    """
+    for i in hl.grid(40):
+        v[i] = {v[i]: 1.0}[v[i]]
+    return v
+
+
+def value_in_a_set(x, v):
+    r"""ParseError: a container compares values of the kernel, to find one of them
+      v[i] = len({v[i], v[0]})
+                 ^^^^^^^^^^^^
+    hint: values are not known while compiling: find things by numbers or names
+    """
+    for i in hl.grid(40):
+        v[i] = len({v[i], v[0]})
+    return v
+
+
+def get_of_a_value(x, v):
+    r"""ParseError: a container compares values of the kernel, to find one of them
+      v[i] = {0.0: 1.0}.get(v[i], 2.0)
+             ^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: values are not known while compiling: find things by numbers or names
+    """
+    for i in hl.grid(40):
+        v[i] = {0.0: 1.0}.get(v[i], 2.0)
     return v

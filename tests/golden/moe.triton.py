@@ -1,4 +1,4 @@
-"""moe for cuda:sm90, blocks td=64, tn=128, tn_1=128, ts=128, tt=128."""
+"""moe for cuda:sm90, blocks td=64, tn=128, tn_1=512, ts=128, tt=8."""
 
 import torch
 import triton
@@ -58,17 +58,17 @@ def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
 @triton.jit
 def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
     pid = tl.program_id(0)
-    band = pid // 64 * 8
-    place = pid % 64
+    band = pid // 16 * 8
+    place = pid % 16
     # moe.py:58: for tt, tn in hl.tile([T, N]):
     # tt is parallel: each tt writes its own rows of y
-    tt_start = (band + place % 8) * 128
-    tt_at = tt_start + tl.arange(0, 128)
+    tt_start = (band + place % 8) * 8
+    tt_at = tt_start + tl.arange(0, 8)
     # tn is parallel: each tn writes its own columns of y
-    tn_1_start = place // 8 * 128
-    tn_1_at = tn_1_start + tl.arange(0, 128)
+    tn_1_start = place // 8 * 512
+    tn_1_at = tn_1_start + tl.arange(0, 512)
     # moe.py:59: acc = torch.zeros([tt, tn], dtype=torch.float32)
-    acc_4 = tl.zeros([128, 128], tl.float32)
+    acc_4 = tl.zeros([8, 512], tl.float32)
     # moe.py:61: acc = acc + gate[tt, k].to(torch.float32)[:, None] * z[slot[tt, k], tn]
     slot_tile = tl.load(slot_ptr + tt_at * 4)
     z_rows = tl.load(
@@ -118,5 +118,5 @@ def moe(
     z = torch.zeros((16384, 1024), dtype=torch.float32, device=x.device)
     y = torch.empty((4096, 1024), dtype=torch.bfloat16, device=x.device)
     moe_1_kernel[(1536,)](x, w, token, offsets, z, num_warps=8, num_stages=3)
-    moe_2_kernel[(256,)](slot, gate, z, y, num_warps=8, num_stages=3)
+    moe_2_kernel[(1024,)](slot, gate, z, y, num_warps=8, num_stages=3)
     return y

@@ -1,4 +1,4 @@
-"""paged_attention for cuda:sm90, blocks tq=128."""
+"""paged_attention for cuda:sm90, blocks tq=64."""
 
 import torch
 import triton
@@ -36,10 +36,10 @@ def paged_attention_kernel(
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 4096)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    for step in tl.range(pid, item_count * 32, 3072):
+    for step in tl.range(pid, item_count * 32, 4096):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -56,21 +56,21 @@ def paged_attention_kernel(
         # tq is parallel: each tq writes its own slices of out
         tq_begin = tl.maximum(begin, 0)
         tq_end = tl.minimum(end, 4096)
-        tq_start = tq_begin + tq_id * 128
-        tq_at = tq_start + tl.arange(0, 128)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # paged_attention.py:55: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m = tl.full([128], float("-inf"), tl.float32)
+        m = tl.full([64], float("-inf"), tl.float32)
         # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
-        total = tl.zeros([128], tl.float32)
+        total = tl.zeros([64], tl.float32)
         # paged_attention.py:57: acc = hl.zeros([tq, D], dtype=hl.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([64, 128], tl.float32)
         # paged_attention.py:58: asks = tq.index - end + length
         asks = tq_at - end + length
         # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
         p_end = tl.minimum(_floor_div(length + 128 - 1, 128), 64)
         # p is ordered: carries total, acc, m
-        for p in tl.range(0, p_end, num_stages=1):
+        for p in tl.range(0, p_end, num_stages=2):
             # paged_attention.py:60: page = table[b, p]
             page = tl.load(table_ptr + b * 64 + p)
             # paged_attention.py:61: holds = p * P + hl.arange(P)
@@ -131,7 +131,7 @@ def paged_attention(
 ) -> torch.Tensor:
     """Causal attention of the last positions of each sequence to all of its pages."""
     out = torch.zeros((32, 4096, 128), dtype=torch.bfloat16, device=q.device)
-    paged_attention_kernel[(3072,)](
+    paged_attention_kernel[(4096,)](
         q,
         k_pages,
         v_pages,
@@ -140,6 +140,6 @@ def paged_attention(
         offsets,
         out,
         num_warps=8,
-        num_stages=1,
+        num_stages=2,
     )
     return out

@@ -1,4 +1,4 @@
-"""split_k_matmul for cuda:sm90, blocks tk=64, tm=128, tm_1=32, tn=128, tn_1=128, ts=16384."""
+"""split_k_matmul for cuda:sm90, blocks tk=64, tm=128, tm_1=2, tn=128, tn_1=512, ts=16384."""
 
 import torch
 import triton
@@ -49,15 +49,13 @@ def split_k_matmul_1_kernel(x_ptr, w_ptr, partial_ptr):
 def split_k_matmul_2_kernel(partial_ptr, y_ptr):
     at4 = tl.arange(0, 4)
     pid = tl.program_id(0)
-    band = pid // 32 * 8
-    place = pid % 32
     # split_k_matmul.py:37: for tm, tn in hl.tile([M, N]):
     # tm is parallel: each tm writes its own rows of y
-    tm_1_start = (band + place % 8) * 32
-    tm_1_at = tm_1_start + tl.arange(0, 32)
+    tm_1_start = pid * 2
+    tm_1_at = tm_1_start + tl.arange(0, 2)
     # tn is parallel: each tn writes its own columns of y
-    tn_1_start = place // 8 * 128
-    tn_1_at = tn_1_start + tl.arange(0, 128)
+    tn_1_start = 0 * 512
+    tn_1_at = tn_1_start + tl.arange(0, 512)
     # split_k_matmul.py:38: y[tm, tn] = partial[:, tm, tn].sum(0).to(y.dtype)
     partial_tile = tl.load(
         partial_ptr + at4[:, None, None] * 131072 + tm_1_at[None, :, None] * 512
@@ -74,5 +72,5 @@ def split_k_matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     partial = torch.empty((4, 256, 512), dtype=torch.float32, device=x.device)
     y = torch.empty((256, 512), dtype=torch.bfloat16, device=x.device)
     split_k_matmul_1_kernel[(32,)](x, w, partial, num_warps=8, num_stages=3)
-    split_k_matmul_2_kernel[(32,)](partial, y, num_warps=8, num_stages=3)
+    split_k_matmul_2_kernel[(128,)](partial, y, num_warps=8, num_stages=3)
     return y

@@ -169,8 +169,6 @@ class Tally:
         lines = [f"{self.cases} cases right; trials: {kinds}"]
         counted = self.refused.most_common()
         lines += [f"  {n:5} {why} (seed {self.seeds[why]})" for why, n in counted]
-            f"  {n:5} {why} (seed {self.seeds[why]})" for why, n in self.refused.most_common()
-        ]
         return "\n".join(lines)
 
 

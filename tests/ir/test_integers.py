@@ -10,7 +10,7 @@ import pytest
 from tests.planted.integers import MUTATIONS
 from tilelang.ir import Apply, Const, Expr, GridIndex, Type, integers
 from tilelang.ir.integers import INT, const, linear
-from tilelang.ir.intervals import ANYTHING, Interval, divided, interval
+from tilelang.ir.intervals import ANYTHING, Interval, difference, divided, interval
 from tilelang.language.op import OPS
 
 G, H = GridIndex("g"), GridIndex("h")
@@ -58,8 +58,23 @@ def leaf(expr: Expr) -> Interval:
     return (RANGES[expr][0], RANGES[expr][-1]) if expr in RANGES else ANYTHING
 
 
+def change(expr: Expr) -> Interval:
+    """g goes on by 1 to 3, h stays."""
+    return {G: (1, 3), H: (0, 0)}.get(expr, ANYTHING)
+
+
+def changes_otherwise(expr: Expr) -> bool:
+    """Whether the difference of two values is not among those that are possible."""
+    low, high = difference(expr, change)
+    found = {(at[G], at[H]): value for at, value in values(expr)}
+    pairs = (((g, h), (more, h)) for g, h in found for more in range(g + 1, 4))
+    return any(not low <= found[there] - found[here] <= high for here, there in pairs)
+
+
 def is_wrong(expr: Expr) -> bool:
-    """Whether the interval leaves a value out, or the sum of indices is another number."""
+    """Whether an interval leaves a value out, or the sum of indices is another number."""
+    if changes_otherwise(expr):
+        return True
     low, high = interval(expr, leaf)
     total = linear(expr)
     for at, value in values(expr):

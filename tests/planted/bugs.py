@@ -124,7 +124,7 @@ STEPS: tuple[Bug, ...] = (
           "(tm_first < seen), seen, seen)"),
     _GEMM("number of tiles rounded down", "tm_end + 15, 16", "tm_end, 16"),
     _SUM("empty group has no step", "tm_first + 1\n", "tm_first\n"),
-    _SUM_DEAD("dead steps run", "live = tm_live", "live = tm_live | True"),
+    _SUM_DEAD("dead steps run", "return tm_live,", "return tm_live | True,"),
     _SUM_DEAD("epilogue one step early", "tm == tm_stop - 1", "tm == tm_stop - 2"),
     _CAUSAL("tile of the diagonal has no step", "minimum(offsets[b + 1], tq * 16 + 16)\n",
             "minimum(offsets[b + 1], tq * 16)\n"),

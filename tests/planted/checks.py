@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilelang.runtime import points, rules
-from tilelang.runtime.checks import _Places
+from tilelang.runtime import checks, points, rules
+from tilelang.runtime.points import Domain, domain
 from tilelang.runtime.rules import Reached, certain
 
 
@@ -24,14 +24,22 @@ class Broken:
         return self.what
 
 
+def _somewhere(*given: Any) -> Domain | None:
+    """Places that are one at the least."""
+    found = domain(*given)
+    if found is None:
+        return None
+    return replace(found, empty=False, listed=lambda arrays: (found.listed(arrays)[0], 1))
+
+
 BROKEN = (
     Broken(
-        "what an if may skip is not looked at", rules, "certain",
+        "what an if may skip is not looked at", checks, "certain",
         lambda ir: (r for r in certain(ir) if not r.where),
         "test_an_index_that_an_if_does_not_skip_is_one",
     ),
     Broken(
-        "what an if may skip is looked at in any case", rules, "certain",
+        "what an if may skip is looked at in any case", checks, "certain",
         lambda ir: (replace(r, where=frozenset()) for r in certain(ir)),
         "test_an_index_that_an_if_skips_is_not_an_error",
     ),
@@ -45,11 +53,11 @@ BROKEN = (
         "test_a_value_that_is_used_either_way_is_read",
     ),
     Broken(
-        "conditions that are known further in are asked outside", rules, "_evident",
-        lambda ir, known: certain(ir), "test_a_value_that_one_use_further_in_asks_about",
+        "conditions that are known further in are asked outside", checks, "evident",
+        lambda references, ir: references, "test_a_value_that_one_use_further_in_asks_about",
     ),
     Broken(
-        "no condition asks where a tile is", rules, "tested", lambda expr, known: frozenset(),
+        "no condition asks where a tile is", rules, "tested", lambda expr: frozenset(),
         "test_a_condition_on_where_a_tile_is",
     ),
     Broken(
@@ -58,7 +66,7 @@ BROKEN = (
         "test_a_condition_on_where_a_tile_is",
     ),
     Broken(
-        "a rule is asked where no loop runs", _Places, "any", lambda places, arrays: True,
+        "a rule is asked where no loop runs", checks, "domain", _somewhere,
         "test_a_range_that_nothing_reaches",
     ),
 )  # fmt: skip

@@ -49,4 +49,8 @@ MUTATIONS = (
              lambda a, b: (max(a[0], b[0]), a[1])),
     Mutation("the condition holds", RULES, "where", lambda _, a, b: a),
     Mutation("differences are sums", integers, "plus", _first_sign),
+    Mutation("changes of quotients are rounded down", intervals, "divided",
+             lambda a, by, up=False: divided(a, by)),
+    Mutation("a minimum with a number changes as the other term", intervals, "either",
+             lambda a, b: a),
 )  # fmt: skip

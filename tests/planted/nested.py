@@ -7,8 +7,7 @@ from typing import Any
 
 from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import worklist
-from tilelang.codegen.pallas.plan.steps import moves
-from tilelang.codegen.pallas.plan.steps.moves import steps_of
+from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.schedule.problem import Problem
 
 
@@ -27,11 +26,14 @@ class Broken:
         return self.what
 
 
-def _through_others(window, order, given, facts=None):
-    """`steps_of`, which takes rising over rising for rising."""
-    found = steps_of(window, order, given, facts)
-    more = {(a, c) for a, b in found.rising for other, c in found.rising if b == other}
-    return replace(found, rising=found.rising | more)
+_seen = Order.seen
+
+
+def _through_others(order, window, rising=False):
+    """`Order.seen`, which takes rising over rising for rising."""
+    more = {n: (c for b in a.rises for c in order.axes[b].rises) for n, a in order.axes.items()}
+    axes = {n: replace(a, rises=(*a.rises, *more[n])) for n, a in order.axes.items()}
+    return replace(_seen(order, window, rising), axes=axes)
 
 
 BROKEN = (
@@ -51,7 +53,7 @@ BROKEN = (
         "positions_alone", {},
     ),
     Broken(
-        "ranges that rise with a tile said to rise with its group", moves, "steps_of",
+        "ranges that rise with a tile said to rise with its group", Order, "seen",
         _through_others, "fall_with_groups", {"loop_type": "outer_pipeline"},
     ),
     Broken(

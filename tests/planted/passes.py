@@ -17,7 +17,9 @@ from tests.passes import (
     test_scatter_rows,
     test_separate_gathers,
 )
+from tests.schedule import test_rewriting
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
+from tilelang.codegen.pallas.plan import physical
 from tilelang.ir import Store, Var, names
 from tilelang.passes import (
     drop_implied_masks,
@@ -119,5 +121,13 @@ MUTATIONS = (
         "what a loop carries feeds nothing", drop_unused, "_needed",
         lambda body: {n for n in _needed(body) if not n.endswith("_new")},
         test_drop_unused.test_what_feeds_a_store_stays,
+    ),
+    Mutation(
+        "positions of a store keep their names", physical, "_map_rows", lambda select, _: select,
+        test_rewriting.test_every_expression_of_a_statement,
+    ),
+    Mutation(
+        "operands of an operation keep their names", physical, "map_physical", lambda expr, _: expr,
+        test_rewriting.test_every_operand_of_an_expression,
     ),
 )  # fmt: skip

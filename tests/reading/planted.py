@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilelang import reads
-from tilelang.frontend import inlining, observed, source
+from tilelang.frontend import calls, inlining, observed, source
 from tilelang.runtime import choices
 
 
@@ -62,6 +62,10 @@ BUGS = (
             "one object by two names"),
     Planted("defaults of decoration time", inlining, "_defaults",
             lambda fn, node: {"v": 1, "w": 2, "k": 2}, "inlined defaults"),
+    Planted("classes of lists are taken as they are", observed, "plain", observed.whole,
+            "inlined shape of a class of lists"),
+    Planted("items that a list takes over are not read", calls, "consumed",
+            lambda loc, owner, value: value, "list that is extended by one"),
     Planted("numbers count by their type", choices, "stamp", _by_type, "attribute"),
 )  # fmt: skip
 

@@ -29,7 +29,7 @@ from tests.analysis.build import (
 )
 from tests.planted.checks import BROKEN
 from tilelang.errors import RaggedValueError
-from tilelang.ir import Along, Const, Gather, Load, Type, Var
+from tilelang.ir import Along, Const, Gather, Load, Span, Type, Var
 from tilelang.runtime.checks import compile_checks
 
 ROWS = 256
@@ -428,6 +428,24 @@ def test_a_loop_under_an_if_is_checked_where_it_runs():
         "offsets[2] = 40 is less than offsets[1] = 50: "
         "ranges [offsets[g], offsets[g + 1]) must not decrease"
     )
+
+
+@pytest.mark.parametrize("place", ["an index", "an offset", "a range"])
+def test_what_no_loop_comes_to_may_be_anything(place):
+    """Numbers that are the same at every place are looked at where there is a place."""
+    first, row = load("perm", 0), slice(0, 8)
+    moved = Load("x", (Along("t", first), Span(0, 8)), Type(("t", 8), "float32"))
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), n=(), perm=(1,))
+    body = {
+        "an index": store("y", g, row, value=floats("x", first, row)),
+        "an offset": d.tile("t", 0, 4, store("y", "t", row, value=moved)),
+        "a range": d.tile("t", first, 4, store("y", "t", row, value=floats("x", "t", row))),
+    }[place]
+    runs = op("gt", load("n"), 0, dtype="bool")
+    ir = d.kernel(d.grid("g", 0, op("where", runs, 1, 0), body))
+    passes(ir, n=np.array(0, np.int32), perm=ints(-1))
+    what = message(ir, n=np.array(1, np.int32), perm=ints(-1))
+    assert what.startswith("perm[0] = -1 is negative")
 
 
 def test_kernels_without_ragged_data_have_no_check():

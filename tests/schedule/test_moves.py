@@ -14,7 +14,6 @@ from tilelang.codegen.pallas.plan.steps.moves import (
     first_visit,
     owns,
     steady,
-    steps_of,
 )
 from tilelang.codegen.pallas.plan.types import (
     AtDim,
@@ -38,10 +37,7 @@ Place = Mapping[str, int]
 
 def axis(name: str, first: int, tiles: int) -> AxisPlan:
     low, high = const(first), const(first + tiles)
-    return AxisPlan(
-        name, name, "ordered", "", "dim", None, low, high, None, first, tiles, 99, False, True,
-        True, LOC,
-    )  # fmt: skip
+    return AxisPlan(name, name, "ordered", "", "dim", low, high, LOC, first, tiles, 99)
 
 
 def window(*numbers: Number) -> Window:
@@ -96,17 +92,17 @@ def places(axes: Mapping[str, AxisPlan]) -> list[Place]:
 
 def disagreement(shown: Window, axes: Mapping[str, AxisPlan]) -> str | None:
     """What is said of a window and is not so."""
-    order, steps = Order(tuple(axes), (), ()), places(axes)
+    order, steps = Order(axes, tuple(axes), (), ()), places(axes)
     blocks = [block(shown, at) for at in steps]
-    found = first_visit(shown, order, axes)
+    found = first_visit(shown, order)
     for position, at in enumerate(steps):
         new = position == 0 or blocks[position] != blocks[position - 1]
         if found is not None and all(holds(c, at, axes) for c in found) != new:
             return f"first visit at {at}: {found}"
     runs = [b for b, _ in itertools.groupby(blocks)]
-    if consecutive(shown, order, axes, None) and len(set(runs)) != len(runs):
+    if consecutive(shown, order) and len(set(runs)) != len(runs):
         return "visits of one block are not consecutive"
-    changes = steps_of(shown, order, axes)
+    changes = order.seen(shown)
     for (a, here), (b, there) in itertools.pairwise(zip(steps, blocks, strict=True)):
         at = next(name for name in axes if a[name] != b[name])
         for old, new_, number in zip(here, there, shown.numbers, strict=True):
@@ -144,7 +140,7 @@ def test_what_is_said_of_blocks_is_so(seed: int) -> None:
         numbers = tuple(Number(drawn(rng), rng.choice([1, 1, 2, 4, 8])) for _ in range(count))
         shown = window(*numbers)
         assert disagreement(shown, axes) is None, (sizes, numbers)
-        told += first_visit(shown, Order(tuple(axes), (), ()), axes) is not None
+        told += first_visit(shown, Order(axes, tuple(axes), (), ())) is not None
     assert told > 50  # and not always "nobody can tell"
 
 
@@ -165,19 +161,19 @@ ROWS = Number(X, 8)
 )
 def test_the_condition_is_that_of_the_block(expr: Expr, condition: Condition) -> None:
     shown = window(Number(expr, 8))
-    assert first_visit(shown, Order(("i",), (), ()), ONE) == (condition,)
+    assert first_visit(shown, Order(ONE, ("i",), (), ())) == (condition,)
 
 
 def test_a_row_of_the_table_is_compared_with_the_one_before() -> None:
     shown = window(Number(op("add", X, 1), 8), Number(op("mul", J, 2)))
-    found = first_visit(shown, Order((), ("i", "j"), ()), TWO)
+    found = first_visit(shown, Order(TWO, (), ("i", "j"), ()))
     assert found == (Turns((Number(op("add", X, 1), 8), Number(J))),)  # 2 * j changes when j does
 
 
 def test_two_loops_that_make_one_number() -> None:
     both = op("add", op("mul", X, 2), J)
-    assert first_visit(window(Number(both)), Order(("i", "j"), (), ()), TWO) == ()
-    assert first_visit(window(Number(both, 8)), Order(("i", "j"), (), ()), TWO) is None
+    assert first_visit(window(Number(both)), Order(TWO, ("i", "j"), (), ())) == ()
+    assert first_visit(window(Number(both, 8)), Order(TWO, ("i", "j"), (), ())) is None
     assert owns(window(Number(both)), "i", TWO) and owns(window(Number(both)), "j", TWO)
     close = window(Number(op("add", X, J)))
     assert not owns(close, "i", TWO) and not owns(close, "j", TWO)
@@ -189,4 +185,4 @@ def test_numbers_that_follow_no_loop() -> None:
     assert linear(op("sub", op("mul", X, 3), op("mul", X, 3))) == ({}, 0)
     assert linear(op("floordiv", X, 2)) is None
     around = window(Number(op("mod", X, 4), 8))
-    assert not consecutive(around, Order(("i",), (), ()), ONE, None)
+    assert not consecutive(around, Order(ONE, ("i",), (), ()))

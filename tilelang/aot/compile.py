@@ -66,12 +66,20 @@ def generation_of(target: Target) -> str:
 
 def require_libtpu(target: Target) -> None:
     """CompileError where the compiler is not installed."""
-    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("jax", "libtpu") if not _installed(name)]
     if missing:
+        verb = "is" if len(missing) == 1 else "are"
         raise CompileError(
-            f"compiling for {target} needs {' and '.join(missing)}, which is not installed",
+            f"compiling for {target} needs {' and '.join(missing)}, which {verb} not installed",
             hint="pip install 'raggedtile[tpu]'",
         )
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # whatever hides it: a finder, or None in sys.modules
+        return False
 
 
 def request_of(lowered: Lowered, generation: str, dump: str | None = None) -> dict[str, Any]:

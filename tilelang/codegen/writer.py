@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 WIDTH = 100
@@ -179,10 +180,10 @@ def _broken_infix(op: str, left: Node, right: Node, own: int, indent: int, start
     return [*first, " " * indent + f"{op} {second[0]}", *second[1:]]
 
 
-def statement(target: str, node: Node, indent: int) -> list[str]:
+def statement(target: str, node: Node, indent: int, sign: str = " = ") -> list[str]:
     """`target = node`, or just the node if target is empty, broken to the line width."""
     pad = " " * indent
-    prefix = f"{target} = " if target else ""
+    prefix = target + sign if target else ""
     text = flat(node)
     if indent + len(prefix) + len(text) <= WIDTH:
         return [pad + prefix + text]
@@ -194,3 +195,29 @@ def statement(target: str, node: Node, indent: int) -> list[str]:
         return [f"{pad}{prefix}(", " " * (indent + 4) + inner[0], *inner[1:], f"{pad})"]
     first, *rest = lines(node, indent, len(prefix))
     return [pad + prefix + first, *rest]
+
+
+def signature(name: str, params: list[str], kind: str) -> list[str]:
+    """`def name(params) -> kind:` on a line, or a line for every parameter."""
+    head = f"def {name}({', '.join(params)}) -> {kind}:"
+    if len(head) <= WIDTH:
+        return [head]
+    return [f"def {name}(", *(f"    {p}," for p in params), f") -> {kind}:"]
+
+
+def inner(target: str, node: Node, depth: int, sign: str = " = ") -> list[str]:
+    """A statement without its indentation, broken for a place `depth` columns in."""
+    return [line[depth:] for line in statement(target, node, depth, sign)]
+
+
+def filled(template: str, words: Mapping[str, str], **parts: list[str]) -> list[str]:
+    """The lines of a template: `{name}` is a word, and a line `@name` the lines of a part."""
+    out: list[str] = []
+    for line in template.strip("\n").splitlines():
+        text = line.lstrip()
+        pad = line[: len(line) - len(text)]
+        own = parts[text[1:]] if text.startswith("@") and text[1:] in parts else [text]
+        out += [pad + each if each else "" for each in own]
+        if own == [text]:
+            out[-1] = out[-1].format(**words)
+    return out

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
 
-from ..errors import CallError, ParseError
+from ..errors import CallError, Loc, ParseError
 from ..ir import KernelIR, Param, Tensor, TensorSpec
 from ..language.calls import marker
 from ..language.dtypes import REFUSED, SUPPORTED
@@ -26,40 +26,33 @@ from . import (
     containers,
     control,
     expressions,
-    functions,
+    inlining,
     loops,
     memory,
     refusals,
+    returns,
     statements,
 )
 from .inlining import frame
 from .observed import attribute, recording
-from .ranges import check_unmoved
-from .rankless import rankless
-from .returns import check_reads, check_scopes, launches, returned, used_axes, used_tensors
+from .positions import check_unshifted
 from .scope import Bound, Draft, Here, Rules, around, execute
 from .source import parameters, read
 
 __all__ = ["Parsed", "parse", "parsed"]
 
-RULES = Rules(
-    expressions={
-        **refusals.REFUSED_EXPRESSIONS,
-        **expressions.EXPRESSIONS,
-        **containers.CONTAINERS,
-        **functions.EXPRESSIONS,
-        **attributes.ATTRIBUTES,
-        **memory.MEMORY,
-        **calls.CALLS,
-    },
-    statements={
-        **refusals.REFUSED_STATEMENTS,
-        **statements.STATEMENTS,
-        **functions.STATEMENTS,
-        **loops.STATEMENTS,
-        **control.STATEMENTS,
-    },
-)
+RULES: Rules = {
+    **refusals.RULES,
+    **expressions.RULES,
+    **containers.RULES,
+    **attributes.RULES,
+    **memory.RULES,
+    **calls.RULES,
+    **inlining.RULES,
+    **statements.RULES,
+    **loops.RULES,
+    **control.RULES,
+}
 
 
 @dataclass(frozen=True)
@@ -100,21 +93,21 @@ def _parse(fn: FunctionType, arguments: Mapping[str, object], texts: Texts) -> K
     here = Here(draft, frame(source, node, around(fn)), RULES, body)
     params = _parameters(here, fn, node, arguments)
     try:
-        structure, names = returned(execute(here, node.body))
-        kept = rankless(draft, launches(body))
-        check_scopes(draft, kept)
-        check_unmoved(draft)
+        structure, names = returns.returned(execute(here, node.body))
+        kept = returns.rankless(draft, returns.launches(body))
+        returns.check_scopes(draft, kept)
+        check_unshifted(draft)
     except RecursionError:
         hint = "assign parts of long expressions to variables"
         what = f"{fn.__name__} has expressions that are too long to be followed"
         raise ParseError(what, source.first_line(node), hint) from None
-    check_reads(draft, kept)
-    tensors = used_tensors(draft, kept, names)
+    returns.check_reads(draft, kept)
+    tensors = returns.used_tensors(draft, kept, names)
     loc = source.first_line(node)
     if not names and not any(t.mutated for t in tensors):
         what = f"{fn.__name__} returns nothing and changes no argument"
         raise ParseError(what, loc, "return the tensors that it makes")
-    axes, doc = used_axes(draft, kept), inspect.getdoc(fn) or ""
+    axes, doc = returns.used_axes(draft, kept), inspect.getdoc(fn) or ""
     blocks = tuple(b for n, b in draft.blocks.items() if any(a.block == n for a in axes))
     return KernelIR(fn.__name__, params, tensors, axes, kept, names, structure, loc, doc, blocks)
 
@@ -127,28 +120,24 @@ def _parameters(
     here.draft.names.update(arguments)
     params = []
     for name, value in arguments.items():
-        place = places.get(name, node)
+        loc = here.loc(places.get(name, node))
         if isinstance(value, TensorSpec):
-            _check_tensor(here, fn, name, value, place)
-            loc = here.loc(place)
+            _check_tensor(fn, name, value.dtype, loc)
             tensor = Tensor(name, tuple(value.shape), value.dtype, "input", loc)
             here.draft.tensors[name] = tensor
             here.draft.frameworks[name] = value.framework
             here.frame.names[name] = Bound(TensorHandle(tensor), loc)
             params.append(Param(name, name))
         else:
-            here.frame.names[name] = Bound(value, here.loc(place))
+            here.frame.names[name] = Bound(value, loc)
             params.append(Param(name, None, value))
     return tuple(params)
 
 
-def _check_tensor(
-    here: Here, fn: FunctionType, name: str, spec: TensorSpec, place: ast.AST
-) -> None:
-    if spec.dtype not in SUPPORTED and spec.dtype != "int64":
-        hint = REFUSED.get(spec.dtype, "use float32, bfloat16, int32, ...")
-        what = f"{name} is {spec.dtype}, which no kernel computes with"
-        raise ParseError(what, here.loc(place), hint)
+def _check_tensor(fn: FunctionType, name: str, dtype: str, loc: Loc) -> None:
+    if dtype not in SUPPORTED and dtype != "int64":
+        hint = REFUSED.get(dtype, "use float32, bfloat16, int32, ...")
+        raise ParseError(f"{name} is {dtype}, which no kernel computes with", loc, hint)
     annotation = inspect.get_annotations(fn).get(name)
     if marker(annotation) == "constexpr" or str(annotation).endswith("constexpr"):
-        raise CallError(f"{name} is a constant of the kernel, not a tensor", here.loc(place))
+        raise CallError(f"{name} is a constant of the kernel, not a tensor", loc)

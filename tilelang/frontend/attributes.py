@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Mapping
+import inspect
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ..errors import Loc, ParseError
@@ -13,10 +14,10 @@ from ..ir import Expr, TileIndex, TileScalar, Type
 from ..language.calls import creation_method, method, property_of
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from . import observed, tensors
-from .hosting import is_value, reading
-from .naming import settled
-from .ranges import check_numbered
-from .scope import Here, evaluate
+from .hosting import is_value, on_device, reading
+from .inlining import inlinable, inline
+from .positions import check_numbered
+from .scope import Arguments, Here, Rules, evaluate, settled
 
 TILE_SCALARS = ("begin", "end", "id", "count", "block_size")
 
@@ -30,14 +31,10 @@ class Method:
 
 
 def attribute(here: Here, node: ast.Attribute) -> object:
-    value = evaluate(_inner(here), node.value)
-    return attribute_of(here, here.loc(node), value, node.attr)
-
-
-def _inner(here: Here) -> Here:
-    """y = hl.zeros(6).reshape(2, 3): the view is y, and what it is of y_base."""
-    wish = here.wish
-    return here if wish is None else replace(here, wish=f"{wish.removesuffix('_base')}_base")
+    inner = here
+    if here.wish is not None:  # y = hl.zeros(6).reshape(2, 3): the view is y, and it is of y_base
+        inner = replace(here, wish=f"{here.wish.removesuffix('_base')}_base")
+    return attribute_of(here, here.loc(node), evaluate(inner, node.value), node.attr)
 
 
 def attribute_of(here: Here, loc: Loc, value: Any, name: str) -> Any:
@@ -54,20 +51,23 @@ def attribute_of(here: Here, loc: Loc, value: Any, name: str) -> Any:
             hint = f"call it: .{value.name}(...)"
             raise ParseError(f"the method {value.name} has no attribute {name}", loc, hint)
     if is_value(value):
-        return _of_value(loc, value, name)
+        builder = property_of(name)
+        return _method(value, name, loc) if builder is None else settled(builder(loc, value))
+    found = inspect.getattr_static(type(value), name, None)
+    if isinstance(found, property | cached_property) and on_device(value):
+        whose = observed.attribute(type(value), name)
+        getter = observed.attribute(whose, "fget" if isinstance(found, property) else "func")
+        if (body := inlinable(getter)) is not None:
+            return inline(here, body[0], Arguments([value], {}, loc, name))
     return reading(loc, observed.attribute, value, name)
 
 
 def _of_tensor(here: Here, loc: Loc, handle: TensorHandle, name: str) -> Any:
-    try:
-        return tensors.attribute(here, loc, handle, name)
-    except KeyError:
-        pass
-    if name in ("numel", "nelement") or name in tensors.COPIES:
-        return Method(handle, name)
-    if method(name) is not None or creation_method(name) is not None:
-        return Method(handle, name)
-    raise _unknown(f"the tensor {handle.tensor.name}", name, loc)
+    if name == "device":
+        return "device"  # where the kernel runs: one and the same for whatever arguments
+    if (builder := property_of(name)) is not None:
+        return tensors.rearranged(here, builder, Arguments([handle], {}, loc, name))
+    return _method(handle, name, loc)
 
 
 def _of_tile(here: Here, loc: Loc, tile: TileHandle, name: str) -> Expr:
@@ -81,13 +81,19 @@ def _of_tile(here: Here, loc: Loc, tile: TileHandle, name: str) -> Expr:
     return TileScalar(tile.axis, name)
 
 
-def _of_value(loc: Loc, value: Expr, name: str) -> Any:
-    builder = property_of(name)
-    if builder is not None:
-        return settled(builder(loc, value))
+def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> Method:
     if method(name) is not None or creation_method(name) is not None:
-        return Method(value, name)
-    raise _unknown("a value of the kernel", name, loc)
+        return Method(receiver, name)
+    what = "a value of the kernel"
+    if isinstance(receiver, TensorHandle):
+        if name in tensors.METHODS:
+            return Method(receiver, name)
+        what = f"the tensor {receiver.tensor.name}"
+    close = difflib.get_close_matches(name, [n for n in _KNOWN if method(n) or property_of(n)], 1)
+    hint = _HINTS.get(name, f"did you mean .{close[0]}?" if close else "")
+    if name.endswith("_") and method(name.rstrip("_")) is not None:
+        hint = f"values do not change: write v = v.{name.rstrip('_')}(...)"
+    raise ParseError(f"{what} has no attribute {name}", loc, hint)
 
 
 _HINTS = {
@@ -99,17 +105,6 @@ _HINTS = {
     "cpu": "the kernel runs where its arguments are",
     "backward": "write the backward pass as a kernel of its own",
 }
-
-
-def _unknown(what: str, name: str, loc: Loc) -> ParseError:
-    names = [n for n in _KNOWN if method(n) or property_of(n)]
-    close = difflib.get_close_matches(name, names, 1)
-    hint = _HINTS.get(name, f"did you mean .{close[0]}?" if close else "")
-    if name.endswith("_") and method(name.rstrip("_")) is not None:
-        hint = f"values do not change: write v = v.{name.rstrip('_')}(...)"
-    return ParseError(f"{what} has no attribute {name}", loc, hint)
-
-
 # fmt: off
 _KNOWN = (
     "shape", "dtype", "ndim", "T", "mT", "sum", "mean", "max", "min", "amax", "amin", "argmax",
@@ -119,6 +114,4 @@ _KNOWN = (
     "clamp", "where",
 )
 # fmt: on
-
-
-ATTRIBUTES: Mapping[type[ast.expr], Callable[[Here, Any], object]] = {ast.Attribute: attribute}
+RULES: Rules = {ast.Attribute: attribute}

@@ -48,23 +48,20 @@ def fill_in(here: Here, users: Sequence[str]) -> None:
     stored = {s.tensor for s in statements(tuple(here.into)) if isinstance(s, Store)}
     for user in users if not here.loops else ():
         match here.frame.names.get(user):
-            case Bound(TensorHandle(Tensor(role="output") as made), loc) if (
-                made.fill is not None and made.name not in stored
-            ):
-                value = full(made.shape, made.fill, made.dtype, loc)
-                here.frame.names[user] = Bound(value, loc)
-            case _:
-                pass
+            case Bound(TensorHandle(Tensor(role="output", fill=fill) as made), loc):
+                if fill is not None and made.name not in stored:
+                    value = full(made.shape, fill, made.dtype, loc)
+                    here.frame.names[user] = Bound(value, loc)
 
 
 def refused(here: Here, users: Sequence[str], line: int) -> dict[str, Missing]:
     """Of those variables the ones that no loop can carry: what they are instead of a value."""
     bound = {u: b for u in users if isinstance(b := here.frame.names.get(u), Bound)}
-    return {
-        u: _uncarried(u, b.value, line)
-        for u, b in bound.items()
-        if not _is_number(b.value) and not is_value(number_of(b.value, b.loc))
-    }
+    return {u: _uncarried(u, b.value, line) for u, b in bound.items() if not _is_carried(b)}
+
+
+def _is_carried(bound: Bound) -> bool:
+    return _is_number(bound.value) or is_value(number_of(bound.value, bound.loc))
 
 
 def enter(here: Here, users: Sequence[str]) -> list[Entry]:
@@ -74,7 +71,9 @@ def enter(here: Here, users: Sequence[str]) -> list[Entry]:
         bound = here.frame.names.get(user)
         if not isinstance(bound, Bound):
             continue
-        init = _strong(as_expr(bound.value, bound.loc))
+        init = as_expr(bound.value, bound.loc)
+        if isinstance(init, Const):  # no weak number: its dtype is that of the carry
+            init = Const(init.value, init.type)
         entry = Entry(user, here.draft.unique(user), init, _is_number(bound.value))
         here.frame.names[user] = Bound(Var(entry.name, init.type), bound.loc)
         found.append(entry)
@@ -83,10 +82,6 @@ def enter(here: Here, users: Sequence[str]) -> list[Entry]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, bool | int | float | np.generic)
-
-
-def _strong(value: Expr) -> Expr:
-    return Const(value.value, value.type) if isinstance(value, Const) else value
 
 
 def _uncarried(user: str, value: object, line: int) -> Missing:
@@ -119,7 +114,7 @@ def leave(here: Here, entries: Sequence[Entry], loc: Loc) -> tuple[Carry, ...]:
 def _next(entry: Entry, bound: Bound) -> Expr:
     """What the body leaves; its type is what it was."""
     kind = entry.init.type
-    if not _is_number(bound.value) and not is_value(number_of(bound.value, bound.loc)):
+    if not _is_carried(bound):
         what = f"carried value {entry.user} changes from {kind} to {kind_of(bound.value)}"
         raise TypingError(what, bound.loc, "it must stay a value of one shape and dtype")
     after = as_expr(bound.value, bound.loc)
@@ -139,20 +134,16 @@ def _fits(number: Const, dtype: str) -> bool:
 
 def _hint(entry: Entry, after: Type) -> str:
     user, kind = entry.user, entry.init.type
+    value = entry.init.value if isinstance(entry.init, Const) else 0
     if entry.number and after.rank:
-        value = entry.init.value if isinstance(entry.init, Const) else 0
         shape = ", ".join(map(str, after.shape))
         shown = f"float('{value}')" if value in (np.inf, -np.inf) else value
         return f"begin with its shape: {user} = hl.full([{shape}], {shown}, dtype=hl.{after.dtype})"
     if entry.number and is_float(after.dtype):
-        return f"begin with a float: {user} = {float(_value(entry))}"
+        return f"begin with a float: {user} = {float(value)}"
     if after.shape == kind.shape:
         return f"keep the dtype: {user} = (...).to(hl.{kind.dtype})"
     return "a carried value keeps its shape"
-
-
-def _value(entry: Entry) -> float:
-    return float(entry.init.value) if isinstance(entry.init, Const) else 0.0
 
 
 def forget(here: Here, node: ast.For, targets: Sequence[str], kept: Sequence[str]) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 from ..errors import Loc, ParseError
 from . import observed
-from .hosting import kind_of, really, truth
-from .naming import bind
-from .scope import Frame, Here, evaluate, variable
-from .unrolled import iterated
+from .hosting import counted, holds_value, iterated, kind_of, really, truth
+from .scope import Frame, Here, Rules, bind, evaluate, variable
 
 
 def items(here: Here, nodes: list[ast.expr]) -> Iterator[object]:
@@ -34,7 +32,7 @@ def list_(here: Here, node: ast.List) -> object:
 
 
 def set_(here: Here, node: ast.Set) -> object:
-    return own(here, really(here.loc(node), set, list(items(here, node.elts))))
+    return _set(here, node, list(items(here, node.elts)))
 
 
 def dict_(here: Here, node: ast.Dict) -> object:
@@ -43,13 +41,34 @@ def dict_(here: Here, node: ast.Dict) -> object:
         if key is None:
             made.update(mapping(here.loc(value), evaluate(here, value)))
         else:
-            really(here.loc(key), made.__setitem__, evaluate(here, key), evaluate(here, value))
+            name = evaluate(here, key)
+            check_comparable(here.loc(key), name)
+            really(here.loc(key), made.__setitem__, name, evaluate(here, value))
     return own(here, made)
 
 
 def mapping(loc: Loc, value: object) -> dict[Any, Any]:
     """What `**value` stands for."""
     return observed.whole(really(loc, dict, value))
+
+
+def consumed(loc: Loc, owner: object, value: object) -> object:
+    """What a container of the kernel's takes its items from, each of which is read."""
+    if isinstance(owner, dict) and hasattr(value, "keys"):
+        return mapping(loc, value)
+    return observed.listed(value)
+
+
+def keywords(here: Here, nodes: list[ast.keyword]) -> dict[str, Any]:
+    """The values of a call's keyword arguments."""
+    found: dict[str, Any] = {}
+    for node in nodes:
+        value = evaluate(here, node.value)
+        if node.arg is None:
+            found.update(mapping(here.loc(node.value), value))
+        else:
+            found[node.arg] = value
+    return found
 
 
 def slice_(here: Here, node: ast.Slice) -> object:
@@ -62,21 +81,28 @@ def slice_(here: Here, node: ast.Slice) -> object:
 
 def own(here: Here, made: Any) -> Any:
     """Remembers in which loops a list or dict was made: only there may it change."""
-    here.draft.places[id(made)] = (made, (here.loops, here.condition))
+    here.draft.made[id(made)] = (made, (here.loops, here.condition))
     return made
 
 
 def check_mutable(here: Here, value: object, loc: Loc) -> None:
     """A list that was made around a loop, or outside of the kernel, is not changed in it."""
-    made, place = here.draft.places.get(id(value), (None, None))
-    if made is value and place == (here.loops, here.condition):
-        return
-    kind = kind_of(value)
+    made, place = here.draft.made.get(id(value), (None, None))
     if made is not value:
         hint = f"copy it first: {type(value).__name__}(...)"
-        raise ParseError(f"{kind} from outside of the kernel is changed", loc, hint)
-    hint = "make it where it is changed: a loop carries variables, not what is in a list"
-    raise ParseError(f"{kind} that was made outside of this loop or `if` is changed", loc, hint)
+        raise ParseError(f"{kind_of(value)} from outside of the kernel is changed", loc, hint)
+    if place != (here.loops, here.condition):
+        what = f"{kind_of(value)} that was made outside of this loop or `if` is changed"
+        hint = "make it where it is changed: a loop carries variables, not what is in a list"
+        raise ParseError(what, loc, hint)
+
+
+def check_comparable(loc: Loc, *values: object) -> None:
+    """Containers find things by comparing them, which of values of the kernel has no answer yet."""
+    if any(map(holds_value, values)):
+        what = "a container compares values of the kernel, to find one of them"
+        hint = "values are not known while compiling: find things by numbers or names"
+        raise ParseError(what, loc, hint)
 
 
 # ---------------------------------------------------------------- comprehensions
@@ -84,33 +110,36 @@ def check_mutable(here: Here, value: object, loc: Loc) -> None:
 
 def listed(here: Here, node: ast.ListComp | ast.GeneratorExp) -> object:
     """A list; a generator is one too, since there is nothing to be lazy about."""
-    return own(here, list(_each(here, node.generators, lambda h: evaluate(h, node.elt))))
+    return own(here, _each(here, node.generators, lambda inner: evaluate(inner, node.elt)))
 
 
 def set_listed(here: Here, node: ast.SetComp) -> object:
-    found = list(_each(here, node.generators, lambda h: evaluate(h, node.elt)))
+    return _set(here, node, _each(here, node.generators, lambda h: evaluate(h, node.elt)))
+
+
+def _set(here: Here, node: ast.expr, found: list[object]) -> object:
+    check_comparable(here.loc(node), found)
     return own(here, really(here.loc(node), set, found))
 
 
 def dict_listed(here: Here, node: ast.DictComp) -> object:
     def pair(inner: Here) -> object:
-        return evaluate(inner, node.key), evaluate(inner, node.value)
+        key = evaluate(inner, node.key)
+        check_comparable(here.loc(node.key), key)
+        return key, evaluate(inner, node.value)
 
-    return own(here, really(here.loc(node), dict, list(_each(here, node.generators, pair))))
+    return own(here, really(here.loc(node), dict, _each(here, node.generators, pair)))
 
 
 def _each(
     here: Here, generators: list[ast.comprehension], element: Callable[[Here], object]
-) -> Iterator[object]:
+) -> list[object]:
     """The elements; all items share one set of variables, as in Python."""
-    targets = frozenset(n.id for g in generators for n in ast.walk(g.target) if _is_name(n))
+    nodes = (n for g in generators for n in ast.walk(g.target))
+    targets = frozenset(n.id for n in nodes if isinstance(n, ast.Name))
     outer = partial(variable, here.frame)
     frame = Frame(here.frame.source, {}, targets, outer, here.frame.live)
-    return _elements(here, replace(here, frame=frame), generators, element)
-
-
-def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name)
+    return list(_elements(here, replace(here, frame=frame), generators, element))
 
 
 def _elements(
@@ -143,34 +172,32 @@ def unpack(here: Here, target: ast.expr, value: object) -> None:
     """Assigns to a name or, item by item, to a tuple of them."""
     if isinstance(target, ast.Name):
         bind(here, target.id, value, here.loc(target))
-        return
-    if not isinstance(target, ast.Tuple | ast.List):
+    elif isinstance(target, ast.Tuple | ast.List):
+        for place, item in spread(here, target, value):
+            unpack(here, place, item)
+    else:
         hint = "assign to names, or to an element of a tensor"
         raise ParseError("this cannot be assigned to", here.loc(target), hint)
-    for place, item in zip(target.elts, spread(here, target, value), strict=True):
-        unpack(here, place.value if isinstance(place, ast.Starred) else place, item)
 
 
-def spread(here: Here, target: ast.Tuple | ast.List, value: object) -> list[object]:
-    """One value for each of the targets, of which one may be starred."""
+def spread(
+    here: Here, target: ast.Tuple | ast.List, value: object
+) -> list[tuple[ast.expr, object]]:
+    """Each of the targets with its value; one may be starred."""
     found = iterated(here.loc(target), value)
+    places = [t.value if isinstance(t, ast.Starred) else t for t in target.elts]
     stars = [i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred)]
-    wanted = len(target.elts)
+    wanted = len(places)
     if len(found) != wanted and not (stars and len(found) >= wanted - 1):
         what = f"{counted(len(found), 'value')} for {counted(wanted, 'name')}"
         raise ParseError(what, here.loc(target))
-    if not stars:
-        return found
-    first, stop = stars[0], len(found) - (wanted - 1 - stars[0])
-    return [*found[:first], own(here, found[first:stop]), *found[stop:]]
+    if stars:
+        first, stop = stars[0], len(found) - (wanted - 1 - stars[0])
+        found = [*found[:first], own(here, found[first:stop]), *found[stop:]]
+    return list(zip(places, found, strict=True))
 
 
-def counted(number: int, noun: str) -> str:
-    """1 name, 2 names."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-CONTAINERS: Mapping[type[ast.expr], Callable[[Here, Any], object]] = {
+RULES: Rules = {
     ast.Tuple: tuple_,
     ast.List: list_,
     ast.Set: set_,

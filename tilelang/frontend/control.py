@@ -7,7 +7,6 @@ if flags[i] > 0:        stores in it get the condition as a mask, loops an empty
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import eq
 from typing import Any
@@ -17,8 +16,7 @@ from ..ir import Apply, Const, Expr, Load, Var, walk
 from ..language.build import unary, where
 from ..language.values import as_expr
 from .hosting import condition, is_value, on_device, really, under
-from .naming import assign, named, settled
-from .scope import Bound, Here, Left, Missing, evaluate, execute
+from .scope import Bound, Here, Left, Missing, Rules, assign, evaluate, execute, named, settled
 
 Names = dict[str, Bound | Missing]
 
@@ -66,18 +64,14 @@ def _merge(here: Here, node: ast.If, answer: Expr, holds: Branch, fails: Branch)
         if first is second:
             merged = first
         elif user not in live.after[node] or first is None or second is None:
-            merged = _half(user, node)
+            what = f"{user} is assigned only in one branch of the `if` of line {node.lineno}"
+            merged = Missing(what, f"give {user} a value before the `if`")
         elif isinstance(first, Missing) or isinstance(second, Missing):
             merged = first if isinstance(first, Missing) else second
         else:
             merged = _select(here, _Choice(user, answer, whens, loc), first, second)
         if merged is not None:
             here.frame.names[user] = merged
-
-
-def _half(user: str, node: ast.If) -> Missing:
-    what = f"{user} is assigned only in one branch of the `if` of line {node.lineno}"
-    return Missing(what, f"give {user} a value before the `if`")
 
 
 @dataclass(frozen=True)
@@ -108,26 +102,23 @@ def _select(here: Here, choice: _Choice, first: Bound, second: Bound) -> Bound |
 
 def _chosen(here: Here, choice: _Choice, first: Bound, second: Bound) -> Any:
     a, b = first.value, second.value
-    if a is b or (
-        not on_device(a)
-        and not on_device(b)
-        and type(a) is type(b)
-        and really(choice.loc, eq, a, b)
-    ):
+    on_host = type(a) is type(b) and not on_device(a) and not on_device(b)
+    if a is b or (on_host and really(choice.loc, eq, a, b)):
         return a
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         pairs = [(Bound(x, first.loc), Bound(y, second.loc)) for x, y in zip(a, b, strict=True)]
         return tuple(_chosen(here, choice, x, y) for x, y in pairs)
-    if not (_selectable(a) and _selectable(b)):
+    if not all(is_value(v) or isinstance(v, bool | int | float) for v in (a, b)):
         raise _Different
     x, y = as_expr(a, first.loc), as_expr(b, second.loc)
-    if x == y:
-        return a
-    if _left_by_loop(here, x, y, choice.whens[0]):
+    if x == y or _left_by_loop(here, x, y, choice.whens[0]):
         return a
     if _left_by_loop(here, y, x, choice.whens[1]):
         return b
-    _check_types(choice.user, x, y, second.loc)
+    weak = any(isinstance(e, Const) and e.weak for e in (x, y))
+    if x.type != y.type and not weak:
+        what = f"{choice.user} is {x.type} in one branch and {y.type} in the other"
+        raise TypingError(what, second.loc, "both branches must give it one shape and dtype")
     return settled(where(choice.answer, x, y, choice.loc))
 
 
@@ -146,15 +137,4 @@ def _implies(guard: Expr | None, when: Expr) -> bool:
     return isinstance(guard, Apply) and guard.op == "logical_and" and _implies(guard.args[0], when)
 
 
-def _selectable(value: object) -> bool:
-    return is_value(value) or isinstance(value, bool | int | float)
-
-
-def _check_types(user: str, x: Expr, y: Expr, loc: Loc) -> None:
-    weak = any(isinstance(e, Const) and e.weak for e in (x, y))
-    if x.type != y.type and not weak:
-        what = f"{user} is {x.type} in one branch and {y.type} in the other"
-        raise TypingError(what, loc, "both branches must give it one shape and dtype")
-
-
-STATEMENTS: Mapping[type[ast.stmt], Callable[[Here, Any], Left | None]] = {ast.If: if_}
+RULES: Rules = {ast.If: if_}

@@ -17,6 +17,7 @@ from ..language.values import number_of
 from . import observed
 from .hosting import (
     HANDLES,
+    computed,
     condition,
     holds_value,
     is_value,
@@ -25,10 +26,10 @@ from .hosting import (
     truth,
     under,
 )
-from .naming import bind, settled
-from .scope import Here, evaluate, lookup, variable
+from .scope import Here, Rules, bind, evaluate, lookup, settled, variable
 
-BINARY: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+Operators = Mapping[type[ast.AST], tuple[str, Callable[..., Any]]]
+BINARY: Operators = {
     ast.Add: ("+", python.add),
     ast.Sub: ("-", python.sub),
     ast.Mult: ("*", python.mul),
@@ -43,22 +44,18 @@ BINARY: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.LShift: ("<<", python.lshift),
     ast.RShift: (">>", python.rshift),
 }
-UNARY: Mapping[type[ast.unaryop], tuple[str, Callable[[Any], Any]]] = {
+UNARY: Operators = {
     ast.USub: ("-x", python.neg),
     ast.UAdd: ("+x", python.pos),
     ast.Invert: ("~", python.invert),
 }
-COMPARE: Mapping[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+COMPARE: Operators = {
     ast.Eq: ("==", python.eq),
     ast.NotEq: ("!=", python.ne),
     ast.Lt: ("<", python.lt),
     ast.LtE: ("<=", python.le),
     ast.Gt: (">", python.gt),
     ast.GtE: (">=", python.ge),
-}
-IDENTITY: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Is: python.is_,
-    ast.IsNot: python.is_not,
 }
 
 
@@ -79,18 +76,13 @@ def operate(loc: Loc, op: ast.operator, left: Any, right: Any) -> Any:
     symbol, host = BINARY[type(op)]
     left, right = number_of(left, loc), number_of(right, loc)
     if isinstance(left, TileHandle) or isinstance(right, TileHandle):
-        left, right = _moved(loc, symbol, left, right)
+        left, right = _positions(loc, symbol, left, right)
     if computed(left) or computed(right):
         return settled(operator(symbol)(loc, left, right))
     return really(loc, host, observed.whole(left), observed.whole(right))
 
 
-def computed(value: object) -> bool:
-    """Whether an operator on the value is an op of the language."""
-    return is_value(value) or isinstance(value, HANDLES)
-
-
-def _moved(loc: Loc, symbol: str, left: Any, right: Any) -> tuple[Any, Any]:
+def _positions(loc: Loc, symbol: str, left: Any, right: Any) -> tuple[Any, Any]:
     """tile + k and tile - k are positions; no other arithmetic has a meaning for a tile."""
     tile, other = (left, right) if isinstance(left, TileHandle) else (right, left)
     scalar = is_value(other) and not other.type.rank and "int" in other.type.dtype
@@ -108,31 +100,27 @@ def unary(here: Here, node: ast.UnaryOp) -> object:
         answer = truth(loc, value, "not")
         return (not answer) if isinstance(answer, bool) else settled(operator("not")(loc, answer))
     symbol, host = UNARY[type(node.op)]
-    if computed(value):
-        return settled(operator(symbol)(loc, value))
-    return really(loc, host, value)
+    return settled(operator(symbol)(loc, value)) if computed(value) else really(loc, host, value)
 
 
 def boolean(here: Here, node: ast.BoolOp) -> object:
-    """`and`, `or`: host values decide at once, as in Python; scalars are combined."""
-    word = "and" if isinstance(node.op, ast.And) else "or"
+    """`and`, `or`: host values decide at once, as in Python; scalars are combined.
+
+    The right one is evaluated only if it matters.
+    """
+    word, loc = "and" if isinstance(node.op, ast.And) else "or", here.loc(node)
     value = evaluate(here, node.values[0])
     for other in node.values[1:]:
-        answer = _either(here.loc(node), value, word)
+        answer = _either(loc, value, word)
         if not isinstance(answer, bool):
-            value = _both(here, word, answer, other, here.loc(node))
+            needed = answer if word == "and" else unary_op("logical_not", answer, loc)
+            right = evaluate(under(here, needed, loc), other)
+            value = settled(operator(word)(loc, answer, _either(here.loc(other), right, word)))
         elif answer is (word == "and"):
             value = evaluate(here, other)
         else:
             return value
     return value
-
-
-def _both(here: Here, word: str, answer: Expr, other: ast.expr, loc: Loc) -> Any:
-    """`answer and other`, where `other` is evaluated only if it matters."""
-    needed = answer if word == "and" else unary_op("logical_not", answer, loc)
-    right = _either(here.loc(other), evaluate(under(here, needed, loc), other), word)
-    return settled(operator(word)(loc, answer, right))
 
 
 def _either(loc: Loc, value: Any, word: str) -> Any:
@@ -145,21 +133,21 @@ def _either(loc: Loc, value: Any, word: str) -> Any:
 
 def compare(here: Here, node: ast.Compare) -> object:
     """a < b < c is a < b and b < c."""
-    left = evaluate(here, node.left)
+    left, loc = evaluate(here, node.left), here.loc(node)
     answer: Any = True
     for op, place in zip(node.ops, node.comparators, strict=True):
         right = evaluate(here, place)
-        now = _compared(here.loc(node), op, left, right)
-        answer = now if answer is True else settled(operator("and")(here.loc(node), answer, now))
-        if not is_value(answer) and len(node.ops) > 1 and not really(here.loc(node), bool, answer):
+        now = _compared(loc, op, left, right)
+        answer = settled(operator("and")(loc, answer, now)) if is_value(answer) else now
+        if not is_value(answer) and len(node.ops) > 1 and not really(loc, bool, answer):
             return answer
         left = right
     return answer
 
 
 def _compared(loc: Loc, op: ast.cmpop, left: Any, right: Any) -> Any:
-    if type(op) in IDENTITY:
-        return really(loc, IDENTITY[type(op)], left, right)
+    if isinstance(op, ast.Is | ast.IsNot):
+        return really(loc, python.is_, left, right) is isinstance(op, ast.Is)
     if isinstance(op, ast.In | ast.NotIn):
         if holds_value(left) or holds_value(right) or isinstance(right, HANDLES):
             raise ParseError("`in` depends on data", loc, "compare with each: (a == 0) | (a == 1)")
@@ -182,7 +170,8 @@ def conditional(here: Here, node: ast.IfExp) -> object:
         return evaluate(here, node.body if answer else node.orelse)
     loc = here.loc(node)
     first = evaluate(under(here, answer, loc), node.body)
-    second = evaluate(under(here, unary_op("logical_not", answer, loc), loc), node.orelse)
+    opposite: Expr = unary_op("logical_not", answer, loc)
+    second = evaluate(under(here, opposite, loc), node.orelse)
     return settled(where(answer, first, second, loc))
 
 
@@ -202,17 +191,16 @@ def text(here: Here, node: ast.JoinedStr) -> object:
 
 
 def formatted(here: Here, node: ast.FormattedValue) -> object:
-    value = evaluate(here, node.value)
+    value, loc = evaluate(here, node.value), here.loc(node.value)
     if on_device(value):
         hint = "format shapes, dtypes and other host values"
-        raise ParseError("an f-string shows a value of the kernel", here.loc(node.value), hint)
+        raise ParseError("an f-string shows a value of the kernel", loc, hint)
     convert = {115: str, 114: repr, 97: ascii}.get(node.conversion)
     spec = "" if node.format_spec is None else str(evaluate(here, node.format_spec))
-    loc = here.loc(node.value)
     return really(loc, format, value if convert is None else really(loc, convert, value), spec)
 
 
-EXPRESSIONS: Mapping[type[ast.expr], Callable[[Here, Any], object]] = {
+RULES: Rules = {
     ast.Constant: constant,
     ast.Name: lookup,
     ast.BinOp: binary,

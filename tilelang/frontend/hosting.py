@@ -13,6 +13,7 @@ from ..ir import Expr
 from ..language.build import binary
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.values import EXPRS, number_of
+from ..reads import MOST  # more items are certainly meant for a loop of the kernel
 from . import observed
 from .scope import Here, Nested
 
@@ -35,37 +36,104 @@ def reading(loc: Loc, read: Callable[..., Any], *args: Any, **kwargs: Any) -> An
         raise ParseError(text, loc) from None
 
 
-def on_device(value: object) -> bool:
-    """Whether Python cannot compute with the value: it is of the kernel, or holds what is."""
+def iterated(loc: Loc, value: object) -> list[object]:
+    """The items of a host value; ParseError for what has none."""
     match value:
-        case tuple() | list() | set() | frozenset():
-            return any(on_device(v) for v in value)
-        case dict():
-            return any(on_device(v) for v in value.values())
-        case slice():
-            return any(on_device(v) for v in (value.start, value.stop, value.step))
-        case partial():
-            return on_device(value.func) or on_device(value.args) or on_device(value.keywords)
-    if isinstance(value, (*EXPRS, *HANDLES, Nested)):
-        return True
-    if is_dataclass(value) and not isinstance(value, type):
-        return any(on_device(getattr(value, f.name, None)) for f in fields(value))
-    return False
+        case TensorHandle(tensor):
+            hint = f"loop over its indices: for i in hl.grid({tensor.name}.shape[0])"
+            raise ParseError(f"the tensor {tensor.name} is iterated over", loc, hint)
+        case TileHandle(_, user):
+            hint = f"index with it as a whole: x[{user}], or {user}.index"
+            raise ParseError(f"the tile {user} is iterated over", loc, hint)
+    if is_value(value):
+        hint = "hl.grid and hl.tile loop over lengths that depend on data"
+        raise ParseError("a value of the kernel is iterated over", loc, hint)
+    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+        raise ParseError(f"{kind_of(value)} is iterated over", loc, "a sequence is needed here")
+    found: list[object] = reading(loc, observed.items, value)
+    if len(found) > MOST:
+        hint = "hl.grid or hl.tile makes a loop in the kernel"
+        raise ParseError(f"a Python loop of over {MOST} iterations would be unrolled", loc, hint)
+    return found
 
 
-def holds_value(value: object) -> bool:
-    """Whether a tuple, list or dict holds an expression of the kernel, or it is one."""
-    match value:
-        case tuple() | list() | set() | frozenset():
-            return any(holds_value(v) for v in value)
-        case dict():
-            return any(holds_value(v) for v in value.values())
-    return isinstance(value, EXPRS)
+# ---------------------------------------------------------------- what values are
 
 
 def is_value(value: object) -> bool:
     """Whether the value is an expression of the kernel."""
     return isinstance(value, EXPRS)
+
+
+def computed(value: object) -> bool:
+    """Whether an operator on the value is an op of the language."""
+    return isinstance(value, (*EXPRS, *HANDLES))
+
+
+def on_device(value: object) -> bool:
+    """Whether Python cannot compute with the value: it is of the kernel, or holds what is."""
+    return _holds(value, (*EXPRS, *HANDLES, Nested))
+
+
+def holds_value(value: object) -> bool:
+    """Whether the value is an expression of the kernel, or holds one."""
+    return _holds(value, EXPRS)
+
+
+def _holds(value: object, kinds: tuple[type, ...], around: tuple[int, ...] = ()) -> bool:
+    if id(value) in around:  # objects may hold each other
+        return False
+    parts: tuple[object, ...] = ()
+    match value:
+        case tuple() | list() | set() | frozenset():
+            parts = tuple(value)
+        case dict():
+            parts = (*value, *value.values())
+        case slice():
+            parts = (value.start, value.stop, value.step)
+        case partial():
+            parts = (value.func, value.args, value.keywords)
+        case _ if isinstance(value, (*EXPRS, *HANDLES, Nested)):
+            return isinstance(value, kinds)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            parts = tuple(getattr(value, f.name, None) for f in fields(value))
+    return any(_holds(part, kinds, (*around, id(value))) for part in parts)
+
+
+def kind_of(value: object) -> str:
+    """What a message calls a value of any kind: "None", "an int", "the tensor x"."""
+    match value:
+        case None:
+            return "None"
+        case TensorHandle(tensor):
+            return f"the tensor {tensor.name}"
+        case TileHandle(_, user):
+            return f"the tile {user}"
+        case BlockHandle(name):
+            return f"the block size {name}"
+        case Nested(name):
+            return f"the function {name}"
+    if isinstance(value, EXPRS):
+        return f"a value of type {value.type}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 name, 2 names."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def static_int(loc: Loc, value: Any, what: str) -> int:
+    """A whole number that is known while compiling."""
+    if computed(value):
+        raise ParseError(f"{what} depends on data", loc, "it must be known while compiling")
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ParseError(f"{what} is {value!r}, not a whole number", loc)
+    return int(really(loc, operator.index, value))
+
+
+# ---------------------------------------------------------------- conditions
 
 
 def truth(loc: Loc, value: Any, what: str) -> bool | Expr:
@@ -94,36 +162,8 @@ def condition(loc: Loc, value: object, what: str) -> bool | Expr:
     return binary("ne", answer, 0, loc)
 
 
-def kind_of(value: object) -> str:
-    """What a message calls a value of any kind: "None", "an int", "the tensor x"."""
-    match value:
-        case None:
-            return "None"
-        case TensorHandle(tensor):
-            return f"the tensor {tensor.name}"
-        case TileHandle(_, user):
-            return f"the tile {user}"
-        case BlockHandle(name):
-            return f"the block size {name}"
-        case Nested(name):
-            return f"the function {name}"
-    if isinstance(value, EXPRS):
-        return f"a value of type {value.type}"
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
-
-
 def under(here: Here, answer: Expr, loc: Loc) -> Here:
     """The same place where, besides, the condition holds."""
     before = here.condition
     both = answer if before is None else binary("logical_and", before, answer, loc)
     return replace(here, condition=both)
-
-
-def static_int(loc: Loc, value: Any, what: str) -> int:
-    """A whole number that is known while compiling."""
-    if isinstance(value, (*EXPRS, *HANDLES)):
-        raise ParseError(f"{what} depends on data", loc, "it must be known while compiling")
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ParseError(f"{what} is {value!r}, not a whole number", loc)
-    return int(really(loc, operator.index, value))

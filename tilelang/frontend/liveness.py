@@ -41,13 +41,11 @@ def liveness(function: ast.FunctionDef | ast.Lambda) -> Live:
     """Liveness of a function's names at its branches and loops."""
     live = Live()
     if isinstance(function, ast.FunctionDef):
-        _block(_Walk(live, _captured(function.body), frozenset()), function.body, frozenset())
+        nodes = (n for s in function.body for n in ast.walk(s))
+        inner = [n.body for n in nodes if isinstance(n, ast.FunctionDef | ast.Lambda)]
+        captured = frozenset[str]().union(*map(reads, inner))
+        _block(_Walk(live, captured, frozenset()), function.body, frozenset())
     return live
-
-
-def _captured(body: Sequence[ast.stmt]) -> Names:
-    inner = (n for s in body for n in ast.walk(s) if isinstance(n, ast.FunctionDef | ast.Lambda))
-    return frozenset[str]().union(*(reads(n.body) for n in inner))
 
 
 def _block(walk: _Walk, body: Sequence[ast.stmt], after: Names) -> Names:
@@ -70,16 +68,15 @@ def _statement(walk: _Walk, stmt: ast.stmt, after: Names) -> Names:
         case ast.Break() | ast.Continue():
             return walk.jump
         case _:
-            return (after - frozenset(_kills(stmt))) | reads(stmt)
+            return (after - _killed(stmt)) | reads(stmt)
 
 
 def _loop(walk: _Walk, loop: ast.For, after: Names) -> Names:
     after = _block(walk, loop.orelse, after)
-    targets = frozenset(_stored(loop.target))
     head, grown = after, True
     while grown:
         inside = _Walk(walk.live, walk.captured, head)
-        start = _block(inside, loop.body, head) - targets
+        start = _block(inside, loop.body, head) - _stored(loop.target)
         grown = not start <= head
         head |= start
     walk.live.after[loop], walk.live.again[loop] = after, head
@@ -87,30 +84,28 @@ def _loop(walk: _Walk, loop: ast.For, after: Names) -> Names:
     return head | reads(loop.iter) | reads(loop.target)
 
 
-def _kills(stmt: ast.stmt) -> Iterator[str]:
+def _killed(stmt: ast.stmt) -> Names:
     """Names that the statement certainly assigns."""
     match stmt:
-        case ast.Assign():
-            for target in stmt.targets:
-                yield from _stored(target)
-        case ast.AnnAssign() if stmt.value is not None:
-            yield from _stored(stmt.target)
-        case ast.FunctionDef():
-            yield stmt.name
+        case ast.Assign(targets):
+            return _stored(*targets)
+        case ast.AnnAssign(target, value=ast.expr()):
+            return _stored(target)
+        case ast.FunctionDef(name):
+            return frozenset((name,))
+    return frozenset()
 
 
-def _stored(target: ast.AST) -> Iterator[str]:
-    for node in ast.walk(target):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+def _stored(*targets: ast.expr) -> Names:
+    nodes = (n for target in targets for n in ast.walk(target))
+    return frozenset(
+        n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    )
 
 
 def assigned(body: Sequence[ast.stmt]) -> tuple[str, ...]:
     """Names that a block assigns, nested blocks included, nested functions not; in order."""
-    found: dict[str, None] = {}
-    for stmt in body:
-        found.update(dict.fromkeys(_assigned(stmt)))
-    return tuple(found)
+    return tuple(dict.fromkeys(name for stmt in body for name in _assigned(stmt)))
 
 
 def _assigned(node: ast.AST) -> Iterator[str]:
@@ -140,5 +135,5 @@ def reads(node: ast.AST | Sequence[ast.stmt]) -> Names:
         case ast.Lambda():
             return found - {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
         case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-            return found - {n for g in node.generators for n in _stored(g.target)}
+            return found - _stored(*(g.target for g in node.generators))
     return found

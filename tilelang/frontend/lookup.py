@@ -10,19 +10,16 @@ are those at its ends, as of every position that is read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from ..errors import Loc, ParseError
+from ..errors import ParseError
 from ..ir import Expr, Tensor
 from ..language.build import binary, broadcast, cast, where
 from ..language.dtypes import is_integer, itemsize, wide_of
 from .hosting import is_value
-from .naming import assign
-from .scope import Here
+from .indexing import Entries
+from .scope import Here, assign
 
 LONGEST = 256  # entries: each costs a comparison and a select of the whole block
-
-Entries = list[tuple[Any, Loc]]
 
 
 def box_of(entries: Entries) -> int | None:
@@ -36,8 +33,7 @@ def looked_up(
 ) -> Expr:
     """The numbers at the positions of entry number `box`; `read` loads one."""
     place, loc = entries[box]
-    _check(tensor, entries, box)
-    size = tensor.shape[box]
+    size = _length(tensor, entries, box)
     dtype = "int32" if tensor.dtype == "int64" else tensor.dtype
     wide = dtype if itemsize(dtype) == 4 else wide_of(dtype)  # as wide as what is compared
 
@@ -53,7 +49,7 @@ def looked_up(
     return cast(found, dtype, loc)
 
 
-def _check(tensor: Tensor, entries: Entries, box: int) -> None:
+def _length(tensor: Tensor, entries: Entries, box: int) -> int:
     value, loc = entries[box]
     what = f"{tensor.name} is indexed with a value of type {value.type}"
     others = [v for i, (v, _) in enumerate(entries) if i != box]
@@ -66,3 +62,4 @@ def _check(tensor: Tensor, entries: Entries, box: int) -> None:
         what += f", and has {size} entries there"
         hint = f"a table that is looked up in has 1 to {LONGEST} entries: group the positions"
         raise ParseError(what, loc, hint)
+    return size

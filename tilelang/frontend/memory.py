@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type
+from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type, map_index, map_stmt
 from ..language.build import binary, broadcast, cast
 from ..language.build import where as select
 from ..language.dtypes import is_float
@@ -18,14 +18,12 @@ from ..language.shapes import expand_dims, squeeze
 from ..language.values import as_expr, called, const, show
 from . import observed
 from .hosting import is_value, kind_of, on_device, reading
-from .indexing import Place, items, of_value, place
+from .indexing import Entries, Place, items, of_value, place
 from .lookup import box_of, looked_up
-from .naming import assign
-from .ranges import inside
-from .scope import Here, evaluate
-from .tensors import current, root
+from .positions import inside
+from .scope import Here, Rules, as_written, assign, evaluate, loaded
+from .tensors import current
 
-Entries = list[tuple[Any, Loc]]
 Combine = Literal["add", "maximum", "minimum"]
 
 
@@ -37,25 +35,21 @@ def subscript(here: Here, node: ast.Subscript) -> object:
     base, loc = evaluate(here, node.value), here.loc(node)
     if isinstance(base, TensorHandle):
         value = load(here, base, items(here, node.slice), loc)
-        return value if node is here.whole else _picked(here, value, loc)
+        return value if node is here.whole else _gathered(here, value, loc)
     if is_value(base):
         return of_value(base, items(here, node.slice), loc)
     if isinstance(base, TileHandle | BlockHandle):
         name = base.user if isinstance(base, TileHandle) else "tile"
         raise ParseError("a tile is indexed", loc, f"{name}.index[:, None] adds a dimension")
     index = evaluate(here, node.slice)
-    if on_device(index):
-        raise _host_indexed(base, here.loc(node.slice))
-    return reading(loc, observed.item, base, index)
-
-
-def _host_indexed(base: object, loc: Loc) -> ParseError:
-    kind = kind_of(base)
+    if not on_device(index):
+        return reading(loc, observed.item, base, index)
+    kind, loc = kind_of(base), here.loc(node.slice)
     if hasattr(base, "shape") and hasattr(base, "dtype"):
         hint = "pass it to the kernel as an argument"
-        return ParseError(f"{kind} from outside of the kernel is indexed", loc, hint)
+        raise ParseError(f"{kind} from outside of the kernel is indexed", loc, hint)
     hint = "hl.static_range gives indices that are known while compiling"
-    return ParseError(f"{kind} is indexed with a value that depends on data", loc, hint)
+    raise ParseError(f"{kind} is indexed with a value that depends on data", loc, hint)
 
 
 # ---------------------------------------------------------------- loads
@@ -72,49 +66,41 @@ def load(
     where = place(here, handle, entries, loc, mask is not None)
     tensor = current(here, handle)
     kind = Type(where.shape, "int32" if tensor.dtype == "int64" else tensor.dtype)
-    guard = None if mask is None else _mask(mask, where.shape, loc)
-    if not inside(here.draft, tensor, where.index):
-        guard = _where_it_runs(here, guard, loc)
-    value: Expr = Load(tensor.name, where.index, kind, guard, _other(other, kind, loc), loc)
-    if not here.loops:
-        _early(here, value, loc)
+    guard = _mask(here, mask, where.shape, loc, not inside(here.draft, tensor, where.index))
+    read = Load(tensor.name, where.index, kind, guard, _other(other, kind, loc), loc)
+    value: Expr = loaded(here, read, loc)
+    if not here.loops and kind.rank:
+        hint = "load it in the loop that uses it; before the loops only single elements are read"
+        raise ParseError(f"{tensor.name} is loaded outside of a loop", loc, hint)
+    if not here.loops:  # for the bounds of loops
+        here.draft.early.append((here.draft.root(tensor.name).name, loc))
     if where.added:
-        value = _picked(here, value, loc)
+        value = _gathered(here, value, loc)
     for axis in where.added:
         value = expand_dims(value, axis, loc)
     return value
 
 
-def _picked(here: Here, value: Expr, loc: Loc) -> Expr:
+def _gathered(here: Here, value: Expr, loc: Loc) -> Expr:
     """Rows that an index tile picks have a name: they are fetched by a statement of their own."""
     if isinstance(value, Load) and any(isinstance(i, Gather) for i in value.index):
         return assign(here, f"{value.tensor}_rows", value, loc)
     return value
 
 
-def _early(here: Here, value: Expr, loc: Loc) -> None:
-    """Host code may read single elements, for the bounds of loops."""
-    assert isinstance(value, Load)
-    if value.type.rank:
-        hint = "load it in the loop that uses it; before the loops only single elements are read"
-        raise ParseError(f"{value.tensor} is loaded outside of a loop", loc, hint)
-    here.draft.early.append((root(here, value.tensor).name, loc))
-
-
-def _mask(mask: Any, shape: tuple[Dim, ...], loc: Loc) -> Expr:
+def _mask(
+    here: Here, mask: Any, shape: tuple[Dim, ...], loc: Loc, under: bool = True
+) -> Expr | None:
+    """The mask that was asked for, `under` the dynamic `if` around it."""
+    around = here.condition if under else None
+    if mask is None:
+        return around
     guard = as_expr(mask, loc)
     if guard.type.dtype != "bool":
         hint = "compare it, as in mask=x > 0"
         raise TypingError(f"mask is {called(guard)}, not bool", loc, hint)
     _fitting(guard, shape, f"the mask is {called(guard)}, for a block", loc)
-    return guard
-
-
-def _where_it_runs(here: Here, guard: Expr | None, loc: Loc) -> Expr | None:
-    """A mask together with the dynamic `if` around it."""
-    if here.condition is None or guard is None:
-        return guard if here.condition is None else here.condition
-    return binary("logical_and", here.condition, guard, loc)
+    return guard if around is None else binary("logical_and", around, guard, loc)
 
 
 def _other(other: Any, kind: Type, loc: Loc) -> Scalar:
@@ -139,9 +125,8 @@ def store(
     tensor = current(here, handle)
     _check_store(here, tensor, where, loc)
     stored = _stored(here, tensor, where, value, loc)
-    guard = None if mask is None else _mask(mask, where.shape, loc)
-    guard = _where_it_runs(here, guard, loc)
-    here.into.append(Store(tensor.name, where.index, stored, loc, guard))
+    guard = _mask(here, mask, where.shape, loc)
+    _emit(here, Store(tensor.name, where.index, stored, loc, guard))
 
 
 def update(
@@ -149,14 +134,21 @@ def update(
 ) -> None:
     """Emits tensor[index] = op(tensor[index], value), which other iterations may do as well."""
     tensor, mask = current(here, handle), given["mask"]
-    entries = of_index(here, handle, given["index"], loc, mask is not None)
+    entries = of_index(given["index"], loc, mask is not None)
     where = place(here, handle, entries, loc, mask is not None)
     _check_store(here, tensor, where, loc)
     new = _stored(here, tensor, where, given["value"], loc)
     value = binary(op, load(here, handle, entries, loc, mask), new, loc)
-    guard = None if mask is None else _mask(mask, where.shape, loc)
-    guard = _where_it_runs(here, guard, loc)
-    here.into.append(Store(tensor.name, where.index, value, loc, guard, op))
+    guard = _mask(here, mask, where.shape, loc)
+    _emit(here, Store(tensor.name, where.index, value, loc, guard, op))
+
+
+def _emit(here: Here, store: Store) -> None:
+    def visit(expr: Expr) -> Expr:
+        return as_written(here, expr)
+
+    here.into.append(map_stmt(store, visit, lambda entry: map_index(entry, visit)))
+    here.draft.stores.append(here.draft.root(store.tensor).name)
 
 
 def _check_store(here: Here, tensor: Tensor, where: Place, loc: Loc) -> None:
@@ -166,20 +158,23 @@ def _check_store(here: Here, tensor: Tensor, where: Place, loc: Loc) -> None:
     if where.added:
         raise ParseError("None in the index of a store", loc, "leave it out")
     _mutate(here, tensor.name, loc)
-    here.draft.stores.append(loc)
 
 
 def _stored(here: Here, tensor: Tensor, where: Place, value: Any, loc: Loc) -> Expr:
     """The value in the dtype of the tensor and the shape of the block."""
-    stored = _picked(here, as_expr(value, loc), loc)
-    stored = _converted(stored, tensor.dtype, tensor.name, loc)
+    stored, dtype = _gathered(here, as_expr(value, loc), loc), tensor.dtype
+    if is_float(stored.type.dtype) and not is_float(dtype):  # no fraction is dropped unasked
+        hint = f"convert it: value.to(hl.{'bool_' if dtype == 'bool' else dtype})"
+        what = f"{called(stored)} is stored to {tensor.name}, which is {dtype}"
+        raise TypingError(what, loc, hint)
+    stored = cast(stored, dtype, loc)
     what = f"{called(stored)} is stored to a block of {tensor.name}"
     return _fitting(stored, where.shape, what, loc)
 
 
 def _mutate(here: Here, name: str, loc: Loc) -> None:
     """Marks a parameter as changed; JAX arrays never are."""
-    owner = root(here, name)
+    owner = here.draft.root(name)
     if owner.dtype == "int64":
         hint = "make it int32: int64 tensors are read only"
         raise ParseError(f"{name} is stored to, and is int64", loc, hint)
@@ -194,30 +189,18 @@ def _mutate(here: Here, name: str, loc: Loc) -> None:
     here.draft.tensors[owner.name] = replace(owner, mutated=True)
 
 
-def _converted(value: Expr, dtype: str, name: str, loc: Loc) -> Expr:
-    """The value in the tensor's dtype, unless that would drop a fraction unasked."""
-    if is_float(value.type.dtype) and not is_float(dtype):
-        hint = f"convert it: value.to(hl.{'bool_' if dtype == 'bool' else dtype})"
-        raise TypingError(f"{called(value)} is stored to {name}, which is {dtype}", loc, hint)
-    return cast(value, dtype, loc)
-
-
 def _fitting(value: Expr, shape: tuple[Dim, ...], what: str, loc: Loc) -> Expr:
     """The value with the shape of a block of memory."""
+    while value.type.rank > len(shape) and value.type.shape[0] == 1:
+        value = squeeze(value, 0, loc)
     try:
-        return broadcast(_no_ones_in_front(value, len(shape), loc), shape, loc)
+        return broadcast(value, shape, loc)
     except TypingError:
         hint = "the shapes must match; a dimension of length 1 is repeated"
         raise TypingError(f"{what} of shape {show(shape)}", loc, hint) from None
 
 
-def _no_ones_in_front(value: Expr, rank: int, loc: Loc) -> Expr:
-    while value.type.rank > rank and value.type.shape[0] == 1:
-        value = squeeze(value, 0, loc)
-    return value
-
-
-def of_index(here: Here, handle: TensorHandle, index: Any, loc: Loc, masked: bool) -> Entries:
+def of_index(index: Any, loc: Loc, masked: bool) -> Entries:
     """The entries of hl.load(x, index): a list, a tuple or a single one."""
     several = index if isinstance(index, tuple | list) else (index,)
     if masked and None in several:
@@ -225,4 +208,4 @@ def of_index(here: Here, handle: TensorHandle, index: Any, loc: Loc, masked: boo
     return [(entry, loc) for entry in several]
 
 
-MEMORY: Mapping[type[ast.expr], Callable[[Here, Any], object]] = {ast.Subscript: subscript}
+RULES: Rules = {ast.Subscript: subscript}

@@ -17,25 +17,8 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from ..reads import (
-    MISSING,
-    Attribute,
-    Call,
-    Cell,
-    Constant,
-    Global,
-    Identical,
-    Item,
-    Items,
-    Object,
-    Part,
-    Read,
-    Same,
-    Step,
-    is_atom,
-    stamp,
-    taken,
-)
+from .. import reads
+from ..reads import MISSING, Read, Same, Step, is_atom, stamp, taken
 
 CONTAINERS = (list, tuple, dict, set, frozenset)
 STATEFUL = ("torch", "jax", "jaxlib")  # libraries whose functions may answer by a global setting
@@ -58,7 +41,7 @@ class Log:
     def add(self, step: Step, value: Any) -> Any:
         """Writes a read down, once, and where the object that it gave is from now on; the value."""
         made = stamp(value)
-        if not isinstance(step, Call):
+        if not isinstance(step, reads.Call):
             before, stamped = self.steps.get(step, (self, None))
             if before is value or (stamped == made and is_atom(value)):
                 return value
@@ -67,8 +50,8 @@ class Log:
         known = self.place(value)
         if known is None and not is_atom(value):
             self.places[id(value)] = value, place
-        elif known is not None and isinstance(made, Object):
-            self._append(Read(Identical(known, place), stamp(True)))
+        elif known is not None and isinstance(made, reads.Object):
+            self._append(Read(reads.Identical(known, place), stamp(True)))
         return value
 
     def _append(self, read: Read) -> int:
@@ -85,7 +68,7 @@ class Log:
         value can change: it is a number, or the kernel's own."""
         place = self.place(value)
         if place is None and not is_atom(value) and not _is_own(value):
-            self.add(Constant(Same(value)), value)
+            self.add(reads.Constant(Same(value)), value)
             place = self.place(value)
         return place
 
@@ -112,8 +95,8 @@ def recording(fn: FunctionType, arguments: Sequence[Any]) -> Iterator[list[Read]
         known = log.place(value)
         if known is None and not is_atom(value):
             log.places[id(value)] = value, place
-        elif known is not None and isinstance(stamp(value), Object):
-            log.add(Identical(known, place), True)
+        elif known is not None and isinstance(stamp(value), reads.Object):
+            log.add(reads.Identical(known, place), True)
     token = _LOG.set(log)
     try:
         yield log.reads
@@ -129,7 +112,7 @@ def attribute(value: Any, name: str) -> Any:
     log = _LOG.get()
     place = log.adopted(value)
     found = getattr(value, name)
-    return found if place is None else log.add(Attribute(place, name), found)
+    return found if place is None else log.add(reads.Attribute(place, name), found)
 
 
 def item(value: Any, key: Any) -> Any:
@@ -138,7 +121,7 @@ def item(value: Any, key: Any) -> Any:
     place = log.adopted(value)
     if place is None or type(key) not in (int, str):
         return call(operator.getitem, value, key)
-    return log.add(Item(place, key), value[key])
+    return log.add(reads.Item(place, key), value[key])
 
 
 def items(value: Any) -> list[Any]:
@@ -147,12 +130,12 @@ def items(value: Any) -> list[Any]:
     place = log.adopted(value)
     if place is None:
         return list(taken(value))
-    found = log.add(Items(place), taken(value))
-    if not isinstance(stamp(found), Object):
+    found = log.add(reads.Items(place), taken(value))
+    if not isinstance(stamp(found), reads.Object):
         return list(found)
     inner = log.place(found)
     assert inner is not None
-    return [log.add(Item(inner, i), v) for i, v in enumerate(found)]
+    return [log.add(reads.Item(inner, i), v) for i, v in enumerate(found)]
 
 
 def listed(value: Any) -> Any:
@@ -168,7 +151,7 @@ def name_in_module(fn: FunctionType, name: str) -> Any:
     place = log.adopted(fn)
     found = fn.__globals__.get(name, MISSING)
     if place is not None:
-        log.add(Global(place, name), found)
+        log.add(reads.Global(place, name), found)
     if found is MISSING:
         raise KeyError(name)
     return found
@@ -179,7 +162,7 @@ def variable_around(fn: FunctionType, number: int) -> Any:
     log = _LOG.get()
     place = log.adopted(fn)
     found = (fn.__closure__ or ())[number].cell_contents
-    return found if place is None else log.add(Cell(place, number), found)
+    return found if place is None else log.add(reads.Cell(place, number), found)
 
 
 def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -190,26 +173,19 @@ def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     parts = tuple(_part(log, arg) for arg in args)
     named = tuple((name, _part(log, value)) for name, value in kwargs.items())
     known = all(map(_is_known, (function, *parts, *(part for _, part in named))))
-    if (_is_known(function) and _of_own(fn)) or (known and not _is_stateful(fn)):
-        return found
-    return log.add(Call(function, parts, named), found)
-
-
-def _of_own(fn: Any) -> bool:
-    """Whether it is a method of a list or dict that the kernel made."""
-    return type(getattr(fn, "__self__", None)) in CONTAINERS
-
-
-def _is_stateful(fn: Any) -> bool:
+    of_own = type(getattr(fn, "__self__", None)) in CONTAINERS  # which the kernel made
     module = str(getattr(fn, "__module__", None) or type(fn).__module__)
-    return module.partition(".")[0] in STATEFUL
+    is_stateful = module.partition(".")[0] in STATEFUL
+    if (of_own and _is_known(function)) or (known and not is_stateful):
+        return found
+    return log.add(reads.Call(function, parts, named), found)
 
 
-def _part(log: Log, value: Any) -> Part:
+def _part(log: Log, value: Any) -> reads.Part:
     """How a later call gets the argument."""
     place = log.adopted(value)
     if place is not None:
-        return Part(of=place)
+        return reads.Part(of=place)
     if type(value) is slice:
         parts = tuple(_part(log, v) for v in (value.start, value.stop, value.step))
         return _built(value, _slice, parts)
@@ -218,29 +194,46 @@ def _part(log: Log, value: Any) -> Part:
         return _built(value, dict, parts)
     if type(value) in CONTAINERS:
         return _built(value, type(value), tuple(_part(log, v) for v in value))
-    return Part(known=Same(value))
+    return reads.Part(known=Same(value))
 
 
 def _slice(parts: list[Any]) -> slice:
     return slice(*parts)
 
 
-def _built(value: Any, make: Callable[[Any], Any], parts: tuple[Part, ...]) -> Part:
-    return Part(known=Same(value)) if all(map(_is_known, parts)) else Part(make=make, parts=parts)
+def _built(value: Any, make: Callable[[Any], Any], parts: tuple[reads.Part, ...]) -> reads.Part:
+    return (
+        reads.Part(known=Same(value))
+        if all(map(_is_known, parts))
+        else reads.Part(make=make, parts=parts)
+    )
 
 
-def _is_known(part: Part) -> bool:
+def _is_known(part: reads.Part) -> bool:
     return part.known is not None
 
 
 def whole(value: Any) -> Any:
     """A copy of lists, tuples and dicts from outside, every item read; other values as they are."""
-    log = _LOG.get()
-    if log.place(value) is None or type(value) not in CONTAINERS:
+    if _LOG.get().place(value) is None or type(value) not in CONTAINERS:
         return value
     if isinstance(value, dict):
         return {key: whole(item(value, key)) for key in items(value)}
     return type(value)(whole(v) for v in items(value))
+
+
+def plain(value: Any) -> Any:
+    """What looks into sequences at any depth gets: plain containers, of items that were read.
+
+    Classes that are derived from list or tuple count too, as do those in what the kernel made.
+    """
+    kind = next((c for c in CONTAINERS if isinstance(value, c)), None)
+    if kind is None:
+        return value
+    found = value if _LOG.get().place(value) is None else items(value)
+    if kind is dict:
+        return {key: plain(item(value, key)) for key in found}
+    return kind(plain(v) for v in found)
 
 
 def whole_attributes(value: Any, *names: str) -> Iterator[Any]:

@@ -4,7 +4,7 @@
     execute(here, body)  -> None, or why the block was left
 
 Every file of this package says what some kinds of syntax mean, in a table node type -> function;
-`Rules` holds the tables together, so that the files need not import each other.
+`Here` carries the union of them, so that the files need not import each other.
 """
 
 from __future__ import annotations
@@ -15,31 +15,19 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
+from .. import ir
 from ..errors import Loc, ParseError
-from ..ir import (
-    Axis,
-    BlockSize,
-    Const,
-    Expr,
-    GridIndex,
-    Stmt,
-    Tensor,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-)
 from ..ir.names import fresh
+from ..language.values import EXPRS
 from ..texts import Texts
 from .liveness import Live
 from .observed import name_in_module, variable_around
 from .source import Source
 
 DEEPEST = 40  # calls within calls that are inlined
-
-# ---------------------------------------------------------------- names
+LEAVES = (ir.Var, ir.Const, ir.GridIndex, ir.TileIndex, ir.TileScalar)  # need no name of their own
 
 
 @dataclass(frozen=True)
@@ -86,34 +74,31 @@ class Draft:
     extents      axis -> the least length of the dimensions that it certainly indexes
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
     numbered     axis -> (a number of its tiles that is used, as in "t.id", and where)
-    moved        axis -> where a tile of it is moved by an offset
+    shifted      axis -> where a tile of it is shifted by an offset
     early        tensors that are read before the loops, and where
     again        tensors that an index is computed from, and where it is used
-    stores       where there were stores so far
-    places       id of a list or dict that the kernel made -> (it, the loops around its making)
+    stores       the arrays that were stored to so far
+    loads        id of a load -> the load and where it was written, or the name that it got there
+    made         id of a list or dict that the kernel made -> (it, the loops around its making)
     """
 
     texts: Texts
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    axes: dict[str, Axis] = field(default_factory=dict)
-    blocks: dict[str, BlockSize] = field(default_factory=dict)
+    tensors: dict[str, ir.Tensor] = field(default_factory=dict)
+    axes: dict[str, ir.Axis] = field(default_factory=dict)
+    blocks: dict[str, ir.BlockSize] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     frameworks: dict[str, str] = field(default_factory=dict)
-    definitions: dict[str, Expr] = field(default_factory=dict)
-    inits: dict[str, tuple[Expr, Expr | None]] = field(default_factory=dict)
+    definitions: dict[str, ir.Expr] = field(default_factory=dict)
+    inits: dict[str, tuple[ir.Expr, ir.Expr | None]] = field(default_factory=dict)
     extents: dict[str, int] = field(default_factory=dict)
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
     numbered: dict[str, tuple[str, Loc]] = field(default_factory=dict)
-    moved: dict[str, Loc] = field(default_factory=dict)
+    shifted: dict[str, Loc] = field(default_factory=dict)
     early: list[tuple[str, Loc]] = field(default_factory=list)
     again: list[tuple[str, Loc]] = field(default_factory=list)
-    stores: list[Loc] = field(default_factory=list)
-    places: dict[int, tuple[object, object]] = field(default_factory=dict)
-
-    def bound_extent(self, axis: str, size: int, guarded: bool) -> None:
-        """An axis indexes a dimension of that length; behind a mask it may leave it."""
-        if not guarded:
-            self.extents[axis] = min(self.extents.get(axis, size), size)
+    stores: list[str] = field(default_factory=list)
+    loads: dict[int, Written | ir.Var] = field(default_factory=dict)
+    made: dict[int, tuple[object, object]] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
         """The name if it is free, else with the first free number; it is taken from now on."""
@@ -121,11 +106,17 @@ class Draft:
         self.names.add(found)
         return found
 
+    def root(self, name: str) -> ir.Tensor:
+        """The array in memory that a tensor, or a view of one, names."""
+        tensor = self.tensors[name]
+        return tensor if tensor.view is None else self.root(tensor.view.source)
+
 
 @dataclass(frozen=True)
 class Here:
     """One place of the program.
 
+    rules      what each kind of syntax means
     into       where its statements go
     loops      the axes around it; none: host code
     condition  a dynamic `if` around it, inside the innermost loop
@@ -137,22 +128,29 @@ class Here:
     draft: Draft
     frame: Frame
     rules: Rules
-    into: list[Stmt]
+    into: list[ir.Stmt]
     loops: tuple[str, ...] = ()
-    condition: Expr | None = None
+    condition: ir.Expr | None = None
     wish: str | None = None
     whole: ast.expr | None = None
     calls: int = 0
-
-    @property
-    def on_host(self) -> bool:
-        return not self.loops and self.condition is None
 
     def loc(self, node: ast.AST, last: ast.AST | None = None) -> Loc:
         return self.frame.source.loc(node, last)
 
 
-# ---------------------------------------------------------------- evaluation
+@dataclass(frozen=True)
+class Written:
+    """Where a load was written: behind which statement, and after how many stores."""
+
+    load: ir.Load
+    here: Here
+    behind: ir.Stmt | None
+    stores: int
+    loc: Loc
+
+
+Rules: TypeAlias = Mapping[type[ast.AST], Callable[[Here, Any], Any]]
 
 
 @dataclass(frozen=True)
@@ -179,30 +177,33 @@ class Nested:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What each kind of syntax means."""
+class Arguments:
+    """The evaluated arguments of a call; `text` is how the author wrote the function."""
 
-    expressions: Mapping[type[ast.expr], Callable[[Here, Any], object]]
-    statements: Mapping[type[ast.stmt], Callable[[Here, Any], Left | None]]
+    args: list[Any]
+    kwargs: dict[str, Any]
+    loc: Loc
+    text: str
 
 
 def evaluate(here: Here, node: ast.expr) -> Any:
     """The value of an expression."""
-    rule = here.rules.expressions.get(type(node))
-    if rule is None:
-        raise ParseError(f"{type(node).__name__} is not in the language", here.loc(node))
-    return rule(here, node)
+    return _rule(here, node)(here, node)
 
 
 def execute(here: Here, body: Sequence[ast.stmt]) -> Left | None:
     """Runs statements until the end or until one leaves the block."""
     for stmt in body:
-        rule = here.rules.statements.get(type(stmt))
-        if rule is None:
-            raise ParseError(f"{type(stmt).__name__} is not in the language", here.loc(stmt))
-        if (left := rule(here, stmt)) is not None:
+        if (left := _rule(here, stmt)(here, stmt)) is not None:
             return left
     return None
+
+
+def _rule(here: Here, node: ast.AST) -> Callable[[Here, Any], Any]:
+    rule = here.rules.get(type(node))
+    if rule is None:
+        raise ParseError(f"{type(node).__name__} is not in the language", here.loc(node))
+    return rule
 
 
 # ---------------------------------------------------------------- looking names up
@@ -253,10 +254,95 @@ def around(fn: FunctionType) -> Callable[[str], object]:
 
 # ---------------------------------------------------------------- naming values
 
-LEAVES = (Var, Const, GridIndex, TileIndex, TileScalar)
-INT = Type((), "int32")
+
+def bind(here: Here, user: str, value: object, loc: Loc) -> None:
+    """Gives a variable a value."""
+    here.frame.names[user] = Bound(named(here, user, value, loc), loc)
 
 
-def integer(value: int) -> Const:
-    """An index or a bound as an expression."""
-    return Const(int(value), INT)
+def named(here: Here, user: str, value: object, loc: Loc) -> object:
+    """The value as a variable holds it: every computed part is assigned to a name of its own.
+
+    v = x[tm] * 2      Assign("v", mul(x[tm], 2)) and the variable holds Var("v")
+    a, b = pair        each of them; a name, a number or an index needs no Assign
+    """
+    if isinstance(value, EXPRS):
+        return assign(here, user, value, loc)
+    if type(value) is list and any(isinstance(v, EXPRS) for v in value):
+        for place, item in enumerate(value):
+            value[place] = named(here, f"{user}_{place}", item, loc)
+    elif isinstance(value, tuple) and any(isinstance(v, EXPRS) for v in value):
+        return _rebuilt(value, [named(here, f"{user}_{i}", v, loc) for i, v in enumerate(value)])
+    elif type(value) is dict:
+        for key, item in value.items():
+            whole = f"{user}_{key}" if str(key).isidentifier() else user
+            value[key] = named(here, whole, item, loc)
+    return value
+
+
+def assign(here: Here, user: str, value: ir.Expr, loc: Loc) -> ir.Expr:
+    """Emits `user = value`, unless the value is a name already or this is host code."""
+    if not here.loops or isinstance(value := as_written(here, value), LEAVES):
+        return value
+    made = _assignment(here.draft, user, value, loc)
+    here.into.append(made)
+    return ir.Var(made.name, value.type)
+
+
+def _assignment(draft: Draft, user: str, value: ir.Expr, loc: Loc) -> ir.Assign:
+    name = draft.unique(user)
+    draft.definitions[name] = value
+    return ir.Assign(name, value, loc, user)
+
+
+# ---------------------------------------------------------------- when memory is read
+
+
+def loaded(here: Here, load: ir.Load, loc: Loc) -> ir.Load:
+    """The load, which is written here; what host code reads is not stored to at all."""
+    if here.loops:
+        behind = here.into[-1] if here.into else None
+        here.draft.loads[id(load)] = Written(load, here, behind, len(here.draft.stores), loc)
+    return load
+
+
+def as_written(here: Here, expr: ir.Expr) -> ir.Expr:
+    """The expression, each load of which gives what was in memory where it was written.
+
+    A load that waited in a tuple, a list or an object while its array was stored to, or that is
+    used in a loop further inside, which may store to it, gets a name at its own place.
+    """
+    draft = here.draft
+
+    def is_late(part: ir.Expr) -> bool:
+        found = draft.loads.get(id(part))
+        if not isinstance(found, Written):
+            return found is not None
+        around = found.here.loops
+        is_stored = draft.root(found.load.tensor).name in draft.stores[found.stores :]
+        return here.loops[: len(around)] == around and (is_stored or here.loops != around)
+
+    def change(part: ir.Expr) -> ir.Expr | None:
+        found = draft.loads.get(id(part)) if is_late(part) else None
+        if not isinstance(found, Written):
+            return found
+        load, into = found.load, found.here.into
+        made = _assignment(draft, load.tensor, load, found.loc)
+        place = next((i + 1 for i, s in enumerate(into) if s is found.behind), 0)
+        into.insert(place, made)
+        name = draft.loads[id(part)] = ir.Var(made.name, load.type)
+        return name
+
+    return ir.rewrite(expr, change) if any(map(is_late, ir.walk(expr))) else expr
+
+
+def settled(value: Any) -> Any:
+    """What a builder made as the kernel's code sees it: a weak number is a Python number."""
+    if isinstance(value, ir.Const) and value.weak:
+        return value.value
+    return _rebuilt(value, [settled(v) for v in value]) if isinstance(value, tuple) else value
+
+
+def _rebuilt(value: tuple, items: list[object]) -> tuple:
+    make = getattr(type(value), "_make", type(value))  # a named tuple keeps its class
+    return make(items)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,44 +11,40 @@ from typing import Any
 from ..errors import CallError, Loc, ParseError
 from ..language.handles import TensorHandle
 from . import observed
-from .containers import check_mutable, own, spread
+from .containers import check_mutable, consumed, spread
 from .expressions import operate
 from .hosting import is_value, kind_of, reading, really, truth
 from .indexing import items, place
 from .memory import load, store
-from .naming import bind
-from .scope import Here, Left, evaluate, lookup
+from .scope import Here, Left, Rules, bind, evaluate, lookup
+
+# Operators that change a list, dict or set, whoever else holds it.
+IN_PLACE: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.iadd,
+    ast.Mult: operator.imul,
+    ast.Sub: operator.isub,
+    ast.BitOr: operator.ior,
+    ast.BitAnd: operator.iand,
+    ast.BitXor: operator.ixor,
+}
 
 # ---------------------------------------------------------------- assignment
 
 
-def assign(here: Here, node: ast.Assign) -> None:
-    first = node.targets[0]
-    value = _named_value(here, first, node.value)
-    for target in node.targets:
-        _to(here, target, value, here.loc(node))
-
-
-def annotated(here: Here, node: ast.AnnAssign) -> None:
+def assign(here: Here, node: ast.Assign | ast.AnnAssign) -> None:
     if node.value is not None:
-        value = _named_value(here, node.target, node.value)
-        _to(here, node.target, value, here.loc(node))
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        value = _value(replace(here, whole=node.value), targets[0], node.value)
+        for target in targets:
+            _to(here, target, value, here.loc(node))
 
 
-def _named_value(here: Here, target: ast.expr, value: ast.expr) -> object:
+def _value(here: Here, target: ast.expr, value: ast.expr) -> object:
     """The value; a tensor that it makes is called what it is assigned to."""
-    here = replace(here, wish=None, whole=value)
-    if isinstance(target, ast.Name):
-        return evaluate(replace(here, wish=target.id), value)
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        parts = [*target.elts, *value.elts]
-        plain = not any(isinstance(part, ast.Starred) for part in parts)
-        if plain and len(target.elts) == len(value.elts):
-            return tuple(_item(here, t, v) for t, v in zip(target.elts, value.elts))
-    return evaluate(here, value)
-
-
-def _item(here: Here, target: ast.expr, value: ast.expr) -> object:
+        starred = any(isinstance(part, ast.Starred) for part in [*target.elts, *value.elts])
+        if not starred and len(target.elts) == len(value.elts):
+            return tuple(_value(here, t, v) for t, v in zip(target.elts, value.elts))
     wish = target.id if isinstance(target, ast.Name) else None
     return evaluate(replace(here, wish=wish), value)
 
@@ -57,8 +54,8 @@ def _to(here: Here, target: ast.expr, value: Any, loc: Loc) -> None:
         case ast.Name():
             bind(here, target.id, value, loc)
         case ast.Tuple() | ast.List():
-            for part, item in zip(target.elts, spread(here, target, value), strict=True):
-                _to(here, part.value if isinstance(part, ast.Starred) else part, item, loc)
+            for part, item in spread(here, target, value):
+                _to(here, part, item, loc)
         case ast.Subscript():
             _element(here, target, value, loc)
         case _:
@@ -75,28 +72,28 @@ def _element(here: Here, target: ast.Subscript, value: Any, loc: Loc) -> None:
     elif isinstance(base, list | dict):
         check_mutable(here, base, here.loc(target))
         really(here.loc(target), base.__setitem__, evaluate(here, target.slice), value)
-    else:
-        raise _fixed(base, here.loc(target))
-
-
-def _fixed(base: object, loc: Loc) -> ParseError:
-    if is_value(base):
+    elif is_value(base):
         hint = "make a new value with hl.where(condition, new, old)"
-        return ParseError("an element of a value is assigned to", loc, hint)
-    return ParseError(f"an item of {kind_of(base)} is assigned to", loc)
+        raise ParseError("an element of a value is assigned to", here.loc(target), hint)
+    else:
+        raise ParseError(f"an item of {kind_of(base)} is assigned to", here.loc(target))
 
 
 def augmented(here: Here, node: ast.AugAssign) -> None:
     """x += v, and y[index] += v: load, add, store."""
     loc = here.loc(node)
     if isinstance(node.target, ast.Subscript):
-        _element_augmented(here, node, node.target, loc)
-        return
+        return _element_augmented(here, node, node.target, loc)
     if not isinstance(node.target, ast.Name):
         raise ParseError("an attribute is assigned to", here.loc(node.target), "assign to a name")
     before = lookup(here, ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
-    value = operate(loc, node.op, before, evaluate(here, node.value))
-    bind(here, node.target.id, own(here, value) if isinstance(value, list) else value, loc)
+    value = evaluate(here, node.value)
+    if isinstance(before, list | dict | set) and type(node.op) in IN_PLACE:
+        check_mutable(here, before, loc)
+        value = really(loc, IN_PLACE[type(node.op)], before, consumed(loc, before, value))
+    else:
+        value = operate(loc, node.op, before, value)
+    bind(here, node.target.id, value, loc)
 
 
 def _element_augmented(here: Here, node: ast.AugAssign, target: ast.Subscript, loc: Loc) -> None:
@@ -104,8 +101,8 @@ def _element_augmented(here: Here, node: ast.AugAssign, target: ast.Subscript, l
     if not isinstance(base, TensorHandle):
         index = evaluate(here, target.slice)
         before = reading(loc, observed.item, base, index) if isinstance(base, list | dict) else None
-        _element(here, target, operate(loc, node.op, before, evaluate(here, node.value)), loc)
-        return
+        value = operate(loc, node.op, before, evaluate(here, node.value))
+        return _element(here, target, value, loc)
     entries = items(here, target.slice)
     where = place(here, base, entries, loc, False)
     before = load(here, base, entries, here.loc(target)) if here.loops else 0
@@ -154,23 +151,19 @@ def return_(here: Here, node: ast.Return) -> Left:
     return Left("return", value, here.loc(node))
 
 
-def break_(here: Here, node: ast.Break) -> Left:
-    return Left("break", None, here.loc(node))
+def jump(here: Here, node: ast.Break | ast.Continue) -> Left:
+    return Left("break" if isinstance(node, ast.Break) else "continue", None, here.loc(node))
 
 
-def continue_(here: Here, node: ast.Continue) -> Left:
-    return Left("continue", None, here.loc(node))
-
-
-STATEMENTS: Mapping[type[ast.stmt], Callable[[Here, Any], Left | None]] = {
+RULES: Rules = {
     ast.Assign: assign,
-    ast.AnnAssign: annotated,
+    ast.AnnAssign: assign,
     ast.AugAssign: augmented,
     ast.Assert: assert_,
     ast.Raise: raise_,
     ast.Expr: expression,
     ast.Pass: pass_,
     ast.Return: return_,
-    ast.Break: break_,
-    ast.Continue: continue_,
+    ast.Break: jump,
+    ast.Continue: jump,
 }

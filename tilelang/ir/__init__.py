@@ -25,6 +25,7 @@ from .types import Assign as Assign
 from .types import At as At
 from .types import Axis as Axis
 from .types import BlockSize as BlockSize
+from .types import Body as Body
 from .types import Carry as Carry
 from .types import Const as Const
 from .types import Dim as Dim

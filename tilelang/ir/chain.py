@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from .traversal import map_body, map_carries, statement_exprs, statements
-from .types import Carry, Expr, Loop, Stmt
+from .types import Body, Carry, Expr, Loop, Stmt
 
 
 @dataclass(frozen=True)
@@ -18,33 +18,29 @@ class Level:
 
     axis: str
     carries: tuple[Carry, ...]
-    before: tuple[Stmt, ...]
-    after: tuple[Stmt, ...]
+    before: Body
+    after: Body
 
 
-Chain = tuple[tuple[Level, ...], tuple[Stmt, ...]]  # levels, and what the innermost one contains
+Chain = tuple[tuple[Level, ...], Body]  # levels, and what the innermost one contains
 
 
 def map_chain(
     levels: tuple[Level, ...],
-    leaf: tuple[Stmt, ...],
-    change: Callable[[Stmt], tuple[Stmt, ...]],
+    leaf: Body,
+    change: Callable[[Stmt], Body],
     carried: Callable[[Expr], Expr],
 ) -> Chain:
     """A chain with `map_body(..., change)`, and `carried` applied to what its loops carry."""
-    changed = tuple(
-        replace(
-            level,
-            carries=map_carries(level.carries, carried),
-            before=map_body(level.before, change),
-            after=map_body(level.after, change),
-        )
-        for level in levels
-    )
-    return changed, map_body(leaf, change)
+
+    def changed(level: Level) -> Level:
+        before, after = map_body(level.before, change), map_body(level.after, change)
+        return Level(level.axis, map_carries(level.carries, carried), before, after)
+
+    return tuple(map(changed, levels)), map_body(leaf, change)
 
 
-def chain(loop: Loop, stop: Callable[[Loop], bool]) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+def chain(loop: Loop, stop: Callable[[Loop], bool]) -> Chain:
     """The loops that contain exactly one loop each, from the outside in, and the innermost body.
 
     `stop(inner)` ends the chain early: that loop stays in the body.
@@ -58,9 +54,7 @@ def chain(loop: Loop, stop: Callable[[Loop], bool]) -> tuple[tuple[Level, ...], 
     return (Level(loop.axis, loop.carries, before, after), *levels), body
 
 
-def interchange(
-    levels: tuple[Level, ...], leaf: tuple[Stmt, ...], outward: Collection[str]
-) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+def interchange(levels: tuple[Level, ...], leaf: Body, outward: Collection[str]) -> Chain:
     """Takes the axes in `outward` out of the chain: they become outer grid dimensions.
 
     What stood before and after an inner loop joins the statements around the next loop further in
@@ -82,14 +76,14 @@ def interchange(
     return tuple(remaining), leaf
 
 
-def level_statements(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def level_statements(levels: tuple[Level, ...], leaf: Body) -> Body:
     """All statements of a chain, in program order."""
     before = tuple(s for level in levels for s in level.before)
     after = tuple(s for level in reversed(levels) for s in level.after)
     return before + leaf + after
 
 
-def chain_exprs(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Iterator[Expr]:
+def chain_exprs(levels: tuple[Level, ...], leaf: Body) -> Iterator[Expr]:
     """Everything that a chain computes, and what its loops carry."""
     for stmt in statements(level_statements(levels, leaf)):
         yield from statement_exprs(stmt)

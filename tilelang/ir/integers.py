@@ -69,12 +69,12 @@ def mod(a: Expr, by: int) -> Expr:
 
 def minimum(a: Expr, b: Expr | int) -> Expr:
     """min(a, b)"""
-    return _computed("minimum", a, b if isinstance(b, Expr) else const(b), min)
+    return _computed("minimum", a, const(b) if isinstance(b, int) else b, min)
 
 
 def maximum(a: Expr, b: Expr | int) -> Expr:
     """max(a, b)"""
-    return _computed("maximum", a, b if isinstance(b, Expr) else const(b), max)
+    return _computed("maximum", a, const(b) if isinstance(b, int) else b, max)
 
 
 def _computed(op: str, a: Expr, b: Expr, meaning: Callable[[int, int], int]) -> Expr:

@@ -29,6 +29,26 @@ def interval(expr: Expr, leaf: Callable[[Expr], Interval]) -> Interval:
             return leaf(expr)
 
 
+def difference(expr: Expr, leaf: Callable[[Expr], Interval]) -> Interval:
+    """How an expression may differ between two moments; `leaf` says it of what is no operation.
+
+    g * 4 + 1    (8, 12) where g goes up by 2 or 3
+    """
+    match expr:
+        case Const():
+            return 0, 0
+        case Apply("add" | "sub" | "neg", args):
+            return RULES[expr.op](*(difference(a, leaf) for a in args))
+        case Apply("mul", (value, Const(by)) | (Const(by), value)):
+            return times(difference(value, leaf), (int(by), int(by)))
+        case Apply("floordiv", (value, Const(by))) if by > 0:
+            return divided(difference(value, leaf), by, up=True)
+        case Apply("minimum" | "maximum", (value, Const()) | (Const(), value)):
+            return either(difference(value, leaf), (0, 0))
+        case _:
+            return leaf(expr)
+
+
 def plus(a: Interval, b: Interval) -> Interval:
     """Sums of a value of each."""
     return a[0] + b[0], a[1] + b[1]
@@ -60,21 +80,13 @@ def either(a: Interval, b: Interval) -> Interval:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
-def _quotient(a: Interval, b: Interval) -> Interval:
-    return divided(a, b[0]) if b[0] == b[1] > 0 else ANYTHING
-
-
-def _remainder(a: Interval, b: Interval) -> Interval:
-    return (0, b[1] - 1) if b[0] > 0 else ANYTHING
-
-
 RULES: Mapping[str, Callable[..., Interval]] = {
     "add": plus,
     "sub": lambda a, b: plus(a, minus(b)),
     "neg": minus,
     "mul": times,
-    "floordiv": _quotient,
-    "mod": _remainder,
+    "floordiv": lambda a, b: divided(a, b[0]) if b[0] == b[1] > 0 else ANYTHING,
+    "mod": lambda _, b: (0, b[1] - 1) if b[0] > 0 else ANYTHING,
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "where": lambda _, a, b: either(a, b),

@@ -61,7 +61,9 @@ def statement(stmt: types.Stmt, ranges: Mapping[str, str], indent: str = "") -> 
 
 
 def _loop(loop: types.Loop, ranges: Mapping[str, str], indent: str) -> Iterator[str]:
-    yield f"{indent}for {loop.axis} in {ranges[loop.axis]}{_carrying(loop.carries)}:"
+    carried = ", ".join(f"{c.name} = {expression(c.init)}" for c in loop.carries)
+    carrying = f" carrying {carried}" if carried else ""
+    yield f"{indent}for {loop.axis} in {ranges[loop.axis]}{carrying}:"
     inner = f"{indent}    "
     for stmt in loop.body:
         yield from statement(stmt, ranges, inner)
@@ -71,11 +73,6 @@ def _loop(loop: types.Loop, ranges: Mapping[str, str], indent: str) -> Iterator[
         yield f"{indent}after {carry.out} = {carry.name}"
     if not loop.body and not loop.carries:
         yield f"{inner}pass"
-
-
-def _carrying(carries: tuple[types.Carry, ...]) -> str:
-    shown = ", ".join(f"{c.name} = {expression(c.init)}" for c in carries)
-    return f" carrying {shown}" if carries else ""
 
 
 def range_of(axis: types.Axis, registered: types.BlockSize | None) -> str:
@@ -140,12 +137,9 @@ def _call(expr: types.Apply) -> str:
         args.append(f"[{', '.join(map(str, expr.type.shape))}]")
     if expr.op in ("cast", "full", "arange"):
         args.append(expr.type.dtype)
-    args += [f"{name}={value}" for name, value in expr.attrs if not _default(name, value)]
+    usual = (("keepdim", False), ("batch", ((), ())))
+    args += [f"{name}={value}" for name, value in expr.attrs if (name, value) not in usual]
     return f"{expr.op}({', '.join(args)})"
-
-
-def _default(name: str, value: object) -> bool:
-    return (name, value) in (("keepdim", False), ("batch", ((), ())))
 
 
 def _load(load: types.Load) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from . import types
@@ -19,9 +20,7 @@ def rewrite(expr: types.Expr, change: Change) -> types.Expr:
     return map_children(expr, lambda child: rewrite(child, change))
 
 
-def map_body(
-    body: tuple[types.Stmt, ...], change: Callable[[types.Stmt], tuple[types.Stmt, ...]]
-) -> tuple[types.Stmt, ...]:
+def map_body(body: types.Body, change: Callable[[types.Stmt], types.Body]) -> types.Body:
     """What `change` makes of each statement; a loop is asked when its body is done."""
     out: list[types.Stmt] = []
     for stmt in body:
@@ -57,20 +56,16 @@ def map_stmt(
 def rewrite_stmt(stmt: types.Stmt, change: Change) -> types.Stmt:
     """The statement with `rewrite` applied to its own expressions, positions of stores included."""
 
-    def visit(expr: types.Expr) -> types.Expr:
-        return rewrite(expr, change)
-
-    return map_stmt(stmt, visit, lambda entry: map_index(entry, visit))
+    visit = partial(rewrite, change=change)
+    return map_stmt(stmt, visit, partial(map_index, fn=visit))
 
 
-def rewrite_body(body: tuple[types.Stmt, ...], change: Change) -> tuple[types.Stmt, ...]:
+def rewrite_body(body: types.Body, change: Change) -> types.Body:
     """The statements with `rewrite` applied to all of their expressions."""
     return map_body(body, lambda stmt: (rewrite_stmt(stmt, change),))
 
 
-def substitute(
-    body: tuple[types.Stmt, ...], values: Mapping[str, types.Expr]
-) -> tuple[types.Stmt, ...]:
+def substitute(body: types.Body, values: Mapping[str, types.Expr]) -> types.Body:
     """Replaces names by values."""
 
     def change(expr: types.Expr) -> types.Expr | None:
@@ -90,7 +85,7 @@ def inlined(expr: types.Expr, values: Mapping[str, types.Expr]) -> types.Expr:
             return map_children(expr, lambda e: inlined(e, values))
 
 
-def definitions(body: tuple[types.Stmt, ...]) -> dict[str, types.Expr]:
+def definitions(body: types.Body) -> dict[str, types.Expr]:
     """Assigned name -> value, in loops too."""
     return {s.name: s.value for s in statements(body) if isinstance(s, types.Assign)}
 
@@ -98,6 +93,17 @@ def definitions(body: tuple[types.Stmt, ...]) -> dict[str, types.Expr]:
 def loads(expr: types.Expr) -> Iterator[types.Load]:
     """Every load in an expression."""
     return (e for e in walk(expr) if isinstance(e, types.Load))
+
+
+def reduced(expr: types.Expr) -> tuple[tuple[types.Expr, int], ...]:
+    """The operands of a reduction or a dot, each with the dimension that it goes over."""
+    match expr:
+        case types.Apply(_, (arg,), _, (("axis", int(axis)), ("keepdim", _), *_)):
+            return ((arg, axis),)
+        case types.Apply("dot", (a, b), _, (("contract", (int(i), int(j))), *_)):
+            return (a, i), (b, j)
+        case _:
+            return ()
 
 
 def children(expr: types.Expr) -> tuple[types.Expr, ...]:
@@ -193,7 +199,7 @@ def statement_exprs(stmt: types.Stmt) -> tuple[types.Expr, ...]:
             assert_never(stmt)
 
 
-def statements(body: tuple[types.Stmt, ...]) -> Iterator[types.Stmt]:
+def statements(body: types.Body) -> Iterator[types.Stmt]:
     """Every statement, loops before their bodies."""
     for stmt in body:
         yield stmt

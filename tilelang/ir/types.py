@@ -17,7 +17,7 @@ the tile axis that it runs along).  Two different axes never match, whatever the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import Loc
 
@@ -44,8 +44,7 @@ class Type:
 class TensorSpec:
     """An argument as far as the compiler needs it: shape and canonical dtype, no data.
 
-    `framework` is "jax", "torch" or "numpy" and decides nothing but what `x.device` and error
-    messages say.
+    `framework` is "jax", "torch" or "numpy" and decides nothing but what error messages say.
     """
 
     shape: tuple[int, ...]
@@ -124,7 +123,7 @@ class Apply:
     attrs: tuple[tuple[str, object], ...] = ()
     loc: Loc | None = field(default=None, compare=False)
 
-    def attr(self, name: str, default: object = None) -> object:
+    def attr(self, name: str, default: Any = None) -> Any:
         return dict(self.attrs).get(name, default)
 
 
@@ -232,6 +231,7 @@ class Loop:
 
 
 Stmt = Assign | Store | Loop
+Body = tuple[Stmt, ...]
 
 
 # ---------------------------------------------------------------- declarations

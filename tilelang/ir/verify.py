@@ -30,14 +30,14 @@ class BrokenIR(AssertionError):
 
 
 @dataclass(frozen=True)
-class Known:
+class Visible:
     """What may be read at one place: values with their types, and axes of the loops around."""
 
     ir: KernelIR
     axes: frozenset[str] = frozenset()
     names: Mapping[str, types.Type] = field(default_factory=dict)
 
-    def with_name(self, name: str, type: types.Type, loc: Loc) -> Known:
+    def with_name(self, name: str, type: types.Type, loc: Loc) -> Visible:
         """The same and one name more."""
         if name in self.names:
             raise BrokenIR(f"{name} is assigned twice", loc)
@@ -56,7 +56,7 @@ def verify(ir: KernelIR) -> KernelIR:
     for name in (*ir.returns, *(p.tensor for p in ir.params if p.tensor)):
         if name not in {t.name for t in ir.tensors}:
             raise BrokenIR(f"tensor {name} is not declared", ir.loc)
-    _body(Known(ir), ir.body)
+    _body(Visible(ir), ir.body)
     return ir
 
 
@@ -66,48 +66,44 @@ def _once(names: list[str], what: str, loc: Loc) -> None:
         raise BrokenIR(f"{what} {twice[0]} is there twice", loc)
 
 
-def _body(known: Known, body: tuple[types.Stmt, ...]) -> Known:
+def _body(visible: Visible, body: types.Body) -> Visible:
     for stmt in body:
         match stmt:
             case types.Assign(name, value, loc):
-                _expr(known, value, loc)
-                known = known.with_name(name, value.type, loc)
+                _expr(visible, value, loc)
+                visible = visible.with_name(name, value.type, loc)
             case types.Store():
-                _store(known, stmt)
+                _store(visible, stmt)
             case types.Loop():
-                known = _loop(known, stmt)
-    return known
+                visible = _loop(visible, stmt)
+    return visible
 
 
-def _loop(known: Known, loop: types.Loop) -> Known:
-    """What is known after the loop: the ends of what it carries, and no name of its body."""
-    axis = known.ir.axis(loop.axis)
+def _loop(visible: Visible, loop: types.Loop) -> Visible:
+    """What is visible after the loop: the ends of what it carries, and no name of its body."""
+    axis = visible.ir.axis(loop.axis)
     for bound in (axis.begin, axis.end):
-        _expr(known, bound, axis.loc)
+        _expr(visible, bound, axis.loc)
         _scalar(bound, "a bound", axis.loc)
-    inside = replace(known, axes=known.axes | {loop.axis})
+    inside = replace(visible, axes=visible.axes | {loop.axis})
     for carry in loop.carries:
-        _expr(known, carry.init, carry.loc)
+        _expr(visible, carry.init, carry.loc)
         inside = inside.with_name(carry.name, carry.init.type, carry.loc)
     inside = _body(inside, loop.body)
     for carry in loop.carries:
         _expr(inside, carry.next, carry.loc)
-        _same_type(carry)
-        known = known.with_name(carry.out, carry.init.type, carry.loc)
-    return known
+        if carry.init.type != carry.next.type:
+            what = f"{carry.name} begins as {carry.init.type} and becomes {carry.next.type}"
+            raise BrokenIR(what, carry.loc)
+        visible = visible.with_name(carry.out, carry.init.type, carry.loc)
+    return visible
 
 
-def _same_type(carry: types.Carry) -> None:
-    if carry.init.type != carry.next.type:
-        what = f"{carry.name} begins as {carry.init.type} and becomes {carry.next.type}"
-        raise BrokenIR(what, carry.loc)
-
-
-def _store(known: Known, store: types.Store) -> None:
+def _store(visible: Visible, store: types.Store) -> None:
     for part in (store.value, *((store.mask,) if store.mask is not None else ())):
-        _expr(known, part, store.loc)
-    shape = _indexed(known, store.tensor, store.index, store.loc)
-    tensor = known.ir.tensor(store.tensor)
+        _expr(visible, part, store.loc)
+    shape = _indexed(visible, store.tensor, store.index, store.loc)
+    tensor = visible.ir.tensor(store.tensor)
     if store.value.type.dtype != tensor.dtype:
         what = f"{store.value.type.dtype} is stored to {store.tensor}, which is {tensor.dtype}"
         raise BrokenIR(what, store.loc)
@@ -121,26 +117,26 @@ def _broadcasts(value: tuple[types.Dim, ...], place: tuple[types.Dim, ...]) -> b
     return len(value) <= len(place) and all(v in (p, 1) for v, p in pairs)
 
 
-def _expr(known: Known, expr: types.Expr, loc: Loc | None) -> None:
+def _expr(visible: Visible, expr: types.Expr, loc: Loc | None) -> None:
     for child in children(expr):
-        _expr(known, child, loc)
+        _expr(visible, child, loc)
     match expr:
         case types.Var(name, type):
-            if name not in known.names:
+            if name not in visible.names:
                 raise BrokenIR(f"{name} is read before it is assigned", loc)
-            if known.names[name] != type:
-                raise BrokenIR(f"{name} is {known.names[name]} and read as {type}", loc)
+            if visible.names[name] != type:
+                raise BrokenIR(f"{name} is {visible.names[name]} and read as {type}", loc)
         case types.GridIndex(axis) | types.TileIndex(axis) | types.TileScalar(axis):
-            if axis not in known.axes:
+            if axis not in visible.axes:
                 raise BrokenIR(f"an index of {axis} is read outside of its loop", loc)
         case types.Load():
-            shape = _indexed(known, expr.tensor, expr.index, expr.loc or loc)
-            dtype = known.ir.tensor(expr.tensor).dtype
+            shape = _indexed(visible, expr.tensor, expr.index, expr.loc or loc)
+            dtype = visible.ir.tensor(expr.tensor).dtype
             found = types.Type(shape, NARROWED.get(dtype, dtype))
             if found != expr.type:
                 raise BrokenIR(f"a load of {expr.tensor} is {found} and typed {expr.type}", loc)
         case types.Apply():
-            missing = {d for d in expr.type.shape if isinstance(d, str)} - known.axes
+            missing = {d for d in expr.type.shape if isinstance(d, str)} - visible.axes
             if missing:
                 what = f"{expr.op} makes a value along {min(missing)} outside of its loop"
                 raise BrokenIR(what, expr.loc or loc)
@@ -149,23 +145,23 @@ def _expr(known: Known, expr: types.Expr, loc: Loc | None) -> None:
 
 
 def _indexed(
-    known: Known, tensor: str, index: tuple[types.Index, ...], loc: Loc | None
+    visible: Visible, tensor: str, index: tuple[types.Index, ...], loc: Loc | None
 ) -> tuple[types.Dim, ...]:
     """The shape of a reference."""
-    if tensor not in {t.name for t in known.ir.tensors}:
+    if tensor not in {t.name for t in visible.ir.tensors}:
         raise BrokenIR(f"tensor {tensor} is not declared", loc)
-    sizes = known.ir.tensor(tensor).shape
+    sizes = visible.ir.tensor(tensor).shape
     if len(index) != len(sizes):
         raise BrokenIR(f"{tensor} has {len(sizes)} dimensions, the index {len(index)}", loc)
     shape: list[types.Dim] = []
     for entry, size in zip(index, sizes, strict=True):
         for expr in index_exprs(entry):
-            _expr(known, expr, loc)
+            _expr(visible, expr, loc)
         match entry:
             case types.At(expr):
                 _scalar(expr, f"a position in {tensor}", loc)
             case types.Along(axis, offset):
-                if axis not in known.axes or known.ir.axis(axis).kind != "tile":
+                if axis not in visible.axes or visible.ir.axis(axis).kind != "tile":
                     raise BrokenIR(f"{tensor} is indexed along {axis} outside of its loop", loc)
                 if offset is not None:
                     _scalar(offset, f"an offset in {tensor}", loc)

@@ -17,7 +17,7 @@ from .dtypes import is_float, is_float8, is_integer, is_narrow
 from .op import OPS, names
 from .reduction import Batch, Pair
 from .shapes import broadcast, full
-from .values import Number, Site, Value, as_expr, called, common, const, one_axis, retype
+from .values import Number, Site, Value, as_expr, called, common, const, converted, retype
 
 _INTEGER_TOO = names("neg abs relu floor ceil round trunc sign isnan isfinite")
 _WHOLE = names("floor ceil round trunc")
@@ -64,20 +64,14 @@ def binary(op: str, a: Value, b: Value, loc: Site) -> Expr:
         return _power(x, y, dtype, loc)
     if op == "floordiv" and isinstance(y, Const) and y.value == 1 and is_integer(dtype):
         return cast(x, dtype, loc)
-    return _apply(op, (cast(x, dtype, loc), cast(y, dtype, loc)), _result(op, dtype), loc)
-
-
-def _result(op: str, dtype: str) -> str:
-    return "bool" if op in _COMPARE else dtype
+    result = "bool" if op in _COMPARE else dtype
+    return _apply(op, (cast(x, dtype, loc), cast(y, dtype, loc)), result, loc)
 
 
 def _refuse_bool(op: str, dtype: str, loc: Site) -> None:
     if dtype == "bool" and op in _ARITHMETIC:
-        raise TypingError(
-            f"{op} of bool values",
-            loc,
-            "cast first, as in mask.to(hl.int32); & | ^ ~ combine truth values",
-        )
+        hint = "cast first, as in mask.to(hl.int32); & | ^ ~ combine truth values"
+        raise TypingError(f"{op} of bool values", loc, hint)
 
 
 def _bits(op: str, x: Expr, y: Expr, dtype: str, loc: Site) -> Expr:
@@ -120,9 +114,7 @@ def cast(x: Value, dtype: object, loc: Site) -> Expr:
         if name == "bool":
             return Const(bool(value.value), Type((), "bool"), weak=True)
         return retype(value, name, loc)
-    if value.type.dtype == name:
-        return value
-    return Apply("cast", (value,), Type(value.type.shape, name), (), loc)
+    return converted(value, name, loc)
 
 
 def _apply(op: str, args: tuple[Expr, ...], dtype: str, loc: Site) -> Expr:
@@ -157,13 +149,10 @@ def reduce(op: str, x: Value, axis: object, keepdim: bool, loc: Site) -> Expr:
         return _position(op, value, axis, axes, keepdim, loc)
     start, result = _reduce_dtypes(op, value.type.dtype)
     value = cast(value, start, loc)
+    op = {"max": "any", "min": "all"}.get(op, op) if start == "bool" else op
     for place in reversed(axes):
-        value = _reduce_one(_bool_form(op, start), value, place, keepdim, start, loc)
+        value = _reduce_one(op, value, place, keepdim, start, loc)
     return cast(value, result, loc)
-
-
-def _bool_form(op: str, dtype: str) -> str:
-    return {"max": "any", "min": "all"}.get(op, op) if dtype == "bool" else op
 
 
 def _reduce_dtypes(op: str, dtype: str) -> tuple[str, str]:
@@ -222,15 +211,16 @@ def dot(
     The result has the batch dimensions, then the free ones of a, then the free ones of b.
     """
     x, y = as_expr(a, loc), as_expr(b, loc)
-    dtype = x.type.dtype if _both_float8(x, y) else common((x, y), loc)
+    both_float8 = is_float8(x.type.dtype) and is_float8(y.type.dtype)
+    dtype = x.type.dtype if both_float8 else common((x, y), loc)
     if dtype == "bool":
         raise TypingError(f"{name} of bool values", loc, "cast first: mask.to(hl.bfloat16)")
-    left = one_axis(contract[0], x.type.rank, loc, name)
-    right = one_axis(contract[1], y.type.rank, loc, name)
+    left = values.one_axis(contract[0], x.type.rank, loc, name)
+    right = values.one_axis(contract[1], y.type.rank, loc, name)
     _same_dim(x, left, y, right, f"{name} contracts", loc)
     for i, j in zip(*batch, strict=True):
         _same_dim(x, i, y, j, f"{name} pairs", loc)
-    if not _both_float8(x, y):
+    if not both_float8:
         x, y = cast(x, dtype, loc), cast(y, dtype, loc)
     shape = (
         *(x.type.shape[i] for i in batch[0]),
@@ -242,20 +232,16 @@ def dot(
     return Apply("dot", (x, y), result, attrs, loc)
 
 
-def _both_float8(x: Expr, y: Expr) -> bool:
-    return is_float8(x.type.dtype) and is_float8(y.type.dtype)
-
-
 def _same_dim(x: Expr, i: int, y: Expr, j: int, verb: str, loc: Site) -> None:
     left, right = x.type.shape[i], y.type.shape[j]
     if left == right:
         return
     what = f"{verb} {_dim_text(left)} of {called(x)} with {_dim_text(right)} of {called(y)}"
-    tiled = [d for d in (left, right) if isinstance(d, str)]
     hint = "the lengths must be equal; a transpose may be missing"
-    if tiled:
-        other = values.name_of(y if left == tiled[0] else x, "the other operand")
-        hint = f"both must run along one axis: index that dimension of {other} with {tiled[0]}"
+    axis = next((d for d in (left, right) if isinstance(d, str)), None)
+    if axis is not None:
+        other = values.name_of(y if left == axis else x, "the other operand")
+        hint = f"both must run along one axis: index that dimension of {other} with {axis}"
     raise TypingError(what, loc, hint)
 
 

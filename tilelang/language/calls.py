@@ -16,75 +16,23 @@ from typing import Any
 from ..errors import TypingError
 from .creation import READERS, Created
 from .dtypes import DType, canonical
-from .markers import marker
-from .spellings import METHODS, MODULES, OPERATORS, PROPERTIES, Build
+from .markers import marker as marker
+from .spellings import BUILDERS, METHODS, MODULES, OPERATORS, PROPERTIES, Build
 from .values import Site
 from .variants import cast_method
 
-__all__ = [
-    "Builder",
-    "created",
-    "creation",
-    "creation_method",
-    "marker",
-    "method",
-    "operator",
-    "property_of",
-    "resolve",
-]
-
 # Other names of the same argument: the first that the op has is meant.
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "input": ("acc", "x"),
-    "a": ("x",),
-    "b": ("y",),
-    "x1": ("x",),
-    "x2": ("y",),
-    "arr": ("x",),
-    "array": ("x",),
-    "object": ("x",),
-    "data": ("x",),
-    "operand": ("x",),
-    "lhs": ("x",),
-    "rhs": ("y",),
-    "other": ("y", "x"),
-    "exponent": ("y",),
-    "tensor": ("x",),
-    "mat1": ("x",),
-    "mat2": ("y",),
-    "batch1": ("x",),
-    "batch2": ("y",),
-    "vec": ("y",),
-    "vec2": ("y",),
-    "pred": ("condition",),
-    "on_true": ("x",),
-    "on_false": ("y",),
-    "a_min": ("min",),
-    "a_max": ("max",),
-    "dim": ("axis",),
-    "axis": ("dim",),
-    "dims": ("axes", "axis"),
-    "axes": ("axis",),
-    "dimension": ("axis",),
-    "dimensions": ("axis",),
-    "permutation": ("axes",),
-    "dim0": ("axis1",),
-    "dim1": ("axis2",),
-    "axis0": ("axis1",),
-    "keepdim": ("keepdims",),
-    "keepdims": ("keepdim",),
-    "tensors": ("values",),
-    "arrays": ("values",),
-    "operands": ("values",),
-    "size": ("shape",),
-    "newshape": ("shape",),
-    "new_sizes": ("shape",),
-    "fill_value": ("value",),
-    "new_dtype": ("dtype",),
-    "ord": ("p",),
-    "end": ("stop",),
-    "out_dtype": ("preferred_element_type",),
-    "preferred_element_type": ("out_dtype",),
+_ALIASES = """
+    input:acc,x a:x b:y x1:x x2:y arr:x array:x object:x data:x operand:x lhs:x rhs:y other:y,x
+    exponent:y tensor:x mat1:x mat2:y batch1:x batch2:y vec:y vec2:y pred:condition on_true:x
+    on_false:y a_min:min a_max:max dim:axis axis:dim dims:axes,axis axes:axis dimension:axis
+    dimensions:axis permutation:axes dim0:axis1 dim1:axis2 axis0:axis1 keepdim:keepdims
+    keepdims:keepdim tensors:values arrays:values operands:values size:shape newshape:shape
+    new_sizes:shape fill_value:value new_dtype:dtype ord:p end:stop
+    out_dtype:preferred_element_type preferred_element_type:out_dtype
+"""
+ALIASES: Mapping[str, Sequence[str]] = {
+    given: own.split(",") for given, _, own in (w.partition(":") for w in _ALIASES.split())
 }
 
 
@@ -209,12 +157,7 @@ def operator(symbol: str) -> Builder:
 
 # ---------------------------------------------------------------- creation calls
 
-_CREATORS = {
-    build: name
-    for table in (*MODULES.values(), METHODS)
-    for name, build in table.items()
-    if name in READERS
-}
+_CREATORS = {BUILDERS[name]: name for name in READERS}
 
 
 def creation(obj: object) -> str | None:

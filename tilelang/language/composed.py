@@ -255,7 +255,8 @@ def logsumexp(loc: Site, x: Value, axis: object = None, keepdims: bool = False) 
     array(800., dtype=float32)
     """
     value, own = _in_float32("logsumexp", x, loc)
-    mass = reduce("sum", unary("exp", _finite_shift(loc, value, axis), loc), axis, keepdims, loc)
+    shifted = binary("sub", value, _finite_max(loc, value, axis, True), loc)
+    mass = reduce("sum", unary("exp", shifted, loc), axis, keepdims, loc)
     top = _finite_max(loc, value, axis, keepdims)
     return cast(binary("add", unary("log", mass, loc), top, loc), own, loc)
 
@@ -263,10 +264,6 @@ def logsumexp(loc: Site, x: Value, axis: object = None, keepdims: bool = False) 
 def _finite_max(loc: Site, value: Expr, axis: object, keepdims: bool) -> Expr:
     top = reduce("max", value, axis, keepdims, loc)
     return where(unary("isfinite", top, loc), top, 0.0, loc)
-
-
-def _finite_shift(loc: Site, value: Expr, axis: object) -> Expr:
-    return binary("sub", value, _finite_max(loc, value, axis, True), loc)
 
 
 # ---------------------------------------------------------------- normalisation

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import TypingError
+from ..reads import in_library
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int32", "int16", "int8", "uint8", "uint32")
@@ -112,7 +113,7 @@ def canonical(obj: object) -> str | None:
 def _of_numpy(obj: object) -> str | None:
     if isinstance(obj, np.dtype):
         return canonical(obj.name)
-    if not isinstance(obj, type):
+    if not isinstance(obj, type) or not in_library(obj):  # a class of the author's may change
         return None
     inner = getattr(obj, "dtype", None)  # jnp.float32 is a class that carries its dtype
     if isinstance(inner, np.dtype):

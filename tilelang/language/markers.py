@@ -5,7 +5,7 @@ They mean something in the body of a kernel only; called anywhere else they say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ..errors import ParseError
@@ -79,20 +79,11 @@ class constexpr:
         _outside("constexpr")
 
 
-_ALL: tuple[Callable[..., Any], ...] = (
-    grid,
-    tile,
-    static_range,
-    register_block_size,
-    specialize,
-    constexpr,
-    load,
-    store,
-    atomic_add,
-    atomic_max,
-    atomic_min,
-)
-MARKERS = {id(m): m.__name__ for m in _ALL}
+_NAMES = """
+    grid tile static_range register_block_size specialize constexpr
+    load store atomic_add atomic_max atomic_min
+"""
+MARKERS = {id(globals()[name]): name for name in _NAMES.split()}
 
 
 def marker(obj: object) -> str | None:

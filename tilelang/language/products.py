@@ -8,6 +8,7 @@ Products of float32 are float32 products: a `precision=` can ask for no more, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import TypingError
 from ..ir import Expr
@@ -202,9 +203,9 @@ def dot_general(
     return _result(loc, product, a, b, preferred_element_type)
 
 
-def _dimension_numbers(given: object, a: Expr, b: Expr, loc: Site) -> tuple[Pairs, Pairs]:
+def _dimension_numbers(given: Any, a: Expr, b: Expr, loc: Site) -> tuple[Pairs, Pairs]:
     try:
-        (left, right), (batch_left, batch_right) = given  # type: ignore[misc]
+        (left, right), (batch_left, batch_right) = given
         groups = tuple(tuple(int(d) for d in g) for g in (left, right, batch_left, batch_right))
     except (TypeError, ValueError):
         hint = "write (((1,), (0,)), ((), ())): contracting dimensions, then batch dimensions"

@@ -9,7 +9,7 @@ from ..errors import TypingError
 from ..ir import Apply, Const, Dim, Expr, TileIndex, TileScalar, Type
 from . import values
 from .dtypes import default_dtype
-from .values import Site, Value, as_expr, called, const, dtype_name, one_axis, retype, show
+from .values import Site, Value, as_expr, called, const, converted, dtype_name, one_axis, show
 
 
 def _shaped(op: str, x: Expr, shape: tuple[Dim, ...], loc: Site, **attrs: object) -> Apply:
@@ -96,15 +96,9 @@ def concat(parts: object, axis: object, loc: Site) -> Expr:
         return exprs[0]
     shape = exprs[0].type.shape
     length = sum(d for e in exprs if isinstance(d := e.type.shape[place], int))
-    args = tuple(_cast(e, dtype, loc) for e in exprs)
+    args = tuple(converted(e, dtype, loc) for e in exprs)
     result = Type((*shape[:place], length, *shape[place + 1 :]), dtype)
     return Apply("concat", args, result, (("axis", place),), loc)
-
-
-def _cast(x: Expr, dtype: str, loc: Site) -> Expr:
-    if x.type.dtype == dtype:
-        return x
-    return Apply("cast", (x,), Type(x.type.shape, dtype), (), loc)
 
 
 def _fits_beside(first: Expr, other: Expr, place: int, loc: Site) -> None:
@@ -160,10 +154,9 @@ def _resolved(have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[Dim, ...] |
 def _rest(have: tuple[Dim, ...], want: tuple[Dim, ...], place: int) -> int | None:
     """The length that is left for -1 between the tile axes around it; None if there is none."""
     segment = sum(isinstance(d, str) for d in want[:place])
-    known = _segments(tuple(1 if d == -1 else d for d in want))
-    total = _segments(have)
-    divisor = int(known[2 * segment])
-    if len(known) != len(total) or divisor == 0:
+    given, total = _segments(tuple(1 if d == -1 else d for d in want)), _segments(have)
+    divisor = int(given[2 * segment])
+    if len(given) != len(total) or divisor == 0:
         return None
     return int(total[2 * segment]) // divisor
 
@@ -193,9 +186,9 @@ def full(shape: tuple[Dim, ...], value: Value, dtype: object | None, loc: Site) 
         raise TypingError(what, loc, "hl.broadcast_to repeats a value along new dimensions")
     name = scalar.type.dtype if dtype is None else dtype_name(dtype, loc)
     if isinstance(scalar, Const):
-        number = bool(scalar.value) if name == "bool" else retype(scalar, name, loc).value
+        number = bool(scalar.value) if name == "bool" else values.retype(scalar, name, loc).value
         return Apply("full", (), Type(target, name), (("value", number),), loc)
-    return Apply("full", (_cast(scalar, name, loc),), Type(target, name), (), loc)
+    return Apply("full", (converted(scalar, name, loc),), Type(target, name), (), loc)
 
 
 def arange(start: object, stop: object, step: object, dtype: object | None, loc: Site) -> Expr:

@@ -56,9 +56,8 @@ def retype(number: Const, dtype: str | None, loc: Site) -> Const:
         value = int(value)
         limits = np.iinfo(to_numpy(dtype))
         if not limits.min <= value <= limits.max:
-            raise TypingError(
-                f"{value} does not fit {dtype}", loc, f"{dtype} is {limits.min} to {limits.max}"
-            )
+            hint = f"{dtype} is {limits.min} to {limits.max}"
+            raise TypingError(f"{value} does not fit {dtype}", loc, hint)
     return Const(value, Type((), dtype), number.weak)
 
 
@@ -152,11 +151,14 @@ def as_index(value: object, loc: Site, what: str = "an index") -> Expr:
     if expr.type.rank > 1:
         hint = "gather rows by a value of one dimension"
         raise TypingError(f"{what} is {called(expr)}", loc, hint)
-    if dtype == "int32":
+    return retype(expr, "int32", loc) if isinstance(expr, Const) else converted(expr, "int32", loc)
+
+
+def converted(expr: Expr, dtype: str, loc: Site) -> Expr:
+    """The value in another dtype, by an operation unless it has it."""
+    if expr.type.dtype == dtype:
         return expr
-    if isinstance(expr, Const):
-        return retype(expr, "int32", loc)
-    return Apply("cast", (expr,), Type(expr.type.shape, "int32"), (), loc)
+    return Apply("cast", (expr,), Type(expr.type.shape, dtype), (), loc)
 
 
 # ---------------------------------------------------------------- dtypes
@@ -215,13 +217,10 @@ def many_axes(axis: object, rank: int, loc: Site, what: str) -> tuple[int, ...]:
         return tuple(range(rank))
     given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     axes = tuple(one_axis(a, rank, loc, what) for a in given)
-    if len(set(axes)) != len(axes):
-        raise TypingError(f"{what}: dimension {_twice(axes)} is given twice", loc)
+    twice = next((a for a in axes if axes.count(a) > 1), None)
+    if twice is not None:
+        raise TypingError(f"{what}: dimension {twice} is given twice", loc)
     return tuple(sorted(axes))
-
-
-def _twice(axes: Sequence[int]) -> int:
-    return next(a for a in axes if axes.count(a) > 1)
 
 
 def one_dim(dim: object, loc: Site, what: str) -> Dim:

@@ -15,18 +15,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..ir import Apply, Assign, Const, Expr, Stmt, Var, children
+from ..ir import Apply, Assign, Body, Const, Dim, Expr, Stmt, Var, children
 from ..ir.chain import Chain, Level, chain_exprs, level_statements, map_chain
-from ..ir.traversal import definitions, rewrite, rewrite_stmt
+from ..ir.traversal import definitions, reduced, rewrite, rewrite_stmt
 
-Made = Mapping[str, Expr]
+Values = Mapping[str, Expr]
 
 
-def drop_implied_masks(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Chain:
+def drop_implied_masks(levels: tuple[Level, ...], leaf: Body) -> Chain:
     """The chain without masks that decide nothing."""
     stmts = level_statements(levels, leaf)
-    made = definitions(stmts)
-    axes = {name: axis for name, value in made.items() if (axis := _decided(value, made))}
+    values = definitions(stmts)
+    axes = {name: axis for name, value in values.items() if (axis := _implied(value, values))}
     elsewhere: set[str] = set()
     for expr in chain_exprs(levels, leaf):
         _other_uses(expr, axes, elsewhere)
@@ -35,12 +35,10 @@ def drop_implied_masks(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Cha
     named = (axes.keys() & outside) - elsewhere
 
     def change(expr: Expr) -> Expr | None:
-        if not isinstance(expr, Apply) or expr.op not in ("sum", "dot"):
-            return None
-        args = tuple(rewrite(_unmasked(a, d, made), change) for a, d in _summed(expr))
-        return replace(expr, args=args)
+        args = tuple(rewrite(_unmasked(a, d, values), change) for a, d in _summed(expr))
+        return replace(expr, args=args) if args else None
 
-    def visit(stmt: Stmt) -> tuple[Stmt, ...]:
+    def visit(stmt: Stmt) -> Body:
         if isinstance(stmt, Assign) and stmt.name in named:
             stmt = replace(stmt, value=_inner(stmt.value))
         return (rewrite_stmt(stmt, change),)
@@ -51,23 +49,23 @@ def drop_implied_masks(levels: tuple[Level, ...], leaf: tuple[Stmt, ...]) -> Cha
 # ---------------------------------------------------------------- what is summed
 
 
-def _summed(expr: Apply) -> list[tuple[Expr, object]]:
+def _summed(expr: Expr) -> list[tuple[Expr, Dim]]:
     """The arguments of a sum or a product, each with the dimension that is summed over."""
-    along = (expr.attr("axis"),) if expr.op == "sum" else expr.attr("contract")
-    pairs = zip(expr.args, along, strict=True)  # type: ignore[arg-type]
-    return [(arg, arg.type.shape[int(d)]) for arg, d in pairs]
+    if not isinstance(expr, Apply) or expr.op not in ("sum", "dot"):
+        return []
+    return [(arg, arg.type.shape[d]) for arg, d in reduced(expr)]
 
 
-def _unmasked(expr: Expr, dim: object, made: Made) -> Expr:
+def _unmasked(expr: Expr, dim: Dim, values: Values) -> Expr:
     """The argument without a mask along the summed dimension that decides nothing."""
     if isinstance(expr, Apply) and expr.op == "cast":
-        return replace(expr, args=(_unmasked(expr.args[0], dim, made),))
-    return _inner(expr) if _decided(expr, made) == dim else expr
+        return replace(expr, args=(_unmasked(expr.args[0], dim, values),))
+    return _inner(expr) if _implied(expr, values) == dim else expr
 
 
 def _other_uses(expr: Expr, axes: Mapping[str, str], found: set[str]) -> None:
     """Collects the names that are used otherwise than to be summed over their masked dimension."""
-    summed = _summed(expr) if isinstance(expr, Apply) and expr.op in ("sum", "dot") else []
+    summed = _summed(expr)
     for child in children(expr):
         value = child
         while isinstance(value, Apply) and value.op == "cast":
@@ -87,7 +85,7 @@ def _inner(expr: Expr) -> Expr:
     return expr.args[1]
 
 
-def _decided(expr: Expr, made: Made) -> str | None:
+def _implied(expr: Expr, values: Values) -> str | None:
     """The axis of `where(mask of the axis, exp(s - m), 0)` in which the mask decides nothing."""
     match expr:
         case Apply(
@@ -99,7 +97,7 @@ def _decided(expr: Expr, made: Made) -> str | None:
     match difference:
         case Apply("sub", (Var(name, value_type), peak)) if axis in value_type.shape:
             place = value_type.shape.index(axis)
-            sure = _never_seen(made.get(name), axis) and _is_peak(peak, name, place, made)
+            sure = _never_seen(values.get(name), axis) and _is_peak(peak, name, place, values)
             return axis if sure else None
         case _:
             return None
@@ -123,16 +121,16 @@ def _needs(mask: Expr, axis: str) -> bool:
             return False
 
 
-def _is_peak(expr: Expr, name: str, place: int, made: Made) -> bool:
+def _is_peak(expr: Expr, name: str, place: int, values: Values) -> bool:
     """Whether an expression is at least every element of `name` along the dimension `place`."""
     match expr:
         case Apply("expand_dims", (inner,)):
-            return expr.attr("axis") == place and _is_peak(inner, name, place, made)
+            return expr.attr("axis") == place and _is_peak(inner, name, place, values)
         case Apply("maximum", args):
-            return any(_is_peak(a, name, place, made) for a in args)
+            return any(_is_peak(a, name, place, values) for a in args)
         case Apply("max", (Var(found),)):
             return found == name and expr.attr("axis") == place
-        case Var(other) if other in made:
-            return _is_peak(made[other], name, place, made)
+        case Var(other) if other in values:
+            return _is_peak(values[other], name, place, values)
         case _:
             return False

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from ..ir import Assign, Expr, Loop, Stmt, Store, Var, statement_exprs, statements, walk
+from ..ir import Assign, Body, Expr, Loop, Stmt, Store, Var, statement_exprs, statements, walk
 from ..ir.traversal import map_body
 
 
-def drop_unused(body: tuple[Stmt, ...], bounds: Iterable[Expr] = ()) -> tuple[Stmt, ...]:
+def drop_unused(body: Body, bounds: Iterable[Expr] = ()) -> Body:
     """Removes assignments, carries and loops that neither a store nor a bound needs."""
     needed = _needed(body, _names(bounds))
 
-    def keep(stmt: Stmt) -> tuple[Stmt, ...]:
+    def keep(stmt: Stmt) -> Body:
         match stmt:
             case Assign():
                 return (stmt,) if stmt.name in needed else ()
@@ -32,7 +32,7 @@ def drop_unused(body: tuple[Stmt, ...], bounds: Iterable[Expr] = ()) -> tuple[St
     return map_body(body, keep)
 
 
-def _needed(body: tuple[Stmt, ...], wanted: set[str]) -> set[str]:
+def _needed(body: Body, wanted: set[str]) -> set[str]:
     """Names that a store depends on, through assignments and carries; `wanted` besides."""
     sources: dict[str, set[str]] = {}
     queue = list(wanted)

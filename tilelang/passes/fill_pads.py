@@ -12,16 +12,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from ..analysis.masks import Need, Reads, fills, needs, unknown
-from ..ir import Apply, Assign, Const, Expr, Stmt, Type, Var, walk
+from ..ir import Apply, Assign, Body, Const, Expr, Stmt, Type, Var, walk
 from ..ir.chain import Chain, Level, chain_exprs, level_statements, map_chain
 from ..ir.traversal import definitions, map_stmt, rewrite, rewrite_stmt
 
 
 def fill_pads(
-    levels: tuple[Level, ...],
-    leaf: tuple[Stmt, ...],
-    partial: Collection[str],
-    reads: Reads = unknown,
+    levels: tuple[Level, ...], leaf: Body, partial: Collection[str], reads: Reads = unknown
 ) -> Chain:
     """Masks what reductions and products over partial tiles would otherwise see."""
     values = definitions(level_statements(levels, leaf))
@@ -33,14 +30,12 @@ def fill_pads(
     return _mask_definitions(*filled, partial)
 
 
-def _mask_definitions(
-    levels: tuple[Level, ...], leaf: tuple[Stmt, ...], partial: Collection[str]
-) -> Chain:
+def _mask_definitions(levels: tuple[Level, ...], leaf: Body, partial: Collection[str]) -> Chain:
     made = definitions(level_statements(levels, leaf))
     wanted: dict[str, set[tuple[Expr, Const] | Need]] = {}
     for expr in chain_exprs(levels, leaf):
-        for name, mask, fill in filter(None, map(_masked_name, walk(expr))):
-            wanted.setdefault(name, set()).add((mask, fill))
+        for value, mask, fill in filter(None, map(_masked_name, walk(expr))):
+            wanted.setdefault(value.name, set()).add((mask, fill))
     for expr in chain_exprs(levels, leaf):
         for name, need in _as_they_are(expr, partial):
             wanted.get(name, set()).add(need)
@@ -52,9 +47,9 @@ def _mask_definitions(
 
     def drop(expr: Expr) -> Expr | None:
         found = _masked_name(expr)
-        return expr.args[1] if found is not None and found[0] in single else None  # type: ignore[union-attr]
+        return found[0] if found is not None and found[0].name in single else None
 
-    def place(stmt: Stmt) -> tuple[Stmt, ...]:
+    def place(stmt: Stmt) -> Body:
         stmt = rewrite_stmt(stmt, drop)
         if isinstance(stmt, Assign) and stmt.name in single:
             stmt = replace(stmt, value=_merged(stmt.value, *single[stmt.name]))
@@ -73,26 +68,21 @@ def _as_they_are(expr: Expr, partial: Collection[str]) -> Iterator[tuple[str, Ne
                     yield operand.name, need
 
 
-def _masked_name(expr: Expr) -> tuple[str, Expr, Const] | None:
+def _masked_name(expr: Expr) -> tuple[Var, Expr, Const] | None:
     """(name, mask, fill) of `where(mask of a range, name, fill)`."""
-    if not (isinstance(expr, Apply) and expr.op == "where"):
-        return None
-    mask, value, fill = expr.args
-    ranged = any(isinstance(e, Apply) and e.op == "in_range" for e in walk(mask))
-    others = any(isinstance(e, Var) for e in walk(mask))
-    if isinstance(value, Var) and isinstance(fill, Const) and ranged and not others:
-        return value.name, mask, fill
-    return None
-
-
-def _same_number(expr: Expr, fill: Const) -> bool:
-    return isinstance(expr, Const) and expr.value == fill.value
+    match expr:
+        case Apply("where", (mask, Var() as value, Const() as fill)):
+            ranged = any(isinstance(e, Apply) and e.op == "in_range" for e in walk(mask))
+            others = any(isinstance(e, Var) for e in walk(mask))
+            return (value, mask, fill) if ranged and not others else None
+        case _:
+            return None
 
 
 def _merged(value: Expr, mask: Expr, fill: Const) -> Expr:
     """`where(mask, value, fill)`, as one select if the value selects with the same fill."""
-    if isinstance(value, Apply) and value.op == "where" and _same_number(value.args[2], fill):
-        own, inner, _ = value.args
-        both = Apply("logical_and", (own, mask), Type(value.type.shape, "bool"))
-        return replace(value, args=(both, inner, fill))
+    match value:
+        case Apply("where", (own, inner, Const(number))) if number == fill.value:
+            both = Apply("logical_and", (own, mask), Type(value.type.shape, "bool"))
+            return replace(value, args=(both, inner, fill))
     return Apply("where", (mask, value, fill), value.type)

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from ..analysis.uses import cut, references, uses_of
 from ..ir import Along, Apply, Expr, KernelIR, Load
-from ..ir.traversal import rewrite_body
+from ..ir.traversal import reduced, rewrite_body
 
-NEUTRAL = {"sum": 0, "any": False, "all": True}
+NEUTRAL = {"sum": 0, "dot": 0, "any": False, "all": True}
 
 
 def fold_empty(ir: KernelIR) -> KernelIR:
@@ -27,14 +27,12 @@ def fold_empty(ir: KernelIR) -> KernelIR:
 
     def change(expr: Expr) -> Expr | None:
         match expr:
-            case Apply():
-                value = _neutral(expr)
+            case Apply(op) if op in NEUTRAL and _over_nothing(expr):
+                value = NEUTRAL[op]
             case Load() if _nowhere(ir, expr, offsets):
                 value = 0
             case _:
                 return None
-        if value is None:
-            return None
         return Apply("full", (), expr.type, (("value", value),), expr.loc)
 
     return replace(ir, body=rewrite_body(ir.body, change))
@@ -48,12 +46,5 @@ def _nowhere(ir: KernelIR, load: Load, offsets: Mapping[str, set[Expr | None]]) 
     )
 
 
-def _neutral(expr: Apply) -> int | bool | None:
-    """What an op gives because it goes over nothing; None if it does not."""
-    if expr.op in NEUTRAL:
-        shape = expr.args[0].type.shape
-        return NEUTRAL[expr.op] if shape[int(expr.attr("axis"))] == 0 else None  # type: ignore[call-overload]
-    if expr.op == "dot":
-        left, _ = expr.attr("contract")  # type: ignore[misc]
-        return 0 if expr.args[0].type.shape[left] == 0 else None
-    return None
+def _over_nothing(expr: Apply) -> bool:
+    return any(arg.type.shape[dim] == 0 for arg, dim in reduced(expr))

@@ -13,7 +13,7 @@ from functools import partial
 
 from ..analysis.uses import picks_rows
 from ..errors import Loc, PlanError
-from ..ir import Expr, KernelIR, Load, Stmt, Store, Var, map_children, map_index, walk
+from ..ir import Body, Expr, KernelIR, Load, Stmt, Store, Var, map_children, map_index, walk
 from ..ir.traversal import definitions, inlined, map_body, map_range, map_stmt
 
 Values = Mapping[str, Expr]
@@ -41,7 +41,7 @@ def _resolved(expr: Expr, values: Values, loc: Loc | None) -> Expr:
     )
 
 
-def _statement(stmt: Stmt, values: Values) -> tuple[Stmt, ...]:
+def _statement(stmt: Stmt, values: Values) -> Body:
     position = partial(_resolved, values=values, loc=stmt.loc)
     if isinstance(stmt, Store) and stmt.mask is not None and picks_rows(stmt.index):
         # Rows are stored one by one; the mask is asked for each, outside of the body.

@@ -35,7 +35,7 @@ class _Pass:
     facts: Facts
     done: dict[int, ir.Expr]
 
-    def statement(self, stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
+    def statement(self, stmt: ir.Stmt) -> ir.Body:
         made = map_stmt(stmt, self.read)
         if isinstance(stmt, ir.Store) and isinstance(made, ir.Store):
             mask = made.mask

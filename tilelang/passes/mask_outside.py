@@ -38,7 +38,7 @@ def mask_outside(kernel: ir.KernelIR, facts: Facts) -> ir.KernelIR:
     """
     if not facts.leaving:
         return kernel
-    leaving = {(f.index, f.size): f for f in facts.leaving}
+    leaving: dict[tuple[ir.Index, int], Leaving] = {(f.index, f.size): f for f in facts.leaving}
     values = ir.definitions(kernel.body)
     about = _Loads(kernel, leaving, values, _picking(kernel, values))
     return replace(kernel, body=ir.map_body(kernel.body, lambda stmt: (_statement(stmt, about),)))

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from ..errors import Loc
-from ..ir import Apply, Assign, Expr, KernelIR, Load, Loop, Stmt, Store, Var, children, map_children
+from ..ir import Apply, Assign, Body, Expr, KernelIR, Load, Loop, Stmt, Store, Var
 from ..ir.names import fresh, names_in
-from ..ir.traversal import map_body, map_stmt
+from ..ir.traversal import children, map_body, map_children, map_stmt
 from ..language.op import OPS
 
 
@@ -24,7 +24,7 @@ def name_shared(ir: KernelIR) -> KernelIR:
     return replace(ir, body=map_body(ir.body, lambda stmt: _statement(stmt, names)))
 
 
-def _statement(stmt: Stmt, names: set[str]) -> tuple[Stmt, ...]:
+def _statement(stmt: Stmt, names: set[str]) -> Body:
     """The statement, after those of its shared values; those of a loop's are made in its body."""
     made: list[Stmt] = []
     match stmt:

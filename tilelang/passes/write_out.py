@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..ir import Expr, GridIndex, Loop, Stmt
+from ..ir import Body, Expr, GridIndex, Loop
 from ..ir.traversal import inlined, rewrite_body, substitute
 
 
 def write_out(
-    body: tuple[Stmt, ...], once: Collection[str], never: Collection[str], index: dict[str, Expr]
-) -> tuple[Stmt, ...]:
+    body: Body, once: Collection[str], never: Collection[str], index: dict[str, Expr]
+) -> Body:
     """Replaces loops over axes in `once` by their bodies and drops loops over axes in `never`.
 
     `index` holds the constant index of `hl.grid` axes that run once.
@@ -25,9 +25,9 @@ def write_out(
     def change(expr: Expr) -> Expr | None:
         return index.get(expr.axis) if isinstance(expr, GridIndex) else None
 
-    def run(stmts: tuple[Stmt, ...], ends: dict[str, Expr]) -> tuple[Stmt, ...]:
+    def run(stmts: Body, ends: dict[str, Expr]) -> Body:
         """The statements written out; `ends` collects what names of loops that vanish stand for."""
-        out: tuple[Stmt, ...] = ()
+        out: Body = ()
         for position, stmt in enumerate(stmts):
             if not isinstance(stmt, Loop):
                 out += (stmt,)

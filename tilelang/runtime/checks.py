@@ -6,20 +6,23 @@ and works out which group is wrong only when one is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from ..analysis.facts import PositionFact
 from ..errors import RaggedValueError
-from ..ir import Along, Apply, Const, Expr, KernelIR, Load, walk
-from .phrase import Number, phrase, settled
-from .points import Domain, domain, reads
-from .pointwise import Arrays, Points, Scope, position, scope, term
-from .rules import IndexRule, Limit, RangeRule, index_rules, range_rules
+from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined, loads
+from .phrase import phrase, settled
+from .points import domain, reads
+from .pointwise import Ahead, Arrays, term, written_out
+from .rules import IndexRule, RangeRule, certain, evident, index_rules, range_rules
 
+Rule = RangeRule | IndexRule
 Run = Callable[[Arrays], None]
+Say = Callable[..., str]  # rule, place, the numbers of the rule's expressions -> what is wrong
 
 
 @dataclass(frozen=True)
@@ -30,234 +33,161 @@ class Check:
     run: Run
 
 
+@np.errstate(all="ignore")  # what is divided by zero is unspecified, here too
 def compile_checks(ir: KernelIR, positions: Sequence[PositionFact] = ()) -> Check | None:
     """The check of a kernel; None if no loop or index depends on what tensors hold.
 
     positions  facts: of those that were not proved, the ones that read no tensor are checked, too
     """
-    known = scope(ir)
-    open_ = {(p.expr, p.size) for p in positions if p.kind == "dynamic"}
-    ranges, indices = range_rules(ir, known), index_rules(ir, known, open_)
-    compiled = [_range_check(r, known) for r in ranges] + [_index_check(r, known) for r in indices]
-    runs = tuple(run for run in compiled if run is not None)
+    values = definitions(ir.body)
+    doubted = {(inlined(p.expr, values), p.size) for p in positions if p.kind == "dynamic"}
+    found, ir = certain(ir), written_out(ir)
+    references = tuple(evident(found, ir))
+    rules = (*range_rules(ir, references), *index_rules(ir, references, doubted))
+    runs = [run for run in (_compiled(rule, ir) for rule in rules) if run is not None]
     if not runs:
         return None
 
+    @np.errstate(all="ignore")
     def run_all(arrays: Arrays) -> None:
         for run in runs:
             run(arrays)
 
-    exprs = [e for r in ranges for e in (r.begin, r.end)] + [r.value for r in indices]
-    every = [r.iterations for r in (*ranges, *indices)]
-    exprs += [e for i in every for a in i.loops for e in (a.begin, a.end)]
-    exprs += [condition for i in every for condition, _ in i.where]
-    return Check(reads(exprs, known), run_all)
+    exprs = (e for r in rules for e in (*r.exprs, *r.iterations.exprs))
+    return Check(reads(exprs, ir), run_all)
 
 
-# ---------------------------------------------------------------- ranges
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Where a rule is evaluated: known ahead, or found from the tensors at each call."""
-
-    domain: Domain
-    known: Scope  # with the points that are known ahead
-
-    def of(self, arrays: Arrays) -> Points:
-        return {} if self.domain.static is not None else self.domain.points(arrays)[0]
-
-    def any(self, arrays: Arrays) -> bool:
-        """Whether there is a place at all: a loop around may have no iterations."""
-        return self.domain.points(arrays)[1] > 0
-
-    def point(self, arrays: Arrays, number: int) -> Points:
-        """One place, as axis -> int."""
-        points, _ = self.domain.points(arrays)
-        return {axis: int(values[number]) for axis, values in points.items()}
-
-
-def _places(rule: RangeRule | IndexRule, known: Scope) -> _Places | None:
-    found = domain(rule.iterations, known)
-    if found is None or (found.static is not None and found.size == 0):
+def _compiled(given: Rule, ir: KernelIR) -> Run | None:
+    """The check of one rule; None if its values cannot be known, or no loop ever comes there."""
+    places = domain(given.iterations, ir)
+    if places is None or places.empty:
         return None
-    return _Places(found, replace(known, points=found.static or {}, ends=rule.iterations.ends))
-
-
-def _range_check(rule: RangeRule, known: Scope) -> Run | None:
-    places = _places(rule, known)
-    if places is None:
+    rule = given if isinstance(given, IndexRule) else _knowable(given, places.ahead)
+    if rule is None:
         return None
-    begin, end = term(rule.begin, places.known), term(rule.end, places.known)
-    if begin is None or end is None:
+    terms = [t for e in rule.exprs if (t := term(e, places.ahead)) is not None]
+    if len(terms) != len(rule.exprs):
         return None
-    exact = begin.bound == "exact" and end.bound == "exact"
-    if not exact and not rule.strict:
-        return None
-    most = rule.most if exact else None
-    wrong = _wrong_strict if rule.strict else _wrong_loose
-    size = None if rule.limit is None else rule.limit.size
 
     def run(arrays: Arrays) -> None:
-        points = places.of(arrays)
-        low, high = np.asarray(begin.run(arrays, points)), np.asarray(end.run(arrays, points))
-        if low.size and high.size and wrong(low, high, size, most) and places.any(arrays):
-            low, high = np.broadcast_arrays(low, high)
-            raise _range_error(rule, places, arrays, low, high, most)
+        points, size = places.listed(arrays)
+        values = [np.asarray(t.run(arrays, points)) for t in terms]
+        for wrong, say in _faults(rule, *values):
+            if wrong.any() and size:
+                every = _Place(replace(places.ahead, points=points), arrays)
+                raise _error(rule, say, every, [wrong, *values])
 
     return run
 
 
-def _wrong_strict(low: np.ndarray, high: np.ndarray, size: int | None, most: int | None) -> bool:
-    """Whether any range starts below 0, decreases, or is too far or too long."""
+def _knowable(rule: RangeRule, ahead: Ahead) -> RangeRule | None:
+    """What of it can be looked at: of ranges that end where a tile does what they are cut from."""
+    begin, end = _arm(rule.begin, ahead), _arm(rule.end, ahead)
+    if begin is None or end is None:
+        return None
+    if (begin, end) == (rule.begin, rule.end):
+        return rule
+    return replace(rule, begin=begin, end=end, most=None) if rule.strict else None
+
+
+def _arm(expr: Expr, ahead: Ahead, op: str = "") -> Expr | None:
+    """The expression or, of a minimum or maximum, the one arm that can be known."""
+    if term(expr, ahead) is not None:
+        return expr
+    match expr:
+        case Apply("minimum" | "maximum", (a, b)) if op in ("", expr.op):
+            arms = (_arm(a, ahead, expr.op), _arm(b, ahead, expr.op))
+            known = [arm for arm in arms if arm is not None]
+            return known[0] if len(known) == 1 else None
+        case _:
+            return None
+
+
+def _faults(rule: Rule, *values: np.ndarray) -> Iterator[tuple[np.ndarray, Say]]:
+    """Where the rule is broken, and how to say it."""
+    if isinstance(rule, IndexRule):
+        (value,) = values
+        yield (value < 0) | (value >= rule.limit.size), _outside
+        return
+    low, high = values
     spans = np.subtract(high, low, dtype=np.int64)
-    if low.min() < 0 or spans.min() < 0:
-        return True
-    return (size is not None and high.max() > size) or (most is not None and spans.max() > most)
+    begun = np.True_ if rule.strict else spans > 0  # others may be empty in any way
+    yield begun & (low < 0), _negative
+    if rule.strict:
+        yield spans < 0, _decreasing
+    if rule.limit is not None:
+        yield begun & (high > rule.limit.size), _past
+    if rule.most is not None:
+        yield spans > rule.most, _too_long
 
 
-def _wrong_loose(low: np.ndarray, high: np.ndarray, size: int | None, most: int | None) -> bool:
-    """The same for ranges that may be empty in any way."""
-    spans = np.subtract(high, low, dtype=np.int64)
-    if most is not None and spans.max() > most:
-        return True
-    return size is not None and bool(np.any((spans > 0) & ((low < 0) | (high > size))))
-
-
-def _range_error(
-    rule: RangeRule,
-    places: _Places,
-    arrays: Arrays,
-    low: np.ndarray,
-    high: np.ndarray,
-    most: int | None,
-) -> RaggedValueError:
-    """The first range that is wrong, and how."""
-    low, high = np.atleast_1d(low), np.atleast_1d(high)
-    spans = np.subtract(high, low, dtype=np.int64)
-    size = np.inf if rule.limit is None else rule.limit.size
-    relevant = np.ones(len(low), bool) if rule.strict else spans > 0
-    faults = (
-        (relevant & (low < 0), _negative_begin),
-        (relevant & (spans < 0), _decreasing),
-        (relevant & (high > size), _past),
-        (spans > (np.inf if most is None else most), _too_long),
-    )
-    wrong, say = next((wrong, say) for wrong, say in faults if wrong.any())
-    first = int(np.argmax(wrong))
-    words = _words(places, arrays, first)
-    begin, end = (settled(bound, words.number) for bound in (rule.begin, rule.end))
-    here = replace(rule, begin=begin, end=end)
-    what = say(here, words, int(low[first]), int(high[first]))
-    return RaggedValueError(what, rule.axis.loc)
+# ---------------------------------------------------------------- messages
 
 
 @dataclass(frozen=True)
-class _Words:
-    """Expressions in words: `here` with the numbers of one place, `general` without."""
+class _Place:
+    """One place of the loops around what is wrong: the words of expressions with its numbers."""
 
-    point: Points
-    number: Number
-    here: Callable[[Expr], str]
-    general: Callable[[Expr], str]
+    ahead: Ahead
+    arrays: Arrays
 
+    def number(self, expr: Expr) -> int | None:
+        found = term(expr, self.ahead)
+        return None if found is None else int(found.run(self.arrays, {}))
 
-def _words(places: _Places, arrays: Arrays, number: int) -> _Words:
-    point = places.point(arrays, number)
-    value = _number(replace(places.known, points=point), arrays)
-    return _Words(
-        point=point,
-        number=value,
-        here=lambda expr: phrase(expr, places.known, value),
-        general=lambda expr: phrase(expr, places.known),
-    )
+    def __call__(self, expr: Expr) -> str:
+        return phrase(expr, self.ahead.ir, self.number)
 
 
-def _number(here: Scope, arrays: Arrays) -> Number:
-    def number(expr: Expr | Along) -> int | None:
-        found = position(expr, here) if isinstance(expr, Along) else term(expr, here)
-        if found is None or found.bound != "exact":
-            return None
-        return int(np.asarray(found.run(arrays, {})).item())
-
-    return number
-
-
-def _negative_begin(rule: RangeRule, words: _Words, low: int, high: int) -> str:
-    return f"{words.here(rule.begin)} = {low} is negative"
+def _error(rule: Rule, say: Say, every: _Place, found: Sequence[np.ndarray]) -> RaggedValueError:
+    """The first of all places where something is wrong, and what; `found`: where, and numbers."""
+    wrong, *values = (np.atleast_1d(a) for a in np.broadcast_arrays(*found))
+    first = int(np.argmax(wrong))
+    point = {axis: int(v[first]) for axis, v in every.ahead.points.items()}
+    here = replace(every, ahead=replace(every.ahead, points=point))
+    numbers = (int(v[first]) for v in values)
+    what = say(rule.map(partial(settled, number=here.number)), here, *numbers)
+    return RaggedValueError(what, rule.loc)
 
 
-def _decreasing(rule: RangeRule, words: _Words, low: int, high: int) -> str:
-    begin, end = words.here(rule.begin), words.here(rule.end)
-    length = _length(rule)
-    if length is not None:
-        return f"{words.here(length)} = {high - low} is negative"
+def _outside(rule: IndexRule, here: _Place, value: int) -> str:
+    why = "is negative" if value < 0 else "is too large"
+    return f"{here(rule.value)} = {value} {why}: it picks one of {rule.limit}"
+
+
+def _negative(rule: RangeRule, here: _Place, low: int, high: int) -> str:
+    return f"{here(rule.begin)} = {low} is negative"
+
+
+def _decreasing(rule: RangeRule, here: _Place, low: int, high: int) -> str:
+    begin, end = here(rule.begin), here(rule.end)
+    match rule.end:
+        case Apply("add", (a, b)) if rule.begin in (a, b):  # [b, b + length)
+            return f"{here(b if a == rule.begin else a)} = {high - low} is negative"
     if isinstance(rule.begin, Const) and high < 0:
         return f"{end} = {high} is negative"
     if isinstance(rule.end, Const):
         return f"{begin} = {low} is past the end of its range, {high}"
-    ranges = f"[{words.general(rule.begin)}, {words.general(rule.end)})"
+    ranges = f"[{phrase(rule.begin, here.ahead.ir)}, {phrase(rule.end, here.ahead.ir)})"
     same = _tensors(rule.begin) == _tensors(rule.end)
     must = "must not decrease" if same else "must not end before they begin"
     return f"{end} = {high} is less than {begin} = {low}: ranges {ranges} {must}"
 
 
-def _length(rule: RangeRule) -> Expr | None:
-    """L of a range [b, b + L)."""
-    match rule.end:
-        case Apply("add", (a, b)) if rule.begin in (a, b):
-            return b if a == rule.begin else a
-        case _:
-            return None
+def _past(rule: RangeRule, here: _Place, low: int, high: int) -> str:
+    return f"{here(rule.end)} = {high} is past {rule.limit}"
 
 
-def _past(rule: RangeRule, words: _Words, low: int, high: int) -> str:
-    return f"{words.here(rule.end)} = {high} is past {rule.limit}"
-
-
-def _too_long(rule: RangeRule, words: _Words, low: int, high: int) -> str:
+def _too_long(rule: RangeRule, here: _Place, low: int, high: int) -> str:
     tensors = sorted(_tensors(rule.begin) | _tensors(rule.end))
     unit = "positions" if rule.limit is None else rule.limit.unit
-    group = tuple(words.point.values())
+    group = tuple(here.ahead.points.values())
     if group and tensors:
         which = f"group {group[0] if len(group) == 1 else group} of {' and '.join(tensors)}"
     else:
-        which = f"the range [{words.here(rule.begin)}, {words.here(rule.end)})"
+        which = f"the range [{here(rule.begin)}, {here(rule.end)})"
     return f"{which} holds {high - low} {unit}, more than max_extent = {rule.most}"
 
 
 def _tensors(expr: Expr) -> set[str]:
-    return {part.tensor for part in walk(expr) if isinstance(part, Load)}
-
-
-# ---------------------------------------------------------------- indices
-
-
-def _index_check(rule: IndexRule, known: Scope) -> Run | None:
-    places = _places(rule, known)
-    if places is None:
-        return None
-    value = term(rule.value, places.known)
-    if value is None or value.bound != "exact":
-        return None
-    size = rule.limit.size
-
-    def run(arrays: Arrays) -> None:
-        found = np.asarray(value.run(arrays, places.of(arrays)))
-        wrong = found.size and (found.min() < 0 or found.max() >= size)
-        if wrong and places.any(arrays):
-            raise _index_error(rule, places, arrays, np.atleast_1d(found))
-
-    return run
-
-
-def _index_error(
-    rule: IndexRule, places: _Places, arrays: Arrays, found: np.ndarray
-) -> RaggedValueError:
-    first = int(np.argmax((found < 0) | (found >= rule.limit.size)))
-    words, picked = _words(places, arrays, first), int(found[first])
-    limit: Limit = rule.limit
-    why = "is negative" if picked < 0 else "is too large"
-    value = words.here(settled(rule.value, words.number))
-    what = f"{value} = {picked} {why}: it picks one of {limit}"
-    return RaggedValueError(what, rule.loc)
+    return {load.tensor for load in loads(expr)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import Plan as PallasPlan
 from ..ir import Expr, KernelIR
 from .lowering import Lowered, Plan
-from .points import Domain, Iterations, depends, domain, reads
-from .pointwise import Scope, scope, term
+from .points import Iterations, depends, domain, reads
+from .pointwise import Ahead, term, written_out
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Waste:
         )
 
 
+@np.errstate(all="ignore")
 def explain(lowered: Lowered, arrays: Mapping[str, np.ndarray]) -> str:
     """The explanation; `arrays` holds the values of those arguments that have any."""
     ir, choices = lowered.ir, f"target {lowered.target}, {lowered.config}"
@@ -99,14 +100,14 @@ def _indented(text: str) -> Iterator[str]:
 
 def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[Waste]:
     """What each tile axis computes; axes whose range cannot be known before the launch are left."""
-    known = scope(ir)
-    places = {name: place for name, (_, place) in loops(ir).items()}
-    order = [a.name for a in ir.axes]
-    for tiles in _launched(plan):
-        for axis in sorted(tiles, key=lambda a: order.index(a.name)):
-            found = _of_axis(axis, places[axis.name], known, arrays)
-            if found is not None:
-                yield found
+    order, ir = [a.name for a in ir.axes], written_out(ir)
+    for launched in _launched(plan):
+        for axis in sorted(launched, key=lambda a: order.index(a.name)):
+            if (found := _ranges(axis, ir, arrays)) is not None:
+                low, high = found
+                useful = np.maximum(high - low, 0)
+                tiles = axis.count(low, high)
+                yield Waste(axis.user, axis.block, int(tiles.sum()), int(useful.sum()))
 
 
 def _launched(plan: Plan) -> Iterator[list[Tiles]]:
@@ -123,34 +124,20 @@ def _launched(plan: Plan) -> Iterator[list[Tiles]]:
         yield [Tiles(a.name, a.user, a.step, a.begin, a.end, False) for a in launch.axes if a.tile]
 
 
-def _of_axis(
-    axis: Tiles, around: tuple[str, ...], known: Scope, arrays: Mapping[str, np.ndarray]
-) -> Waste | None:
-    axes = {a.name: a for a in known.ir.axes}
-    needs = depends(axis.begin, known, axes) | depends(axis.end, known, axes)
-    walked = tuple(axes[a] for a in around if a in needs)
-    exprs = (axis.begin, axis.end, *(e for a in walked for e in (a.begin, a.end)))
-    if not set(reads(exprs, known)) <= set(arrays):
-        return None
-    spans = _spans(axis, domain(Iterations(walked), known), known, arrays)
-    if spans is None:
-        return None
-    low, high = spans
-    tiles = axis.count(low, high)
-    return Waste(axis.user, axis.block, int(tiles.sum()), int(np.maximum(high - low, 0).sum()))
-
-
-def _spans(
-    axis: Tiles, walked: Domain | None, known: Scope, arrays: Mapping[str, np.ndarray]
+def _ranges(
+    axis: Tiles, ir: KernelIR, arrays: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """begin and end of every run of the loop; None if they depend on what is not known."""
-    if walked is None:
+    _, around = loops(ir)[axis.name]
+    needs = depends(axis.begin, ir) | depends(axis.end, ir)
+    walked = Iterations(tuple(ir.axis(a) for a in around if a in needs))
+    runs = domain(walked, ir)
+    wanted = reads((axis.begin, axis.end, *walked.exprs), ir)
+    if runs is None or not set(wanted) <= set(arrays):
         return None
-    points, size = walked.points(arrays)
-    here = replace(known, points=points)
-    ends = [term(e, here) for e in (axis.begin, axis.end)]
-    exact = [e for e in ends if e is not None and e.bound == "exact"]
-    if len(exact) != len(ends):
+    points, size = runs.listed(arrays)
+    begin, end = (term(e, Ahead(ir, points)) for e in (axis.begin, axis.end))
+    if begin is None or end is None:
         return None
-    low, high = (np.broadcast_to(e.run(arrays, points), size).astype(np.int64) for e in exact)
-    return low, high
+    low, high = (np.broadcast_to(e.run(arrays, {}), size) for e in (begin, end))
+    return low.astype(np.int64), high.astype(np.int64)

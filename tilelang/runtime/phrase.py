@@ -1,93 +1,81 @@
-"""phrase(expr, known, number) -> str: an index expression in the author's words.
+"""phrase(expr, ir, number) -> str: an index expression in the author's words.
 
-phrase(offsets[g + 1], known)                     "offsets[g + 1]"
-phrase(offsets[g + 1], known, number=at g = 3)    "offsets[4]"
-settled(min(offsets[g + 1], tile.end), number)    offsets[g + 1]
+phrase(offsets[g + 1], ir)                      "offsets[g + 1]"
+phrase(offsets[g + 1], ir, number=at g = 3)     "offsets[4]"
+settled(min(offsets[g + 1], tile.end), number)  offsets[g + 1]
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from ..ir import (
     Along,
     Apply,
     At,
-    Const,
     Expr,
-    Gather,
     GridIndex,
     Index,
+    KernelIR,
     Load,
-    Span,
     TileIndex,
     TileScalar,
     Var,
     map_children,
 )
-from .pointwise import Scope
+from ..ir.integers import const
+from ..ir.text import expression
+from .pointwise import position
 
-Number = Callable[[Expr | Along], int | None]
+Number = Callable[[Expr], int | None]
 
-INFIX = {"add": ("+", 1), "sub": ("-", 1), "mul": ("*", 2), "floordiv": ("//", 2), "mod": ("%", 2)}
 NAMED = {"minimum": "min", "maximum": "max"}
 
 
-def symbolic(_: Expr | Along) -> None:
+def symbolic(_: Expr) -> None:
     """No numbers: axes are printed by name."""
 
 
-def phrase(expr: Expr, known: Scope, number: Number = symbolic) -> str:
+def phrase(expr: Expr, ir: KernelIR, number: Number = symbolic) -> str:
     """The expression as text; `number` gives the value of axes and of indices, where known."""
-    return _text(expr, known, number, 0)
+    return expression(_spoken(expr, ir, number))
 
 
-def _text(expr: Expr, known: Scope, number: Number, binds: int) -> str:
+def _spoken(expr: Expr, ir: KernelIR, number: Number) -> Expr:
+    """The expression with numbers where they are known, and names that the author knows."""
+    spoken = partial(_spoken, ir=ir, number=number)
     match expr:
-        case Const(value):
-            return str(value)
-        case Var(name):
-            value = known.definitions.get(name)
-            return name if value is None else _text(value, known, number, binds)
         case GridIndex(axis) | TileIndex(axis):
             value = number(expr)
-            suffix = ".index" if isinstance(expr, TileIndex) else ""
-            return f"{known.ir.axis(axis).user}{suffix}" if value is None else str(value)
-        case TileScalar(axis, what):
-            return f"{known.ir.axis(axis).user}.{what}"
+            return replace(expr, axis=ir.axis(axis).user) if value is None else const(value)
+        case TileScalar(axis):
+            return replace(expr, axis=ir.axis(axis).user)
         case Load(tensor, index):
-            view = known.ir.tensor(tensor).view
-            if view is not None and not known.ir.tensor(view.source).shape:
-                return view.source  # the number that a tensor without dimensions holds
-            return f"{tensor}[{', '.join(_index(i, known, number) for i in index)}]"
-        case Apply():
-            return _apply(expr, known, number, binds)
+            view = ir.tensor(tensor).view
+            if view is not None and not ir.tensor(view.source).shape:
+                return Var(view.source, expr.type)  # the number of a tensor without dimensions
+            return replace(expr, index=tuple(_entry(i, ir, number) for i in index), mask=None)
+        case Apply("cast", (arg,)):
+            return spoken(arg)
+        case Apply("minimum" | "maximum" as op):
+            return replace(map_children(expr, spoken), op=NAMED[op])
+        case _:
+            return map_children(expr, spoken)
 
 
-def _index(index: Index, known: Scope, number: Number) -> str:
-    match index:
-        case At(expr) | Gather(expr):
-            value = number(expr)
-            return phrase(expr, known, number) if value is None else str(value)
-        case Along(axis, offset):
-            value = number(index)
-            moved = "" if offset is None else f" + {phrase(offset, known, number)}"
-            return f"{known.ir.axis(axis).user}{moved}" if value is None else str(value)
-        case Span(start, stop):
-            return f"{start}:{stop}"
-
-
-def _apply(expr: Apply, known: Scope, number: Number, binds: int) -> str:
-    if expr.op == "cast":
-        return _text(expr.args[0], known, number, binds)
-    if expr.op in INFIX:
-        sign, strength = INFIX[expr.op]
-        left, right = expr.args
-        inner = f"{_text(left, known, number, strength)} {sign} "
-        inner += _text(right, known, number, strength + 1)
-        return f"({inner})" if strength < binds else inner
-    name = NAMED.get(expr.op, expr.op)
-    return f"{name}({', '.join(_text(a, known, number, 0) for a in expr.args)})"
+def _entry(index: Index, ir: KernelIR, number: Number) -> Index:
+    place = position(index)
+    if place is None:
+        return index
+    value = number(place)
+    if value is not None:
+        return At(const(value))
+    if isinstance(index, Along):
+        offset = None if index.offset is None else _spoken(index.offset, ir, number)
+        return Along(ir.axis(index.axis).user, offset)
+    return At(_spoken(place, ir, number))
 
 
 def settled(expr: Expr, number: Number) -> Expr:

@@ -1,4 +1,4 @@
-"""domain(iterations, scope) -> Domain | None: every place where a group of loops stands.
+"""domain(iterations, ir) -> Domain | None: every place where a group of loops stands.
 
 for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets = [0, 2, 2, 3]
 ->  {"g": [0, 0, 2], "t": [0, 1, 2]}
@@ -6,28 +6,34 @@ for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..analysis.placed import root
-from ..ir import Along, Axis, Expr, GridIndex, Load, TileIndex, TileScalar, walk
-from .pointwise import Arrays, Points, Scope, Term, resolve, term
+from ..analysis.uses import reads_memory
+from ..ir import Along, Axis, Expr, GridIndex, KernelIR, TileIndex, TileScalar, loads, walk
+from .pointwise import Ahead, Arrays, Points, Term, readable, term
 
 MOST_STATIC = 1 << 22  # points that are laid out ahead of a call
-
-Where = frozenset[tuple[Expr, bool]]  # conditions, and what each must be
 
 
 @dataclass(frozen=True)
 class Domain:
-    """`points(arrays)` lists the places; `static` does if no tensor changes them."""
+    """`listed(arrays)` are the places, and how many.
 
-    axes: tuple[str, ...]
-    static: Points | None
-    size: int
-    points: Callable[[Arrays], tuple[Points, int]]
+    ahead  with those places, if no tensor changes them
+    empty  it is known ahead that there is none
+    """
+
+    ahead: Ahead
+    empty: bool
+    listed: Callable[[Arrays], tuple[Points, int]]
+
+
+Where = frozenset[tuple[Expr, bool]]  # conditions, and what each must be
+Step = Callable[[Arrays, Points, int], tuple[Points, int]]  # to the places of one more loop
 
 
 @dataclass(frozen=True)
@@ -46,22 +52,23 @@ class Iterations:
     where: Where = frozenset()
     ends: frozenset[str] = frozenset()
 
+    @property
+    def exprs(self) -> list[Expr]:
+        """What has to be known to find them."""
+        return [e for a in self.loops for e in (a.begin, a.end)] + [c for c, _ in self.where]
 
-Step = Callable[[Arrays, Points, int], tuple[Points, int]]  # to the places of one more loop
 
-
-def domain(chosen: Iterations, known: Scope) -> Domain | None:
+def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
     """The places where the loops stand; None if a range or a condition cannot be known."""
-    known = replace(known, ends=known.ends | chosen.ends)
     points: Points = {}
-    size, steps, names = 1, [], []
+    size, steps = 1, list[Step]()
     for axis in chosen.loops:
-        here = replace(known, points={} if steps else points)  # a step changes how many there are
-        begin, end = term(axis.begin, here), term(axis.end, here)
-        if begin is None or end is None or begin.bound != "exact" or end.bound != "exact":
+        # a step changes how many points there are
+        ahead = Ahead(ir, {} if steps else points, chosen.ends)
+        begin, end = term(axis.begin, ahead), term(axis.end, ahead)
+        if begin is None or end is None:
             return None
         step = _loop(axis.name, begin, end, chosen)
-        names += [] if axis.name in chosen.filters else [axis.name]
         if steps or begin.constant is None or end.constant is None:
             steps.append(step)
             continue
@@ -69,26 +76,21 @@ def domain(chosen: Iterations, known: Scope) -> Domain | None:
         if size > MOST_STATIC:
             return None
     for condition, wanted in sorted(chosen.where, key=str):
-        holds = term(condition, replace(known, points={} if steps else points))
-        if holds is None or holds.bound != "exact":
+        holds = term(condition, Ahead(ir, {} if steps else points, chosen.ends))
+        if holds is None:
             return None
         steps.append(_kept(holds, wanted))
         if len(steps) == 1 and holds.constant is not None:
             points, size = steps.pop()({}, points, size)
-    return _domain(tuple(names), points, size, tuple(steps))
 
-
-def _domain(names: tuple[str, ...], start: Points, size: int, steps: tuple[Step, ...]) -> Domain:
-    if not steps:
-        return Domain(names, start, size, lambda arrays: (start, size))
-
-    def points(arrays: Arrays) -> tuple[Points, int]:
-        here, count = start, size
+    def listed(arrays: Arrays) -> tuple[Points, int]:
+        here, count = points, size
         for step in steps:
             here, count = step(arrays, here, count)
         return here, count
 
-    return Domain(names, None, 0, points)
+    ahead = Ahead(ir, {} if steps else points, chosen.ends)
+    return Domain(ahead, not steps and not size, listed)
 
 
 def _loop(axis: str, begin: Term, end: Term, chosen: Iterations) -> Step:
@@ -121,48 +123,36 @@ def _only(keep: np.ndarray, points: Points) -> tuple[Points, int]:
     return {a: v[keep] for a, v in points.items()}, int(keep.sum())
 
 
-def depends(expr: Expr, known: Scope, axes: Mapping[str, Axis]) -> frozenset[str]:
+def depends(expr: Expr, ir: KernelIR) -> frozenset[str]:
     """Axes whose place the value of an expression depends on, through their ranges too."""
-    found = set(tested(expr, known))
-    for part in walk(resolve(expr, known.definitions)):
-        found |= _named(part)
-    for name in tuple(found):
-        found |= depends(axes[name].begin, known, axes) | depends(axes[name].end, known, axes)
-    return frozenset(found)
+    found = {e.axis for e in walk(expr) if isinstance(e, GridIndex | TileIndex)} | tested(expr)
+    found |= {i.axis for load in loads(expr) for i in load.index if isinstance(i, Along)}
+    return frozenset(found).union(*(placed_by(ir.axis(name), ir) for name in found))
 
 
-def _named(part: Expr) -> set[str]:
-    match part:
-        case GridIndex(axis) | TileIndex(axis):
-            return {axis}
-        case Load(_, index):
-            return {i.axis for i in index if isinstance(i, Along)}
-        case _:
-            return set()
+def placed_by(axis: Axis, ir: KernelIR) -> frozenset[str]:
+    """Axes that the range of an axis depends on."""
+    return depends(axis.begin, ir) | depends(axis.end, ir)
 
 
-def tested(expr: Expr, known: Scope) -> frozenset[str]:
+def tested(expr: Expr) -> frozenset[str]:
     """Axes of which a condition asks where their tiles are."""
-    conditions = (e for e in walk(resolve(expr, known.definitions)) if e.type.dtype == "bool")
-    edges = (e for c in conditions for e in walk(c) if isinstance(e, TileScalar))
-    return frozenset(e.axis for e in edges if e.what in ("begin", "end"))
+    edges = (e for c in walk(expr) if c.type.dtype == "bool" for e in walk(c))
+    tiles = (e for e in edges if isinstance(e, TileScalar))
+    return frozenset(e.axis for e in tiles if e.what in ("begin", "end"))
 
 
-def reads_data(expr: Expr, known: Scope, axes: Mapping[str, Axis]) -> bool:
+def reads_data(expr: Expr, ir: KernelIR) -> bool:
     """Whether the value depends on what tensors hold."""
-    resolved = resolve(expr, known.definitions)
-    if any(isinstance(part, Load) for part in walk(resolved)):
-        return True
-    return any(ragged(axes[name], known, axes) for name in depends(expr, known, axes))
+    return reads_memory(expr) or any(ragged(ir.axis(a), ir) for a in depends(expr, ir))
 
 
-def ragged(axis: Axis, known: Scope, axes: Mapping[str, Axis]) -> bool:
+def ragged(axis: Axis, ir: KernelIR) -> bool:
     """Whether the range of an axis depends on what tensors hold."""
-    return reads_data(axis.begin, known, axes) or reads_data(axis.end, known, axes)
+    return reads_data(axis.begin, ir) or reads_data(axis.end, ir)
 
 
-def reads(exprs: Iterable[Expr], known: Scope) -> tuple[str, ...]:
+def reads(exprs: Iterable[Expr], ir: KernelIR) -> tuple[str, ...]:
     """The parameters whose values the expressions need."""
-    parts = (p for e in exprs for p in walk(resolve(e, known.definitions)))
-    loaded = {root(known.ir, p.tensor) for p in parts if isinstance(p, Load)}
-    return tuple(t.name for t in known.ir.tensors if t.name in loaded - known.written)
+    found = {root(ir, load.tensor) for e in exprs for load in loads(e)}
+    return tuple(t.name for t in ir.tensors if t.name in found and readable(t.name, ir))

@@ -1,205 +1,163 @@
-"""term(expr, scope) -> Term | None: an integer expression as a NumPy function of the tensors.
+"""term(expr, ahead) -> Term | None: an integer expression as a NumPy function of the tensors.
 
 A term is evaluated at many points at once; a point says where every axis stands (`hl.grid` index or
 position in a tile's range), and a value is one number per point or one number for all of them.
 None stands for what cannot be known before the launch: floats, carried values, data that the kernel
-writes, and the begin and end of tiles, which depend on the blocks, except of `Scope.ends`.
+writes, and the begin and end of tiles, which depend on the blocks, except of `Ahead.ends`.
+
+Names are written out before (`written_out`); what operations mean is `language.evaluate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from ..analysis.placed import root
 from ..ir import (
     Along,
     Apply,
-    Assign,
-    At,
     Const,
     Expr,
-    Gather,
     GridIndex,
     Index,
     KernelIR,
     Load,
     TileIndex,
     TileScalar,
-    Var,
-    map_children,
-    statements,
+    definitions,
+    index_exprs,
+    inlined,
+    map_range,
 )
-from ..language.op import OPS as LANGUAGE
+from ..ir.integers import INT, add, const
+from ..language import dtypes
+from ..language.evaluate import compute
+from ..language.op import OPS
 
 Arrays = Mapping[str, np.ndarray]
 Points = Mapping[str, Any]  # axis -> one int per point, or one int for all
 Run = Callable[[Arrays, Points], Any]
 
-WIDE = np.int64  # sums of int32 offsets are exact in it
-
-
-def _exact(op: str) -> Callable[..., Any]:
-    """What the language means by an operation, in 64 bits; what is divided by 0 is unspecified."""
-    meaning = LANGUAGE[op].reference
-    match op:
-        case "add" | "sub" | "mul" | "neg" | "abs":
-            return lambda a, *rest: meaning(np.asarray(a, WIDE), *rest)
-        case "floordiv" | "mod":
-            return lambda a, b: meaning(a, np.where(b == 0, 1, b))
-        case _:
-            return meaning
-
-
-WHOLE = """
-    add sub mul neg abs floordiv mod minimum maximum where eq ne lt le gt ge logical_and logical_or
-    logical_xor logical_not bitwise_and bitwise_or bitwise_xor shift_left shift_right
-"""
-OPS = {op: _exact(op) for op in WHOLE.split()}
-INTEGERS = ("int64", "int32", "int16", "int8", "uint32", "uint8")
+WIDE = "int64"  # sums of int32 offsets are exact in it
+INTEGERS = (WIDE, *dtypes.INTEGERS)
 
 
 @dataclass(frozen=True)
 class Term:
-    """A compiled expression.
-
-    constant  its value when that needs no tensor
-    bound     "exact"; "most" if the true value is that or less, "least" if that or more, because an
-              arm of a minimum or maximum could not be known
-    """
+    """A compiled expression; `constant` is its value if that needs no tensor."""
 
     run: Run
     constant: Any = None
-    bound: Literal["exact", "most", "least"] = "exact"
 
 
 @dataclass(frozen=True)
-class Scope:
-    """What names mean: `points` holds the axes whose points are known before the call.
+class Ahead:
+    """What is known ahead of a call.
 
-    ends  tile axes whose points are tiles of one position: their begin and end are known
+    points  of axes whose places no tensor changes
+    ends    tile axes whose points are tiles of one position: their begin and end are known
     """
 
     ir: KernelIR
-    definitions: Mapping[str, Expr]
-    written: frozenset[str]
-    points: Points
+    points: Points = field(default_factory=dict)
     ends: frozenset[str] = frozenset()
 
 
-def scope(ir: KernelIR) -> Scope:
-    """The scope of a kernel with no points known."""
-    definitions = {s.name: s.value for s in statements(ir.body) if isinstance(s, Assign)}
-    written = frozenset(t.name for t in ir.tensors if t.mutated or t.role == "output")
-    return Scope(ir, definitions, written, {})
+def written_out(ir: KernelIR) -> KernelIR:
+    """The kernel with no named values in what its loops run over."""
+    values = definitions(ir.body)
+    return replace(ir, axes=tuple(map_range(a, lambda e: inlined(e, values)) for a in ir.axes))
 
 
-def resolve(expr: Expr, definitions: Mapping[str, Expr]) -> Expr:
-    """The expression with named values replaced by what they were assigned."""
-    if isinstance(expr, Var):
-        value = definitions.get(expr.name)
-        return expr if value is None else resolve(value, definitions)
-    return map_children(expr, lambda e: resolve(e, definitions))
-
-
-def term(expr: Expr, known: Scope) -> Term | None:
+def term(expr: Expr, ahead: Ahead) -> Term | None:
     """The expression as a function of tensors and points; None if it cannot be known."""
     match expr:
         case Const(value):
-            return None if isinstance(value, float) else constant(value)
-        case Var(name):
-            value = known.definitions.get(name)
-            return None if value is None else term(value, known)
+            return None if isinstance(value, float) else _constant(value)
         case GridIndex(axis) | TileIndex(axis):
-            return _position(axis, known)
-        case TileScalar(axis, "begin") if axis in known.ends:
-            return _position(axis, known)
-        case TileScalar(axis, "end") if axis in known.ends:
-            return _joined(OPS["add"], [_position(axis, known), constant(1)])
+            if axis in ahead.points:
+                return _constant(ahead.points[axis])
+            return Term(lambda arrays, points: points[axis])
+        case TileScalar(axis, "begin" | "end" as what) if axis in ahead.ends:
+            index = TileIndex(axis, INT)
+            return term(index if what == "begin" else add(index, const(1)), ahead)
         case Load():
-            return _load(expr, known)
+            return _load(expr, ahead)
+        case Apply("cast", (arg,)) if expr.type.dtype in INTEGERS:
+            return term(arg, ahead)
         case Apply():
-            return _apply(expr, known)
+            return _apply(expr, ahead)
         case _:
             return None
 
 
-def constant(value: Any) -> Term:
-    """A term that needs no tensor."""
+def _constant(value: Any) -> Term:
     return Term(lambda arrays, points: value, value)
 
 
-def _position(axis: str, known: Scope) -> Term:
-    if axis in known.points:
-        return constant(known.points[axis])
-    return Term(lambda arrays, points: points[axis])
-
-
-def _apply(expr: Apply, known: Scope) -> Term | None:
-    args = [term(a, known) for a in expr.args]
-    if expr.op in ("minimum", "maximum") and None in args:
-        return _one_arm(expr.op, args)
-    exact = [a for a in args if a is not None and a.bound == "exact"]
-    if expr.op == "cast" and len(exact) == 1 and expr.type.dtype in INTEGERS:
-        return exact[0]
-    if expr.op not in OPS or len(exact) != len(args):
-        return None
-    return _joined(OPS[expr.op], exact)
+def _every(found: Iterable[Term | None]) -> list[Term] | None:
+    """The terms, if none is missing."""
+    terms = list(found)
+    known = [t for t in terms if t is not None]
+    return known if len(known) == len(terms) else None
 
 
 def _joined(fn: Callable[..., Any], parts: list[Term]) -> Term:
     """fn of the parts, computed now when all of them are constants."""
     if all(p.constant is not None for p in parts):
-        return constant(fn(*(p.constant for p in parts)))
-    runs = tuple(p.run for p in parts)
-    if len(runs) == 2:
-        first, second = runs
-        return Term(lambda arrays, points: fn(first(arrays, points), second(arrays, points)))
-    return Term(lambda arrays, points: fn(*[run(arrays, points) for run in runs]))
+        return _constant(fn(*(p.constant for p in parts)))
+    return Term(lambda arrays, points: fn(*[p.run(arrays, points) for p in parts]))
 
 
-def _one_arm(op: str, args: list[Term | None]) -> Term | None:
-    """min(known, unknown) is at most `known`; max(known, unknown) at least."""
-    bound = "most" if op == "minimum" else "least"
-    known = [a for a in args if a is not None and a.bound in ("exact", bound)]
-    return Term(known[0].run, known[0].constant, bound) if len(known) == 1 else None
-
-
-def _load(load: Load, known: Scope) -> Term | None:
-    source = array(load.tensor, known)
-    if source is None or load.type.dtype not in (*INTEGERS, "bool"):
+def _apply(expr: Apply, ahead: Ahead) -> Term | None:
+    args = _every(term(a, ahead) for a in expr.args)
+    exact = OPS[expr.op].kind == "elementwise" and expr.op != "pow"  # NumPy's raises if negative
+    if args is None or not exact or expr.type.dtype not in (*INTEGERS, "bool"):
         return None
-    indices = [position(i, known) for i in load.index]
-    exact = [i for i in indices if i is not None and i.bound == "exact"]
-    if len(exact) != len(indices):
+    dtype = "bool" if expr.type.dtype == "bool" else WIDE
+
+    def meaning(*values: Any) -> np.ndarray:
+        wide = tuple(np.asarray(v, np.int64) for v in values)
+        return compute(expr.op, wide, dtype, (), expr.attrs)
+
+    return _joined(meaning, args)
+
+
+def _load(load: Load, ahead: Ahead) -> Term | None:
+    ir = ahead.ir
+    indices = _every(
+        None if place is None else term(place, ahead) for place in map(position, load.index)
+    )
+    if indices is None or not readable(load.tensor, ir):
         return None
-    value = _picked(source, exact, known.ir.tensor(load.tensor).shape)
+    if load.type.dtype not in (*INTEGERS, "bool"):
+        return None
+    tensor = ir.tensor(load.tensor)
+    value = _taken(partial(array, tensor.name, ir), indices, tensor.shape)
     if load.mask is None:
         return value
-    mask = term(load.mask, known)
-    return None if mask is None else _joined(np.where, [mask, value, constant(load.other)])
+    mask = term(load.mask, ahead)
+    return None if mask is None else _joined(np.where, [mask, value, _constant(load.other)])
 
 
-def _picked(source: Callable[[Arrays], np.ndarray], indices: list[Term], shape: tuple) -> Term:
+def _taken(source: Callable[[Arrays], np.ndarray], indices: list[Term], shape: tuple) -> Term:
     """source[indices], each index clipped to the dimension: `checks` says if one was outside."""
     if 0 in shape:
-        return constant(0)
-    if len(indices) == 1:
-        (index,) = indices
-        if index.constant is not None:
-            where = _as_slice(np.clip(index.constant, 0, shape[0] - 1))
-            return Term(lambda arrays, points: source(arrays)[where])
-        run = index.run
-        return Term(lambda arrays, points: source(arrays).take(run(arrays, points), mode="clip"))
-    runs = [i.run for i in indices]
+        return _constant(0)
+    if len(indices) == 1 and indices[0].constant is not None:
+        where = _as_slice(np.clip(indices[0].constant, 0, shape[0] - 1))
+        return Term(lambda arrays, points: source(arrays)[where])
 
-    def pick(arrays: Arrays, points: Points) -> Any:
-        at = [np.clip(run(arrays, points), 0, n - 1) for run, n in zip(runs, shape, strict=True)]
+    def take(arrays: Arrays, points: Points) -> Any:
+        at = [np.clip(i.run(arrays, points), 0, n - 1) for i, n in zip(indices, shape, strict=True)]
         return source(arrays)[tuple(at)]
 
-    return Term(pick)
+    return Term(take)
 
 
 def _as_slice(where: np.ndarray) -> Any:
@@ -209,32 +167,24 @@ def _as_slice(where: np.ndarray) -> Any:
     return where
 
 
-def position(index: Index, known: Scope) -> Term | None:
-    """The position that one entry of an index picks at each point."""
-    match index:
-        case At(expr) | Gather(expr):
-            return term(expr, known)
-        case Along(axis, offset) if offset is not None:
-            moved = term(offset, known)
-            if moved is None or moved.bound != "exact":
-                return None
-            return _joined(OPS["add"], [_position(axis, known), moved])
-        case Along(axis):
-            return _position(axis, known)
-        case _:
-            return None
+def position(index: Index) -> Expr | None:
+    """The position that one entry of an index picks at each point; None for a slice."""
+    if isinstance(index, Along):
+        place = TileIndex(index.axis, INT)
+        return place if index.offset is None else add(place, index.offset)
+    return next(iter(index_exprs(index)), None)
 
 
-def array(name: str, known: Scope) -> Callable[[Arrays], np.ndarray] | None:
-    """How to get a tensor from the arguments; None if the kernel may write it."""
-    tensor = known.ir.tensor(name)
-    if name in known.written:
-        return None
-    if tensor.view is None:
-        return lambda arrays: arrays[name]
-    source, how, arg = array(tensor.view.source, known), tensor.view.how, tensor.view.arg
-    if source is None:
-        return None
-    if how == "reshape":
-        return lambda arrays: source(arrays).reshape(arg)
-    return lambda arrays: source(arrays).transpose(arg)
+def readable(name: str, ir: KernelIR) -> bool:
+    """Whether a tensor holds what was passed: the kernel does not write it."""
+    held = ir.tensor(root(ir, name))
+    return held.role == "input" and not held.mutated
+
+
+def array(name: str, ir: KernelIR, arrays: Arrays) -> np.ndarray:
+    """A tensor's values, through the views that it may be."""
+    view = None if name in arrays else ir.tensor(name).view
+    if view is None:
+        return arrays[name]
+    source = array(view.source, ir, arrays)
+    return source.reshape(view.arg) if view.how == "reshape" else source.transpose(view.arg)

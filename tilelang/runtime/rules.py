@@ -1,4 +1,4 @@
-"""rules(ir) -> (RangeRule..., IndexRule...): what the values in tensors must satisfy.
+"""range_rules, index_rules -> (rule...): what the values in tensors must satisfy.
 
 A range rule holds for one loop: [begin, end) lies within every dimension that the loop indexes.  An
 index rule holds for one position that is read from a tensor, such as perm[i] in x[perm[i]].
@@ -6,7 +6,7 @@ index rule holds for one position that is read from a tensor, such as perm[i] in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -30,13 +30,15 @@ from ..ir import (
     TileIndex,
     Var,
     children,
+    definitions,
     index_exprs,
+    inlined,
+    map_index,
     walk,
 )
 from ..ir.integers import INT, add, fold
 from ..language.op import OPS
-from .points import Iterations, Where, depends, ragged, reads_data, tested
-from .pointwise import Scope, resolve
+from .points import Iterations, Where, depends, placed_by, ragged, reads_data, tested
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,6 @@ class Limit:
         return f"the {self.size} {self.unit} of {self.tensor}"
 
 
-def tightest(limits: Iterable[Limit]) -> Limit | None:
-    """The smallest dimension; of equal ones that of the tensor declared first."""
-    return min(limits, key=lambda limit: (limit.size, limit.order), default=None)
-
-
 @dataclass(frozen=True)
 class RangeRule:
     """begin..end of a loop lie in `limit`, if there is one, and span at most `most` positions.
@@ -73,13 +70,20 @@ class RangeRule:
              wrong; otherwise (offsets[g] + 1) it is an empty range
     """
 
-    axis: Axis
     begin: Expr
     end: Expr
     limit: Limit | None
     most: int | None
     strict: bool
+    loc: Loc
     iterations: Iterations
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.begin, self.end
+
+    def map(self, fn: Callable[[Expr], Expr]) -> RangeRule:
+        return replace(self, begin=fn(self.begin), end=fn(self.end))
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,13 @@ class IndexRule:
     limit: Limit
     loc: Loc | None
     iterations: Iterations
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def map(self, fn: Callable[[Expr], Expr]) -> IndexRule:
+        return replace(self, value=fn(self.value))
 
 
 @dataclass(frozen=True)
@@ -107,84 +118,95 @@ class Reference:
     where: Where = frozenset()
     lanes: bool = False
 
+    @property
+    def asked(self) -> frozenset[str]:
+        """Axes of whose tiles the conditions ask."""
+        return frozenset(axis for condition, _ in self.where for axis in tested(condition))
 
-# ---------------------------------------------------------------- ranges
-
-
-def range_rules(ir: KernelIR, known: Scope) -> tuple[RangeRule, ...]:
-    """Rules of every loop whose range, or whose offset into a tensor, is read from tensors."""
-    axes = {a.name: a for a in ir.axes}
-    references = tuple(_evident(ir, known))
-    found = [
-        rule
-        for loop, around in loops(ir)
-        for rule in _of_loop(axes[loop.axis], around, axes, references, known)
-    ]
-    return tuple(_merged(found))
+    def limit(self, dim: int, ir: KernelIR) -> Limit:
+        """The dimension as a bound."""
+        tensor = ir.tensor(self.tensor)
+        shape = tensor.shape
+        return Limit(tensor.name, dim, len(shape), shape[dim], ir.tensors.index(tensor))
 
 
-def loops(ir: KernelIR) -> Iterator[tuple[Loop, Place]]:
-    """Every loop with the axes around it, outermost first."""
-    return ((s, around) for s, around in placed(ir.body) if isinstance(s, Loop))
-
-
-def _of_loop(
-    axis: Axis,
-    around: Place,
-    axes: Mapping[str, Axis],
-    references: Sequence[Reference],
-    known: Scope,
-) -> Iterator[RangeRule]:
-    groups: dict[tuple[Expr | None, Place, Where], list[Limit]] = {(None, around, frozenset()): []}
-    for offset, place, where, limit in _limits(axis, around, references, known):
-        groups.setdefault((offset, place, where), []).append(limit)
-    begin = resolve(axis.begin, known.definitions)
-    end = resolve(axis.end, known.definitions)
-    moves = ragged(axis, known, axes)
-    for (offset, place, where), limits in groups.items():
-        if not moves and (offset is None or not reads_data(offset, known, axes)):
-            continue
-        bounds = (begin, end)
-        if offset is not None:
-            bounds = (fold(add(offset, begin)), fold(add(offset, end)))
-        inner = frozenset(a for a in place if a not in (*around, axis.name))
-        guards = (a for a in place if _may_skip(axes[a], a in inner, axes, known))
-        yield RangeRule(
-            axis=axis,
-            begin=bounds[0],
-            end=bounds[1],
-            limit=tightest(limits),
-            most=axis.max_extent if offset is None and not where else None,
-            strict=not where and _as_read(bounds[0]) and _end_as_read(*bounds),
-            iterations=_iterations(bounds, place, guards, where, axes, known),
-        )
+def _tightest(limits: Iterable[Limit]) -> Limit | None:
+    """The smallest dimension; of equal ones that of the tensor declared first."""
+    return min(limits, key=lambda limit: (limit.size, limit.order), default=None)
 
 
 def _iterations(
-    values: Iterable[Expr],
-    place: Place,
-    guards: Iterable[str],
-    where: Where,
-    axes: Mapping[str, Axis],
-    known: Scope,
+    values: Iterable[Expr], place: Place, guards: Iterable[str], where: Where, ir: KernelIR
 ) -> Iterations:
     """Where values are looked at: in every place of the loops that they and conditions depend on.
 
     `guards` are loops around that may have no iteration.
     """
     exprs = (*values, *(condition for condition, _ in where))
-    needs = frozenset(a for e in exprs for a in depends(e, known, axes))
-    guards = frozenset(guards) - needs
-    placing = _placing(guards, axes, known)
-    needs, guards = needs | placing, guards - placing
-    loops = _walked(place, needs | guards, axes, known)
-    exprs += tuple(e for a in loops for e in (a.begin, a.end))
-    ends = frozenset(a for e in exprs for a in tested(e, known))
-    return Iterations(loops, guards, where, ends)
+    needs = frozenset(a for e in exprs for a in depends(e, ir))
+    filters = frozenset(guards) - needs
+    placing = frozenset(a for name in filters for a in placed_by(ir.axis(name), ir))
+    filters, needs = filters - placing, needs | placing | filters
+    needs |= {a for name in needs for a in placed_by(ir.axis(name), ir)}
+    loops = tuple(ir.axis(name) for name in place if name in needs)
+    exprs += tuple(e for axis in loops for e in (axis.begin, axis.end))
+    return Iterations(loops, filters, where, frozenset(a for e in exprs for a in tested(e)))
+
+
+def evident(references: Iterable[Reference], ir: KernelIR) -> Iterator[Reference]:
+    """Those whose conditions are known where they are, with the names in them written out.
+
+    A use further in may be what has a condition.
+    """
+    values = definitions(ir.body)
+
+    def change(expr: Expr) -> Expr:
+        return inlined(expr, values)
+
+    for found in references:
+        where = frozenset((change(condition), holds) for condition, holds in found.where)
+        if all(depends(condition, ir) <= set(found.around) for condition, _ in where):
+            index = tuple(map_index(entry, change) for entry in found.index)
+            yield replace(found, index=index, where=where)
+
+
+# ---------------------------------------------------------------- ranges
+
+
+def range_rules(ir: KernelIR, references: Sequence[Reference]) -> tuple[RangeRule, ...]:
+    """Rules of every loop whose range, or whose offset into a tensor, is read from tensors."""
+    loops = [(ir.axis(s.axis), around) for s, around in placed(ir.body) if isinstance(s, Loop)]
+    return tuple(_merged(r for a, around in loops for r in _of_loop(a, around, references, ir)))
+
+
+def _of_loop(
+    axis: Axis, around: Place, references: Sequence[Reference], ir: KernelIR
+) -> Iterator[RangeRule]:
+    groups: dict[tuple[Expr | None, Place, Where], list[Limit]] = {(None, around, frozenset()): []}
+    for offset, place, where, limit in _limits(axis, around, references, ir):
+        groups.setdefault((offset, place, where), []).append(limit)
+    moves = ragged(axis, ir)
+    for (offset, place, where), limits in groups.items():
+        if not moves and (offset is None or not reads_data(offset, ir)):
+            continue
+        begin, end = axis.begin, axis.end
+        if offset is not None:
+            begin, end = fold(add(offset, begin)), fold(add(offset, end))
+        inner = frozenset(place) - {*around, axis.name}
+        guards = (a for a in place if _may_skip(a, inner, ir))
+        yield RangeRule(
+            begin=begin,
+            end=end,
+            limit=_tightest(limits),
+            most=axis.max_extent if offset is None and not where else None,
+            strict=not where and _as_read(begin) and _end_as_read(begin, end),
+            loc=axis.loc,
+            iterations=_iterations((begin, end), place, guards, where, ir),
+        )
 
 
 def _limits(
-    axis: Axis, around: Place, references: Sequence[Reference], known: Scope
+    axis: Axis, around: Place, references: Sequence[Reference], ir: KernelIR
 ) -> Iterator[tuple[Expr | None, Place, Where, Limit]]:
     """(offset, where, under which conditions, dimension) of references that the axis moves along.
 
@@ -193,47 +215,25 @@ def _limits(
     for found in references:
         place = found.around if found.where else around
         for dim, entry in enumerate(found.index):
-            limit = _limit(found.tensor, dim, known)
             match entry:
-                case Along(name) if name != axis.name or name in _asked(found, known):
+                case Along(name) if name != axis.name or name in found.asked:
                     pass
                 case Along(_, None):
-                    yield None, place, found.where, limit
+                    yield None, place, found.where, found.limit(dim, ir)
                 case Along(_, offset) if not found.lanes and offset is not None:
-                    moved = resolve(offset, known.definitions)
-                    yield moved, found.around, found.where, limit
+                    yield offset, found.around, found.where, found.limit(dim, ir)
                 case At(GridIndex(name)) if name == axis.name and not found.where:
-                    yield None, around, found.where, limit
+                    yield None, around, found.where, found.limit(dim, ir)
 
 
-def _evident(ir: KernelIR, known: Scope) -> Iterator[Reference]:
-    """Those whose conditions are known where they are: a use further in may be what has them."""
-    axes = {a.name: a for a in ir.axes}
-    for found in certain(ir):
-        if all(depends(c, known, axes).issubset(found.around) for c, _ in found.where):
-            yield found
+def _may_skip(name: str, inner: Collection[str], ir: KernelIR) -> bool:
+    """Whether a loop may have no iteration: not that of a range which is itself looked at.
 
-
-def _asked(reference: Reference, known: Scope) -> frozenset[str]:
-    """Axes of whose tiles the conditions of a reference ask."""
-    return frozenset(a for condition, _ in reference.where for a in tested(condition, known))
-
-
-def _may_skip(axis: Axis, inner: bool, axes: Mapping[str, Axis], known: Scope) -> bool:
-    """Whether a loop may have no iteration: not that of a range which is itself looked at."""
-    return _guarded(axis, known) or (inner and ragged(axis, known, axes))
-
-
-def _limit(name: str, dim: int, known: Scope) -> Limit:
-    tensor = known.ir.tensor(name)
-    order = known.ir.tensors.index(tensor)
-    return Limit(name, dim, len(tensor.shape), tensor.shape[dim], order)
-
-
-def _guarded(axis: Axis, known: Scope) -> bool:
-    """Whether the loop came out of an `if`: its end was made a select."""
-    end = resolve(axis.end, known.definitions)
-    return any(isinstance(part, Apply) and part.op == "where" for part in walk(end))
+    One that came out of an `if` may: its end was made a select.
+    """
+    axis = ir.axis(name)
+    guarded = any(isinstance(part, Apply) and part.op == "where" for part in walk(axis.end))
+    return guarded or (name in inner and ragged(axis, ir))
 
 
 def _as_read(expr: Expr) -> bool:
@@ -253,7 +253,7 @@ def _as_read(expr: Expr) -> bool:
 def _end_as_read(begin: Expr, end: Expr) -> bool:
     """Also begin + length."""
     match end:
-        case Apply("add", (a, b)) if a == begin or b == begin:
+        case Apply("add", (a, b)) if begin in (a, b):
             return _as_read(b if a == begin else a)
         case Apply("where", (_, a, b)):
             return _end_as_read(begin, a) and _end_as_read(begin, b)
@@ -261,86 +261,60 @@ def _end_as_read(begin: Expr, end: Expr) -> bool:
             return _as_read(end)
 
 
-def _walked(
-    around: Place, needs: frozenset[str], axes: Mapping[str, Axis], known: Scope
-) -> tuple[Axis, ...]:
-    """The loops to walk, outermost first: those needed, and those that their ranges need."""
-    more = {d for n in needs for d in _of_range(axes[n], axes, known)}
-    return tuple(axes[name] for name in around if name in needs | more)
-
-
-def _of_range(axis: Axis, axes: Mapping[str, Axis], known: Scope) -> frozenset[str]:
-    return depends(axis.begin, known, axes) | depends(axis.end, known, axes)
-
-
-def _merged(found: list[RangeRule]) -> Iterator[RangeRule]:
+def _merged(found: Iterable[RangeRule]) -> Iterator[RangeRule]:
     """Loops over the same range are one rule with the tightest bounds."""
     groups: dict[object, list[RangeRule]] = {}
     for rule in found:
         same = (rule.begin, rule.end, rule.strict, rule.iterations)
         groups.setdefault(same, []).append(rule)
-    for first, *others in groups.values():
-        limits = [r.limit for r in (first, *others) if r.limit is not None]
-        extents = [r.most for r in (first, *others) if r.most is not None]
-        yield replace(first, limit=tightest(limits), most=min(extents, default=None))
+    for rules in groups.values():
+        limits = (r.limit for r in rules if r.limit is not None)
+        extents = (r.most for r in rules if r.most is not None)
+        yield replace(rules[0], limit=_tightest(limits), most=min(extents, default=None))
 
 
 # ---------------------------------------------------------------- indices
 
 
 def index_rules(
-    ir: KernelIR, known: Scope, doubted: Collection[tuple[Expr, int]] = ()
+    ir: KernelIR, references: Sequence[Reference], doubted: Collection[tuple[Expr, int]]
 ) -> tuple[IndexRule, ...]:
     """Rules of the scalar and gathered positions that are read from tensors.
 
     doubted  positions and lengths of dimensions that others may leave, too
     """
-    axes = {a.name: a for a in ir.axes}
-    found = {}
-    for reference in (r for r in _evident(ir, known) if not r.lanes):
-        for rule in _of_reference(reference, axes, known, doubted):
+    found: dict[tuple[Expr, Limit, Iterations], IndexRule] = {}
+    for reference in (r for r in references if not r.lanes):
+        for rule in _of_reference(reference, ir, doubted):
             found.setdefault((rule.value, rule.limit, rule.iterations), rule)
     return tuple(found.values())
 
 
 def _of_reference(
-    reference: Reference,
-    axes: Mapping[str, Axis],
-    known: Scope,
-    doubted: Collection[tuple[Expr, int]],
+    reference: Reference, ir: KernelIR, doubted: Collection[tuple[Expr, int]]
 ) -> Iterator[IndexRule]:
+    around, where = reference.around, reference.where
     for dim, entry in enumerate(reference.index):
-        position = _position(entry, reference, known)
-        if position is None:
+        value, limit = _position(entry, reference), reference.limit(dim, ir)
+        if value is None or not ((value, limit.size) in doubted or reads_data(value, ir)):
             continue
-        value = resolve(position, known.definitions)
-        limit = _limit(reference.tensor, dim, known)
-        if (position, limit.size) not in doubted and not reads_data(value, known, axes):
-            continue
-        guards = (a for a in reference.around if _may_skip(axes[a], True, axes, known))
-        where = reference.where
-        chosen = _iterations((value,), reference.around, guards, where, axes, known)
+        guards = (a for a in around if _may_skip(a, around, ir))
+        chosen = _iterations((value,), around, guards, where, ir)
         yield IndexRule(value, limit, reference.loc, chosen)
 
 
-def _position(entry: Index, reference: Reference, known: Scope) -> Expr | None:
+def _position(entry: Index, reference: Reference) -> Expr | None:
     """A position of its own: no rule of a range speaks of it."""
     match entry:
         case At(GridIndex()) if not reference.where:
             return None
         case At(expr) | Gather(expr):
             return expr
-        case Along(axis, offset) if axis in _asked(reference, known):
+        case Along(axis, offset) if axis in reference.asked:
             index = TileIndex(axis, INT)
             return index if offset is None else add(offset, index)
         case _:
             return None
-
-
-def _placing(filters: frozenset[str], axes: Mapping[str, Axis], known: Scope) -> frozenset[str]:
-    """Axes that the ranges of filters are placed by: of these every index counts."""
-    bounds = [e for a in filters for e in (axes[a].begin, axes[a].end)]
-    return frozenset(d for bound in bounds for d in depends(bound, known, axes))
 
 
 # ---------------------------------------------------------------- what certainly happens
@@ -388,7 +362,6 @@ def certain(ir: KernelIR) -> Iterator[Reference]:
 
 def _roots(ir: KernelIR) -> Iterator[Reference | Reached]:
     """What runs whatever the selects choose: stores, bounds, and what loops carry."""
-    axes = {a.name: a for a in ir.axes}
     for stmt, around in placed(ir.body):
         match stmt:
             case Store(mask=mask):
@@ -402,7 +375,7 @@ def _roots(ir: KernelIR) -> Iterator[Reference | Reached]:
                 for expr in (stmt.value, *(e for i in stmt.index for e in index_exprs(i))):
                     yield replace(here, expr=expr)
             case Loop():
-                axis, inside = axes[stmt.axis], (*around, stmt.axis)
+                axis, inside = ir.axis(stmt.axis), (*around, stmt.axis)
                 for expr in (axis.begin, axis.end):
                     yield Reached(expr, around, stmt.loc)
                 for carry in stmt.carries:

@@ -169,10 +169,9 @@ def _check_count(what: str, value: object, most: int = 1 << 20) -> None:
 
 
 def _names(field: str, value: object) -> tuple[str, ...]:
-    listed = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
-    if not listed:
-        raise PlanError(f"{field} must be a list of names of loops, got {value!r}")
-    return tuple(value)  # type: ignore[arg-type]
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise PlanError(f"{field} must be a list of names of loops, got {value!r}")
 
 
 def _check_choice(field: str, value: object, legal: tuple[str, ...]) -> None:

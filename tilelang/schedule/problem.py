@@ -12,8 +12,8 @@ from functools import cached_property
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.uses import Reference, Use, cut, references, uses_of
 from ..errors import PlanError
-from ..ir import Apply, Axis, BlockSize, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
-from ..ir.traversal import statement_exprs, statements, walk
+from ..ir import Apply, Axis, BlockSize, Body, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
+from ..ir.traversal import reduced, statement_exprs, statements, walk
 from ..passes.drop_unused import drop_unused
 
 
@@ -123,11 +123,11 @@ class Problem:
         """The dimensions that products sum along."""
         exprs = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
         dots = (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
-        return frozenset(d.args[0].type.shape[d.attr("contract")[0]] for d in dots)  # type: ignore[index]
+        return frozenset(arg.type.shape[dim] for dot in dots for arg, dim in reduced(dot))
 
 
 def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
-    def keep(stmt: Stmt) -> tuple[Stmt, ...]:
+    def keep(stmt: Stmt) -> Body:
         match stmt:
             case Store(tensor) if 0 in ir.tensor(tensor).shape:
                 return ()

@@ -17,33 +17,27 @@ def backward_kv_kernel(
     # tq: column of the step table, blocks of 512; ordered: carries sum_v, sum_k, sums
     # Rectangle of steps (b, tk, tq), 32 x 64 x 32; dead steps move no data.
     def at(n):
-        tq_step = jax.lax.rem(n, 32)
-        outer_step = jax.lax.div(n, 32)
-        tk_step = jax.lax.rem(outer_step, 64)
-        outer_step = jax.lax.div(outer_step, 64)
-        b_first = 0
-        b_stop = 32
-        b = outer_step
+        b = jax.lax.div(n, 2048)
+        tk_step = jax.lax.rem(jax.lax.div(n, 32), 64)
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
         tk_first = jax.lax.div(tk_begin, 256)
         tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 255, 256), tk_first)
         tk_live = tk_step < tk_stop - tk_first
         tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 63)
-        tq_begin = jnp.maximum(offsets[b], 0)
-        tq_end = jnp.minimum(offsets[b + 1], 16384)
-        tq_first = jax.lax.div(tq_begin, 512)
-        tq_stop = jax.lax.div(tq_end + 511, 512)
+        tq_step = jax.lax.rem(n, 32)
+        tq_first = jax.lax.div(tk_begin, 512)
+        tq_stop = jax.lax.div(tk_end + 511, 512)
         tq_step = jnp.where(tk_live, tq_step, 31)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 31)
         live = tk_live & tq_live
-        return live, (b, tk, tq), (b_first, b_stop, tk_first, tk_stop, tq_first, tq_stop)
+        return live, (b, tk, tq), (tq_first, tq_stop)
 
     def step(grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, dk_in_ref, dv_in_ref, dk_ref, dv_ref):
         h = pl.program_id(0)
         n = pl.program_id(1)
-        live, (b, tk, tq), (b_first, b_stop, tk_first, tk_stop, tq_first, tq_stop) = at(n)
+        live, (b, tk, tq), (tq_first, tq_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tk))

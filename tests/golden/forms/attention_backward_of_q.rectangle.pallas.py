@@ -14,33 +14,27 @@ def backward_q_kernel(offsets, grad, out, q, k, lse, v, dq_in, dq, acc_ref, delt
     # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
     # Rectangle of steps (b, tq, tk), 32 x 32 x 32; dead steps move no data.
     def at(n):
-        tk_step = jax.lax.rem(n, 32)
-        outer_step = jax.lax.div(n, 32)
-        tq_step = jax.lax.rem(outer_step, 32)
-        outer_step = jax.lax.div(outer_step, 32)
-        b_first = 0
-        b_stop = 32
-        b = outer_step
+        b = jax.lax.div(n, 1024)
+        tq_step = jax.lax.rem(jax.lax.div(n, 32), 32)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 512)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 511, 512), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 31)
-        tk_begin = jnp.maximum(offsets[b], 0)
-        tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 512)
-        tk_stop = jax.lax.div(tk_end + 511, 512)
+        tk_step = jax.lax.rem(n, 32)
+        tk_first = jax.lax.div(tq_begin, 512)
+        tk_stop = jax.lax.div(tq_end + 511, 512)
         tk_step = jnp.where(tq_live, tk_step, 31)
         tk_live = tk_step < tk_stop - tk_first
         tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 31)
         live = tq_live & tk_live
-        return live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop)
+        return live, (b, tq, tk), (tk_first, tk_stop)
 
     def step(grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, dq_in_ref, dq_ref):
         h = pl.program_id(0)
         n = pl.program_id(1)
-        live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop) = at(n)
+        live, (b, tq, tk), (tk_first, tk_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tq))

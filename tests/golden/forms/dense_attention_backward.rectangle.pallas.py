@@ -39,23 +39,18 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref):
     # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
     # Rectangle of steps (tq_1, tk), 8 x 8; dead steps move no data.
     def at(n):
+        tq_1 = jax.lax.div(n, 8)
         tk_step = jax.lax.rem(n, 8)
-        outer_step = jax.lax.div(n, 8)
-        tq_1_first = 0
-        tq_1_stop = 8
-        tq_1 = outer_step
         tk_end = tq_1 * 512 + 512
         tk_stop = jax.lax.div(tk_end + 511, 512)
-        tk_first = 0
-        tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 7)
-        live = tk_live
-        return live, (tq_1, tk), (tq_1_first, tq_1_stop, tk_first, tk_stop)
+        tk_live = tk_step < tk_stop
+        tk = jnp.minimum(jnp.minimum(tk_step, jnp.maximum(tk_stop - 1, 0)), 7)
+        return tk_live, (tq_1, tk), (0, tk_stop)
 
     def step(q_ref, k_ref, lse_ref, grad_ref, v_ref, delta_ref, dq_ref):
         h_1 = pl.program_id(1)
         n = pl.program_id(2)
-        live, (tq_1, tk), (tq_1_first, tq_1_stop, tk_first, tk_stop) = at(n)
+        live, (tq_1, tk), (tk_first, tk_stop) = at(n)
 
         @pl.when(live & (tk == tk_first))
         def _():
@@ -134,25 +129,18 @@ def attention_backward_3_kernel(grad, q, k, lse, v, delta, dk, dv, sum_v_ref, su
     # tq_2: column of the step table, blocks of 512; ordered: carries sum_v, sum_k, sums
     # Rectangle of steps (tk_1, tq_2), 16 x 8; dead steps move no data.
     def at(n):
+        tk_1 = jax.lax.div(n, 8)
         tq_2_step = jax.lax.rem(n, 8)
-        outer_step = jax.lax.div(n, 8)
-        tk_1_first = 0
-        tk_1_stop = 16
-        tk_1 = outer_step
         tq_2_begin = tk_1 * 256
         tq_2_first = jax.lax.div(tq_2_begin, 512)
-        tq_2_stop = 8
-        tq_2_live = tq_2_step < tq_2_stop - tq_2_first
-        tq_2 = jnp.minimum(
-            jnp.minimum(tq_2_first + tq_2_step, jnp.maximum(tq_2_stop - 1, tq_2_first)), 7
-        )
-        live = tq_2_live
-        return live, (tk_1, tq_2), (tk_1_first, tk_1_stop, tq_2_first, tq_2_stop)
+        tq_2_live = tq_2_step < 8 - tq_2_first
+        tq_2 = jnp.minimum(jnp.minimum(tq_2_first + tq_2_step, jnp.maximum(tq_2_first, 7)), 7)
+        return tq_2_live, (tk_1, tq_2), (tq_2_first, 8)
 
     def step(grad_ref, q_ref, k_ref, lse_ref, v_ref, delta_ref, dk_ref, dv_ref):
         h_2 = pl.program_id(1)
         n = pl.program_id(2)
-        live, (tk_1, tq_2), (tk_1_first, tk_1_stop, tq_2_first, tq_2_stop) = at(n)
+        live, (tk_1, tq_2), (tq_2_first, tq_2_stop) = at(n)
 
         @pl.when(live & (tq_2 == tq_2_first))
         def _():

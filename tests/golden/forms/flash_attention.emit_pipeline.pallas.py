@@ -22,7 +22,6 @@ def flash_attention_kernel(q_ref, k, v, out_ref, total_ref, acc_ref, m_ref):
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
 
     def each_tk(k_ref, v_ref):
-        tk = pl.program_id(0)
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = k_ref[...]
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale

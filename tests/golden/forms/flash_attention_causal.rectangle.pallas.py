@@ -13,22 +13,17 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref):
     # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
     # Rectangle of steps (tq, tk), 16 x 8; dead steps move no data.
     def at(n):
+        tq = jax.lax.div(n, 8)
         tk_step = jax.lax.rem(n, 8)
-        outer_step = jax.lax.div(n, 8)
-        tq_first = 0
-        tq_stop = 16
-        tq = outer_step
         tk_end = tq * 256 + 256
         tk_stop = jax.lax.div(tk_end + 511, 512)
-        tk_first = 0
-        tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 7)
-        live = tk_live
-        return live, (tq, tk), (tq_first, tq_stop, tk_first, tk_stop)
+        tk_live = tk_step < tk_stop
+        tk = jnp.minimum(jnp.minimum(tk_step, jnp.maximum(tk_stop - 1, 0)), 7)
+        return tk_live, (tq, tk), (0, tk_stop)
 
     def step(k_ref, q_ref, v_ref, out_ref):
         n = pl.program_id(2)
-        live, (tq, tk), (tq_first, tq_stop, tk_first, tk_stop) = at(n)
+        live, (tq, tk), (tk_first, tk_stop) = at(n)
 
         @pl.when(live & (tk == tk_first))
         def _():

@@ -14,24 +14,20 @@ def gdpa_dense_kv_kernel(offsets, k, q, v, out_in, out):
     # ts: one tile, blocks of 512; ordered: carries acc, a sum
     # Rectangle of steps (b, tq), 64 x 128; dead steps move no data.
     def at(n):
+        b = jax.lax.div(n, 128)
         tq_step = jax.lax.rem(n, 128)
-        outer_step = jax.lax.div(n, 128)
-        b_first = 0
-        b_stop = 64
-        b = outer_step
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 128)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 127)
-        live = tq_live
-        return live, (b, tq), (b_first, b_stop, tq_first, tq_stop)
+        return tq_live, (b, tq)
 
     def step(k_ref, q_ref, v_ref, out_in_ref, out_ref):
         n = pl.program_id(1)
-        live, (b, tq), (b_first, b_stop, tq_first, tq_stop) = at(n)
-        _, before, _ = at(jnp.maximum(n - 1, 0))
+        live, (b, tq) = at(n)
+        _, before = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tq))
         def _():

@@ -48,7 +48,6 @@ def gdpa_dense_kv_kernel(offsets, b_of, tq_of, steps_of, k_ref, q_ref, v_ref, ou
     # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
     # ts: one tile, blocks of 512; ordered: carries acc, a sum
     n = pl.program_id(1)
-    steps = steps_of[0]
     b, tq = b_of[n], tq_of[n]
     before = jnp.maximum(n - 1, 0)
 

@@ -14,19 +14,15 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out_in, out, acc_ref):
     # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
     # Rectangle of steps (b, tq, tk), 128 x 64 x 128; dead steps move no data.
     def at(n):
-        tk_step = jax.lax.rem(n, 128)
-        outer_step = jax.lax.div(n, 128)
-        tq_step = jax.lax.rem(outer_step, 64)
-        outer_step = jax.lax.div(outer_step, 64)
-        b_first = 0
-        b_stop = 128
-        b = outer_step
+        b = jax.lax.div(n, 8192)
+        tq_step = jax.lax.rem(jax.lax.div(n, 128), 64)
         tq_begin = jnp.maximum(q_offsets[b], 0)
         tq_end = jnp.minimum(q_offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 63)
+        tk_step = jax.lax.rem(n, 128)
         tk_begin = jnp.maximum(kv_offsets[b], 0)
         tk_end = jnp.minimum(kv_offsets[b + 1], 65536)
         tk_first = jax.lax.div(tk_begin, 512)
@@ -38,11 +34,11 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out_in, out, acc_ref):
         tk_live = tk_step < tk_stop - tk_first
         tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
         live = tq_live & tk_live
-        return live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop)
+        return live, (b, tq, tk), (tk_first, tk_stop)
 
     def step(q_ref, k_ref, v_ref, out_in_ref, out_ref):
         n = pl.program_id(1)
-        live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop) = at(n)
+        live, (b, tq, tk), (tk_first, tk_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tq))

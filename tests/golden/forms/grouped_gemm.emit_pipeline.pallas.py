@@ -49,7 +49,6 @@ def grouped_gemm_kernel(offsets, x, w, y, acc_ref, g_of, tm_of):
         # grouped_gemm.py:40: for tk in hl.tile(K):
 
         def each_tk(x_ref, w_ref):
-            tk = pl.program_id(0)
             # grouped_gemm.py:41: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
             acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
 

@@ -49,7 +49,6 @@ def grouped_gemm_bias_activation_kernel(offsets, x, w, bias, y, acc_ref, g_of, t
         # grouped_gemm_bias_activation.py:48: for tk in hl.tile(K):
 
         def each_tk(x_ref, w_ref):
-            tk = pl.program_id(0)
             # grouped_gemm_bias_activation.py:49: acc += jnp.dot(x[tm, tk], w[g, tk, tn], preferr...
             acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
 

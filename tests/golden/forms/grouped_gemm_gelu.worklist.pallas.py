@@ -50,7 +50,6 @@ def grouped_gemm_bias_activation_kernel(
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     n = pl.program_id(1)
-    steps = steps_of[0]
     g, tm = g_of[n], tm_of[n]
     before = jnp.maximum(n - 1, 0)
 

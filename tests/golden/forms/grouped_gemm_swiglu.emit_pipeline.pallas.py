@@ -51,7 +51,6 @@ def grouped_gemm_gated_kernel(offsets, x, w, v, y, gate_ref, value_ref, g_of, tm
         # grouped_gemm_bias_activation.py:69: for tk in hl.tile(K):
 
         def each_tk(x_ref, w_ref, v_ref):
-            tk = pl.program_id(0)
             # grouped_gemm_bias_activation.py:70: rows = x[tm, tk]
             rows = x_ref[...]
             # grouped_gemm_bias_activation.py:71: gate += jnp.dot(rows, w[g, tk, tn], preferred_e...

@@ -48,7 +48,6 @@ def grouped_gemm_gated_kernel(offsets, g_of, tm_of, steps_of, x_ref, w_ref, v_re
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries gate, value, sums
     n = pl.program_id(1)
-    steps = steps_of[0]
     g, tm = g_of[n], tm_of[n]
     before = jnp.maximum(n - 1, 0)
 

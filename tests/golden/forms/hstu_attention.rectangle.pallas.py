@@ -14,32 +14,27 @@ def hstu_attention_kernel(offsets, q, k, v, out_in, out, acc_ref):
     # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
     # Rectangle of steps (b, tq, tk), 256 x 17 x 9; dead steps move no data.
     def at(n):
-        tk_step = jax.lax.rem(n, 9)
-        outer_step = jax.lax.div(n, 9)
-        tq_step = jax.lax.rem(outer_step, 17)
-        outer_step = jax.lax.div(outer_step, 17)
-        b_first = 0
-        b_stop = 256
-        b = outer_step
+        b = jax.lax.div(n, 153)
+        tq_step = jax.lax.rem(jax.lax.div(n, 9), 17)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 65536)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 255)
-        tk_begin = jnp.maximum(offsets[b], 0)
+        tk_step = jax.lax.rem(n, 9)
         tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-        tk_first = jax.lax.div(tk_begin, 512)
+        tk_first = jax.lax.div(tq_begin, 512)
         tk_stop = jax.lax.div(tk_end + 511, 512)
         tk_step = jnp.where(tq_live, tk_step, 8)
         tk_live = tk_step < tk_stop - tk_first
         tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
         live = tq_live & tk_live
-        return live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop)
+        return live, (b, tq, tk), (tk_first, tk_stop)
 
     def step(q_ref, k_ref, v_ref, out_in_ref, out_ref):
         n = pl.program_id(1)
-        live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop) = at(n)
+        live, (b, tq, tk), (tk_first, tk_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tq))

@@ -12,24 +12,20 @@ def jagged_dense_add_kernel(offsets, x, dense, y_in, y):
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
     # Rectangle of steps (g, tm), 512 x 1024; dead steps move no data.
     def at(n):
+        g = jax.lax.div(n, 1024)
         tm_step = jax.lax.rem(n, 1024)
-        outer_step = jax.lax.div(n, 1024)
-        g_first = 0
-        g_stop = 512
-        g = outer_step
         tm_begin = jnp.maximum(offsets[g], 0)
         tm_end = jnp.minimum(offsets[g + 1], 131072)
         tm_first = jax.lax.div(tm_begin, 128)
         tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 127, 128), tm_first)
         tm_live = tm_step < tm_stop - tm_first
         tm = jnp.minimum(jnp.minimum(tm_first + tm_step, jnp.maximum(tm_stop - 1, tm_first)), 1023)
-        live = tm_live
-        return live, (g, tm), (g_first, g_stop, tm_first, tm_stop)
+        return tm_live, (g, tm)
 
     def step(x_ref, dense_ref, dense_1_ref, y_in_ref, y_ref):
         n = pl.program_id(0)
-        live, (g, tm), (g_first, g_stop, tm_first, tm_stop) = at(n)
-        _, before, _ = at(jnp.maximum(n - 1, 0))
+        live, (g, tm) = at(n)
+        _, before = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tm))
         def _():

@@ -46,7 +46,6 @@ def jagged_dense_add_kernel(offsets, g_of, tm_of, steps_of, x_ref, dense_ref, de
     #     sorted
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
     n = pl.program_id(0)
-    steps = steps_of[0]
     g, tm = g_of[n], tm_of[n]
     before = jnp.maximum(n - 1, 0)
 

@@ -14,24 +14,20 @@ def jagged_dense_bmm_kernel(offsets, x, w, y_in, y):
     # tn: one tile, blocks of 512; parallel: each tn writes its own columns of y
     # Rectangle of steps (b, tm), 128 x 256; dead steps move no data.
     def at(n):
+        b = jax.lax.div(n, 256)
         tm_step = jax.lax.rem(n, 256)
-        outer_step = jax.lax.div(n, 256)
-        b_first = 0
-        b_stop = 128
-        b = outer_step
         tm_begin = jnp.maximum(offsets[b], 0)
         tm_end = jnp.minimum(offsets[b + 1], 32768)
         tm_first = jax.lax.div(tm_begin, 128)
         tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 127, 128), tm_first)
         tm_live = tm_step < tm_stop - tm_first
         tm = jnp.minimum(jnp.minimum(tm_first + tm_step, jnp.maximum(tm_stop - 1, tm_first)), 255)
-        live = tm_live
-        return live, (b, tm), (b_first, b_stop, tm_first, tm_stop)
+        return tm_live, (b, tm)
 
     def step(x_ref, w_ref, y_in_ref, y_ref):
         n = pl.program_id(0)
-        live, (b, tm), (b_first, b_stop, tm_first, tm_stop) = at(n)
-        _, before, _ = at(jnp.maximum(n - 1, 0))
+        live, (b, tm) = at(n)
+        _, before = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tm))
         def _():

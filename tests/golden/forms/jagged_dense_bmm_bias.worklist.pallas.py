@@ -48,7 +48,6 @@ def jagged_dense_bmm_bias_kernel(offsets, b_of, tm_of, steps_of, x_ref, w_ref, b
     # tk: one tile, blocks of 512; ordered: carries acc, a sum
     # tn: one tile, blocks of 512; parallel: each tn writes its own columns of y
     n = pl.program_id(0)
-    steps = steps_of[0]
     b, tm = b_of[n], tm_of[n]
     before = jnp.maximum(n - 1, 0)
 

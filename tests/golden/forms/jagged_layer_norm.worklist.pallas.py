@@ -101,7 +101,6 @@ def jagged_layer_norm_kernel(
     # tm_1: column of the step table, blocks of 256; ordered: carries squares, a sum
     # tm_2: column of the step table, blocks of 256; parallel: each tm writes its own rows of y
     n = pl.program_id(0)
-    steps = steps_of[0]
     g, phase, tm, tm_2 = g_of[n], phase_of[n], tm_of[n], tm_2_of[n]
     before = jnp.maximum(n - 1, 0)
 

@@ -86,7 +86,6 @@ def jagged_softmax_kernel(
     # tm_1: column of the step table, blocks of 256; parallel: each tm writes its own rows of y
     # tf: one tile, blocks of 512; parallel: each tf writes its own columns of y
     n = pl.program_id(0)
-    steps = steps_of[0]
     g, phase, tm, tm_1 = g_of[n], phase_of[n], tm_of[n], tm_1_of[n]
     before = jnp.maximum(n - 1, 0)
 

@@ -11,23 +11,18 @@ def jagged_to_padded_kernel(offsets, x, out_in, out):
     # t: column of the step table, blocks of 128; parallel: each t writes its own slices of out
     # Rectangle of steps (b, t), 512 x 8; dead steps move no data.
     def at(n):
+        b = jax.lax.div(n, 8)
         t_step = jax.lax.rem(n, 8)
-        outer_step = jax.lax.div(n, 8)
-        b_first = 0
-        b_stop = 512
-        b = outer_step
         t_end = jnp.minimum(offsets[b + 1] - offsets[b], 1024)
         t_stop = jnp.where(t_end > 0, jax.lax.div(t_end + 127, 128), 0)
-        t_first = 0
-        t_live = t_step < t_stop - t_first
-        t = jnp.minimum(jnp.minimum(t_first + t_step, jnp.maximum(t_stop - 1, t_first)), 7)
-        live = t_live
-        return live, (b, t), (b_first, b_stop, t_first, t_stop)
+        t_live = t_step < t_stop
+        t = jnp.minimum(jnp.minimum(t_step, jnp.maximum(t_stop - 1, 0)), 7)
+        return t_live, (b, t)
 
     def step(x_ref, x_1_ref, out_in_ref, out_ref):
         n = pl.program_id(0)
-        live, (b, t), (b_first, b_stop, t_first, t_stop) = at(n)
-        _, before, _ = at(jnp.maximum(n - 1, 0))
+        live, (b, t) = at(n)
+        _, before = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[0] != b) | (before[1] != t))
         def _():

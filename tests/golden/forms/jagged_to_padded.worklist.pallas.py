@@ -32,7 +32,6 @@ def jagged_to_padded_kernel(offsets, b_of, t_of, steps_of, x_ref, x_1_ref, out_r
     # b: column of the step table; parallel: each b writes its own rows of out
     # t: column of the step table, blocks of 128; parallel: each t writes its own slices of out
     n = pl.program_id(0)
-    steps = steps_of[0]
     b, t = b_of[n], t_of[n]
     before = jnp.maximum(n - 1, 0)
 

@@ -18,7 +18,6 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out, total_ref, squares_ref)
     # layer_norm.py:44: for tn in hl.tile(N):
 
     def each_tn(x_ref):
-        tn = pl.program_id(0)
         # layer_norm.py:45: total += torch.sum(x[tm, tn].float(), dim=-1)
         total_ref[...] += jnp.sum(x_ref[...].astype(jnp.float32), axis=1, keepdims=True)
 
@@ -34,7 +33,6 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out, total_ref, squares_ref)
     # layer_norm.py:49: for tn in hl.tile(N):
 
     def each_tn_1(x_1_ref):
-        tn_1 = pl.program_id(0)
         # layer_norm.py:50: centred = x[tm, tn].float() - mean
         centred = x_1_ref[...].astype(jnp.float32) - mean
         # layer_norm.py:51: squares += torch.sum(centred * centred, dim=-1)
@@ -50,7 +48,6 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out, total_ref, squares_ref)
     # layer_norm.py:54: for tn in hl.tile(N):
 
     def each_tn_2(x_2_ref, weight_ref, bias_ref, out_ref):
-        tn_2 = pl.program_id(0)
         # layer_norm.py:55: normal = (x[tm, tn].float() - mean) * scale
         normal = (x_2_ref[...].astype(jnp.float32) - mean) * scale
         # layer_norm.py:56: out[tm, tn] = (normal * weight[tn] + bias[tn]).to(out.dtype)

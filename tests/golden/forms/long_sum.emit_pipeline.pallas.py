@@ -14,7 +14,6 @@ def long_sum_kernel(x, y_ref, total_ref):
     # long_sum.py:24: for tn in hl.tile(N):
 
     def each_tn(x_ref):
-        tn = pl.program_id(0)
         # long_sum.py:25: total += x[tm, tn].to(hl.float32).sum(-1)
         total_ref[...] += jnp.sum(x_ref[...].astype(jnp.float32), axis=1, keepdims=True)
 

@@ -17,7 +17,6 @@ def matmul_kernel(x, w, y_ref, acc_ref):
     # matmul.py:61: for tk in hl.tile(K):
 
     def each_tk(x_ref, w_ref):
-        tk = pl.program_id(0)
         # matmul.py:62: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
         acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
 

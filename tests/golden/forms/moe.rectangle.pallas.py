@@ -14,24 +14,20 @@ def moe_1_kernel(token, offsets, x_wide, w, z_in, z, fetched_x_rows_ref, copies_
     # td: one tile, blocks of 2048; ordered: carries acc, a sum
     # Rectangle of steps (e, ts), 64 x 32; dead steps move no data.
     def at(n):
+        e = jax.lax.div(n, 32)
         ts_step = jax.lax.rem(n, 32)
-        outer_step = jax.lax.div(n, 32)
-        e_first = 0
-        e_stop = 64
-        e = outer_step
         ts_begin = jnp.maximum(offsets[e], 0)
         ts_end = jnp.minimum(offsets[e + 1], 16384)
         ts_first = jax.lax.div(ts_begin, 512)
         ts_stop = jnp.where(ts_end > ts_begin, jax.lax.div(ts_end + 511, 512), ts_first)
         ts_live = ts_step < ts_stop - ts_first
         ts = jnp.minimum(jnp.minimum(ts_first + ts_step, jnp.maximum(ts_stop - 1, ts_first)), 31)
-        live = ts_live
-        return live, (e, ts), (e_first, e_stop, ts_first, ts_stop)
+        return ts_live, (e, ts)
 
     def step(w_ref, z_in_ref, z_ref):
         n = pl.program_id(1)
-        live, (e, ts), (e_first, e_stop, ts_first, ts_stop) = at(n)
-        _, before, _ = at(jnp.maximum(n - 1, 0))
+        live, (e, ts) = at(n)
+        _, before = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != ts))
         def _():

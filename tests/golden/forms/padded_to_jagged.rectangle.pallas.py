@@ -12,24 +12,20 @@ def padded_to_jagged_kernel(offsets, d, y_in, y):
     # t: column of the step table, blocks of 128; parallel: each t writes its own rows of y
     # Rectangle of steps (b, t), 512 x 9; dead steps move no data.
     def at(n):
+        b = jax.lax.div(n, 9)
         t_step = jax.lax.rem(n, 9)
-        outer_step = jax.lax.div(n, 9)
-        b_first = 0
-        b_stop = 512
-        b = outer_step
         t_begin = jnp.maximum(offsets[b], 0)
         t_end = jnp.minimum(jnp.minimum(offsets[b + 1], offsets[b] + 1024), 131072)
         t_first = jax.lax.div(t_begin, 128)
         t_stop = jnp.where(t_end > t_begin, jax.lax.div(t_end + 127, 128), t_first)
         t_live = t_step < t_stop - t_first
         t = jnp.minimum(jnp.minimum(t_first + t_step, jnp.maximum(t_stop - 1, t_first)), 1023)
-        live = t_live
-        return live, (b, t), (b_first, b_stop, t_first, t_stop)
+        return t_live, (b, t)
 
     def step(d_ref, d_1_ref, y_in_ref, y_ref):
         n = pl.program_id(0)
-        live, (b, t), (b_first, b_stop, t_first, t_stop) = at(n)
-        _, before, _ = at(jnp.maximum(n - 1, 0))
+        live, (b, t) = at(n)
+        _, before = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != t))
         def _():

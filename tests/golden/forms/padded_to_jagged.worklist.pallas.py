@@ -46,7 +46,6 @@ def padded_to_jagged_kernel(offsets, b_of, t_of, steps_of, d_ref, d_1_ref, y_ref
     #     sorted
     # t: column of the step table, blocks of 128; parallel: each t writes its own rows of y
     n = pl.program_id(0)
-    steps = steps_of[0]
     b, t = b_of[n], t_of[n]
     before = jnp.maximum(n - 1, 0)
 

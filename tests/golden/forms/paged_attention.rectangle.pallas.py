@@ -16,19 +16,15 @@ def paged_attention_kernel(
     # p: column of the step table; ordered: carries total, acc, m
     # Rectangle of steps (b, tq, p), 64 x 32 x 64; dead steps move no data.
     def at(n):
-        p_step = jax.lax.rem(n, 64)
-        outer_step = jax.lax.div(n, 64)
-        tq_step = jax.lax.rem(outer_step, 32)
-        outer_step = jax.lax.div(outer_step, 32)
-        b_first = 0
-        b_stop = 64
-        b = outer_step
+        b = jax.lax.div(n, 2048)
+        tq_step = jax.lax.rem(jax.lax.div(n, 64), 32)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 4096)
         tq_first = jax.lax.div(tq_begin, 128)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 31)
+        p_step = jax.lax.rem(n, 64)
         p_stop = jnp.maximum(
             jnp.where(
                 (lengths[b] + 128 - 1) // 128 > 0,
@@ -37,16 +33,15 @@ def paged_attention_kernel(
             ),
             1,
         )
-        p_first = 0
         p_step = jnp.where(tq_live, p_step, 63)
-        p_live = p_step < p_stop - p_first
-        p = jnp.minimum(jnp.minimum(p_first + p_step, jnp.maximum(p_stop - 1, p_first)), 63)
+        p_live = p_step < p_stop
+        p = jnp.minimum(jnp.minimum(p_step, jnp.maximum(p_stop - 1, 0)), 63)
         live = tq_live & p_live
-        return live, (b, tq, p), (b_first, b_stop, tq_first, tq_stop, p_first, p_stop)
+        return live, (b, tq, p), (0, p_stop)
 
     def step(k_pages_ref, v_pages_ref, q_ref, out_in_ref, out_ref):
         n = pl.program_id(1)
-        live, (b, tq, p), (b_first, b_stop, tq_first, tq_stop, p_first, p_stop) = at(n)
+        live, (b, tq, p), (p_first, p_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tq))

@@ -16,7 +16,11 @@ def expand(first: jax.Array, count: jax.Array, rows: int) -> tuple[jax.Array, ..
     return entry, first[entry] + row - (ends - count)[entry], jnp.minimum(ends[-1], rows)
 
 
-def paged_attention_steps(table: jax.Array, lengths: jax.Array, offsets: jax.Array) -> tuple[jax.Array, ...]:
+def paged_attention_steps(
+    table: jax.Array,
+    lengths: jax.Array,
+    offsets: jax.Array,
+) -> tuple[jax.Array, ...]:
     """The work list: rows (b, tq, p), and how many there are."""
     b = jnp.arange(64, dtype=jnp.int32)
     steps = jnp.int32(64)

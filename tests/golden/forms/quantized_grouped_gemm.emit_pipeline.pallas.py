@@ -49,7 +49,6 @@ def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, acc_re
         # quantized_grouped_gemm.py:59: for tk in hl.tile(K):
 
         def each_tk(x_ref, w_ref):
-            tk = pl.program_id(0)
             # quantized_grouped_gemm.py:60: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
             acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
 

@@ -14,24 +14,20 @@ def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y_in, y):
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     # Rectangle of steps (g, tm), 64 x 32; dead steps move no data.
     def at(n):
+        g = jax.lax.div(n, 32)
         tm_step = jax.lax.rem(n, 32)
-        outer_step = jax.lax.div(n, 32)
-        g_first = 0
-        g_stop = 64
-        g = outer_step
         tm_begin = jnp.maximum(offsets[g], 0)
         tm_end = jnp.minimum(offsets[g + 1], 16384)
         tm_first = jax.lax.div(tm_begin, 512)
         tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), tm_first)
         tm_live = tm_step < tm_stop - tm_first
         tm = jnp.minimum(jnp.minimum(tm_first + tm_step, jnp.maximum(tm_stop - 1, tm_first)), 31)
-        live = tm_live
-        return live, (g, tm), (g_first, g_stop, tm_first, tm_stop)
+        return tm_live, (g, tm)
 
     def step(x_ref, w_ref, row_scale_ref, scale_ref, y_in_ref, y_ref):
         n = pl.program_id(1)
-        live, (g, tm), (g_first, g_stop, tm_first, tm_stop) = at(n)
-        _, before, _ = at(jnp.maximum(n - 1, 0))
+        live, (g, tm) = at(n)
+        _, before = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tm))
         def _():

@@ -17,7 +17,6 @@ def quantized_matmul_kernel(row_scale_ref, scale_ref, x, w, y_ref, acc_ref):
     # quantized_matmul.py:51: for tk in hl.tile(K):
 
     def each_tk(x_ref, w_ref):
-        tk = pl.program_id(0)
         # quantized_matmul.py:52: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
         acc_ref[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
 

@@ -12,11 +12,8 @@ def segment_reduction_kernel(offsets, x, sums, peaks, total_ref, peak_ref):
     # tf: one tile, blocks of 512; parallel: each tf writes its own columns of sums and peaks
     # Rectangle of steps (g, tm), 512 x 256; dead steps move no data.
     def at(n):
+        g = jax.lax.div(n, 256)
         tm_step = jax.lax.rem(n, 256)
-        outer_step = jax.lax.div(n, 256)
-        g_first = 0
-        g_stop = 512
-        g = outer_step
         tm_begin = jnp.maximum(offsets[g], 0)
         tm_end = jnp.minimum(offsets[g + 1], 131072)
         tm_first = jax.lax.div(tm_begin, 512)
@@ -26,12 +23,11 @@ def segment_reduction_kernel(offsets, x, sums, peaks, total_ref, peak_ref):
         )
         tm_live = tm_step < tm_stop - tm_first
         tm = jnp.minimum(jnp.minimum(tm_first + tm_step, jnp.maximum(tm_stop - 1, tm_first)), 255)
-        live = tm_live
-        return live, (g, tm), (g_first, g_stop, tm_first, tm_stop)
+        return tm_live, (g, tm), (tm_first, tm_stop)
 
     def step(x_ref, sums_ref, peaks_ref):
         n = pl.program_id(0)
-        live, (g, tm), (g_first, g_stop, tm_first, tm_stop) = at(n)
+        live, (g, tm), (tm_first, tm_stop) = at(n)
 
         @pl.when(live & (tm == tm_first))
         def _():

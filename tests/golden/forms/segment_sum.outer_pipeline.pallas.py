@@ -24,7 +24,9 @@ def segment_sum_kernel(ids, x, y, stored_y_tm_ref):
             @pl.when((ids[tm * 2048 + lane] >= 0) & (ids[tm * 2048 + lane] < 512))
             def store():
                 row = jnp.clip(ids[tm * 2048 + lane], 0, 511)
-                y_ref[pl.ds(row, 1), :] = y_ref[pl.ds(row, 1), :] + stored_y_tm_ref[pl.ds(lane, 1), :]
+                y_ref[pl.ds(row, 1), :] = (
+                    y_ref[pl.ds(row, 1), :] + stored_y_tm_ref[pl.ds(lane, 1), :]
+                )
 
             return 0
 

@@ -14,19 +14,15 @@ def sliding_window_attention_kernel(offsets, q, k, v, out_in, out, total_ref, ac
     # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
     # Rectangle of steps (b, tq, tk), 32 x 64 x 32; dead steps move no data.
     def at(n):
-        tk_step = jax.lax.rem(n, 32)
-        outer_step = jax.lax.div(n, 32)
-        tq_step = jax.lax.rem(outer_step, 64)
-        outer_step = jax.lax.div(outer_step, 64)
-        b_first = 0
-        b_stop = 32
-        b = outer_step
+        b = jax.lax.div(n, 2048)
+        tq_step = jax.lax.rem(jax.lax.div(n, 32), 64)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 63)
+        tk_step = jax.lax.rem(n, 32)
         tk_begin = jnp.maximum(
             jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0
         )
@@ -37,11 +33,11 @@ def sliding_window_attention_kernel(offsets, q, k, v, out_in, out, total_ref, ac
         tk_live = tk_step < tk_stop - tk_first
         tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 31)
         live = tq_live & tk_live
-        return live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop)
+        return live, (b, tq, tk), (tk_first, tk_stop)
 
     def step(q_ref, k_ref, v_ref, out_in_ref, out_ref):
         n = pl.program_id(1)
-        live, (b, tq, tk), (b_first, b_stop, tq_first, tq_stop, tk_first, tk_stop) = at(n)
+        live, (b, tq, tk), (tk_first, tk_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
         @pl.when((n == 0) | (before[1] != tq))

@@ -13,11 +13,8 @@ def transposed_grouped_gemm_kernel(offsets, x, dy, dw, acc_ref):
     # tm: column of the step table, blocks of 512; ordered: carries acc, a sum
     # Rectangle of steps (g, tm), 64 x 32; dead steps move no data.
     def at(n):
+        g = jax.lax.div(n, 32)
         tm_step = jax.lax.rem(n, 32)
-        outer_step = jax.lax.div(n, 32)
-        g_first = 0
-        g_stop = 64
-        g = outer_step
         tm_begin = jnp.maximum(offsets[g], 0)
         tm_end = jnp.minimum(offsets[g + 1], 16384)
         tm_first = jax.lax.div(tm_begin, 512)
@@ -27,12 +24,11 @@ def transposed_grouped_gemm_kernel(offsets, x, dy, dw, acc_ref):
         )
         tm_live = tm_step < tm_stop - tm_first
         tm = jnp.minimum(jnp.minimum(tm_first + tm_step, jnp.maximum(tm_stop - 1, tm_first)), 31)
-        live = tm_live
-        return live, (g, tm), (g_first, g_stop, tm_first, tm_stop)
+        return tm_live, (g, tm), (tm_first, tm_stop)
 
     def step(x_ref, dy_ref, dw_ref):
         n = pl.program_id(2)
-        live, (g, tm), (g_first, g_stop, tm_first, tm_stop) = at(n)
+        live, (g, tm), (tm_first, tm_stop) = at(n)
 
         @pl.when(live & (tm == tm_first))
         def _():

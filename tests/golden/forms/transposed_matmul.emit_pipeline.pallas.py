@@ -17,7 +17,6 @@ def transposed_matmul_kernel(x, w, y_ref, acc_ref):
     # transposed_matmul.py:30: for tk in hl.tile(K):
 
     def each_tk(x_ref, w_ref):
-        tk = pl.program_id(0)
         # transposed_matmul.py:31: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_...
         product = jax.lax.dot_general(
             x_ref[...],

@@ -49,7 +49,6 @@ def weight_only_grouped_gemm_kernel(offsets, x, w, scale, y, acc_ref, g_of, tm_o
         # quantized_grouped_gemm.py:43: for tk in hl.tile(K):
 
         def each_tk(x_ref, w_ref):
-            tk = pl.program_id(0)
             # quantized_grouped_gemm.py:44: acc = hl.dot(x[tm, tk], w[g, tk, tn].to(x.dtype), acc...
             acc_ref[...] += jnp.dot(
                 x_ref[...],

@@ -48,7 +48,6 @@ def weight_only_grouped_gemm_kernel(offsets, g_of, tm_of, steps_of, x_ref, w_ref
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     n = pl.program_id(1)
-    steps = steps_of[0]
     g, tm = g_of[n], tm_of[n]
     before = jnp.maximum(n - 1, 0)
 

@@ -17,7 +17,6 @@ def weight_only_matmul_kernel(scale_ref, x, w, y_ref, acc_ref):
     # quantized_matmul.py:34: for tk in hl.tile(K):
 
     def each_tk(x_ref, w_ref):
-        tk = pl.program_id(0)
         # quantized_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn].to(x.dtype), acc=acc)
         acc_ref[...] += jnp.dot(
             x_ref[...],

@@ -115,10 +115,10 @@ def scalar_bytes(shape: tuple[int, ...]) -> int:
     return total
 
 
-SHARE = 4  # a table that takes more than this part of vector memory stays where it is
-
-
-STORED_SHARE = 2  # the same of an output
+# A table that takes more than this part of vector memory stays where it is: the rest is for blocks
+# and temporaries.  Guesses: no device was there to weigh copies of single rows against blocks.
+SHARE = 4
+STORED_SHARE = 2  # the same of an output, whose rows are copied both ways
 
 
 def whole_lanes(span: Span, size: int, target: Target) -> tuple[int, int]:

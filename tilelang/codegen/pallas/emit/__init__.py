@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilelang.codegen.pallas.plan.reads import needs_tpu
 from tilelang.codegen.pallas.plan.types import Plan
 from tilelang.codegen.source import Source
 
@@ -20,30 +21,28 @@ def emit(plan: Plan) -> Source:
     The text is deterministic: the same plan gives the same bytes in every process.
     """
     names = [names_of(plan, launch) for launch in plan.launches]
-    lines: list[str] = []
-    if any(launch.worklist for launch in plan.launches):
-        lines += ["", "", *EXPAND]
-    if any(launch.worklist and launch.table and launch.table.tracks for launch in plan.launches):
-        lines += ["", "", *HELD]
+    lists = [launch.table for launch in plan.launches if launch.worklist]
+    parts: list[list[str]] = []
+    if lists:
+        parts.append([*EXPAND.splitlines()])
+    if any(table is not None and table.tracks for table in lists):
+        parts.append([*HELD.splitlines()])
     for launch, own in zip(plan.launches, names, strict=True):
         if launch.worklist:
-            lines += ["", "", *print_worklist(Printer(launch, own), launch)]
-        lines += ["", "", *print_kernel(plan, launch, own)]
-    lines += ["", "", *print_host(plan, names)]
-    return Source(_tidy([*_head(plan), *_imports(plan, lines), *lines]), plan.ir.name)
+            parts.append(print_worklist(Printer(launch, own)))
+        parts.append(print_kernel(launch, own))
+    parts.append(print_host(plan, names))
+    body = [line for part in parts for line in ("", "", *part)]
+    return Source(_tidy([*_head(plan), *body]), plan.ir.name)
 
 
 def _head(plan: Plan) -> list[str]:
     blocks = ", ".join(f"{name}={size}" for name, size in plan.blocks)
-    text = f'"""{plan.ir.name} for {plan.target.name}'
-    return [f'{text}, blocks {blocks}."""' if blocks else f'{text}."""', ""]
-
-
-def _imports(plan: Plan, body: list[str]) -> list[str]:
-    lines = ["import jax", "import jax.numpy as jnp"]
+    text = f'"""{plan.ir.name} for {plan.target.name}{", blocks " if blocks else ""}{blocks}."""'
+    lines = [text, "", "import jax", "import jax.numpy as jnp"]
     if plan.launches:
         lines.append("from jax.experimental import pallas as pl")
-    if any("pltpu." in line and not line.lstrip().startswith("#") for line in body):
+    if any(map(needs_tpu, plan.launches)):
         lines.append("from jax.experimental.pallas import tpu as pltpu")
     return lines
 
@@ -52,18 +51,12 @@ def _tidy(lines: list[str]) -> str:
     """No blank line before a dedent or at the end, never more than one inside a function."""
     out: list[str] = []
     for position, line in enumerate(lines):
+        if line.startswith("def "):
+            while not out[-1]:
+                out.pop()
+            out += ["", ""]
         following = next((n for n in lines[position + 1 :] if n), None)
-        if line:
-            if out and not line.startswith(" ") and line.startswith("def "):
-                while not out[-1]:
-                    out.pop()
-                out += ["", ""]
-            out.append(line)
-            continue
-        if following is None:
-            continue
-        indent = len(following) - len(following.lstrip())
-        if indent and (not out or not out[-1]):
+        if not line and (following is None or (following.startswith(" ") and not out[-1])):
             continue
         out.append(line)
     return "\n".join(out) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass, field
 
-from tilelang.codegen.writer import Node, statement
+from tilelang.codegen.writer import Atom, Node, statement
 from tilelang.errors import Loc
 
 from .expressions import Printer
@@ -20,12 +20,25 @@ class Block:
     quoted: Loc | None = None
     defined: set[str] = field(default_factory=set)
 
-    def put(self, target: str, node: Node) -> None:
+    def inside(self, head: str = "", quoted: Loc | None = None) -> Block:
+        """The scope that `head` opens; its lines follow."""
+        if head:
+            self.raw(head)
+        return Block(self.indent + 4, self.lines, quoted)
+
+    def put(self, target: str, node: Node, sign: str = " = ") -> None:
         self.defined.add(target)
-        self.lines += statement(target, node, self.indent)
+        self.lines += statement(target, node, self.indent, sign)
 
     def raw(self, text: str) -> None:
         self.lines.append(" " * self.indent + text if text else "")
+
+    def named(self, name: str, node: Node) -> Node:
+        """The node, under a name unless it is as short as one."""
+        if isinstance(node, Atom):
+            return node
+        self.put(name, node)
+        return Atom(name)
 
     def part(self, lines: list[str]) -> None:
         """Lines that may begin with a function: then a blank one comes before its comment."""
@@ -37,23 +50,19 @@ class Block:
                 self.lines.insert(place, "")
         self.lines += lines
 
+    def flush(self, printer: Printer) -> None:
+        """Writes the pending axis lines."""
+        for name, node in printer.pending:
+            self.put(name, node)
+        printer.pending.clear()
+
     def quote(self, loc: Loc | None) -> None:
         """`# file.py:12: <source>`, once for consecutive statements of one line."""
-        if loc is None or (self.quoted is not None and _same_line(loc, self.quoted)):
+        last = self.quoted
+        if loc is None or (last and (loc.filename, loc.line) == (last.filename, last.line)):
             return
         self.quoted = loc
         name = posixpath.basename(loc.filename.replace("\\", "/"))
         text = f"# {name}:{loc.line}: {loc.text.strip()}"
         room = 100 - self.indent
         self.raw(text if len(text) <= room else text[: room - 3] + "...")
-
-
-def _same_line(a: Loc, b: Loc) -> bool:
-    return (a.filename, a.line) == (b.filename, b.line)
-
-
-def flush(printer: Printer, block: Block) -> None:
-    """Writes the pending axis lines."""
-    for name, node in printer.pending:
-        block.put(name, node)
-    printer.pending.clear()

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial, reduce
+from typing import Any, assert_never
 
-from tilelang.codegen.pallas.plan.types import (
-    All,
-    AxisPlan,
-    InRange,
-    Iota,
-    Keep,
-    Kept,
-    Launch,
-    Number,
-    Part,
-    PExpr,
-    Read,
-    Row,
-    ScalarRead,
-    Select,
-    Step,
-    TakeRows,
-)
+from tilelang import ir
+from tilelang.codegen.pallas.plan import types as plan
 from tilelang.codegen.writer import TIGHT, Atom, Call, Group, Keyword, Node, flat, infix, level
-from tilelang.ir import (
-    Apply,
-    Const,
-    Dim,
-    GridIndex,
-    Load,
-    TileIndex,
-    TileScalar,
-    Var,
-    integers,
-)
+from tilelang.ir.names import fresh
 
 from . import ops
 from .names import Names
+
+ZERO, ONE = Atom("0"), Atom("1")
 
 
 @dataclass
@@ -47,72 +25,86 @@ class Printer:
     `locals` maps unique names to printed ones; `made` remembers the axis lines of the scope.
     """
 
-    launch: Launch
+    launch: plan.Launch
     names: Names
     locals: dict[str, str] = field(default_factory=dict)
     made: dict[tuple[str, str, tuple[int, ...]], str] = field(default_factory=dict)
     pending: list[tuple[str, Node]] = field(default_factory=list)
     lane: str = ""  # the lane of which an index is printed
 
-    def scope(self) -> Printer:
-        """A nested scope: sees the lines made so far, keeps its own to itself."""
-        return Printer(self.launch, self.names, dict(self.locals), dict(self.made), lane=self.lane)
+    def scope(self, axes: dict[str, str] | None = None) -> Printer:
+        """A nested scope: sees the lines made so far, keeps its own to itself.
 
-    def shape(self, dims: tuple[Dim, ...]) -> tuple[int, ...]:
+        axes  what some axes are called in it
+        """
+        names = self.names if axes is None else self.names.renamed(axes)
+        return Printer(self.launch, names, dict(self.locals), dict(self.made), lane=self.lane)
+
+    def free(self, wish: str) -> str:
+        """The wished name, or the first one with a number that nothing in scope has."""
+        return fresh(wish, self.names.taken | {*self.locals.values(), *self.made.values()})
+
+    def shape(self, dims: tuple[ir.Dim, ...]) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else self.launch.axis(d).block or 1 for d in dims)
 
-    def node(self, expr: PExpr) -> Node:
-        """The text of an expression."""
-        match expr:
-            case Const(value):
-                return ops.number(value, expr.type.dtype)
-            case Var(name):
-                return Atom(self.locals[name])
-            case GridIndex(axis):
-                return Atom(self.names.axes[axis])
-            case TileScalar(axis, what):
-                return self.node(self.launch.axis(axis).tile.scalar(what))
-            case TileIndex(axis):
-                return self.axis_line(axis, "index", self.shape(expr.type.shape))
-            case Kept():
-                ref = Atom(self.kept(expr))
-                return infix("!=", ref, Atom("0")) if expr.type.dtype == "bool" else ref
-            case ScalarRead(array, index):
-                inner = ", ".join(self.text(i) for i in index) or "0"
-                return Atom(f"{array}[{inner}]")
-            case Read(ref, select):
-                return Atom(f"{self.block(ref, expr.turned)}[{self.select(select)}]")
-            case Load(tensor, index):  # a bound of a loop, read from scalar memory
-                inner = ", ".join(self.text(i.expr) for i in index)  # type: ignore[union-attr]
-                return Atom(f"{tensor}[{inner or '0'}]")
-            case InRange(mask):
-                return self.axis_line(mask.axis, "mask", self.shape(expr.type.shape))
-            case Iota(dim):
-                return ops.iota(self.shape(expr.type.shape), dim)
-            case TakeRows():
-                raise AssertionError("gathers are printed as statements")
-            case Apply():
-                return self.apply(expr)
-
-    def text(self, expr: PExpr) -> str:
+    def text(self, expr: plan.PExpr) -> str:
         return flat(self.node(expr))
 
-    def number(self, number: Number) -> Node:
+    def node(self, expr: plan.PExpr) -> Node:
+        """The text of an expression."""
+        match expr:
+            case ir.Const(value):
+                return ops.number(value, expr.type.dtype)
+            case ir.Var(name):
+                return Atom(self.locals[name])
+            case ir.GridIndex(axis):
+                return Atom(self.names.axes[axis])
+            case ir.TileScalar(axis, what):
+                return self.node(self.launch.axis(axis).tile.scalar(what))
+            case ir.TileIndex(axis):
+                return self.axis_line(axis, "index", self.shape(expr.type.shape))
+            case ir.Load(tensor):  # a bound of a loop, read from scalar memory
+                return Atom(f"{tensor}[{', '.join(map(self.text, ir.children(expr))) or '0'}]")
+            case plan.ScalarRead(array, index):
+                return Atom(f"{array}[{', '.join(map(self.text, index)) or '0'}]")
+            case plan.Kept():
+                ref = Atom(self.kept(expr))
+                return infix("!=", ref, ZERO) if expr.type.dtype == "bool" else ref
+            case plan.Read(ref, select):
+                return Atom(f"{self.block(ref, expr.turned)}[{self.select(select)}]")
+            case plan.InRange(mask):
+                return self.axis_line(mask.axis, "mask", self.shape(expr.type.shape))
+            case plan.Iota(dim):
+                return ops.iota(self.shape(expr.type.shape), dim)
+            case plan.Lane(axis):
+                start = ZERO if axis is None else self.node(self.launch.axis(axis).tile.origin)
+                return Atom(self.lane) if start == ZERO else infix("+", start, Atom(self.lane))
+            case plan.Tiles(position, block):
+                return Call("jax.lax.div", (self.node(position), Atom(str(block))))
+            case plan.Rest(position, block):
+                return Call("jax.lax.rem", (self.node(position), Atom(str(block))))
+            case plan.Recorded(column, row):
+                return Atom(f"{self.names.columns[column]}[{self.text(row)}]")
+            case plan.Roll(value, by, dim):
+                return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
+            case plan.Head(value, dim):
+                kept = self.shape(expr.type.shape)[dim]
+                return Atom(f"{_method(self.node(value))}[{':, ' * dim}:{kept}]")
+            case plan.Named(value, name):
+                return self._named(name, value)
+            case plan.TakeRows():
+                raise AssertionError("gathers are printed as statements")
+            case ir.Apply():
+                return self._apply(expr)
+            case _:
+                assert_never(expr)
+
+    def number(self, number: plan.Number) -> Node:
         """Which block of a dimension is shown."""
         node = self.node(number.expr)
         return node if number.rows == 1 else Call("jax.lax.div", (node, Atom(str(number.rows))))
 
-    # ------------------------------------------------------------ positions
-
-    def runs(self, axis: AxisPlan) -> Node:
-        """The tile holds a position of the range; for an index, it lies in the range."""
-        return self.node(axis.tile.runs)
-
-    def positions(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
-        along = next((d for d, e in enumerate(shape) if e != 1), len(shape) - 1)
-        iota = ops.iota(shape, along)
-        origin = self.node(axis.tile.origin)
-        return iota if origin == Atom("0") else infix("+", origin, iota)
+    # ------------------------------------------------------------ lines of their own
 
     def axis_line(self, axis_name: str, kind: str, shape: tuple[int, ...]) -> Node:
         """The name of an axis' positions or mask, which a line before the statement defines."""
@@ -120,41 +112,37 @@ class Printer:
         if key in self.made:
             return Atom(self.made[key])
         axis = self.launch.axis(axis_name)
-        match kind:
-            case "mask":
-                value = self.mask_value(axis, shape)
-            case "position":
-                value = self.positions(axis, shape)
-            case _:
-                value = self.index_value(axis, shape)
-        name = f"{self.names.axes[axis_name]}_{kind}"
-        taken = set(self.made.values()) | set(self.locals.values())
-        number = 0
-        unique = name
-        while unique in taken:
-            number += 1
-            unique = f"{name}_{number}"
-        self.made[key] = unique
-        self.pending.append((unique, value))
-        return Atom(unique)
+        whole = "index" if axis.shift is None else "position"
+        if kind == "mask":  # which lanes lie in [begin, end)
+            position = self.axis_line(axis_name, whole, shape)
+            sides = [infix(side.op, position, self.node(side.bound)) for side in axis.tile.sides]
+            value = all_of(sides)
+        elif kind == whole:
+            iota, origin = ops.iota(shape, _along(shape)), self.node(axis.tile.origin)
+            value = iota if origin == ZERO else infix("+", origin, iota)
+        else:
+            assert axis.shift is not None
+            position = self.axis_line(axis_name, whole, shape)
+            value = infix("-", position, self.node(axis.shift))
+        wish = f"{self.names.axes[axis_name]}_{kind}"
+        self.made[key] = fresh(wish, {*self.made.values(), *self.locals.values()})
+        self.pending.append((self.made[key], value))
+        return Atom(self.made[key])
 
-    def index_value(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
-        if axis.shift is None:
-            return self.positions(axis, shape)
-        position = self.axis_line(axis.name, "position", shape)
-        return infix("-", position, self.node(axis.shift))
-
-    def mask_value(self, axis: AxisPlan, shape: tuple[int, ...]) -> Node:
-        """Which lanes lie in [begin, end)."""
-        position = self.axis_line(axis.name, "index" if axis.shift is None else "position", shape)
-        sides = [infix(side.op, position, self.node(side.bound)) for side in axis.tile.sides]
-        return reduce(partial(infix, "&"), sides)
+    def _named(self, wish: str, expr: plan.PExpr) -> Node:
+        """A value that gets a line and a name of its own before the statement."""
+        value = self.node(expr)
+        key = (wish, flat(value), ())
+        if key not in self.made:
+            self.made[key] = self.free(wish)
+            self.pending.append((self.made[key], value))
+        return Atom(self.made[key])
 
     # ------------------------------------------------------------ blocks
 
-    def kept(self, value: Kept | Keep) -> str:
+    def kept(self, value: plan.Kept | plan.Keep) -> str:
         """The scratch memory that holds a value, as it is read and written."""
-        at = ", ".join(self.text(e) for e in value.at)
+        at = ", ".join(map(self.text, value.at))
         return f"{self.names.scratch[value.name]}[{at or '...'}]"
 
     def block(self, ref: str, turned: bool) -> str:
@@ -162,41 +150,36 @@ class Printer:
         window = self.launch.window(ref).turned if turned else None
         return self.names.scratch[window.name] if window is not None else ref
 
-    def select(self, select: tuple[Select, ...]) -> str:
-        if all(isinstance(s, All) for s in select):
+    def select(self, select: tuple[plan.Select, ...]) -> str:
+        if all(isinstance(s, plan.All) for s in select):
             return "..."
         parts = [self._part(s) for s in select]
         while parts[-1] == ":":
             parts.pop()
         return ", ".join(parts)
 
-    def _part(self, select: Select) -> str:
+    def _part(self, select: plan.Select) -> str:
         match select:
-            case All():
+            case plan.All():
                 return ":"
-            case Part(start, stop):
+            case plan.Part(start, stop):
                 return f"{start}:{stop}"
-            case Row(expr):
+            case plan.Row(expr):
                 return self.text(expr)
-            case Step(_, block, number) if number is not None:
-                start = infix("*", self.node(number), Atom(str(block)))
-                return f"pl.ds({flat(start)}, {block})"
-            case Step(axis, block):
-                return f"pl.ds({self.names.axes[axis]} * {block}, {block})"
+            case plan.Step(axis, block, number):
+                tile = Atom(self.names.axes[axis]) if number is None else self.node(number)
+                return f"pl.ds({flat(infix('*', tile, Atom(str(block))))}, {block})"
 
     # ------------------------------------------------------------ operations
 
-    def apply(self, expr: Apply) -> Node:
-        op, shape = expr.op, self.shape(expr.type.shape)
-        if op == "arange":
-            return self._arange(expr, shape)
-        if op == "lane_position":
-            return self._lane_position(expr)
-        label = expr.attr("label")
-        if label is not None:
-            return self._labelled(str(label), expr)
+    def _apply(self, expr: ir.Apply) -> Node:
+        op, shape, attrs = expr.op, self.shape(expr.type.shape), dict[str, Any](expr.attrs)
+        if op in ("minimum", "maximum") and not shape:
+            return self._extreme(op, expr)
         args = tuple(self.node(a) for a in expr.args)
         match op:
+            case "arange":
+                return self._arange(expr, shape)
             case "cast":
                 return ops.cast(args[0], expr.type.dtype, len(shape))
             case "full":
@@ -205,140 +188,102 @@ class Printer:
                 return self._broadcast(expr, shape, args[0])
             case "reshape":
                 return Call("reshape", (ops.shape(shape),), of=args[0])
-            case "expand_dims":
-                return Call("jnp.expand_dims", (args[0], Atom(str(expr.attr("axis")))))
-            case "squeeze":
-                return Call("jnp.squeeze", (args[0], Atom(str(expr.attr("axis")))))
+            case "expand_dims" | "squeeze":
+                return Call(f"jnp.{op}", (args[0], Atom(str(attrs["axis"]))))
+            case "transpose" if attrs["perm"] == (1, 0):
+                return Atom(f"{_method(args[0])}.T")
             case "transpose":
-                return self._transpose(expr, args[0])
+                return Call("jnp.transpose", (args[0], ops.shape(attrs["perm"])))
             case "concat":
-                axis = Keyword("axis", Atom(str(expr.attr("axis"))))
+                axis = Keyword("axis", Atom(str(attrs["axis"])))
                 return Call("jnp.concatenate", (Group(args, "[]"), axis))
-            case "head":
-                dim = int(expr.attr("axis"))  # type: ignore[call-overload]
-                return Atom(f"{_method(args[0])}[{':, ' * dim}:{shape[dim]}]")
-            case "roll":
-                return Call("pltpu.roll", (*args, Atom(str(expr.attr("axis")))))
-            case "tiles":  # of a position that is not negative
-                return Call("jax.lax.div", (*args, Atom(str(expr.attr("block")))))
             case "dot":
-                return self._dot(expr, args)
+                ranks = (len(expr.args[0].type.shape), len(expr.args[1].type.shape))
+                batch = attrs.get("batch", ((), ()))
+                return ops.dot(args[0], args[1], attrs["contract"], batch, ranks, expr.type.dtype)
+            case "mod" if not shape and self._counts(expr):
+                return Call("jax.lax.rem", args)
             case _ if op in ops.REDUCE:
-                axis, keep = expr.attr("axis"), bool(expr.attr("keepdim"))
-                return ops.reduce(op, args[0], int(axis), keep)  # type: ignore[call-overload]
-            case "minimum" | "maximum" if not shape:
-                return self._extreme(op, expr)
-            case "mod" if not shape:
-                plain = ops.ELEMENTWISE[op](*args)
-                return Call("jax.lax.rem", args) if self._counts(expr) else plain
+                return ops.reduce(op, args[0], attrs["axis"], bool(attrs["keepdim"]))
             case _:
-                return self._typed(expr, ops.ELEMENTWISE[op](*args))
+                return _typed(expr, ops.ELEMENTWISE[op](*args))
 
-    def _lane_position(self, expr: Apply) -> Node:
-        """Where a lane is along its axis."""
-        axis, lane = expr.attr("axis"), Atom(self.lane)
-        if axis is None:
-            return lane
-        origin = self.node(self.launch.axis(str(axis)).tile.origin)
-        return lane if origin == Atom("0") else infix("+", origin, lane)
-
-    def _labelled(self, label: str, expr: Apply) -> Node:
-        """A value that gets a line and a name of its own before the statement."""
-        key = (label, flat(self.node(_unlabelled(expr))), ())
-        if key not in self.made:
-            value = self.node(_unlabelled(expr))
-            taken = self.names.taken | set(self.made.values()) | set(self.locals.values())
-            name = next(
-                n for n in (label, *(f"{label}_{i}" for i in range(1, 99))) if n not in taken
-            )
-            self.made[key] = name
-            self.pending.append((name, value))
-        return Atom(self.made[key])
-
-    def _extreme(self, op: str, expr: Apply) -> Node:
+    def _extreme(self, op: str, expr: ir.Apply) -> Node:
         """Nested minima (or maxima) of scalars, each term once; one of each is a clip."""
         match expr:
-            case Apply("minimum", (Apply("maximum", (value, Const(low))), Const(high))):
-                if low <= high:
-                    return Call("jnp.clip", (self.node(value), Atom(str(low)), Atom(str(high))))
+            case ir.Apply(
+                "minimum", (ir.Apply("maximum", (value, ir.Const(low))), ir.Const(high))
+            ) if low <= high:
+                return Call("jnp.clip", (self.node(value), Atom(str(low)), Atom(str(high))))
         terms = dict.fromkeys(self._terms(op, expr))
-        numbers = [t.value for t in terms if isinstance(t, Const)]
-        printed = [self.node(t) for t in terms if not isinstance(t, Const)]
-        nodes: dict[str, Node] = {flat(node): node for node in printed}
+        numbers = [t.value for t in terms if isinstance(t, ir.Const)]
+        printed = [self.node(t) for t in terms if not isinstance(t, ir.Const)]
         if numbers:  # of several numbers only one can matter
-            best = Atom(str(min(numbers) if op == "minimum" else max(numbers)))
-            nodes[best.text] = best
-        first, *rest = nodes.values()
-        for term in rest:
-            first = Call(f"jnp.{op}", (first, term))
-        return first
+            printed.append(Atom(str(min(numbers) if op == "minimum" else max(numbers))))
+        distinct = {flat(node): node for node in printed}.values()
+        return reduce(lambda a, b: Call(f"jnp.{op}", (a, b)), distinct)
 
-    def _terms(self, op: str, expr: PExpr) -> list[PExpr]:
-        if isinstance(expr, TileScalar):
+    def _terms(self, op: str, expr: plan.PExpr) -> list[plan.PExpr]:
+        if isinstance(expr, ir.TileScalar):
             expr = self.launch.axis(expr.axis).tile.scalar(expr.what)
-        if isinstance(expr, Apply) and expr.op == op:
+        if isinstance(expr, ir.Apply) and expr.op == op:
             return [t for a in expr.args for t in self._terms(op, a)]
         return [expr]
 
-    def _counts(self, expr: Apply) -> bool:
+    def _counts(self, expr: ir.Apply) -> bool:
         """Whether the dividend is an index, which is never negative."""
-        index, divisor = expr.args
-        if not (isinstance(index, GridIndex) and isinstance(divisor, Const)):
-            return False
-        low = integers.value_of(self.launch.axis(index.axis).begin)
-        return low is not None and low >= 0 and divisor.value > 0
+        match expr.args:
+            case ir.GridIndex(axis), ir.Const(by):
+                return self.launch.axis(axis).counts and by > 0
+            case _:
+                return False
 
-    def _typed(self, expr: Apply, node: Node) -> Node:
-        """Numbers alone take JAX's default type; give them the one they have here."""
-        numbers = all(isinstance(a, Const) for a in expr.args if a.type.dtype != "bool")
-        if expr.op == "where" and numbers and expr.type.dtype not in ("float32", "int32", "bool"):
-            return ops.cast(node, expr.type.dtype, 1)
-        return node
-
-    def _full(self, expr: Apply, shape: tuple[int, ...], args: tuple[Node, ...]) -> Node:
+    def _full(self, expr: ir.Apply, shape: tuple[int, ...], args: tuple[Node, ...]) -> Node:
         if args:
-            return ops.full(shape, args[0], expr.type.dtype, zero=False)
-        value = expr.attr("value")
-        node = ops.number(value, expr.type.dtype)  # type: ignore[arg-type]
-        if not shape:
-            return node
-        return ops.full(shape, node, expr.type.dtype, zero=value == 0)
+            return ops.full(shape, args[0], expr.type.dtype)
+        value: Any = expr.attr("value")
+        node = ops.number(value, expr.type.dtype)
+        return ops.full(shape, node, expr.type.dtype, zero=value == 0) if shape else node
 
-    def _broadcast(self, expr: Apply, shape: tuple[int, ...], value: Node) -> Node:
+    def _broadcast(self, expr: ir.Apply, shape: tuple[int, ...], value: Node) -> Node:
         (arg,) = expr.args
         if self.shape(arg.type.shape) == shape:
             return value
-        if isinstance(arg, Const):
-            return ops.full(shape, value, expr.type.dtype, zero=arg.value == 0)
-        if not arg.type.shape:
-            return ops.full(shape, value, expr.type.dtype, zero=False)
-        return Call("jnp.broadcast_to", (value, ops.shape(shape)))
+        if arg.type.shape:
+            return Call("jnp.broadcast_to", (value, ops.shape(shape)))
+        return ops.full(shape, value, expr.type.dtype, isinstance(arg, ir.Const) and arg.value == 0)
 
-    def _arange(self, expr: Apply, shape: tuple[int, ...]) -> Node:
-        start, step = expr.attr("start", 0), expr.attr("step", 1)
-        along = next((d for d, e in enumerate(shape) if e != 1), len(shape) - 1)
-        node: Node = ops.iota(shape, along)
-        if step != 1:
-            node = infix("*", node, ops.number(step, expr.type.dtype))  # type: ignore[arg-type]
-        if start != 0:
-            node = infix("+", ops.number(start, expr.type.dtype), node)  # type: ignore[arg-type]
-        return node if expr.type.dtype == "int32" else ops.cast(node, expr.type.dtype, 1)
-
-    def _transpose(self, expr: Apply, value: Node) -> Node:
-        perm: tuple[int, ...] = expr.attr("perm")  # type: ignore[assignment]
-        if perm == (1, 0):
-            return Atom(f"{_method(value)}.T")
-        return Call("jnp.transpose", (value, ops.shape(perm)))
-
-    def _dot(self, expr: Apply, args: tuple[Node, ...]) -> Node:
-        contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
-        batch: tuple[tuple, tuple] = expr.attr("batch", ((), ()))  # type: ignore[assignment]
-        ranks = (len(expr.args[0].type.shape), len(expr.args[1].type.shape))
-        return ops.dot(args[0], args[1], contract, batch, ranks, expr.type.dtype)
+    def _arange(self, expr: ir.Apply, shape: tuple[int, ...]) -> Node:
+        attrs, dtype = dict[str, Any](expr.attrs), expr.type.dtype
+        node: Node = ops.iota(shape, _along(shape))
+        if attrs.get("step", 1) != 1:
+            node = infix("*", node, ops.number(attrs["step"], dtype))
+        if attrs.get("start", 0) != 0:
+            node = infix("+", ops.number(attrs["start"], dtype), node)
+        return node if dtype == "int32" else ops.cast(node, dtype, 1)
 
 
-def _unlabelled(expr: Apply) -> Apply:
-    return replace(expr, attrs=tuple(a for a in expr.attrs if a[0] != "label"))
+def all_of(tests: Sequence[Node]) -> Node:
+    """Every test holds."""
+    return reduce(partial(infix, "&"), tests)
+
+
+def any_of(tests: Sequence[Node]) -> Node:
+    """One of the tests holds."""
+    return reduce(partial(infix, "|"), tests)
+
+
+def _along(shape: tuple[int, ...]) -> int:
+    """The dimension that a vector runs along."""
+    return next((d for d, e in enumerate(shape) if e != 1), len(shape) - 1)
+
+
+def _typed(expr: ir.Apply, node: Node) -> Node:
+    """Numbers alone take JAX's default type; give them the one they have here."""
+    numbers = all(isinstance(a, ir.Const) for a in expr.args if a.type.dtype != "bool")
+    if expr.op == "where" and numbers and expr.type.dtype not in ("float32", "int32", "bool"):
+        return ops.cast(node, expr.type.dtype, 1)
+    return node
 
 
 def _method(node: Node) -> str:

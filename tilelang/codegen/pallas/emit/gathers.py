@@ -2,165 +2,164 @@
 
 from __future__ import annotations
 
+from tilelang.codegen.pallas.plan import types as plan
 from tilelang.codegen.pallas.plan.physical import COPIES
-from tilelang.codegen.pallas.plan.types import (
-    ByIndex,
-    ByTile,
-    Fetched,
-    Part,
-    PutRows,
-    TakeRows,
-    Window,
-)
-from tilelang.codegen.writer import Atom, Node, flat, statement
+from tilelang.codegen.writer import Atom, Node, filled, flat, inner
 
 from . import ops
 from .expressions import Printer
 
+Words = dict[str, str]
 
-def take_rows(printer: Printer, take: TakeRows, indent: int) -> tuple[list[str], Node]:
+LOOP = """
+def {name}({lane}, {state}):
+    @body
+    return 0
+
+jax.lax.fori_loop(0, {count}, {name}, 0)
+"""
+ROW_COPY = """
+def {copy}({lane}):
+    @place
+    @made
+
+@moved
+"""
+# The lane that a slot is for, its row, and where that row's register tile starts.
+TILE_OF = """
+def {place_of}({first}, {slot}):
+    {lane} = jnp.minimum({first} * {held} + {slot}, {last})
+    @place
+    return {lane}, {row}, jax.lax.div({row}, {tile}) * {tile}
+
+"""
+TILE_COPY = """
+def {copy}({slot}):
+    _, _, {start} = {place_of}({first}, {slot})
+    @made
+
+@moved
+
+@picks
+"""
+
+
+def take_rows(printer: Printer, take: plan.TakeRows, indent: int) -> tuple[list[str], Node]:
     """The lines that fetch the rows, and the value that they are then."""
     rows = printer.names.scratch[take.rows]
-    inner = printer.scope()
-    lane, row = free(printer, "lane"), free(printer, "row")
-    inner.lane = lane
-    place = statement(row, inner.node(take.place), 4)
+    words = free_words(printer, "lane", "row", "start", "first", "slot", "chosen", "kept")
+    scope = printer.scope()
+    scope.lane = words["lane"]
+    place = inner(words["row"], scope.node(take.place), indent + 4)
     count = printer.shape(take.type.shape)[0]
     if take.far and take.tile > 1:
-        lines = _copied_tiles(printer, take, rows, count)
+        lines = _copied_tiles(printer, take, rows, count, words, place)
     elif take.far:
-        lines = _copied(printer, take, rows, count, lane, row, place)
+        lines = _copied(printer, take, rows, count, words, place)
     else:
-        body = _near(printer, take, rows, lane, row)
-        lines = loop(printer.names.fresh("fetch_row"), lane, [*place, *body], str(count))
-    read = Atom(f"{rows}[...]")
-    if take.kept is not None:
-        read = Atom(f"{rows}[..., {take.kept.start}:{take.kept.stop}]")
-    dtype = take.type.dtype
-    value: Node = read
-    if take.held != dtype:
-        value = ops.cast(read, dtype, len(take.type.shape))
+        body = _near(printer, take, rows, words)
+        lines = loop(printer.names.fresh("fetch_row"), words["lane"], [*place, *body], count)
+    kept = "..." if take.kept is None else f"..., {take.kept.start}:{take.kept.stop}"
+    value: Node = Atom(f"{rows}[{kept}]")
+    if take.held != take.type.dtype:
+        value = ops.cast(value, take.type.dtype, len(take.type.shape))
     return [" " * indent + line if line else "" for line in lines], value
 
 
-def free(printer: Printer, wish: str) -> str:
-    """The wished name, or the first one with a number that nothing in scope has."""
-    busy = printer.names.taken | set(printer.locals.values()) | set(printer.made.values())
-    name, number = wish, 0
-    while name in busy:
-        number += 1
-        name = f"{wish}_{number}"
-    return name
+def free_words(printer: Printer, *wishes: str) -> Words:
+    """Names for what a template defines, none of which is in scope."""
+    return {wish: printer.free(wish) for wish in wishes}
 
 
-def loop(name: str, lane: str, body: list[str], count: str, state: str = "_") -> list[str]:
+def loop(name: str, lane: str, body: list[str], count: object, state: str = "_") -> list[str]:
     """`body` for every lane."""
-    return [
-        f"def {name}({lane}, {state}):",
-        *body,
-        "    return 0",
-        "",
-        f"jax.lax.fori_loop(0, {count}, {name}, 0)",
-    ]
+    words = {"name": name, "lane": lane, "state": state, "count": str(count)}
+    return filled(LOOP, words, body=body)
 
 
-def leads(rows: TakeRows | PutRows) -> bool:
+def leads(rows: plan.TakeRows | plan.PutRows) -> bool:
     """Whether a row is a block of its own: then any one can be named, whatever its dtype."""
     return len(rows.type.shape) > 2
 
 
-def one_row(rows: TakeRows | PutRows, lane: str) -> str:
+def one_row(rows: plan.TakeRows | plan.PutRows, lane: str) -> str:
     """The index of the row of a lane, in the rows that are put together."""
     return lane if leads(rows) else f"pl.ds({lane}, 1), :"
 
 
-def _near(printer: Printer, take: TakeRows, rows: str, lane: str, row: str) -> list[str]:
+def beside(printer: Printer, select: tuple[plan.Select, ...]) -> str:
+    """What is meant of each row that is picked."""
+    rest = printer.select(select[1:])
+    return ":" if rest == "..." and len(select) == 2 else rest
+
+
+def tile_start(row: str, tile: int) -> str:
+    """Where the register tile of a row starts."""
+    return f"jax.lax.div({row}, {tile}) * {tile}"
+
+
+def _near(printer: Printer, take: plan.TakeRows, rows: str, w: Words) -> list[str]:
     """One row of a block in vector memory, or one number from scalar memory."""
-    target = f"{rows}[{one_row(take, lane)}]"
+    target, row, start = f"{rows}[{one_row(take, w['lane'])}]", w["row"], w["start"]
     if not take.ref:
-        return put(target, f"jnp.full((1, 1), {row})")
-    rest = printer.select(take.select[1:])
-    rest = ":" if rest == "..." and len(take.select) == 2 else rest
+        return [f"{target} = jnp.full((1, 1), {row})"]
+    rest = beside(printer, take.select)
     if take.tile == 1:
-        place = row if leads(take) else f"pl.ds({row}, 1)"
-        return put(target, f"{take.ref}[{place}, {rest}]")
-    start = free(printer, "start")
+        return [f"{target} = {take.ref}[{row if leads(take) else f'pl.ds({row}, 1)'}, {rest}]"]
     read = f"{take.ref}[pl.ds({start}, {take.tile}), {rest}]"
-    return [
-        *put(start, f"jax.lax.div({row}, {take.tile}) * {take.tile}"),
-        *_one_of(printer, take, target, read, f"{row} - {start}"),
-    ]
+    return [f"{start} = {tile_start(row, take.tile)}", *_one_of(take, target, read, w)]
 
 
-def _one_of(printer: Printer, take: TakeRows, target: str, tile: str, number: str) -> list[str]:
+def _one_of(take: plan.TakeRows, target: str, tile: str, w: Words) -> list[str]:
     """One row of a register tile: a masked sum, exact and blind to NaN."""
-    chosen, kept = free(printer, "chosen"), free(printer, "kept")
-    rows = flat(ops.cast(Atom(tile), take.held, 2))
+    rows, lanes = flat(ops.cast(Atom(tile), take.held, 2)), flat(ops.iota((take.tile, 1), 0))
     return [
-        *put(chosen, f"{flat(ops.iota((take.tile, 1), 0))} == {number}"),
-        *put(kept, f"jnp.where({chosen}, {rows}, 0)"),
-        *put(target, f"jnp.sum({kept}, axis=0, keepdims=True)"),
+        f"{w['chosen']} = {lanes} == {w['row']} - {w['start']}",
+        f"{w['kept']} = jnp.where({w['chosen']}, {rows}, 0)",
+        f"{target} = jnp.sum({w['kept']}, axis=0, keepdims=True)",
     ]
-
-
-def put(target: str, value: str) -> list[str]:
-    """An assignment inside of a function."""
-    return [f"    {target} = {value}"]
 
 
 # ---------------------------------------------------------------- copies
 
 
 def _copied(
-    printer: Printer,
-    take: TakeRows,
-    rows: str,
-    count: int,
-    lane: str,
-    row: str,
-    place: list[str],
+    printer: Printer, take: plan.TakeRows, rows: str, count: int, w: Words, place: list[str]
 ) -> list[str]:
     """All copies are started before the first is waited for."""
     copy = printer.names.fresh("row_copy")
-    one = row if leads(take) else f"pl.ds({row}, 1)"
-    target = f"{rows}.at[{one_row(take, lane)}]"
-    return [
-        f"def {copy}({lane}):",
-        *place,
-        *_copy(printer, take, one, target),
-        "",
-        *_all_copies(printer, lane, f"{copy}({lane})", count),
-    ]
+    one = w["row"] if leads(take) else f"pl.ds({w['row']}, 1)"
+    made = _copy(printer, take, one, f"{rows}.at[{one_row(take, w['lane'])}]")
+    moved = _all_copies(printer, w["lane"], copy, count)
+    return filled(ROW_COPY, {**w, "copy": copy}, place=place, made=made, moved=moved)
 
 
-def _copy(printer: Printer, take: TakeRows, rows: str, target: str) -> list[str]:
+def _copy(printer: Printer, take: plan.TakeRows, rows: str, target: str) -> list[str]:
     """Returns the copy of some rows of the array."""
-    source, to = free(printer, "source"), free(printer, "target")
+    source, to = printer.free("source"), printer.free("target")
     place = place_in(printer, printer.launch.window(take.ref), rows, take.part)
-    made = f"pltpu.make_async_copy({source}, {to}, {printer.names.scratch[COPIES]})"
-    return [*put(source, place), *put(to, target), f"    return {made}"]
+    counter = printer.names.scratch[COPIES]
+    made = f"return pltpu.make_async_copy({source}, {to}, {counter})"
+    return [f"{source} = {place}", f"{to} = {target}", made]
 
 
 def _all_copies(printer: Printer, index: str, copy: str, count: int) -> list[str]:
     """Starts all, and waits for all: copies may arrive in any order."""
     start, wait = printer.names.fresh("start_copy"), printer.names.fresh("wait_for_copy")
-    return [
-        *loop(start, index, [f"    {copy}.start()"], str(count)),
-        "",
-        *loop(wait, index, [f"    {copy}.wait()"], str(count)),
-    ]
+    starts = loop(start, index, [f"{copy}({index}).start()"], count)
+    return [*starts, "", *loop(wait, index, [f"{copy}({index}).wait()"], count)]
 
 
-def place_in(printer: Printer, window: Window, rows: str, part: Part | None) -> str:
+def place_in(printer: Printer, window: plan.Window, rows: str, part: plan.Part | None) -> str:
     """The part of an array that a copy takes."""
     parts = []
     for d, (dim, number) in enumerate(zip(window.dims, window.numbers, strict=True)):
         match dim:
-            case Fetched():
+            case plan.Fetched():
                 parts.append(rows)
-            case ByIndex():
+            case plan.ByIndex():
                 parts.append(printer.text(number.expr))
-            case ByTile(axis, block):
+            case plan.ByTile(axis, block):
                 start = printer.text(printer.launch.axis(axis).tile.origin)
                 parts.append(f"pl.ds({start}, {block})")
             case _ if part is not None and d == len(window.dims) - 1:
@@ -170,45 +169,29 @@ def place_in(printer: Printer, window: Window, rows: str, part: Part | None) -> 
     return f"{window.argument}.at[{', '.join(parts)}]"
 
 
-def _copied_tiles(printer: Printer, take: TakeRows, rows: str, count: int) -> list[str]:
+def _copied_tiles(
+    printer: Printer, take: plan.TakeRows, rows: str, count: int, w: Words, place: list[str]
+) -> list[str]:
     """Register tiles that hold a row each, some at a time, and then the row of each."""
     tiles = printer.names.scratch[take.tiles]
     held = next(s.shape[0] for s in printer.launch.scratch if s.name == take.tiles)
-    lane, row, start = (free(printer, w) for w in ("lane", "row", "start"))
-    slot, first = free(printer, "slot"), free(printer, "first")
-    place_of = printer.names.fresh("place_of")
-    some, pick, copy = (printer.names.fresh(w) for w in ("fetch_some", "take_row", "tile_copy"))
-    found = f"{lane}, {row}, {start} = {place_of}({first}, {slot})"
-    picked = _one_of(
-        printer, take, f"{rows}[pl.ds({lane}, 1), :]", f"{tiles}[{slot}]", f"{row} - {start}"
+    place_of, some, pick, copy = (
+        printer.names.fresh(n) for n in ("place_of", "fetch_some", "take_row", "tile_copy")
     )
-    copied = _copy(printer, take, f"pl.ds({start}, {take.tile})", f"{tiles}.at[{slot}]")
-    loops = [
-        f"def {copy}({slot}):",
-        f"    {found}".replace(f"{lane}, {row}", "_, _", 1),
-        *copied,
-        "",
-        *_all_copies(printer, slot, f"{copy}({slot})", held),
-        "",
-        *loop(pick, slot, [f"    {found}", *picked], str(held)),
-    ]
-    body = ["    " + line if line else "" for line in loops]
+    numbers = {"held": str(held), "last": str(count - 1), "tile": str(take.tile)}
+    words = {**w, **numbers, "place_of": place_of, "copy": copy}
+    slot, found = w["slot"], f"{w['lane']}, {w['row']}, {w['start']}"
+    row = _one_of(take, f"{rows}[pl.ds({w['lane']}, 1), :]", f"{tiles}[{slot}]", w)
+    picked = [f"{found} = {place_of}({w['first']}, {slot})", *row]
+    body = filled(
+        TILE_COPY,
+        words,
+        made=_copy(printer, take, f"pl.ds({w['start']}, {take.tile})", f"{tiles}.at[{slot}]"),
+        moved=_all_copies(printer, slot, copy, held),
+        picks=loop(pick, slot, picked, held),
+    )
     return [
-        *_tile_of(printer, take, f"def {place_of}({first}, {slot}):", held, count),
-        *loop(some, first, body, str(-(-count // held))),
-    ]
-
-
-def _tile_of(printer: Printer, take: TakeRows, head: str, held: int, count: int) -> list[str]:
-    """Which lane a slot is for, the row of it, and where that row's register tile starts."""
-    scope, lane, row = printer.scope(), free(printer, "lane"), free(printer, "row")
-    scope.lane = lane
-    first, slot = free(printer, "first"), free(printer, "slot")
-    start = f"jax.lax.div({row}, {take.tile}) * {take.tile}"
-    return [
-        head,
-        *put(lane, f"jnp.minimum({first} * {held} + {slot}, {count - 1})"),
-        *statement(row, scope.node(take.place), 4),
-        f"    return {lane}, {row}, {start}",
+        *filled(TILE_OF, words, place=place),
         "",
+        *loop(some, w["first"], body, -(-count // held)),
     ]

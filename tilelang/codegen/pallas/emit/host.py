@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan.types import HostArray, Launch, Plan, Window
-from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, statement
+from tilelang.codegen.pallas.plan.types import Launch, Plan, Window
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, signature, statement
 from tilelang.ir import Tensor
+from tilelang.ir.names import first_free
 
 from . import ops, specs, worklist
+from .block import Block
 from .expressions import Printer
 from .names import Names
-from .statements import Block
 
-
-def results(plan: Plan) -> tuple[str, ...]:
-    """Tensors that the host function returns: what the author returned, then mutated inputs."""
-    mutated = tuple(t.name for t in plan.ir.tensors if t.mutated)
-    return (*plan.ir.returns, *mutated)
+SMEM, ANY = Atom("pl.BlockSpec(memory_space=pltpu.SMEM)"), Atom("pl.BlockSpec(memory_space=pl.ANY)")
 
 
 def print_host(plan: Plan, names: list[Names]) -> list[str]:
-    """The lines of the host function."""
-    ir = plan.ir
-    inputs = [t for t in ir.tensors if t.role == "input"]
-    block = Block(4)
-    params = ", ".join([*(f"{t.name}: jax.Array" for t in inputs), "*", "interpret: bool = False"])
-    out = results(plan)
-    kind = "jax.Array" if len(out) == 1 else f"tuple[{', '.join(['jax.Array'] * len(out))}]"
-    kind = kind if out else "tuple[()]"
-    head = f"def {ir.name}({params}) -> {kind}:"
-    heads = [head]
-    if len(head) > 100:
-        each = [f"    {t.name}: jax.Array," for t in inputs]
-        flag = "    interpret: bool = False,"
-        heads = [f"def {ir.name}(", *each, "    *,", flag, f") -> {kind}:"]
-    doc = ir.doc.strip().splitlines()[0] if ir.doc.strip() else ""
+    """The lines of the host function; it returns what the author did, then mutated inputs."""
+    ir, block = plan.ir, Block(4)
+    out = (*ir.returns, *(t.name for t in ir.tensors if t.mutated))
+    doc = ir.doc.strip().partition("\n")[0]
     if doc:
         block.raw(f'"""{doc}"""' if len(doc) <= 88 else f'"""{doc[:85]}..."""')
-    for tensor in ir.tensors:
-        if tensor.role == "view" and _root(plan, tensor).role == "input":
-            _print_view(block, tensor)
+    _print_views(plan, block, {t.name for t in ir.tensors if t.role == "input"})
     written: set[str] = set()
     for launch, own in zip(plan.launches, names, strict=True):
         _print_launch(plan, block, launch, own, written)
-        for tensor in ir.tensors:
-            root = _root(plan, tensor)
-            if tensor.role == "view" and root.role == "output" and root.name in written:
-                _print_view(block, tensor)
-    _print_rest(plan, block, written, out)
+        _print_views(plan, block, {t for t in written if ir.tensor(t).role == "output"})
+    needed = {_root(plan, ir.tensor(name)).name for name in out} - written
+    for tensor in ir.tensors:  # that no launch wrote, because nothing runs
+        if tensor.role == "output" and tensor.name in needed:
+            block.put(tensor.name, _initial(tensor, tensor.shape, tensor.dtype))
+            _print_views(plan, block, {tensor.name})
     block.raw(f"return {', '.join(out)}" if out else "return ()")
-    return [*heads, *block.lines]
+    return [*_head(plan, len(out)), *block.lines]
+
+
+def _head(plan: Plan, results: int) -> list[str]:
+    each = [f"{t.name}: jax.Array" for t in plan.ir.tensors if t.role == "input"]
+    kind = f"tuple[{', '.join(['jax.Array'] * results) or '()'}]" if results != 1 else "jax.Array"
+    return signature(plan.ir.name, [*each, "*", "interpret: bool = False"], kind)
 
 
 def _root(plan: Plan, tensor: Tensor) -> Tensor:
@@ -57,29 +48,26 @@ def _root(plan: Plan, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _print_view(block: Block, tensor: Tensor) -> None:
-    assert tensor.view is not None
-    source = Atom(tensor.view.source)
-    if tensor.view.how == "reshape":
-        block.put(tensor.name, Call("reshape", (ops.shape(tensor.view.arg),), of=source))
-    else:
-        block.put(tensor.name, Call("jnp.transpose", (source, ops.shape(tensor.view.arg))))
-
-
-def _print_rest(plan: Plan, block: Block, written: set[str], out: tuple[str, ...]) -> None:
-    """Outputs that no launch wrote, because nothing runs."""
-    needed = {_root(plan, plan.ir.tensor(name)).name for name in out}
+def _print_views(plan: Plan, block: Block, roots: set[str]) -> None:
+    """The author's views of tensors."""
     for tensor in plan.ir.tensors:
-        if tensor.role == "output" and tensor.name in needed and tensor.name not in written:
-            block.put(tensor.name, _initial(tensor))
-            for view in plan.ir.tensors:
-                if view.role == "view" and _root(plan, view).name == tensor.name:
-                    _print_view(block, view)
+        view = tensor.view
+        if view is not None and _root(plan, tensor).name in roots:
+            shape = view.arg if view.how == "reshape" else tensor.shape
+            permute = None if view.how == "reshape" else view.arg
+            block.put(tensor.name, _reshaped(view.source, shape, permute))
 
 
-def _initial(tensor: Tensor) -> Node:
+def _reshaped(source: str, shape: tuple[int, ...], permute: tuple[int, ...] | None) -> Node:
+    """An array with its dimensions in another order, or in another shape."""
+    if permute is not None:
+        return Call("jnp.transpose", (Atom(source), ops.shape(permute)))
+    return Call("reshape", (ops.shape(shape),), of=Atom(source))
+
+
+def _initial(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Node:
     fill = 0 if tensor.fill is None else tensor.fill
-    return ops.full(tensor.shape, ops.number(fill, tensor.dtype), tensor.dtype, zero=fill == 0)
+    return ops.full(shape, ops.number(fill, dtype), dtype, zero=fill == 0)
 
 
 # ---------------------------------------------------------------- one launch
@@ -88,57 +76,34 @@ def _initial(tensor: Tensor) -> Node:
 def _print_launch(
     plan: Plan, block: Block, launch: Launch, names: Names, written: set[str]
 ) -> None:
-    arrays = [plan.array(w.array) for w in launch.windows]
-    hosts = list(dict.fromkeys(a for a in arrays if _is_input(launch, a)))
-    for host in hosts:
+    inputs = [w for w in launch.inputs if not w.passed]
+    for host in dict.fromkeys(plan.array(w.array) for w in inputs):
         root = _root(plan, plan.ir.tensor(host.source))
         if root.role == "output" and root.name not in written:  # nothing runs that would write it
-            block.put(root.name, _initial(root))
+            block.put(root.name, _initial(root, root.shape, root.dtype))
             written.add(root.name)
-        _print_array(block, host)
+        if host.wide:
+            block.put(host.name, ops.cast(Atom(host.source), host.dtype, len(host.shape)))
+        elif host.name != host.source:
+            block.put(host.name, _reshaped(host.source, host.shape, host.permute))
     for window in launch.inputs:
         if window.passed:
-            _print_before(plan, block, window, written)
-    passed = _print_padding(plan, block, launch)
-    _print_call(plan, block, launch, names, passed)
+            block.put(window.argument, _before(plan, window, written))
+    _print_call(plan, block, launch, names, _print_padding(plan, block, launch))
     for window in launch.outputs:
         _print_result(plan, block, launch, window)
         written.add(plan.array(window.array).source)
 
 
-def _is_input(launch: Launch, host: HostArray) -> bool:
-    return any(w.array == host.name and not w.passed for w in launch.inputs)
-
-
-def _print_array(block: Block, host: HostArray) -> None:
-    if host.name == host.source:
-        return
-    if host.permute is not None:
-        moved = Call("jnp.transpose", (Atom(host.source), ops.shape(host.permute)))
-        block.put(host.name, moved)
-        return
-    if host.wide:
-        block.put(host.name, ops.cast(Atom(host.source), host.dtype, len(host.shape)))
-        return
-    block.put(host.name, Call("reshape", (ops.shape(host.shape),), of=Atom(host.source)))
-
-
-def _print_before(plan: Plan, block: Block, window: Window, written: set[str]) -> None:
+def _before(plan: Plan, window: Window, written: set[str]) -> Node:
     """What an output holds before the launch: an argument, an earlier result, or its fill."""
     host = plan.array(window.array)
     tensor = plan.ir.tensor(host.source)
-    name = window.argument
-    if tensor.mutated or tensor.name in written:
-        source: Node = Atom(tensor.name)
-        if host.permute is not None:
-            source = Call("jnp.transpose", (source, ops.shape(host.permute)))
-        elif host.shape != tensor.shape:
-            source = Call("reshape", (ops.shape(host.shape),), of=source)
-        block.put(name, source)
-        return
-    fill = 0 if tensor.fill is None else tensor.fill
-    value = ops.number(fill, host.dtype)
-    block.put(name, ops.full(host.shape, value, host.dtype, zero=fill == 0))
+    if not tensor.mutated and tensor.name not in written:
+        return _initial(tensor, host.shape, host.dtype)
+    if host.permute is None and host.shape == tensor.shape:
+        return Atom(tensor.name)
+    return _reshaped(tensor.name, host.shape, host.permute)
 
 
 def _print_padding(plan: Plan, block: Block, launch: Launch) -> dict[str, str]:
@@ -150,15 +115,16 @@ def _print_padding(plan: Plan, block: Block, launch: Launch) -> dict[str, str]:
     """
     lines = Block(block.indent + 4)
     alone = len(plan.launches) == 1
+    taken = {t.name for t in plan.ir.tensors} | {a.name for a in plan.arrays}
     passed: dict[str, str] = {}
     for array in dict.fromkeys(o.argument for o in specs.operands(launch)[0] if o.window is None):
         windows = [w for w in launch.inputs if w.argument == array]
         first, shape, full = windows[0], windows[0].shape, windows[0].whole
         if shape == full:
             continue
-        name = array if alone else _free_name(plan, f"{array}_whole")
+        name = array
         if not alone:
-            passed[array] = name
+            name = passed[array] = first_free(f"{array}_whole", taken.__contains__)
         longer = next((w.long for w in windows if w.short), shape)
         if longer != shape:
             block.put(name, _padded(array, first, shape, longer))
@@ -179,79 +145,63 @@ def _padded(array: str, window: Window, shape: tuple[int, ...], full: tuple[int,
     return Call("jnp.pad", (Atom(array), widths, value))
 
 
-def _free_name(plan: Plan, wish: str) -> str:
-    taken = {t.name for t in plan.ir.tensors} | {a.name for a in plan.arrays}
-    while wish in taken:
-        wish += "_"
-    return wish
-
-
 def _print_call(
     plan: Plan, block: Block, launch: Launch, names: Names, passed: dict[str, str]
 ) -> None:
-    pipeline = launch.form == "pipeline"
     printer = Printer(launch, names)
-    prefetch = launch.prefetches
-    listed = specs.prefetched_list(printer, launch)
+    listed = specs.prefetched_list(printer)
     if listed:
         made = Call(worklist.list_name(launch), tuple(Atom(s) for s in launch.scalars))
         block.put(", ".join(listed), made)
     inputs, outputs = specs.operands(launch)
-    smem, hbm = "pl.BlockSpec(memory_space=pltpu.SMEM)", "pl.BlockSpec(memory_space=pl.ANY)"
-    shapes = [_out_shape(launch, w) for w in launch.outputs]
+    shapes = [specs.shaped(w, specs.passed_whole(launch, w)) for w in launch.outputs]
     ins, outs = (
-        [
-            Atom(hbm) if o.window is None else specs.block_spec(printer, launch, o.window, prefetch)
-            for o in some
-        ]
+        [ANY if o.window is None else specs.block_spec(printer, o.window) for o in some]
         for some in (inputs, outputs)
     )
-    if not prefetch:
-        ins = [Atom(smem)] * len(launch.scalars) + ins
-    scratch = _scratch(launch)
-    args: list[Node] = [Atom(launch.name), Keyword("out_shape", _one_or_list(shapes))]
+    if not launch.prefetches:
+        ins = [SMEM] * len(launch.scalars) + ins
     shared = [
         Keyword("in_specs", Group(tuple(ins), "[]")),
         Keyword("out_specs", _one_or_list(outs)),
     ]
+    scratch = _scratch(launch)
     if scratch:
         shared.append(Keyword("scratch_shapes", Group(tuple(scratch), "[]")))
-    count_of = f"{names.steps}_of[0]"
-    unsure = launch.table is not None and not launch.table.sure
-    grid = specs.grid(launch, f"jnp.maximum({count_of}, 1)" if unsure else count_of)
-    if prefetch:
-        count = Keyword("num_scalar_prefetch", Atom(str(len(launch.scalars) + len(listed))))
-        grid = grid if launch.dims else Atom("(1,)")  # index maps that read memory need a grid
-        spec = Call("pltpu.PrefetchScalarGridSpec", (count, Keyword("grid", grid), *shared))
-        args.append(Keyword("grid_spec", spec))
-    else:
-        if not pipeline and launch.dims:
-            args.append(Keyword("grid", grid))
-        if pipeline and launch.cores > 1:
-            args.append(Keyword("grid", Atom(f"({launch.cores},)")))
-        args += shared
-    aliases = _aliases(launch, len(launch.scalars) + len(listed), [o.argument for o in inputs])
+    leading = [*launch.scalars, *listed]
+    args: list[Node] = [
+        Atom(launch.name),
+        Keyword("out_shape", _one_or_list(shapes)),
+        *_gridded(launch, names, shared, len(leading)),
+    ]
+    aliases = _aliases(launch, len(leading), [o.argument for o in inputs])
     if aliases:
         args.append(Keyword("input_output_aliases", Atom(aliases)))
-    params = _compiler_params(launch, pipeline)
+    params = _compiler_params(launch)
     if params:
         args.append(Keyword("compiler_params", Call("pltpu.CompilerParams", tuple(params))))
     args.append(Keyword("interpret", Atom("interpret")))
-    call = Call("pl.pallas_call", tuple(args))
     target = ", ".join(plan.array(w.array).name for w in launch.outputs)
-    lines = statement(target, call, block.indent)
-    arguments = [*launch.scalars, *listed, *(passed.get(o.argument, o.argument) for o in inputs)]
+    lines = statement(target, Call("pl.pallas_call", tuple(args)), block.indent)
+    arguments = [*leading, *(passed.get(o.argument, o.argument) for o in inputs)]
     lines[-1] += f"({', '.join(arguments)})"
     block.lines += lines
 
 
-def passed_whole(launch: Launch, window: Window) -> bool:
-    """Whether the kernel sees the whole array and cuts the blocks itself."""
-    return launch.form == "pipeline" or window.stream is not None
-
-
-def _out_shape(launch: Launch, window: Window) -> Node:
-    return specs.shaped(window, passed_whole(launch, window))
+def _gridded(launch: Launch, names: Names, shared: list[Keyword], leading: int) -> list[Keyword]:
+    """The grid and what it cuts; a spec of its own where scalars are there before."""
+    count = f"{names.steps}_of[0]"
+    unsure = launch.table is not None and not launch.table.sure
+    grid = specs.grid(launch, f"jnp.maximum({count}, 1)" if unsure else count)
+    if launch.prefetches:
+        grid = grid if launch.dims else Atom("(1,)")  # index maps that read memory need a grid
+        first = Keyword("num_scalar_prefetch", Atom(str(leading)))
+        spec = Call("pltpu.PrefetchScalarGridSpec", (first, Keyword("grid", grid), *shared))
+        return [Keyword("grid_spec", spec)]
+    if launch.form == "pipeline":
+        cores = [Keyword("grid", Atom(f"({launch.cores},)"))] if launch.cores > 1 else []
+        return [*cores, *shared]
+    return [Keyword("grid", grid), *shared] if launch.dims else shared
 
 
 def _one_or_list(items: list[Node]) -> Node:
@@ -281,11 +231,11 @@ def _aliases(launch: Launch, scalars: int, inputs: list[str]) -> str:
     return "{" + ", ".join(pairs) + "}" if pairs else ""
 
 
-def _compiler_params(launch: Launch, pipeline: bool) -> list[Node]:
+def _compiler_params(launch: Launch) -> list[Node]:
     params: list[Node] = []
-    if not pipeline and launch.dims:
+    if launch.form != "pipeline" and launch.dims:
         params.append(Keyword("dimension_semantics", specs.semantics(launch, pipeline=False)))
-    if pipeline and launch.cores > 1:
+    elif launch.cores > 1:
         params.append(Keyword("dimension_semantics", Atom('("parallel",)')))
     if launch.memory.limit is not None:
         params.append(Keyword("vmem_limit_bytes", Atom(str(launch.memory.limit))))
@@ -296,16 +246,15 @@ def _print_result(plan: Plan, block: Block, launch: Launch, window: Window) -> N
     """The kernel's array as the author's tensor: padding cut off, dimensions put back."""
     host = plan.array(window.array)
     tensor = plan.ir.tensor(host.source)
-    name = host.name
-    if passed_whole(launch, window) and window.whole != window.shape:
+    if specs.passed_whole(launch, window) and window.whole != window.shape:
         pairs = zip(window.shape, window.whole, strict=True)
-        cut = ", ".join(":" if size == padded else f":{size}" for size, padded in pairs)
-        while cut.endswith(", :"):
-            cut = cut.removesuffix(", :")
+        cut = [":" if size == padded else f":{size}" for size, padded in pairs]
+        while cut[-1] == ":" and len(cut) > 1:
+            cut.pop()
         block.raw("if interpret:")
-        block.raw(f"    {name} = {name}[{cut}]")
+        block.raw(f"    {host.name} = {host.name}[{', '.join(cut)}]")
     if host.permute is not None:
         back = tuple(host.permute.index(d) for d in range(len(host.permute)))
-        block.put(tensor.name, Call("jnp.transpose", (Atom(name), ops.shape(back))))
+        block.put(tensor.name, _reshaped(host.name, tensor.shape, back))
     elif host.shape != tensor.shape:
-        block.put(tensor.name, Call("reshape", (ops.shape(tensor.shape),), of=Atom(name)))
+        block.put(tensor.name, _reshaped(host.name, tensor.shape, None))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import keyword
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Table
-from tilelang.ir.names import stem
+from tilelang.ir.names import first_free, stem
 
 RESERVED = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 WORDS = ("n", "steps", "step", "at", "before", "after", "live")
@@ -15,7 +15,7 @@ TABLE_WORDS = ("seen", "state", "outer_step")
 
 @dataclass
 class Names:
-    """Printed names: of axes, table columns, scratch, and the locals of each scope.
+    """Printed names: of axes, columns, functions of rows, scratch, and the locals of each scope.
 
     `taken` grows as names are given out; locals of one section may repeat those of another.
     """
@@ -23,6 +23,7 @@ class Names:
     taken: set[str]
     axes: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, str] = field(default_factory=dict)
     scratch: dict[str, str] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
 
@@ -36,16 +37,17 @@ class Names:
         """How many steps there are."""
         return self.words["steps"]
 
+    def renamed(self, axes: dict[str, str]) -> Names:
+        """The same names, but for some axes."""
+        return replace(self, axes={**self.axes, **axes})
+
     def word(self, wish: str) -> str:
         """A word of the generated code, or its variant if the author uses the word."""
         return self.words[wish]
 
     def fresh(self, wish: str) -> str:
         """The wished name, or the first free one with a number."""
-        name, number = wish, 0
-        while name in self.taken or keyword.iskeyword(name):
-            number += 1
-            name = f"{wish}_{number}"
+        name = first_free(wish, lambda name: name in self.taken or keyword.iskeyword(name))
         self.taken.add(name)
         return name
 
@@ -58,6 +60,7 @@ def names_of(plan: Plan, launch: Launch) -> Names:
     others = frozenset(a.name for a in launch.axes)
     for axis in launch.axes:
         names.axes[axis.name] = _axis_name(names, axis.name, others)
+        names.rows[axis.name] = f"{names.axes[axis.name]}_rows"
     for kept in launch.scratch:
         names.scratch[kept.name] = names.fresh(f"{stem(kept.name)}_ref")
     tracks = launch.table is not None and launch.table.tracks
@@ -100,9 +103,10 @@ def _axis_name(names: Names, wish: str, others: frozenset[str]) -> str:
     The names made of it are taken with it.
     """
     busy = names.taken | (others - {wish})
-    name, number = wish, 0
-    while not busy.isdisjoint({name, *(d.format(name) for d in DERIVED)}):
-        number += 1
-        name = f"{wish}_{number}"
-    names.taken |= {name, *(d.format(name) for d in DERIVED)}
+
+    def family(name: str) -> set[str]:
+        return {name, *(d.format(name) for d in DERIVED)}
+
+    name = first_free(wish, lambda name: not busy.isdisjoint(family(name)))
+    names.taken |= family(name)
     return name

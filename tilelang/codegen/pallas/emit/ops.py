@@ -36,23 +36,30 @@ def _infix(op: str) -> Callable[..., Node]:
     return lambda a, b: infix(op, a, b)
 
 
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "logical_and": "&", "logical_or": "|", "logical_xor": "^",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+    "shift_left": "<<", "shift_right": ">>",
+}  # fmt: skip
+# Functions that are called what the op is called.
+SAME = {
+    "jnp": (
+        "abs", "exp", "exp2", "log", "log1p", "log2", "sqrt", "sin", "cos", "tanh", "floor", "ceil",
+        "round", "trunc", "sign", "isnan", "isfinite", "minimum", "maximum", "where",
+    ),
+    "jax.lax": ("rsqrt", "erf"),
+    "jax.nn": ("sigmoid", "silu", "softplus"),
+}  # fmt: skip
 # op -> nodes of the operands -> node
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
+    **{op: _fn(f"{module}.{op}") for module, names in SAME.items() for op in names},
+    **{op: _infix(sign) for op, sign in INFIX.items()},
     "neg": lambda a: Prefix("-", a, 7),
-    "abs": _fn("jnp.abs"),
-    "exp": _fn("jnp.exp"),
-    "exp2": _fn("jnp.exp2"),
-    "log": _fn("jnp.log"),
-    "log1p": _fn("jnp.log1p"),
-    "log2": _fn("jnp.log2"),
-    "sqrt": _fn("jnp.sqrt"),
-    "rsqrt": _fn("jax.lax.rsqrt"),
-    "sin": _fn("jnp.sin"),
-    "cos": _fn("jnp.cos"),
-    "tanh": _fn("jnp.tanh"),
-    "erf": _fn("jax.lax.erf"),
-    "sigmoid": _fn("jax.nn.sigmoid"),
-    "silu": _fn("jax.nn.silu"),
+    "logical_not": lambda a: Prefix("~", a, 7),
+    "pow": lambda a, b: Infix("**", _base(a), b, POWER),
+    "relu": lambda a: Call("jnp.maximum", (a, Atom("0"))),
     "gelu_tanh": _fn("jax.nn.gelu"),
     # jax.nn.gelu(approximate=False) uses erfc, which the TPU compiler does not have
     "gelu_erf": lambda a: infix(
@@ -60,51 +67,8 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
         infix("*", Atom("0.5"), a),
         infix("+", Atom("1.0"), Call("jax.lax.erf", (infix("*", a, Atom("0.7071067811865476")),))),
     ),
-    "relu": lambda a: Call("jnp.maximum", (a, Atom("0"))),
-    "softplus": _fn("jax.nn.softplus"),
-    "floor": _fn("jnp.floor"),
-    "ceil": _fn("jnp.ceil"),
-    "round": _fn("jnp.round"),
-    "trunc": _fn("jnp.trunc"),
-    "sign": _fn("jnp.sign"),
-    "isnan": _fn("jnp.isnan"),
-    "isfinite": _fn("jnp.isfinite"),
-    "logical_not": lambda a: Prefix("~", a, 7),
-    "add": _infix("+"),
-    "sub": _infix("-"),
-    "mul": _infix("*"),
-    "div": _infix("/"),
-    "floordiv": _infix("//"),
-    "mod": _infix("%"),
-    "pow": lambda a, b: Infix("**", _base(a), b, POWER),
-    "minimum": _fn("jnp.minimum"),
-    "maximum": _fn("jnp.maximum"),
-    "eq": _infix("=="),
-    "ne": _infix("!="),
-    "lt": _infix("<"),
-    "le": _infix("<="),
-    "gt": _infix(">"),
-    "ge": _infix(">="),
-    "logical_and": _infix("&"),
-    "logical_or": _infix("|"),
-    "logical_xor": _infix("^"),
-    "bitwise_and": _infix("&"),
-    "bitwise_or": _infix("|"),
-    "bitwise_xor": _infix("^"),
-    "shift_left": _infix("<<"),
-    "shift_right": _infix(">>"),
-    "where": _fn("jnp.where"),
 }
-
-REDUCE = {
-    "sum": "jnp.sum",
-    "max": "jnp.max",
-    "min": "jnp.min",
-    "argmax": "jnp.argmax",
-    "argmin": "jnp.argmin",
-    "any": "jnp.any",
-    "all": "jnp.all",
-}
+REDUCE = {op: f"jnp.{op}" for op in ("sum", "max", "min", "argmax", "argmin", "any", "all")}
 
 
 def _base(node: Node) -> Node:
@@ -144,7 +108,7 @@ def shape(extents: tuple[int, ...]) -> Group:
     return Group(tuple(Atom(str(e)) for e in extents))
 
 
-def full(extents: tuple[int, ...], value: Node, name: str, zero: bool) -> Node:
+def full(extents: tuple[int, ...], value: Node, name: str, zero: bool = False) -> Node:
     """A constant array."""
     if zero:
         return Call("jnp.zeros", (shape(extents), dtype(name)))

@@ -7,36 +7,48 @@ from typing import Literal
 
 from tilelang.analysis.facts import AxisKind
 from tilelang.errors import Loc
-from tilelang.ir import Const, Expr, Type, Var
+from tilelang.ir import Expr, GridIndex, Var, integers
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
-Bound = Literal["begin", "end", "first"]
-NONE = Const(0, Type((), "int32"))
+Part = Literal["begin", "end", "first", "stop", "start", "runs", "seen", "step", "live", ""]
+Reason = Literal["reduction", "store"]
+NONE = integers.const(0)
 
 
-def line_name(axis: str, part: Bound) -> Var:
+def line_name(axis: str, part: Part) -> Var:
     """A part of a range that has a line of its own.  No local of the author has such a name."""
-    return Var(f"{axis}.{part}", Type((), "int32"))
+    return Var(f"{axis}.{part}", integers.INT)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A part of what an axis visits, in a line of its own; without `part`, its index."""
+
+    axis: str
+    part: Part
+    value: Expr
+
+    @property
+    def name(self) -> Var:
+        """How the expressions behind it read it."""
+        return line_name(self.axis, self.part)
 
 
 @dataclass(frozen=True)
 class Range:
     """The tiles (or indices) of a loop: first <= t < stop if `live` holds, else none.
 
-    lines        parts that get a line each, in order; `line_name` is how expressions read them
+    lines        parts that get a line each, in order
     first, stop  over those, inside the dimension whatever memory says
     live         None: first and stop are all
     last         the last index of an `hl.grid`, or the one before an empty range
     """
 
-    lines: tuple[tuple[Bound, Expr], ...] = ()
+    lines: tuple[Line, ...] = ()
     first: Expr = NONE
     stop: Expr = NONE
     live: Expr | None = None
     last: Expr | None = None
-
-
-Reason = Literal["reduction", "store"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +87,6 @@ class Tile:
     sides: tuple[Side, ...] = ()
 
     def scalar(self, what: str) -> Expr:
-        """One of the scalars."""
         return dict(self.scalars)[what]
 
 
@@ -98,6 +109,8 @@ class AxisPlan:
     partial whether a tile may hold positions outside [begin, end)
     owned   whether every position of a tile that a step may write lies in [begin, end), so that a
             store needs no mask
+    depends, rises, ragged, nonempty  as in AxisFact
+    max_extent  positions or indices of a range, at most, as far as the author says
     length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
             first row; None where tiles are blocks of the array
     range   where the loop begins and stops, for every printer of it
@@ -109,18 +122,48 @@ class AxisPlan:
     kind: AxisKind
     why: str
     place: Place
-    block: int | None
     begin: Expr
     end: Expr
-    shift: Expr | None
+    loc: Loc
     first: int
     tiles: int | None
     limit: int
-    partial: bool
-    owned: bool
-    nonempty: bool
-    loc: Loc
-    length: int | None = None
+    max_extent: int | None = None
+    depends: tuple[str, ...] = ()
+    rises: tuple[str, ...] = ()
+    ragged: bool = False
+    nonempty: bool = True
+    block: int | None = None
+    shift: Expr | None = None
     base: Expr | None = None
+    partial: bool = False
+    owned: bool = True
+    length: int | None = None
     range: Range = Range()
     tile: Tile = Tile()
+
+    @property
+    def counts(self) -> bool:
+        """Whether its indices are known to be 0 or more."""
+        low = integers.value_of(self.begin)
+        return low is not None and low >= 0
+
+    @property
+    def size(self) -> int:
+        """Positions in a tile, one for an index."""
+        return self.block or 1
+
+    @property
+    def start(self) -> Expr:
+        """The number of the first tile (or index) of a loop that is not ragged."""
+        return integers.const(self.first) if self.base is None else self.base
+
+    @property
+    def number(self) -> Expr:
+        """The number of the tile (or index) that a step is at."""
+        return self.start if self.place == "single" else GridIndex(self.name)
+
+    @property
+    def tiles_array(self) -> bool:
+        """Whether it goes through tiles that are blocks of the array."""
+        return self.block is not None and self.length is None

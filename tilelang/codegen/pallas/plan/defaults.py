@@ -21,8 +21,9 @@ from .blocks import multiple
 # attention were at or near the best of the published tables for v5e and v6e.  A contracted
 # dimension is best taken whole: the block of weights then stays while a group's rows go by.
 ROWS_PARALLEL, ROWS_SPARSE, ROWS_ORDERED = 256, 128, 512
-ROWS_LEAST = 128
+ROWS_LEAST = 128  # the matrix unit's side; fewer rows leave it idle
 LANES_PARALLEL, LANES_ORDERED = 512, 2048
+# For that, other blocks shrink to LANES_LEAST, and up to LONGEST_PRODUCT: guesses.
 LANES_LEAST, LONGEST_PRODUCT = 256, 8192
 # Vectors have one row to a block: a step that takes 512 elements is all overhead.
 LANES_VECTOR = 32768
@@ -68,49 +69,56 @@ def _together(problem: Problem, target: Target, wanted: Mapping[str, int]) -> di
     return {n: min(bounds.nearest(block), lengths[n]) for n in wanted}
 
 
-def following(
-    problem: Problem, target: Target, config: Config, guess: Mapping[str, int]
-) -> dict[str, int]:
+def following(problem: Problem, target: Target, config: Config) -> dict[str, int]:
     """The guess, with the block that a config chooses for an axis also for those that are alike."""
-    found = dict(guess)
+    found = start_sizes(problem, target)
     for names in problem.alike:
         chosen = {config.block(str(problem.axis(n).block)) for n in names} - {None}
         for name in names if len(chosen) == 1 else ():
-            block = clamp(max(b or 1 for b in chosen), problem.extent(name), 1)
-            bounds = problem.bounds(name)
-            if bounds is not None and not bounds.holds(block):
-                continue
-            if block % multiple(problem, name, target) == 0 or target.name == "cpu":
+            block = _clamped(max(b or 1 for b in chosen), problem.extent(name), 1)
+            legal = block % multiple(problem, name, target) == 0 or target.name == "cpu"
+            if legal and _in_bounds(problem, name, block):
                 found[name] = block
     return found
 
 
+def _in_bounds(problem: Problem, name: str, block: int) -> bool:
+    bounds = problem.bounds(name)
+    return bounds is None or bounds.holds(block)
+
+
 def _start(problem: Problem, target: Target, axis: Axis, outer: Mapping[str, int]) -> int:
     size, fact = problem.extent(axis.name), problem.fact(axis.name)
-    moving = span(problem, axis, outer)
-    ragged = fact.ragged and moving is None
-    inner_ragged = any(axis.name in f.depends or _nested(f) for f in problem.facts.axes)
-    found = problem.uses(axis.name)
-    lanes = any(u.place == 1 for u in found)
-    vectors = all(len(problem.ir.tensor(u.tensor).shape) == 1 for u in found)
-    if lanes and vectors and not ragged:
-        want = LANES_VECTOR
-    elif lanes and not ragged and fact.kind == "ordered":
-        want = LANES_ORDERED
-    elif lanes:
-        want = LANES_PARALLEL
-    elif fact.kind == "ordered":
-        want = ROWS_ORDERED
-    elif ragged and not inner_ragged:
-        want = ROWS_SPARSE
-    else:
-        want = ROWS_PARALLEL
+    fixed = span(problem, axis, outer)  # a range of fixed length, wherever it begins
+    want = _wanted(problem, fact, fact.ragged and fixed is None)
     need = multiple(problem, axis.name, target)
-    if moving is not None:
-        for block in range(min(want, moving.length) // need * need, 0, -need):
-            if moving.divisible(block):
+    if fixed is not None:
+        for block in range(min(want, fixed.length) // need * need, 0, -need):
+            if fixed.divisible(block):
                 return block
-    return clamp(_typical(problem, fact, size, want), size, need)
+    groups = problem.axis(fact.rises[-1]) if fact.rises else None
+    if groups is not None and groups.kind == "grid" and groups.static is not None:
+        # at most twice the mean range, if the shapes tell it: short ranges waste long tiles
+        begin, end = groups.static
+        mean = max(size // max(end - begin, 1), 1)
+        want = min(want, max(ROWS_LEAST, 1 << (2 * mean - 1).bit_length()))
+    return _clamped(want, size, need)
+
+
+def _wanted(problem: Problem, fact: AxisFact, ragged: bool) -> int:
+    """The block of an axis that is long enough and has neighbours that leave it memory."""
+    name, ordered = fact.name, fact.kind == "ordered"
+    uses = problem.uses(name)
+    if any(use.place == 1 for use in uses):
+        if not ragged and all(len(problem.ir.tensor(u.tensor).shape) == 1 for u in uses):
+            return LANES_VECTOR
+        return LANES_ORDERED if ordered and not ragged else LANES_PARALLEL
+    if ordered:
+        return ROWS_ORDERED
+    inside = any(
+        name in f.depends or (f.ragged and f.kind == "ordered") for f in problem.facts.axes
+    )
+    return ROWS_SPARSE if ragged and not inside else ROWS_PARALLEL
 
 
 def whole_products(
@@ -123,11 +131,13 @@ def whole_products(
     """
     cut = {}
     for name, size in sizes.items():
-        moving = span(problem, problem.axis(name), sizes)
-        whole = problem.extent(name) if moving is None else moving.length
-        aligned = moving is None or whole % legal[name] == 0
+        fixed = span(problem, problem.axis(name), sizes)
+        whole = problem.extent(name) if fixed is None else fixed.length
+        aligned = fixed is None or whole % legal[name] == 0
         shorter = size < whole <= LONGEST_PRODUCT and problem.bounds(name) is None
-        if aligned and shorter and _contracted(problem, name, moving is not None):
+        static = fixed is not None or not problem.fact(name).ragged
+        lanes = name in problem.contracted and any(u.place == 1 for u in problem.uses(name))
+        if aligned and shorter and static and lanes:
             cut[name] = whole
     if not cut:
         return None
@@ -135,34 +145,9 @@ def whole_products(
     return {**sizes, **cut}, least
 
 
-def _contracted(problem: Problem, name: str, moving: bool) -> bool:
-    """Whether products are summed along a static axis that is the lanes of an operand.
-
-    `moving`: its range moves with outer indices, and that is all that is ragged about it.
-    """
-    lanes = any(u.place == 1 for u in problem.uses(name))
-    return lanes and name in problem.contracted and (moving or not problem.fact(name).ragged)
-
-
-def _typical(problem: Problem, fact: AxisFact, size: int, want: int) -> int:
-    """No longer than twice the mean range, if the shapes tell it: short ranges waste long tiles."""
-    outer = problem.axis(fact.rises[-1]) if fact.rises else None
-    if outer is None or outer.kind != "grid" or outer.static is None:
-        return want
-    begin, end = outer.static
-    mean = max(size // max(end - begin, 1), 1)
-    return min(want, max(ROWS_LEAST, 1 << (2 * mean - 1).bit_length()))
-
-
-def _nested(fact: AxisFact) -> bool:
-    return fact.ragged and fact.kind == "ordered"
-
-
-def clamp(want: int, size: int, need: int) -> int:
+def _clamped(want: int, size: int, need: int) -> int:
     """The wanted block, no longer than the dimension, and a legal multiple."""
-    if size <= want:
-        return max(size, 1)
-    return max(want // need, 1) * need
+    return max(size, 1) if size <= want else max(want // need, 1) * need
 
 
 def shrink(
@@ -197,12 +182,7 @@ def grow(
     """
     able = [n for n in axes if n in sizes and not isinstance(problem.axis(n).block, int)]
     able += [n for names in problem.registered if not set(names).isdisjoint(able) for n in names]
-    free = [n for n in dict.fromkeys(able) if _may_be(problem, n, 2 * sizes[n])]
+    free = [n for n in dict.fromkeys(able) if _in_bounds(problem, n, 2 * sizes[n])]
     longer = {n: min(2 * sizes[n], max(problem.extent(n), 1)) for n in free}
     grown = {n: b for n, b in longer.items() if b > sizes[n]}
     return {**sizes, **grown} if grown else None
-
-
-def _may_be(problem: Problem, name: str, block: int) -> bool:
-    bounds = problem.bounds(name)
-    return bounds is None or bounds.holds(block)

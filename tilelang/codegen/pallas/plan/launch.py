@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
-from tilelang.codegen.pallas.plan.body.gathers import buffers
-from tilelang.codegen.pallas.plan.body.heads import copies, run_all
-from tilelang.codegen.pallas.plan.body.lower import KeptValue
-from tilelang.codegen.pallas.plan.body.sections import Key, split
-from tilelang.codegen.pallas.plan.body.statements import Groups, Phase
-from tilelang.codegen.pallas.plan.physical import exprs_of, walk_physical
-from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit, owns
-from tilelang.codegen.pallas.plan.steps.visits import (
-    check_consecutive,
-    check_exact,
-    check_first_visit,
-    check_stand_ins,
-    check_stream,
-    window_axes,
-)
-from tilelang.codegen.pallas.plan.windows.exact import check_cuts
-from tilelang.codegen.pallas.plan.windows.outputs import (
-    all_windows,
-    flat,
-    initialised,
-    lowered,
-    selective,
-    whole,
-)
+from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.errors import Loc
-from tilelang.ir import Apply, Expr, KernelIR, Stmt, Var, integers, statement_exprs, walk
-from tilelang.ir.chain import Level, level_statements
+from tilelang.ir import Apply, KernelIR, integers
+from tilelang.ir.chain import level_statements
 from tilelang.ir.traversal import loads, statements
 from tilelang.passes.drop_implied_masks import drop_implied_masks
 from tilelang.passes.fill_pads import fill_pads
@@ -41,40 +18,23 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
+from .axis import AxisPlan
+from .body.gathers import buffers, extents
+from .body.heads import copies, iterations, unrolled
+from .body.sections import split
+from .body.statements import Groups, Key
 from .memory import estimate
+from .physical import InRange, Keep, Kept, PExpr, PStmt, Write, flat, parts_of, walk_physical
 from .placement import Placed
+from .steps import revisits
 from .steps import table as tables
-from .types import (
-    AtDim,
-    AxisPlan,
-    Column,
-    Condition,
-    Dim,
-    Ends,
-    Enters,
-    Form,
-    HostArray,
-    InPhase,
-    InRange,
-    Keep,
-    Kept,
-    Launch,
-    PStmt,
-    Runs,
-    Scratch,
-    Section,
-    Table,
-    Window,
-    Write,
-)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A launch and the arrays that the host must prepare for it."""
-
-    launch: Launch
-    arrays: tuple[HostArray, ...]
+from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
+from .steps.loops import with_loops
+from .steps.moves import Order, first_visit, owns
+from .types import Column, Dim, Form, Launch, Scratch, Section, Table
+from .windows.exact import check_cuts
+from .windows.outputs import all_windows, initialised, lowered, selective, whole
+from .windows.types import HostArray, Window
 
 
 def plan_launch(
@@ -84,88 +44,87 @@ def plan_launch(
     placed: Placed,
     name: str,
     written: frozenset[str],
-    later: frozenset[str] = frozenset(),
-) -> Planned:
-    """Everything about one launch.
+    later: frozenset[str],
+) -> tuple[Launch, tuple[HostArray, ...]]:
+    """Everything about one launch, and the arrays that the host must prepare for it.
 
     `written` and `later` are the tensors that earlier and later launches store to.
 
     Raises PlanError where the config cannot be honoured.
     """
-    ir, facts = problem.ir, problem.facts
-    _check_config(ir, config, placed)
-    levels, leaf = _masked(placed)
-    placed = replace(placed, levels=levels, leaf=leaf)
+    kernel, axes = problem.ir, placed.axes
+    _check_config(kernel, config, placed)
+    placed = _masked(placed)
     steps = config.steps or "table"
     arrays, order, groups = lowered(problem, target, placed)
-    check_cuts(ir, arrays.windows)
-    effects = _effects(groups, levels, placed.phases)
+    check_cuts(kernel, arrays.windows)
+    effects = _effects(groups, placed)
     again = written | later | arrays.read
     outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
-    columns = tables.columns(ir, facts, order, placed.axes, helpers, effects, steps)
-    standing = [c.axis for c in columns if tables.replaces_empty(c, placed.axes)]
+    columns = tables.columns(order, helpers, effects, steps)
+    standing = [c.axis for c in columns if tables.replaces_empty(c, axes)]
     for (tensor, _), window in arrays.windows.items():
-        if window.output:
-            if window.stream is not None:
-                if not window.far:
-                    check_stream(ir, tensor, window, placed.axes)
-                continue
-            partly = selective(groups, window)
-            if window.exact:
-                check_exact(ir, tensor, window, columns, partly)
-            partly = partly or window.exact
-            check_first_visit(ir, placed.axes, tensor, outputs[window.ref], order)
-            check_consecutive(ir, facts, placed.axes, tensor, window, order, partly)
-            how = "worklist" if placed.form == "grid" else steps
-            check_stand_ins(ir, facts, tensor, window, order, standing, how)
-    table = tables.table(facts, columns, placed.axes, steps, arrays.tracks)
+        if not window.output or window.far:
+            continue
+        if window.stream is not None:
+            revisits.check_stream(tensor, window, axes)
+            continue
+        partly = selective(groups, window)
+        if window.exact:
+            revisits.check_exact(kernel, tensor, window, columns, partly)
+        partly = partly or window.exact
+        revisits.check_first_visit(kernel, tensor, outputs[window.ref], order)
+        revisits.check_consecutive(kernel, tensor, window, order, partly)
+        how = "worklist" if placed.form == "grid" else steps
+        revisits.check_stand_ins(tensor, window, order, standing, how)
+    table = tables.table(columns, axes, steps, arrays.tracks)
     if table is not None:
-        needed = sum(scalar_bytes(ir.tensor(s).shape) for s in arrays.scalars)
-        tables.check_fits(ir, table, target, needed)
+        table = with_loops(table, axes)
+        needed = sum(scalar_bytes(kernel.tensor(s).shape) for s in arrays.scalars)
+        tables.check_fits(kernel, table, target, needed)
     windows = whole(all_windows(arrays, outputs, config))
-    kept, sections = _sections(placed, levels, groups, windows, order, columns)
-    sections = run_all(placed, windows, order, sections)
+    kept, sections = _sections(placed, groups, windows, order, columns)
+    sections = unrolled(placed, windows, order, sections)
     everything = [stmt for s in sections for stmt in flat(s.body)]
     scratch = tuple(_scratch(k, placed) for k in kept) + copies(windows)
-    scratch += buffers(everything, placed.axes, target)
-    memory = estimate(ir, target, placed.axes, windows, scratch, sections, table, arrays.scalars)
+    scratch += buffers(everything, axes, target)
+    memory = estimate(kernel, target, axes, windows, scratch, sections, table, arrays.scalars)
     dims = _dims(placed, order, windows, table)
     launch = Launch(
-        name, placed.form, tuple(placed.axes.values()), dims, table, arrays.scalars, windows,
-        scratch, sections, memory, _cores(ir, config, target, dims), ir.loc,
-        _prefetches(placed.form, dims, table, windows), _outer_first(placed.axes, dims),
+        name, placed.form, tuple(axes.values()), dims, table, arrays.scalars, windows,
+        scratch, sections, memory, _cores(kernel, config, target, dims), kernel.loc,
+        _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
     )  # fmt: skip
-    return Planned(launch, tuple(arrays.hosts.values()))
+    return launch, tuple(arrays.hosts.values())
 
 
-def _check_config(ir: KernelIR, config: Config, placed: Placed) -> None:
+def _check_config(kernel: KernelIR, config: Config, placed: Placed) -> None:
     """PlanError for choices that this nest has no place for."""
     if placed.form == "grid" and (config.buffers or 2) > 2:
         raise Refused(
             Rule.CONFIG,
             f"buffers={config.buffers}, but a grid has at most two blocks of an input in flight",
-            ir.loc,
+            kernel.loc,
             "use loop_type='outer_pipeline' for more",
         )
 
 
-# ---------------------------------------------------------------- masks
-
-
-def _masked(placed: Placed) -> tuple[tuple[Level, ...], tuple[Stmt, ...]]:
+def _masked(placed: Placed) -> Placed:
+    """The nest with masks where lanes of a tile that are not in its range would count."""
     for stmt in statements(level_statements(placed.levels, placed.leaf)):
-        for expr in statement_exprs(stmt):
-            for part in walk(expr):
+        for expr in ir.statement_exprs(stmt):
+            for part in ir.walk(expr):
                 _check_position(placed, part, stmt.loc)
     partial = frozenset(n for n, a in placed.axes.items() if a.partial and a.block is not None)
-    return drop_implied_masks(*fill_pads(placed.levels, placed.leaf, partial))
+    levels, leaf = drop_implied_masks(*fill_pads(placed.levels, placed.leaf, partial))
+    return replace(placed, levels=levels, leaf=leaf)
 
 
-def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:
+def _check_position(placed: Placed, expr: ir.Expr, loc: Loc) -> None:
     """argmax counts from the tile's first lane, which must then be the first of the range."""
     if not (isinstance(expr, Apply) and expr.op in ("argmax", "argmin")):
         return
-    dim = expr.args[0].type.shape[int(expr.attr("axis"))]  # type: ignore[call-overload]
+    dim = expr.args[0].type.shape[int(expr.attr("axis"))]
     axis = placed.axes.get(dim) if isinstance(dim, str) else None
     if axis is None or axis.block is None:
         return
@@ -180,124 +139,89 @@ def _check_position(placed: Placed, expr: Expr, loc: Loc) -> None:
         )
 
 
-# ---------------------------------------------------------------- sections
-
-
-def _effects(groups: Groups, levels: tuple[Level, ...], phases: tuple[str, ...]) -> dict[str, bool]:
+def _effects(groups: Groups, placed: Placed) -> dict[str, bool]:
     """Whether something happens in the body around each loop, besides the loop itself.
 
     Then an empty loop still needs one step, or those statements would never run.  Of loops in a
     row it is the last one.
     """
-    out = {}
-    for position, level in enumerate(levels):
-        writes = [s for g in groups.before[:position] for s in g if isinstance(s, Write)]
-        later = [s for g in groups.after[:position] for s in g if isinstance(s, Write | Keep)]
-        out[level.axis] = bool(writes or later)
-    between = [s for phase in groups.phases for s in phase.before]
-    writes = [s for s in (*between, *_all(groups.before)) if isinstance(s, Write)]
-    later = [s for s in _all(groups.after) if isinstance(s, Write | Keep)]
-    return out | {p: p == phases[-1] and bool(writes or later) for p in phases}
 
+    def effect(depth: int, *kinds: str) -> bool:
+        around = (part for part in groups.parts if part[0].kind in kinds and part[0].level < depth)
+        return any(
+            isinstance(stmt, Write) or (key.kind == "after" and isinstance(stmt, Keep))
+            for key, stmts in around
+            for stmt in stmts
+        )
 
-def _all(groups: tuple[tuple[PStmt, ...], ...]) -> list[PStmt]:
-    return [s for group in groups for s in group]
+    found = {lv.axis: effect(i, "before", "after") for i, lv in enumerate(placed.levels)}
+    row = effect(len(placed.levels), "before", "enter", "after")
+    return found | {p: p == placed.phases[-1] and row for p in placed.phases}
 
 
 def _sections(
     placed: Placed,
-    levels: tuple[Level, ...],
     groups: Groups,
     windows: tuple[Window, ...],
     order: Order,
     columns: tuple[Column, ...],
-) -> tuple[tuple[KeptValue, ...], tuple[Section, ...]]:
-    outputs = frozenset(w.ref for w in windows if w.output)
-    parts = split(groups, outputs)
-    sections = [
-        _first_visit(w, order, placed.axes)
-        for w in windows
-        if w.init != "none" and w.stream is None
-    ]
-    for key, body in parts.groups:
-        for conditions, stmts in _by_condition(
-            placed, levels, groups.phases, columns, key, body, windows
-        ):
-            sections.append(Section(conditions, stmts))
-    used = {s.name for section in sections for s in flat(section.body) if isinstance(s, Keep)}
-    return tuple(k for k in parts.kept if k.name in used), tuple(sections)
-
-
-def _first_visit(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section:
-    conditions = first_visit(window, order, axes)
-    assert conditions is not None, "check_first_visit comes before"
-    return Section(conditions, (), title=window.ref, always=True)
-
-
-def _by_condition(
-    placed: Placed,
-    levels: tuple[Level, ...],
-    phases: tuple[Phase, ...],
-    columns: tuple[Column, ...],
-    key: Key,
-    body: tuple[PStmt, ...],
-    windows: tuple[Window, ...],
-) -> list[tuple[tuple[Condition, ...], tuple[PStmt, ...]]]:
-    """The statements of one group under the conditions of its place and of steps that are real.
+) -> tuple[tuple[Kept, ...], tuple[Section, ...]]:
+    """The values in scratch memory, and the sections: those of first visits come first.
 
     A step may stand for an empty range, or for a tile that no range touches; what would have an
     effect there runs only if the range holds the tile.
     """
-    place = _place_conditions(placed, levels, key)
-    owner = {c.name: i for i, level in enumerate(levels) for c in level.carries}
-    owner |= {name: len(levels) for phase in phases for name in phase.carries}
-    depth = {level.axis: i for i, level in enumerate(levels)}
-    depth |= {phase.axis: len(levels) for phase in phases}
-    harmful = [
-        axis
-        for axis in _unsure(placed, levels, columns, key)
-        if any(_harmful(s, axis, windows, owner, depth[axis]) for s in flat(body))
-    ]
-    return [((*place, *(Runs(a) for a in harmful)), body)]
+    groups = split(groups, frozenset(w.ref for w in windows if w.output))
+    sections: list[Section] = []
+    for window in windows:
+        if window.init != "none" and window.stream is None:
+            conditions = first_visit(window, order)
+            assert conditions is not None, "check_first_visit comes before"
+            sections.append(Section(conditions, (), title=window.ref, always=True))
+    for key, body in groups.parts:
+        runs = (
+            Runs(axis)
+            for axis in _unsure(placed, columns, key)
+            if any(_harmful(s, axis, windows, _carried(placed, axis)) for s in flat(body))
+        )
+        sections.append(Section((*_place_conditions(placed, key), *runs), body))
+    used = {s.name for section in sections for s in flat(section.body) if isinstance(s, Keep)}
+    return tuple(k for k in groups.kept if k.name in used), tuple(sections)
 
 
-def _place_conditions(placed: Placed, levels: tuple[Level, ...], key: Key) -> tuple[Condition, ...]:
-    level, outer = key.level, tuple(lv.axis for lv in levels if lv.axis in placed.columns)
+def _place_conditions(placed: Placed, key: Key) -> tuple[Condition, ...]:
+    def columns(axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(a for a in axes if a in placed.columns)
+
+    axes = tuple(level.axis for level in placed.levels)
     match key.kind:
         case "leaf":
             return ()
         case "phase":
             return (InPhase(key.phase),)
         case "enter":
-            return (Enters(outer, key.phase),)
+            return (Enters(columns(axes), key.phase),)
         case "before" | "after":
             pass
-    deeper = [*(lv.axis for lv in levels[level + 1 :] if lv.axis), *placed.phases]
+    deeper = (*axes[key.level + 1 :], *placed.phases)
     end: Literal["first", "last"] = "first" if key.kind == "before" else "last"
-    out: list[Condition] = []
-    if any(a in placed.columns for a in deeper):
-        outer = tuple(lv.axis for lv in levels[: level + 1] if lv.axis in placed.columns)
-        inner = tuple(a for a in deeper if a in placed.columns)
-        out.append(Ends(outer, inner, end))
-    out += [AtDim(a, end) for a in deeper if a in placed.trailing]
-    return tuple(out)
+    inner = columns(deeper)
+    ends = (Ends(columns(axes[: key.level + 1]), inner, end),) if inner else ()
+    return (*ends, *(AtDim(a, end) for a in deeper if a in placed.trailing))
 
 
-def _unsure(
-    placed: Placed, levels: tuple[Level, ...], columns: tuple[Column, ...], key: Key
-) -> list[str]:
+def _unsure(placed: Placed, columns: tuple[Column, ...], key: Key) -> list[str]:
     """Columns around this group whose step may lie outside of their range, though it is asked for.
 
     A range that is only empty under a tile that no range touches is not listed: that tile is.
     Tiles behind the last range get their steps under any index, be it one of no range.
     """
-    axes, around = placed.axes, [lv.axis for lv in levels[: key.level + 1] if lv.axis]
+    axes, around = placed.axes, {level.axis for level in placed.levels[: key.level + 1]}
     if key.kind == "phase":
-        around.append(placed.phases[key.phase])
+        around.add(placed.phases[key.phase])
     tails = [i for i, c in enumerate(columns) if c.visit == "cover"]
     before_tail = columns[: tails[0]] if tails else ()
-    nested = [c.axis for c in before_tail if c.phase is None]
-    anything = {axis for axis in nested if axes[axis].tiles is None}
+    anything = {c.axis for c in before_tail if c.phase is None and axes[c.axis].tiles is None}
     return [
         c.axis
         for c in columns
@@ -305,73 +229,68 @@ def _unsure(
     ]
 
 
-def _harmful(
-    stmt: PStmt, axis: str, windows: tuple[Window, ...], owner: Mapping[str, int], depth: int
-) -> bool:
-    """Whether the statement would change something in a step outside of the axis' range.
+def _carried(placed: Placed, axis: str) -> set[str]:
+    """What the loop over an axis carries, and the loops around it.
 
-    A carry of a loop further in starts anew in every iteration of this one, so it does no harm.
+    A carry of a loop further in starts anew in every iteration of this one.
     """
-    if isinstance(stmt, Keep):
-        return owner.get(stmt.name, depth + 1) <= depth and not _neutral(stmt, axis)
-    if isinstance(stmt, Write) and not stmt.turned:
-        window = next(w for w in windows if w.ref == stmt.ref)
-        guarded = any(_is_range(e, axis) for x in exprs_of(stmt) for e in walk_physical(x))
-        return axis not in window_axes(window) or not guarded
-    return False
+    found: set[str] = set()
+    for level in placed.levels:
+        found |= {c.name for c in level.carries}
+        if level.axis == axis:
+            return found
+    rows = (s for s in placed.leaf if isinstance(s, ir.Loop) and s.axis in placed.phases)
+    return found | {c.name for loop in rows for c in loop.carries}
+
+
+def _harmful(stmt: PStmt, axis: str, windows: tuple[Window, ...], carried: set[str]) -> bool:
+    """Whether the statement would change something in a step outside of the axis' range."""
+    match stmt:
+        case Keep():
+            return stmt.name in carried and not _neutral(stmt, axis)
+        case Write(turned=False):
+            window = next(w for w in windows if w.ref == stmt.ref)
+            masked = any(_is_range(e, axis) for e in parts_of(stmt))
+            return axis not in window.axes or not masked
+        case _:
+            return False
 
 
 def _neutral(keep: Keep, axis: str) -> bool:
     """acc + (something that is zero when no position is in range), or a fresh initial value."""
-    value = keep.value
-    if isinstance(value, Apply) and value.op == "add":
-        left, right = value.args
-        same = Kept(keep.name, value.type)
-        return (left == same and _vanishes(right, axis)) or (
-            right == same and _vanishes(left, axis)
-        )
-    return (
-        isinstance(value, Apply)
-        and value.op in ("full", "broadcast")
-        and not any(isinstance(e, Var) for e in walk_physical(value))
-    )
+    same = Kept(keep.name, keep.value.type)
+    match keep.value:
+        case Apply("add", (left, right)):
+            return (left == same and _zero(right, axis)) or (right == same and _zero(left, axis))
+        case Apply("full" | "broadcast") as value:
+            return not any(isinstance(e, ir.Var) for e in walk_physical(value))
+        case _:
+            return False
 
 
-def _vanishes(expr: object, axis: str) -> bool:
-    if not isinstance(expr, Apply):
-        return False
-    if expr.op in ("cast", "neg", "reshape", "transpose"):
-        return _vanishes(expr.args[0], axis)
-    if expr.op == "sum":
-        return _zero_filled(expr.args[0], axis)
-    if expr.op == "dot":
-        return all(_zero_filled(a, axis) for a in expr.args)
-    return False
+def _zero(expr: PExpr, axis: str) -> bool:
+    """Whether a value is zero when no position is in range: other lanes are, and what is summed.
+
+    Of a product both factors must be, because 0 * NaN is NaN.
+    """
+    match expr:
+        case Apply("cast" | "neg" | "reshape" | "transpose" | "sum", (value,)):
+            return _zero(value, axis)
+        case Apply("dot", (left, right)):
+            return _zero(left, axis) and _zero(right, axis)
+        case Apply("where", (mask, _, ir.Const(0))):
+            return any(_is_range(e, axis) for e in walk_physical(mask))
+        case _:
+            return False
 
 
-def _zero_filled(expr: object, axis: str) -> bool:
-    if isinstance(expr, Apply) and expr.op in ("cast", "transpose", "reshape"):
-        return _zero_filled(expr.args[0], axis)
-    if not (isinstance(expr, Apply) and expr.op == "where"):
-        return False
-    mask, _, other = expr.args
-    zero = getattr(other, "value", None) == 0
-    return zero and any(_is_range(e, axis) for e in walk_physical(mask))
-
-
-def _is_range(expr: object, axis: str) -> bool:
+def _is_range(expr: PExpr, axis: str) -> bool:
     return isinstance(expr, InRange) and expr.mask.axis == axis
 
 
-def _scratch(kept: KeptValue, placed: Placed) -> Scratch:
-    axes = placed.axes
-    each = tuple(axes[a].first + (axes[a].tiles or 1) for a in placed.within)
-    shape = each + tuple(d if isinstance(d, int) else axes[d].block or 1 for d in kept.type.shape)
-    dtype = "int32" if kept.type.dtype == "bool" else kept.type.dtype
-    return Scratch(kept.name, shape, dtype)
-
-
-# ---------------------------------------------------------------- dims and cores
+def _scratch(kept: Kept, placed: Placed) -> Scratch:
+    shape = (*iterations(placed), *extents(kept.type, placed.axes))
+    return Scratch(kept.name, shape, "int32" if kept.type.dtype == "bool" else kept.type.dtype)
 
 
 def _dims(
@@ -391,7 +310,7 @@ def _dims(
     return tuple(dims)
 
 
-def _cores(ir: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) -> int:
+def _cores(kernel: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) -> int:
     cores = config.cores or 1
     if cores == 1:
         return 1
@@ -399,19 +318,16 @@ def _cores(ir: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) 
         raise Refused(
             Rule.CONFIG,
             f"cores={cores}, but {target} runs a program on {target.cores} core",
-            ir.loc,
+            kernel.loc,
         )
     if not any(d.semantics == "parallel" for d in dims):
         raise Refused(
             Rule.CONFIG,
-            f"cores={cores}, but no parallel axis of {ir.name} owns its output blocks",
-            ir.loc,
+            f"cores={cores}, but no parallel axis of {kernel.name} owns its output blocks",
+            kernel.loc,
             "two cores may never write one block: use cores=1",
         )
     return cores
-
-
-# ---------------------------------------------------------------- the call
 
 
 def _prefetches(

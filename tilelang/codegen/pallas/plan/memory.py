@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tilelang.codegen.pallas.plan.body.sections import exprs_of
-from tilelang.codegen.pallas.plan.physical import walk_physical
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
 from tilelang.ir import KernelIR, Type
 from tilelang.schedule.refusal import Need, Refused, Rule
 
-from .types import AxisPlan, Bind, Inner, Memory, PStmt, Scratch, Section, Table, Window
+from .axis import AxisPlan
+from .body.gathers import extents
+from .physical import Bind, Inner, PStmt, parts_of
+from .types import Memory, Scratch, Section, Table
+from .windows.types import Window
+
+Axes = Mapping[str, AxisPlan]
 
 
 def estimate(
-    ir: KernelIR,
+    kernel: KernelIR,
     target: Target,
-    axes: Mapping[str, AxisPlan],
+    axes: Axes,
     windows: Iterable[Window],
     scratch: Iterable[Scratch],
     sections: Iterable[Section],
@@ -30,57 +34,50 @@ def estimate(
     all iterations of a loop within the step side by side: each further one has a value more.
     Checked against the compiler's own sums in tests of the compile matrix.
     """
-    parts = []
-    for window in windows:
-        if window.far:
-            continue
-        block = tuple(b for b in window.block if b is not None)
-        size = padded_bytes(block, window.dtype, target) * (window.buffers or 2)
-        parts.append((window.ref, size))
-    held = [s for s in scratch if s.dtype != "semaphore"]
+    parts = [
+        (w.ref, padded_bytes(w.shown, w.dtype, target) * (w.buffers or 2))
+        for w in windows
+        if not w.far
+    ]
+    held = (s for s in scratch if s.dtype != "semaphore")
     parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in held]
-    parts.append(("temporaries", _temporaries(axes, sections, target)))
-    vmem = sum(size for _, size in parts)
-    smem = sum(scalar_bytes(ir.tensor(name).shape) for name in scalars)
+    parts.append(("temporaries", max((_temporaries(axes, s, target) for s in sections), default=0)))
+    each = {name: scalar_bytes(kernel.tensor(name).shape) for name in scalars}
+    smem = sum(each.values())
     if table is not None and table.steps == "table":
         smem += table.rows * table.width * 4
-    _check_scalars(ir, target, scalars, smem)
-    return Memory(tuple(parts), vmem, smem, _limit(ir, target, vmem, tuple(parts)))
+    if smem > target.smem and target.name != "cpu":  # the interpreter has room for any
+        raise Refused(
+            Rule.MEMORY,
+            f"{kernel.name} reads single numbers of tensors that take {smem:,} bytes of scalar "
+            f"memory; {target} has {target.smem:,}",
+            kernel.loc,
+            "make matrices flat, because each of their rows takes at least 512 bytes, or split the "
+            f"kernel; the sum is: {_sum(each.items())}",
+        )
+    vmem = sum(size for _, size in parts)
+    return Memory(tuple(parts), vmem, smem, _limit(kernel, target, vmem, parts))
 
 
-def _check_scalars(ir: KernelIR, target: Target, scalars: tuple[str, ...], smem: int) -> None:
-    """PlanError if the tensors of which single numbers are read do not fit scalar memory."""
-    if smem <= target.smem or target.name == "cpu":  # the interpreter has room for any
-        return
-    each = {name: scalar_bytes(ir.tensor(name).shape) for name in scalars}
-    sums = ", ".join(f"{n} {size:,}" for n, size in sorted(each.items(), key=lambda p: -p[1]))
-    raise Refused(
-        Rule.MEMORY,
-        f"{ir.name} reads single numbers of tensors that take {smem:,} bytes of scalar memory; "
-        f"{target} has {target.smem:,}",
-        ir.loc,
-        "make matrices flat, because each of their rows takes at least 512 bytes, or split the "
-        f"kernel; the sum is: {sums}",
-    )
+def _sum(parts: Iterable[tuple[str, int]]) -> str:
+    """What takes most comes first."""
+    return ", ".join(f"{name} {size:,}" for name, size in sorted(parts, key=lambda p: -p[1]))
 
 
-def _temporaries(axes: Mapping[str, AxisPlan], sections: Iterable[Section], target: Target) -> int:
+def _temporaries(axes: Axes, section: Section, target: Target) -> int:
     def size(value: Type) -> int:
-        return _value_bytes(value, axes, target)
+        dtype = "int8" if value.dtype == "bool" else value.dtype
+        return padded_bytes(extents(value, axes), dtype, target) if value.shape else 0
 
-    def largest(body: Iterable[PStmt]) -> int:
-        exprs = [e for stmt in body for e in exprs_of(stmt)]
-        return max((size(part.type) for e in exprs for part in walk_physical(e)), default=0)
+    def largest(*body: PStmt) -> int:
+        return max((size(e.type) for stmt in body for e in parts_of(stmt)), default=0)
 
-    found = [0]
-    for section in sections:
-        named = sum(size(stmt.value.type) for stmt in section.body if isinstance(stmt, Bind))
-        repeated = sum((_iterations(axes, s) - 1) * largest((s,)) for s in section.body)
-        found.append(named + 2 * largest(section.body) + repeated)
-    return max(found)
+    named = sum(size(stmt.value.type) for stmt in section.body if isinstance(stmt, Bind))
+    repeated = sum((_iterations(axes, stmt) - 1) * largest(stmt) for stmt in section.body)
+    return named + 2 * largest(*section.body) + repeated
 
 
-def _iterations(axes: Mapping[str, AxisPlan], stmt: PStmt) -> int:
+def _iterations(axes: Axes, stmt: PStmt) -> int:
     """How many iterations of loops within the step a statement stands for."""
     if not isinstance(stmt, Inner) or axes[stmt.axis].place != "within":
         return 1
@@ -88,28 +85,27 @@ def _iterations(axes: Mapping[str, AxisPlan], stmt: PStmt) -> int:
     return inside * (axes[stmt.axis].tiles or 1)
 
 
-def _value_bytes(value: Type, axes: Mapping[str, AxisPlan], target: Target) -> int:
-    shape = tuple(d if isinstance(d, int) else axes[d].block or 1 for d in value.shape)
-    dtype = "int8" if value.dtype == "bool" else value.dtype
-    return padded_bytes(shape, dtype, target) if shape else 0
+def with_margin(vmem: int) -> int:
+    """A quarter more than predicted: kernels needed up to 1.23 of it (docs/compile-matrix.md)."""
+    return -(-vmem * 5 // 4)
 
 
 def _limit(
-    ir: KernelIR, target: Target, vmem: int, parts: tuple[tuple[str, int], ...]
+    kernel: KernelIR, target: Target, vmem: int, parts: Iterable[tuple[str, int]]
 ) -> int | None:
-    """What to ask the compiler for: nothing while the default is ample, else a quarter more."""
-    if vmem * 5 // 4 <= target.vmem_default:
+    """What to ask the compiler for: nothing while the default is ample."""
+    if with_margin(vmem) <= target.vmem_default:
         return None
-    asked = -(-vmem * 5 // 4 // MIB) * MIB
+    asked = -(-with_margin(vmem) // MIB) * MIB
     if asked <= target.vmem_physical:
         return asked
-    if vmem <= target.vmem_physical * 9 // 10:
+    if vmem <= target.vmem_physical * 9 // 10:  # few kernels need the margin; a tenth is a guess
         return target.vmem_physical
-    sums = ", ".join(f"{name} {size:,}" for name, size in sorted(parts, key=lambda p: -p[1]))
     raise Refused(
         Rule.MEMORY,
-        f"{ir.name} needs {vmem:,} bytes of vector memory, {target} has {target.vmem_physical:,}",
-        ir.loc,
-        f"use smaller blocks; the sum is: {sums}",
+        f"{kernel.name} needs {vmem:,} bytes of vector memory, {target} has "
+        f"{target.vmem_physical:,}",
+        kernel.loc,
+        f"use smaller blocks; the sum is: {_sum(parts)}",
         Need("vmem", vmem, "smaller"),
     )

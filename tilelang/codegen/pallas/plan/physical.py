@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from tilelang.errors import Loc
-from tilelang.ir import Apply, Expr, Type, Var
+from tilelang.ir import Apply, Expr, Load, Type, Var, children
+from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize, wide_of
 
 from .axis import Mask
@@ -105,7 +106,7 @@ class TakeRows:
     """Rows that integers in scalar memory pick, put together one by one in scratch memory.
 
     ref     the window that the rows lie in; "" where `place` is the number itself
-    place   position of a row: an expression over "lane_position"
+    place   position of a row: an expression over Lane
     at      which dimension of the window is picked from
     select  what of its block is meant, where it has one
     name    unique in the kernel
@@ -139,7 +140,95 @@ class TakeRows:
         return f"tiles_{self.name}"
 
 
-PExpr = Expr | Read | ScalarRead | Kept | InRange | Iota | TakeRows
+@dataclass(frozen=True)
+class Lane:
+    """The position along `axis` of the lane whose row is moved; without an axis, its number."""
+
+    axis: str | None
+    type: Type = INT
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Whole tiles below a position, which is not negative."""
+
+    position: PExpr
+    block: int
+    type: Type = INT
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left of a position, which is not negative, above whole tiles."""
+
+    position: PExpr
+    block: int
+    type: Type = INT
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a row of the step table holds of a column."""
+
+    column: str
+    row: PExpr
+    type: Type = INT
+
+
+@dataclass(frozen=True)
+class Roll:
+    """A value turned along dimension `dim`: what was at i is at i + by, modulo the length."""
+
+    value: PExpr
+    by: PExpr
+    dim: int
+    type: Type
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first positions of a value along dimension `dim`, as many as `type` says."""
+
+    value: PExpr
+    dim: int
+    type: Type
+
+
+@dataclass(frozen=True)
+class Named:
+    """A value that gets a line and a name of its own."""
+
+    value: PExpr
+    name: str
+
+    @property
+    def type(self) -> Type:
+        return self.value.type
+
+
+PExpr = (
+    Expr
+    | Read
+    | ScalarRead
+    | Kept
+    | InRange
+    | Iota
+    | TakeRows
+    | Lane
+    | Tiles
+    | Rest
+    | Recorded
+    | Roll
+    | Head
+    | Named
+)
+
+
+def scalar(expr: PExpr) -> Expr:
+    """A number of a step as an operand of index arithmetic, which is shared with the IR."""
+    value: Any = expr
+    return value
+
 
 # ---------------------------------------------------------------- statements
 
@@ -168,7 +257,7 @@ class Keep:
 class PutRows:
     """Rows of a value go to the rows of an array that integers in scalar memory pick, in order.
 
-    place, live  the row of a lane, and whether it is stored: over "lane_position"
+    place, live  the row of a lane, and whether it is stored: over Lane
     combine      the op with what the row holds, where it is not just replaced
     name         the scratch memory from which single rows of the value are read
     tile, type   as in TakeRows
@@ -258,12 +347,28 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return expr.args
         case ScalarRead():
             return expr.index
+        case Load():
+            return children(expr)
+        case Kept():
+            return expr.at
         case Read():
-            return tuple(s.expr for s in expr.select if isinstance(s, Row))
+            return select_exprs(expr.select)
         case TakeRows():
-            return (expr.place, *(s.expr for s in expr.select if isinstance(s, Row)))
+            return (expr.place, *select_exprs(expr.select))
+        case Tiles(position) | Rest(position) | Recorded(_, position):
+            return (position,)
+        case Roll(value, by):
+            return (value, by)
+        case Head(value) | Named(value):
+            return (value,)
         case _:
             return ()
+
+
+def select_exprs(select: tuple[Select, ...]) -> tuple[PExpr, ...]:
+    """The positions that a selection is made of."""
+    rows = (s.expr if isinstance(s, Row) else s.number for s in select if isinstance(s, Row | Step))
+    return tuple(e for e in rows if e is not None)
 
 
 def walk_physical(expr: PExpr) -> Iterator[PExpr]:
@@ -276,35 +381,46 @@ def walk_physical(expr: PExpr) -> Iterator[PExpr]:
 def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
     """Every expression that a statement evaluates, loops inside included."""
     match stmt:
-        case Bind() | Keep() | Write():
+        case Bind():
             yield stmt.value
-            if isinstance(stmt, Write):
-                yield from (s.expr for s in stmt.select if isinstance(s, Row))
-                if stmt.rows is not None:
-                    yield stmt.rows.live
+        case Keep():
+            yield from (stmt.value, *stmt.at)
+        case Write():
+            yield from (stmt.value, *select_exprs(stmt.select))
+            if stmt.rows is not None:
+                yield from (stmt.rows.place, stmt.rows.live)
         case Inner():
             for carry in stmt.carries:
-                yield carry.init
-                yield carry.next
+                yield from (carry.init, carry.next)
             for inner in stmt.body:
                 yield from exprs_of(inner)
 
 
+def parts_of(stmt: PStmt) -> Iterator[PExpr]:
+    """Every subexpression of those."""
+    for expr in exprs_of(stmt):
+        yield from walk_physical(expr)
+
+
+def flat(stmts: Iterable[PStmt]) -> Iterator[PStmt]:
+    """The statements, each followed by those of its own body."""
+    for stmt in stmts:
+        yield stmt
+        if isinstance(stmt, Inner):
+            yield from flat(stmt.body)
+
+
 def masks(stmt: PStmt) -> Iterator[tuple[Mask, Loc | None]]:
     """The masks that a statement applies, and the author's line."""
-    if isinstance(stmt, Inner):
-        for inner in stmt.body:
-            yield from masks(inner)
-        exprs = [e for c in stmt.carries for e in (c.init, c.next)]
-    else:
-        exprs = list(exprs_of(stmt))
-    found = (e.mask for x in exprs for e in walk_physical(x) if isinstance(e, InRange))
-    yield from ((mask, stmt.loc) for mask in found)
+    for inner in stmt.body if isinstance(stmt, Inner) else ():
+        yield from masks(inner)
+    own = replace(stmt, body=()) if isinstance(stmt, Inner) else stmt
+    yield from ((e.mask, stmt.loc) for e in parts_of(own) if isinstance(e, InRange))
 
 
 def names_read(stmt: PStmt) -> set[str]:
     """Names that a statement reads and does not define itself."""
-    found = {e.name for x in exprs_of(stmt) for e in walk_physical(x) if isinstance(e, Var)}
+    found = {e.name for e in parts_of(stmt) if isinstance(e, Var)}
     return found - names_made(stmt) if isinstance(stmt, Inner) else found
 
 
@@ -318,3 +434,67 @@ def names_made(stmt: PStmt) -> set[str]:
             return own | {n for s in stmt.body for n in names_made(s)}
         case _:
             return set()
+
+
+def kept_read(stmt: PStmt) -> Iterator[Kept]:
+    """Reads of values in scratch memory."""
+    return (e for e in parts_of(stmt) if isinstance(e, Kept))
+
+
+def kept_by(stmt: PStmt) -> set[str]:
+    """Values in scratch memory that a statement writes."""
+    return {s.name for s in flat((stmt,)) if isinstance(s, Keep)}
+
+
+# ---------------------------------------------------------------- rewriting
+
+
+def rewritten(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
+    """The expression with every part that `change` replaces replaced, outermost first."""
+    changed = change(expr)
+    return map_physical(expr, lambda e: rewritten(e, change)) if changed is expr else changed
+
+
+def map_physical(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
+    """The expression with `change` applied to its operands."""
+    match expr:
+        case Apply():
+            args: Any = tuple(change(a) for a in expr.args)
+            return replace(expr, args=args)
+        case ScalarRead():
+            return replace(expr, index=tuple(change(i) for i in expr.index))
+        case Read():
+            return replace(expr, select=_map_rows(expr.select, change))
+        case TakeRows():
+            place: Any = change(expr.place)
+            return replace(expr, place=place, select=_map_rows(expr.select, change))
+        case Tiles(position) | Rest(position):
+            return replace(expr, position=change(position))
+        case Recorded(_, row):
+            return replace(expr, row=change(row))
+        case Roll(value, by):
+            return replace(expr, value=change(value), by=change(by))
+        case Head(value) | Named(value):
+            return replace(expr, value=change(value))
+        case _:
+            return expr
+
+
+def _map_rows(select: tuple[Select, ...], change: Callable[[PExpr], PExpr]) -> tuple[Select, ...]:
+    return tuple(Row(change(s.expr)) if isinstance(s, Row) else s for s in select)
+
+
+def rewrite(stmt: PStmt, change: Callable[[PExpr], PExpr]) -> PStmt:
+    """The statement with every expression rewritten, loops inside included."""
+    match stmt:
+        case Bind() | Keep():
+            return replace(stmt, value=rewritten(stmt.value, change))
+        case Write():
+            select = _map_rows(stmt.select, lambda e: rewritten(e, change))
+            return replace(stmt, select=select, value=rewritten(stmt.value, change))
+        case Inner():
+            carries = tuple(
+                replace(c, init=rewritten(c.init, change), next=rewritten(c.next, change))
+                for c in stmt.carries
+            )
+            return replace(stmt, carries=carries, body=tuple(rewrite(s, change) for s in stmt.body))

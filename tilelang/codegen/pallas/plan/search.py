@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from tilelang import ir
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
-from tilelang.codegen.pallas.plan.windows.turned import picked_last
 from tilelang.codegen.pallas.target import Target
-from tilelang.errors import PlanError
-from tilelang.ir import KernelIR, Store, statements
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.inline_indices import inline_indices
 from tilelang.passes.keep_inside import keep_inside
@@ -22,25 +20,17 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
+from . import defaults
 from .blocks import multiple, sizes
-from .defaults import (
-    ROWS_LEAST,
-    following,
-    grow,
-    least_registered,
-    shrink,
-    start_sizes,
-    whole_products,
-)
-from .dtypes import check_dtypes
-from .launch import Planned, plan_launch
+from .launch import plan_launch
+from .legal import check_kernel
+from .memory import with_margin
+from .physical import Inner
 from .placement import place
-from .types import HostArray, Inner, Launch, Plan
+from .types import Launch, Plan
 from .verify import verify
-
-MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
-
-__all__ = ["Config", "Plan", "Target", "default_config", "plan"]
+from .windows.turned import picked_last
+from .windows.types import HostArray
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -48,24 +38,16 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
 
     Raises PlanError for a kernel that no config would make legal.
     """
-    planned = _planned(problem, config, target)
+    check_kernel(problem.ir, target)
+    *_, (_, kernel) = normalised(problem, target)
+    problem = Problem(kernel, problem.facts)
+    planned = _formed(problem, config, target)
+    if config.within is None:
+        planned = _without_copies(problem, config, target, planned) or planned
     return planned if isinstance(planned, Refusal) else verify(planned)
 
 
-def _planned(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
-    _check_names(problem.ir)
-    _check_stores(problem.ir)
-    check_dtypes(problem.ir, target)
-    *_, (_, ir) = normalised(problem, target)
-    problem = Problem(ir, problem.facts)
-    planned = _formed(problem, config, target)
-    if config.within is not None:
-        return planned
-    turned = _without_copies(problem, config, target, planned)
-    return planned if turned is None else turned
-
-
-def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, KernelIR]]:
+def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, ir.KernelIR]]:
     """The kernel after each pass, in their order.
 
     Lanes outside of arrays are masked and positions kept inside first, while indices are those that
@@ -73,21 +55,21 @@ def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, KernelIR
     rows become scatters and gathers while loads are where the author wrote them; and gathers get
     statements of their own last, because no pass after that may write a load anywhere.
     """
-    facts, ir = problem.facts, problem.ir
-    passes: tuple[tuple[str, Callable[[KernelIR], KernelIR]], ...] = (
-        ("mask_outside", lambda ir: mask_outside(ir, facts)),
-        ("keep_inside", lambda ir: keep_inside(ir, facts)),
+    facts, kernel = problem.facts, problem.ir
+    passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
+        ("mask_outside", lambda k: mask_outside(k, facts)),
+        ("keep_inside", lambda k: keep_inside(k, facts)),
         ("fold_empty", fold_empty),
         ("name_shared", name_shared),
         ("inline_indices", inline_indices),
-        ("flat_scalars", lambda ir: flat_scalars(ir, target)),
-        ("scatter_rows", lambda ir: scatter_rows(ir, target)),
-        ("gather_columns", lambda ir: gather_columns(ir, target)),
+        ("flat_scalars", lambda k: flat_scalars(k, target)),
+        ("scatter_rows", lambda k: scatter_rows(k, target)),
+        ("gather_columns", lambda k: gather_columns(k, target)),
         ("separate_gathers", separate_gathers),
     )
     for name, run in passes:
-        ir = run(ir)
-        yield name, ir
+        kernel = run(kernel)
+        yield name, kernel
 
 
 def _without_copies(
@@ -98,17 +80,15 @@ def _without_copies(
     That reads and writes each of them once more, which costs more than the smaller blocks do:
     attention over short sequences is bound by memory.
     """
-    moved = {t.name for t in problem.ir.tensors if len(t.shape) >= 3}
+    transposed = {t.name for t in problem.ir.tensors if len(t.shape) >= 3}
     if isinstance(planned, Plan):
-        moved = {a.source for a in planned.arrays if a.permute is not None}
-    loops = picked_last(problem, moved)
-    if not loops:
+        transposed = {a.source for a in planned.arrays if a.permute is not None}
+    loops = picked_last(problem, transposed)
+    instead = _formed(problem, replace(config, within=loops), target) if loops else None
+    if not isinstance(instead, Plan) or any(a.permute is not None for a in instead.arrays):
         return None
-    instead = _formed(problem, replace(config, within=loops), target)
-    if isinstance(instead, Refusal) or any(a.permute is not None for a in instead.arrays):
-        return None
-    room = target.vmem_physical * 4 // 5  # what is asked for is a quarter more than is predicted
-    return instead if all(one.memory.vmem <= room for one in instead.launches) else None
+    needs = max((with_margin(one.memory.vmem) for one in instead.launches), default=0)
+    return instead if needs <= target.vmem_physical else None
 
 
 def _formed(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -140,18 +120,21 @@ def _formed(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
 
 
 def _settled(planned: Plan) -> bool:
-    """Whether no other form could do better: it is modest, or has no loops inside the step."""
-    return _modest(planned) or not _has_loops(planned)
+    """Whether no other form could do better.
 
-
-def _has_loops(planned: Plan) -> bool:
-    """Whether some step loops over blocks that lie in vector memory as a whole."""
-    return any(
+    It is modest, or no step loops over blocks that lie in vector memory as a whole.
+    """
+    return _modest(planned) or not any(
         isinstance(stmt, Inner) and launch.axis(stmt.axis).place != "within"
         for launch in planned.launches
         for section in launch.sections
         for stmt in section.body
     )
+
+
+def _modest(planned: Plan) -> bool:
+    """Whether every launch fits the memory that a kernel gets without asking for more."""
+    return all(launch.memory.limit is None for launch in planned.launches)
 
 
 def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan | Refusal:
@@ -163,16 +146,17 @@ def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan
     def planned(blocks: Mapping[str, int]) -> Plan | Refusal:
         return attempted(lambda: _plan(problem, config, target, blocks, fold))
 
-    guess = following(problem, target, config, start_sizes(problem, target))
+    guess = defaults.following(problem, target, config)
+    blocks = attempted(lambda: sizes(problem, config, target, guess))
+    if isinstance(blocks, Refusal):
+        return blocks
     if config.blocks or config.block_sizes is not None or not guess:
-        return attempted(
-            lambda: _plan(problem, config, target, sizes(problem, config, target, guess), fold)
-        )
-    blocks = sizes(problem, config, target, guess)
-    legal = {n: multiple(problem, n, target) for n in blocks} | least_registered(problem, target)
+        return planned(blocks)
+    legal = {n: multiple(problem, n, target) for n in blocks}
+    legal |= defaults.least_registered(problem, target)
     if config.within:
-        legal = {n: max(need, min(ROWS_LEAST, blocks[n])) for n, need in legal.items()}
-    whole = whole_products(problem, blocks, legal)
+        legal = {n: max(need, min(defaults.ROWS_LEAST, blocks[n])) for n, need in legal.items()}
+    whole = defaults.whole_products(problem, blocks, legal)
     if whole is not None:
         found = _fitted(problem, planned, *whole)
         if isinstance(found, Plan) and _modest(found):
@@ -191,46 +175,24 @@ def _fitted(
     Blocks shrink while vector memory is short.  They grow while scalar memory is: a table of steps
     has a row for every block.
     """
-    tried: set[tuple[tuple[str, int], ...]] = set()
+    tried: list[dict[str, int]] = []
     while True:
-        tried.add(tuple(sorted(blocks.items())))
+        tried.append(blocks)
         found = planned(blocks)
         if isinstance(found, Plan) and _modest(found):
             return found
-        wants = "smaller" if isinstance(found, Plan) else found.needs and found.needs.wants
-        if wants == "smaller":
-            weights = {n: b * _cost(problem, n) for n, b in blocks.items()}
-            other = shrink(blocks, least, weights, (*problem.registered, *problem.alike))
-        elif wants == "larger":
-            assert isinstance(found, Refusal) and found.needs is not None
-            other = grow(problem, blocks, found.needs.axes)
+        needs = None if isinstance(found, Plan) else found.needs
+        if isinstance(found, Plan) or (needs is not None and needs.wants == "smaller"):
+            # long ordered blocks shrink first: that only adds steps, not traffic
+            ordered = {n for n in blocks if problem.fact(n).kind == "ordered"}
+            weights = {n: 2 * b if n in ordered else b for n, b in blocks.items()}
+            together = (*problem.registered, *problem.alike)
+            other = defaults.shrink(blocks, least, weights, together)
         else:
-            return found
-        if other is None or tuple(sorted(other.items())) in tried:
+            other = None if needs is None else defaults.grow(problem, blocks, needs.axes)
+        if other is None or other in tried:
             return found
         blocks = other
-
-
-def _check_names(ir: KernelIR) -> None:
-    """PlanError for names that would hide a module in the generated source."""
-    for name, loc in ((ir.name, ir.loc), *((t.name, t.loc) for t in ir.tensors)):
-        if name in MODULE_NAMES:
-            raise PlanError(
-                f"the name {name} is that of a module in the generated source",
-                loc,
-                f"rename it; the names {', '.join(sorted(MODULE_NAMES))} are taken",
-            )
-
-
-def _check_stores(ir: KernelIR) -> None:
-    """PlanError for stores through a view."""
-    for stmt in statements(ir.body):
-        if isinstance(stmt, Store) and ir.tensor(stmt.tensor).view is not None:
-            raise PlanError(
-                f"{stmt.tensor} is a view, and stores through views are not supported",
-                stmt.loc,
-                "make the output in the shape that the kernel stores, and return the view of it",
-            )
 
 
 def default_config(problem: Problem, target: Target) -> Config:
@@ -243,75 +205,42 @@ def default_config(problem: Problem, target: Target) -> Config:
 
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
-    ir = chosen.ir
+    kernel = chosen.ir
     named: dict[str, int] = {}
-    for axis in ir.axes:
+    for axis in kernel.axes:
         if isinstance(axis.block, str):
-            block, bounds = dict(chosen.blocks)[axis.name], ir.block_size(axis)
+            block, bounds = dict(chosen.blocks)[axis.name], kernel.block_size(axis)
             block = block if bounds is None else bounds.nearest(block)  # of a short dimension
             named[axis.block] = max(block, named.get(axis.block, 0))
     return Config(named, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 
-def _modest(planned: Plan) -> bool:
-    """Whether every launch fits the memory that a kernel gets without asking for more."""
-    return all(launch.memory.limit is None for launch in planned.launches)
-
-
-def _cost(problem: Problem, name: str) -> int:
-    """Long ordered blocks shrink first: that only adds steps, not traffic."""
-    return 2 if problem.fact(name).kind == "ordered" else 1
-
-
-def _check_steps(problem: Problem, config: Config) -> None:
-    """PlanError if `steps` is given and no loop is ragged."""
-    if config.steps is None or any(a.ragged for a in problem.facts.axes):
-        return
-    raise Refused(
-        Rule.CONFIG,
-        f"steps={config.steps!r}, but no loop of {problem.ir.name} is ragged: there is no table",
-        problem.ir.loc,
-        "leave steps out",
-    )
-
-
 def _plan(
-    problem: Problem,
-    config: Config,
-    target: Target,
-    blocks: Mapping[str, int],
-    fold: bool,
+    problem: Problem, config: Config, target: Target, blocks: Mapping[str, int], fold: bool
 ) -> Plan:
-    planned: list[Planned] = []
-    _check_steps(problem, config)
-    ir = problem.ir
+    kernel = problem.ir
+    if config.steps is not None and not any(a.ragged for a in problem.facts.axes):
+        raise Refused(
+            Rule.CONFIG,
+            f"steps={config.steps!r}, but no loop of {kernel.name} is ragged: there is no table",
+            kernel.loc,
+            "leave steps out",
+        )
+    launches: list[Launch] = []
+    arrays: dict[tuple[str, str], HostArray] = {}
     for position, loop in enumerate(problem.nests):
         placed = place(problem, config, blocks, loop, fold) if loop is not None else None
         if placed is None:
             continue
-        suffix = f"_{len(planned) + 1}" if len(ir.body) > 1 else ""
-        name = f"{ir.name}{suffix}_kernel"
-        while any(t.name == name for t in ir.tensors):
+        suffix = f"_{len(launches) + 1}" if len(kernel.body) > 1 else ""
+        name = f"{kernel.name}{suffix}_kernel"
+        while any(t.name == name for t in kernel.tensors):
             name += "_"
-        written = frozenset(
-            launch_array.source
-            for one in planned
-            for launch_array in one.arrays
-            if any(w.array == launch_array.name for w in one.launch.outputs)
-        )
+        outputs = {w.array for launch in launches for w in launch.outputs}
+        written = frozenset(a.source for a in arrays.values() if a.name in outputs)
         later = frozenset(t for tensors in problem.stored[position + 1 :] for t in tensors)
-        planned.append(plan_launch(problem, config, target, placed, name, written, later))
-    arrays: dict[tuple[str, str], HostArray] = {}
-    for one in planned:
-        for host in one.arrays:
-            arrays[host.name, host.source] = host
-    launches: tuple[Launch, ...] = tuple(p.launch for p in planned)
-    return Plan(
-        ir,
-        problem.facts,
-        config,
-        target,
-        tuple(arrays.values()),
-        launches,
-        tuple(sorted(blocks.items())),
-    )
+        launch, hosts = plan_launch(problem, config, target, placed, name, written, later)
+        launches.append(launch)
+        arrays |= {(host.name, host.source): host for host in hosts}
+    hosts, chosen = tuple(arrays.values()), tuple(sorted(blocks.items()))
+    return Plan(kernel, problem.facts, config, target, hosts, tuple(launches), chosen)

@@ -34,39 +34,45 @@ from tilelang.codegen.pallas.plan.windows.types import Window as Window
 from tilelang.codegen.pallas.plan.windows.types import WindowDim as WindowDim
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Expr, KernelIR, integers
+from tilelang.ir import Expr, KernelIR
 from tilelang.ir.text import expression
 from tilelang.schedule.config import Config
 
 from .axis import AxisPlan as AxisPlan
+from .axis import Line as Line
 from .axis import Mask as Mask
 from .axis import Place as Place
 from .axis import Range as Range
 from .physical import All as All
 from .physical import Bind as Bind
+from .physical import Head as Head
 from .physical import Inner as Inner
 from .physical import InnerCarry as InnerCarry
 from .physical import InRange as InRange
 from .physical import Iota as Iota
 from .physical import Keep as Keep
 from .physical import Kept as Kept
+from .physical import Lane as Lane
+from .physical import Named as Named
 from .physical import Part as Part
 from .physical import PExpr as PExpr
 from .physical import PStmt as PStmt
 from .physical import PutRows as PutRows
 from .physical import Read as Read
+from .physical import Recorded as Recorded
+from .physical import Rest as Rest
+from .physical import Roll as Roll
 from .physical import Row as Row
 from .physical import ScalarRead as ScalarRead
 from .physical import Select as Select
 from .physical import Step as Step
 from .physical import TakeRows as TakeRows
+from .physical import Tiles as Tiles
 from .physical import Write as Write
 from .physical import masks
 
 Form = Literal["grid", "pipeline"]
 Visit = Literal["live", "at_least_one", "cover", "sweep"]
-
-# ---------------------------------------------------------------- sections
 
 
 @dataclass(frozen=True)
@@ -81,9 +87,6 @@ class Section:
     body: tuple[PStmt, ...]
     title: str = ""
     always: bool = False
-
-
-# ---------------------------------------------------------------- the launch
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,9 @@ class Column:
     most    static bound on the steps of one iteration of the columns before it
     phase   its number among loops in a row: their steps follow each other, they do not nest
     stand_in  where the step of an empty range is, if that needs one
+    visits  of this range, what the loop visits that makes the table: over the rows so far
+    capped  of a loop in a row, where it stops if the table may be full
+    stays   of a loop in a row, where each track is in its rows; None: at the loop's own tile
     """
 
     axis: str
@@ -118,11 +124,9 @@ class Column:
     most: int
     phase: int | None = None
     stand_in: Expr | None = None
-
-    @property
-    def least(self) -> Expr:
-        """Where the loop of a range that may be empty stops at least."""
-        return integers.add(self.stand_in or self.range.first, integers.const(1))
+    visits: Range | None = None
+    capped: Expr | None = None
+    stays: tuple[Expr | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,7 @@ class Table:
 
     `capped`: offsets that break the rules could ask for more rows, so the builder stops at `rows`.
     `sure`: it has a row, whatever the ranges are.
+    `lines`, `live`: of the rectangle, where a step is, and whether it stands for anything.
     """
 
     columns: tuple[Column, ...]
@@ -155,6 +160,8 @@ class Table:
     steps: Literal["table", "rectangle"]
     sure: bool = True
     tracks: tuple[Track, ...] = ()
+    lines: tuple[Line, ...] = ()
+    live: Expr | None = None
 
     @property
     def outer(self) -> tuple[Column, ...]:

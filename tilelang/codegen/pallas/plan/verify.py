@@ -7,322 +7,253 @@ package, never of the kernel, and would be a NameError in the generated source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from tilelang import ir
 from tilelang.errors import InternalError, Loc
-from tilelang.ir import (
-    Apply,
-    Expr,
-    GridIndex,
-    Load,
-    TileIndex,
-    TileScalar,
-    Var,
-    children,
-    integers,
-    walk,
-)
+from tilelang.ir import integers
 
-from .axis import line_name
-from .physical import walk_physical
-from .types import (
-    AtDim,
-    AxisPlan,
-    Bind,
-    ByBlock,
-    ByIndex,
-    ByRow,
-    ByTile,
-    Column,
-    Condition,
-    Ends,
-    Enters,
-    Fetched,
-    Inner,
-    InPhase,
-    InRange,
-    Keep,
-    Kept,
-    Launch,
-    Packed,
-    PExpr,
-    Plan,
-    PStmt,
-    Read,
-    Row,
-    RowStarts,
-    Runs,
-    ScalarRead,
-    Section,
-    Select,
-    Step,
-    TakeRows,
-    Turns,
-    Whole,
-    Window,
-    Write,
-)
+from . import physical
+from .axis import AxisPlan, Range
+from .physical import PExpr, PStmt, Select
+from .steps import conditions
+from .steps.loops import COUNT, seen
+from .types import Launch, Plan, Section
+from .windows import types as windows
 
 
 @dataclass(frozen=True)
-class Defined:
-    """What may be read at one place: axes that have a number, names, and blocks of windows."""
+class Reader:
+    """What may be read at one place: axes that have a number, names, and blocks of windows.
+
+    what, loc  what reads there, and the author's line, for a message
+    """
 
     launch: Launch
     axes: frozenset[str]
     names: frozenset[str] = frozenset()
     refs: frozenset[str] = frozenset()
+    what: str = ""
+    loc: Loc | None = None
 
-    def plus(self, axes: Iterable[str] = (), names: Iterable[str] = ()) -> Defined:
+    def plus(self, axes: Iterable[str] = (), names: Iterable[str] = ()) -> Reader:
         return replace(self, axes=self.axes.union(axes), names=self.names.union(names))
+
+    def of(self, what: str, loc: Loc | None) -> Reader:
+        return replace(self, what=what, loc=loc)
+
+    def needs(self, what: str, found: bool) -> None:
+        if not found:
+            raise InternalError(
+                f"internal error: {self.what} reads {what} where nothing defines it",
+                self.loc,
+                "this is a fault of the compiler, not of the kernel: please report it",
+            )
 
 
 def verify(plan: Plan) -> Plan:
     """The plan; raises InternalError if some text of it would read what nothing defines."""
     for launch in plan.launches:
-        single = [a.name for a in launch.axes if a.place == "single" and a.block is not None]
-        _table(Defined(launch, frozenset(single)))
-        here = _step(Defined(launch, frozenset(single)))
+        single = (a.name for a in launch.axes if a.place == "single" and a.block is not None)
+        start = Reader(launch, frozenset(single))
+        _table(start)
+        here = _step(start)
+        tracks = launch.table.tracks if launch.table is not None else ()
         for window in launch.windows:
-            if window.stream is None:
-                _window(here.plus(_tracked(launch, window)), window)
+            if window.stream is None:  # the table holds a tile for it, whatever loop a row is of
+                seen = {a for t in tracks if t.name == window.track for a in t.axes}
+                _window(here.plus(seen), window)
         for section in launch.sections:
             _section(here, section)
     return plan
 
 
-def _table(here: Defined) -> None:
+def _table(here: Reader) -> None:
     """The loops that make the table run before the first step: they know columns only."""
     table = here.launch.table
     for column in table.columns if table is not None else ():
         axis = here.launch.axis(column.axis)
-        own = _lines(here, axis)
-        ends = (column.range.first, column.range.stop, column.range.live, column.stand_in)
-        for expr in ends:
-            _expr(own, expr, axis.loc, f"where {axis.user} begins or stops")
-        _cursor(column, axis)
+        own = _lines(here, axis).of(f"where {axis.user} begins or stops", axis.loc)
+        ends = column.range
+        _exprs(own, ends.first, ends.stop, ends.live, column.stand_in)
+        counted = column.cursor or column.visit != "cover"  # tiles behind the last range
+        here.of("the table", axis.loc).needs(
+            f"the number of tiles of {axis.user} that have a row", counted
+        )
+        visits = column.visits  # what the loop visits that makes the table knows the rows so far
+        assert table is not None and visits is not None
+        cursors = [seen(c.axis).name for c in table.columns if c.cursor]
+        own = _lines(here.plus(names=[COUNT.name, *cursors]), axis, visits)
+        _exprs(own.of(f"what of {axis.user} has a row", axis.loc), visits.first, visits.stop)
         if column.phase is None:
             here = here.plus([column.axis])
 
 
-def _cursor(column: Column, axis: AxisPlan) -> None:
-    """Tiles behind the last range are those from the cursor on."""
-    what = f"the number of tiles of {axis.user} that have a row"
-    _need(column.cursor or column.visit != "cover", what, axis.loc, "the table")
-
-
-def _lines(here: Defined, axis: AxisPlan) -> Defined:
+def _lines(here: Reader, axis: AxisPlan, found: Range | None = None) -> Reader:
     """What is defined behind the lines of a range."""
-    for part, expr in axis.range.lines:
-        _expr(here, expr, axis.loc, f"the range of {axis.user}")
-        here = here.plus(names=[line_name(axis.name, part).name])
+    for line in (found or axis.range).lines:
+        _exprs(here.of(f"the range of {axis.user}", axis.loc), line.value)
+        here = here.plus(names=[line.name.name])
     return here
 
 
-def _step(here: Defined) -> Defined:
+def _step(here: Reader) -> Reader:
     """What is defined in every step; tiles of loops in a row are, in the rows of that loop."""
-    launch, table = here.launch, here.launch.table
+    launch = here.launch
     dims = [d.axis for d in launch.dims if d.axis is not None]
-    columns = () if table is None else table.outer
+    columns = launch.table.outer if launch.table is not None else ()
     here = here.plus([*dims, *(c.axis for c in columns)])
-    for name in dims:
-        axis = launch.axis(name)
-        _expr(here, axis.base, axis.loc, f"the first tile of {axis.user}")
-    return replace(here, refs=frozenset(w.ref for w in launch.windows if _open(w, None)))
+    for axis in map(launch.axis, dims):
+        _exprs(here.of(f"the first tile of {axis.user}", axis.loc), axis.base)
+    open_ = (w.ref for w in launch.windows if w.far or w.stream is None)
+    return replace(here, refs=frozenset(open_))
 
 
-def _open(window: Window, stream: str | None) -> bool:
-    """Whether the block of a window is there: in the whole step, or in a pipeline inside it."""
-    return window.far or window.stream == stream
-
-
-def _tracked(launch: Launch, window: Window) -> set[str]:
-    """Loops in a row whose tile the table holds for a window, whatever loop a row is of."""
-    tracks = launch.table.tracks if launch.table is not None else ()
-    return {a for track in tracks if track.name == window.track for a in track.axes}
-
-
-# ---------------------------------------------------------------- windows
-
-
-def _window(here: Defined, window: Window) -> None:
-    loc, what = here.launch.loc, f"the window of {window.array}"
+def _window(here: Reader, window: windows.Window) -> None:
+    here = here.of(f"the window of {window.array}", here.launch.loc)
     for dim, size in zip(window.dims, window.shape, strict=True):
         match dim:
-            case ByTile(axis) | ByRow(axis):
-                _axis(here, axis, loc, what)
-            case ByBlock(expr) | ByIndex(expr):
-                _expr(here, expr, loc, what)
-            case Packed(expr, rows) if rows < size:
-                _expr(here, expr, loc, what)
-            case Packed() | Whole() | Fetched():  # the step has all of it
+            case windows.ByTile(axis) | windows.ByRow(axis):
+                _axis(here, axis)
+            case windows.ByBlock(expr) | windows.ByIndex(expr):
+                _exprs(here, expr)
+            case windows.Packed(expr, rows):
+                _exprs(here, expr if rows < size else None)
+            case windows.Whole() | windows.Fetched():  # the step has all of it
                 pass
             case _:
                 assert_never(dim)
 
 
-# ---------------------------------------------------------------- sections
-
-
-def _section(here: Defined, section: Section) -> None:
+def _section(here: Reader, section: Section) -> None:
     table = here.launch.table
-    columns = () if table is None else table.columns
+    columns = table.columns if table is not None else ()
     for condition in section.conditions:
-        if isinstance(condition, InPhase):
+        if isinstance(condition, conditions.InPhase):
             here = here.plus([c.axis for c in columns if c.phase == condition.phase])
     every = here.plus([c.axis for c in columns])  # a condition compares columns of rows
     for condition in section.conditions:
+        inside = here if isinstance(condition, conditions.Runs) else every
         for axis in _compared(condition):
-            plan, inside = here.launch.axis(axis), here if isinstance(condition, Runs) else every
-            _axis(inside, axis, plan.loc, "a condition")
+            _axis(inside.of("a condition", here.launch.axis(axis).loc), axis)
     _body(here, section.body)
 
 
-def _compared(condition: Condition) -> tuple[str, ...]:
+def _compared(condition: conditions.Condition) -> tuple[str, ...]:
     match condition:
-        case AtDim(axis) | RowStarts(axis) | Runs(axis):
+        case conditions.AtDim(axis) | conditions.RowStarts(axis) | conditions.Runs(axis):
             return (axis,)
-        case Turns(numbers, axis):
+        case conditions.Turns(numbers, axis):
             found = {a for n in numbers for a in integers.axes(n.expr)}
             return (*sorted(found), *((axis,) if axis is not None else ()))
-        case Ends(outer, inner):
+        case conditions.Ends(outer, inner):
             return (*outer, *inner)
-        case Enters(outer):
+        case conditions.Enters(outer):
             return outer
-        case InPhase():
+        case conditions.InPhase():
             return ()
         case _:
             assert_never(condition)
 
 
-def _body(here: Defined, body: tuple[PStmt, ...]) -> Defined:
+def _body(here: Reader, body: tuple[PStmt, ...]) -> Reader:
     """Checks the statements of one scope; what is defined behind them."""
     for stmt in body:
         match stmt:
-            case Bind():
-                _expr(here, stmt.value, stmt.loc, stmt.user or stmt.name)
+            case physical.Bind():
+                _exprs(here.of(stmt.user or stmt.name, stmt.loc), stmt.value)
                 here = here.plus(names=[stmt.name])
-            case Keep():
-                for expr in (stmt.value, *stmt.at):
-                    _expr(here, expr, stmt.loc, "a value that is kept")
-                _scratch(here, stmt.name, stmt.loc)
-            case Write():
-                _write(here, stmt)
-            case Inner():
+            case physical.Keep():
+                _exprs(here.of("a value that is kept", stmt.loc), stmt.value, *stmt.at)
+                _scratch(here.of("a value", stmt.loc), stmt.name)
+            case physical.Write():
+                own = here.of(f"a store to {stmt.ref}", stmt.loc)
+                _block(own, stmt.ref, stmt.select)
+                rows = () if stmt.rows is None else (stmt.rows.place, stmt.rows.live)
+                _exprs(own, stmt.value, *rows)
+            case physical.Inner():
                 here = here.plus(names=_inner(here, stmt))
             case _:
                 assert_never(stmt)
     return here
 
 
-def _write(here: Defined, write: Write) -> None:
-    what = f"a store to {write.ref}"
-    _ref(here, write.ref, write.loc, what)
-    _select(here, write.select, write.loc, what)
-    rows = () if write.rows is None else (write.rows.place, write.rows.live)
-    for expr in (write.value, *rows):
-        _expr(here, expr, write.loc, what)
-
-
-def _inner(here: Defined, loop: Inner) -> list[str]:
+def _inner(here: Reader, loop: physical.Inner) -> list[str]:
     """Checks a loop inside the step; the names that it leaves."""
     axis = here.launch.axis(loop.axis)
-    own = _lines(here, axis)
-    for expr in (axis.range.first, axis.range.stop, axis.range.live):
-        _expr(own, expr, axis.loc, f"where {axis.user} begins or stops")
+    own = _lines(here, axis).of(f"where {axis.user} begins or stops", axis.loc)
+    _exprs(own, axis.range.first, axis.range.stop, axis.range.live)
     for carry in loop.carries:
-        _expr(here, carry.init, loop.loc, carry.user or carry.name)
+        _exprs(here.of(carry.user or carry.name, loop.loc), carry.init)
     inside = here.plus([loop.axis], [c.name for c in loop.carries])
     if loop.form == "pipeline":
-        windows = [w for w in here.launch.windows if w.stream == loop.axis]
-        inside = replace(inside, refs=inside.refs.union(w.ref for w in windows))
-        for window in windows:
+        streamed = [w for w in here.launch.windows if w.stream == loop.axis]
+        inside = replace(inside, refs=inside.refs.union(w.ref for w in streamed))
+        for window in streamed:
             _window(inside, window)
     end = _body(inside, loop.body)
     for carry in loop.carries:
-        _expr(end, carry.next, loop.loc, carry.user or carry.name)
+        _exprs(end.of(carry.user or carry.name, loop.loc), carry.next)
     return [c.out for c in loop.carries]
 
 
-# ---------------------------------------------------------------- expressions
+def _exprs(here: Reader, *exprs: PExpr | None) -> None:
+    for expr in exprs:
+        for part in physical.walk_physical(expr) if expr is not None else ():
+            _part(here, part)
 
 
-def _expr(here: Defined, expr: PExpr | None, loc: Loc | None, what: str) -> None:
-    for part in walk_physical(expr) if expr is not None else ():
-        _part(here, part, loc, what)
-
-
-def _part(here: Defined, part: PExpr, loc: Loc | None, what: str) -> None:
+def _part(here: Reader, part: PExpr) -> None:
     match part:
-        case Var(name):
-            _need(name in here.names, f"the value {name}", loc, what)
-        case GridIndex(axis):
-            _need(axis in here.axes, f"the number of {axis}", loc, what)
-        case TileScalar(axis) | TileIndex(axis):
-            _axis(here, axis, loc, what)
-        case InRange(mask):
-            _axis(here, mask.axis, loc, what)
-        case Apply("lane_position") if part.attr("axis") is not None:
-            _axis(here, str(part.attr("axis")), loc, what)
-        case Kept(name):
-            _scratch(here, name, loc)
-        case Load(tensor) | ScalarRead(tensor):
-            _need(tensor in here.launch.scalars, f"the numbers of {tensor}", loc, what)
-            for inside in children(part) if isinstance(part, Load) else ():
-                _expr(here, inside, loc, what)
-        case Read(ref):
-            _ref(here, ref, loc, what)
-            _select(here, part.select, loc, what)
-        case TakeRows():
-            if part.ref:
-                _ref(here, part.ref, loc, what)
-            _scratch(here, part.rows, loc)
+        case ir.Var(name):
+            here.needs(f"the value {name}", name in here.names)
+        case ir.GridIndex(axis):
+            here.needs(f"the number of {axis}", axis in here.axes)
+        case ir.TileScalar(axis) | ir.TileIndex(axis):
+            _axis(here, axis)
+        case physical.InRange(mask):
+            _axis(here, mask.axis)
+        case physical.Lane(axis) if axis is not None:
+            _axis(here, axis)
+        case physical.Kept(name):
+            _scratch(here, name)
+        case ir.Load(tensor) | physical.ScalarRead(tensor):
+            here.needs(f"the numbers of {tensor}", tensor in here.launch.scalars)
+            _exprs(here, *(ir.children(part) if isinstance(part, ir.Load) else ()))
+        case physical.Read(ref, select):
+            _block(here, ref, select)
+        case physical.TakeRows(ref):
+            if ref:  # numbers of scalar memory are put together without one
+                _block(here, ref, ())
+            _scratch(here, part.rows)
         case _:
             pass
 
 
-def _axis(here: Defined, name: str, loc: Loc | None, what: str) -> None:
+def _axis(here: Reader, name: str) -> None:
     """The number of a tile, and what the ends of its range are made of."""
     axis = here.launch.axis(name)
-    _need(name in here.axes, f"the tile of {axis.user} ({name})", loc, what)
+    here.needs(f"the tile of {axis.user} ({name})", name in here.axes)
     for expr in (axis.begin, axis.end, axis.shift):
-        for part in _indices(expr):
-            _need(part in here.axes, f"the number of {part}, which {name} needs,", loc, what)
+        for part in ir.walk(expr) if expr is not None else ():
+            if isinstance(part, ir.GridIndex | ir.TileIndex | ir.TileScalar):
+                needed = f"the number of {part.axis}, which {name} needs,"
+                here.needs(needed, part.axis in here.axes)
 
 
-def _indices(expr: Expr | None) -> Iterator[str]:
-    for part in walk(expr) if expr is not None else ():
-        if isinstance(part, GridIndex | TileIndex | TileScalar):
-            yield part.axis
-
-
-def _select(here: Defined, select: tuple[Select, ...], loc: Loc | None, what: str) -> None:
+def _block(here: Reader, ref: str, select: tuple[Select, ...]) -> None:
+    """A window's block, and what is meant of it."""
+    here.needs(f"the block {ref}", ref in here.refs)
     for part in select:
-        match part:
-            case Row(expr):
-                _expr(here, expr, loc, what)
-            case Step(axis, number=number):
-                _axis(here, axis, loc, what)
-                _expr(here, number, loc, what)
-            case _:
-                pass
+        if isinstance(part, physical.Row):
+            _exprs(here, part.expr)
+        elif isinstance(part, physical.Step):
+            _axis(here, part.axis)
+            _exprs(here, part.number)
 
 
-def _ref(here: Defined, ref: str, loc: Loc | None, what: str) -> None:
-    _need(ref in here.refs, f"the block {ref}", loc, what)
-
-
-def _scratch(here: Defined, name: str, loc: Loc | None) -> None:
+def _scratch(here: Reader, name: str) -> None:
     found = any(s.name == name for s in here.launch.scratch)
-    _need(found, f"scratch memory for {name}", loc, "a value")
-
-
-def _need(found: bool, what: str, loc: Loc | None, by: str) -> None:
-    if not found:
-        raise InternalError(
-            f"internal error: {by} reads {what} where nothing defines it",
-            loc,
-            "this is a fault of the compiler, not of the kernel: please report it",
-        )
+    here.needs(f"scratch memory for {name}", found)

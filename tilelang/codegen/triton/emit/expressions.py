@@ -76,7 +76,7 @@ class Printer:
                 return self._broadcast(expr)
             case "squeeze":
                 return self._squeeze(expr)
-        args: tuple[Node, ...] = tuple(map(self.node, expr.args))
+        args = [self.node(a) for a in expr.args]
         match op:
             case "cast":
                 return Call("to", (ops.dtype(expr.type.dtype),), of=args[0])
@@ -85,9 +85,10 @@ class Printer:
             case "transpose":
                 return self._transpose(expr, args[0])
             case "multiply":
-                acc = args[2] if len(expr.args) > 2 else None
-                operand = expr.args[0].type.dtype
-                return ops.product(args[0], args[1], acc, operand, self.launch.precision)
+                acc = args[2] if len(args) > 2 else None
+                left, precision = expr.args[0], self.launch.precision
+                summed = self.extents(left)[-1]
+                return ops.product(args[0], args[1], acc, left.type.dtype, precision, summed)
             case "cumsum":
                 return Call("tl.cumsum", (*args, Keyword("axis", Atom("0"))))
             case "find":

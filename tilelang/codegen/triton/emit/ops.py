@@ -119,13 +119,13 @@ def full(extents: Sequence[int], value: Node, name: str) -> Node:
     return Call("tl.full", (shape(extents), value, dtype(name)))
 
 
-def product(a: Node, b: Node, acc: Node | None, operand: str, precision: str) -> Node:
-    """A product of two tiles, or of as many as the first dimension has."""
+def product(a: Node, b: Node, acc: Node | None, operand: str, precision: str, summed: int) -> Node:
+    """A product of two tiles that sums over `summed` lanes, or of as many as dimension 0 has."""
     more: list[Node] = [] if acc is None else [acc]
     if operand == "float32":
         more.append(Keyword("input_precision", Atom(f'"{precision}"')))
     if operand in ("int8", "uint8"):
         more.append(Keyword("out_dtype", Atom("tl.int32")))
     if operand.startswith("float8"):  # else sums of 8-bit products keep 13 bits on Hopper
-        more.append(Keyword("max_num_imprecise_acc", Atom("128")))
+        more.append(Keyword("max_num_imprecise_acc", Atom(str(min(summed, 128)))))
     return Call("tl.dot", (a, b, *more))

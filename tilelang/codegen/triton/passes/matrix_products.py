@@ -48,8 +48,8 @@ def _multiplied(expr: Apply, width: Width) -> Expr:
 
 
 def _product(expr: Apply, width: Width) -> Expr:
-    contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
-    batch: tuple[tuple[int, ...], ...] = expr.attr("batch", ((), ()))  # type: ignore[assignment]
+    contract: tuple[int, int] = expr.attr("contract")
+    batch: tuple[tuple[int, ...], ...] = expr.attr("batch", ((), ()))
     a, b = expr.args
     if a.type.shape[contract[0]] == 1:
         return _outer(expr, contract, batch)

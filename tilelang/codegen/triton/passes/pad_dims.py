@@ -69,7 +69,7 @@ def _summed(expr: Expr) -> tuple[Dim, ...]:
     """The dimension that a product sums over, as both operands have it."""
     if not (isinstance(expr, Apply) and expr.op == "dot"):
         return ()
-    contract: tuple[int, int] = expr.attr("contract")  # type: ignore[assignment]
+    contract: tuple[int, int] = expr.attr("contract")
     return tuple(a.type.shape[d] for a, d in zip(expr.args, contract, strict=True))
 
 

@@ -71,8 +71,8 @@ def roles(ir: KernelIR) -> Roles:
     found: dict[str, set[str]] = {}
     dots = [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
     for dot in dots:
-        contract: tuple[int, int] = dot.attr("contract")  # type: ignore[assignment]
-        batch: tuple = dot.attr("batch", ((), ()))  # type: ignore[assignment]
+        contract: tuple[int, int] = dot.attr("contract")
+        batch: tuple = dot.attr("batch", ((), ()))
         sides = zip(dot.args, contract, batch, ("rows", "columns"), strict=True)
         for operand, summed, repeated, free in sides:
             for place, dim in enumerate(operand.type.shape):
@@ -87,7 +87,7 @@ def roles(ir: KernelIR) -> Roles:
 
 
 def _summed(dot: Apply) -> Dim:
-    contract: tuple[int, int] = dot.attr("contract")  # type: ignore[assignment]
+    contract: tuple[int, int] = dot.attr("contract")
     return dot.args[0].type.shape[contract[0]]
 
 
@@ -146,22 +146,21 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     if "batch" in role:
         return 1
     if found.fused:
-        if not narrow:
-            return 32
+        if not narrow:  # three products of tf32 for one: what registers hold at 8 warps
+            return 32 if found.count <= 2 else 16
         parallel = problem.fact(axis.name).kind == "parallel"
         backward = found.count >= 4
         large = parallel and not backward and target.matrix_warps > 1
-        return 128 if large else 64
+        return _rows(problem, axis, 128) if large else 64
     if role == {"summed"}:
         return 64 if narrow else 32
     if role == {"columns"}:
         return 128 if narrow else 64
-    return _rows(problem, axis, narrow)
+    return _rows(problem, axis, 128 if narrow else 64)
 
 
-def _rows(problem: Problem, axis: Axis, narrow: bool) -> int:
+def _rows(problem: Problem, axis: Axis, most: int) -> int:
     """Rows of a result: fewer where groups have few of them on average."""
-    most = 128 if narrow else 64
     found = (problem.axis(outer).static for outer in problem.fact(axis.name).rises)
     groups = max((end - begin for begin, end in filter(None, found)), default=0)
     if groups < 1:
@@ -191,7 +190,8 @@ def _elementwise(
     """The block of an axis without products: values of a few thousand elements."""
     beside = max((_beside(v.type.shape, axis.name, found) for v in values(problem.ir)), default=1)
     alone = all(len(v.type.shape) < 2 for v in values(problem.ir) if axis.name in v.type.shape)
-    if kernel_roles.count:
+    around = {d for v in values(problem.ir) for d in v.type.shape if axis.name in v.type.shape}
+    if not around.isdisjoint(kernel_roles.of):  # an operand's other dimension
         return 128 if beside <= 128 else max(ELEMENTS * 4 // beside, 16)
     if alone:
         return ALONE
@@ -251,7 +251,7 @@ def _elements(shape: tuple, blocks: Mapping[str, int]) -> int:
 def _products(problem: Problem, found: Roles, blocks: Mapping[str, int]) -> Width:
     results = [e for e in values(problem.ir) if isinstance(e, Apply) and e.op == "dot"]
     largest = max(_elements(r.type.shape, blocks) for r in results)
-    backward = found.fused and found.count >= 4
+    backward = found.fused and (found.count >= 4 or found.itemsize == 4)
     warps = 8 if largest >= 128 * (64 if found.fused else 128) or backward else 4
     stages = 1 if backward else 2 if found.fused or found.count > 1 else 3
     return Width(warps, stages, "ieee", True)

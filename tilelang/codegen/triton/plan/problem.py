@@ -51,7 +51,7 @@ class Kernel:
         found = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
         products = (e for e in found if isinstance(e, Apply) and e.op in ("dot", "multiply"))
         return frozenset(
-            e.args[0].type.shape[-1 if e.op == "multiply" else e.attr("contract")[0]]  # type: ignore[index]
+            e.args[0].type.shape[-1 if e.op == "multiply" else e.attr("contract")[0]]
             for e in products
         )
 

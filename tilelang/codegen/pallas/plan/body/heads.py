@@ -1,4 +1,4 @@
-"""Run all: sections -> the same for all iterations of the loops within the step.
+"""Heads: sections -> the same for all iterations of the loops within the step.
 
     acc = acc + a @ b        ->   a, turned; b, turned
                                   for h in range(16): acc[h] = acc[h] + a[h] @ b[h]
@@ -8,38 +8,22 @@ What does not depend on the loop stands before it.  Blocks of outputs are writte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.physical import walk_physical
+from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan.physical import PExpr, PStmt, parts_of
 from tilelang.codegen.pallas.plan.placement import Placed
+from tilelang.codegen.pallas.plan.steps.conditions import Turns
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
-from tilelang.codegen.pallas.plan.steps.visits import window_axes
-from tilelang.codegen.pallas.plan.types import (
-    All,
-    AxisPlan,
-    Inner,
-    Keep,
-    Kept,
-    Number,
-    PExpr,
-    PStmt,
-    Read,
-    Scratch,
-    Section,
-    TakeRows,
-    Turns,
-    Window,
-    Write,
-)
+from tilelang.codegen.pallas.plan.types import Scratch, Section
+from tilelang.codegen.pallas.plan.windows.types import Number, Window
 from tilelang.ir import Apply, Const, GridIndex, Type, Var
 from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import apply
-from .sections import exprs_of, kept_in, map_values, names_made
 
 
-def run_all(
+def unrolled(
     placed: Placed, windows: tuple[Window, ...], order: Order, sections: tuple[Section, ...]
 ) -> tuple[Section, ...]:
     """The sections with every loop within the step in them, after those that turn blocks.
@@ -49,9 +33,14 @@ def run_all(
     if not placed.within:
         return sections
     prepared = [s for s in sections if s.always]
-    turning = [_turn(w, order, placed.axes) for w in windows if w.turned and not w.output]
+    turning = [_turn(w, order) for w in windows if w.turned and not w.output]
     rest = [replace(s, body=_repeat(placed, s.body)) for s in sections if not s.always]
     return (*prepared, *turning, *rest)
+
+
+def iterations(placed: Placed) -> tuple[int, ...]:
+    """How many values scratch memory holds of what is carried: one for each index, from 0 on."""
+    return tuple(placed.axes[a].first + (placed.axes[a].tiles or 1) for a in placed.within)
 
 
 def copies(windows: tuple[Window, ...]) -> tuple[Scratch, ...]:
@@ -63,22 +52,24 @@ def copies(windows: tuple[Window, ...]) -> tuple[Scratch, ...]:
     )
 
 
-def _turn(window: Window, order: Order, axes: Mapping[str, AxisPlan]) -> Section:
+def _turn(window: Window, order: Order) -> Section:
     """A block of an input is turned when it is new; at every step if it moves with the innermost.
 
     A block that hardly ever stays is not worth a branch.
     """
     assert window.turned is not None
-    block = Read(window.ref, tuple(All() for _ in window.shown), Type(window.shown, window.dtype))
+    block = physical.Read(
+        window.ref, tuple(physical.All() for _ in window.shown), Type(window.shown, window.dtype)
+    )
     shape = tuple(window.shown[d] for d in window.turn)
     turned = apply("transpose", (block,), shape, window.dtype, (("perm", window.turn),))
-    often = bool(order.all) and order.all[-1] in window_axes(window)
-    conditions = () if often else first_visit(window, order, axes) or ()
+    often = bool(order.all) and order.all[-1] in window.axes
+    conditions = () if often else first_visit(window, order) or ()
     if window.exact and not often:  # how many rows it has may change with the other columns
-        last = max(order.columns.index(a) for a in window_axes(window) if a in order.columns)
+        last = max(order.columns.index(a) for a in window.axes if a in order.columns)
         columns = order.columns[: last + 1]
         conditions = (Turns(tuple(Number(GridIndex(c)) for c in columns)),)
-    body = (Keep(window.turned.name, turned, None),)
+    body = (physical.Keep(window.turned.name, turned, None),)
     return Section(conditions, body, title=window.ref, always=True)
 
 
@@ -95,22 +86,22 @@ def _repeat(placed: Placed, body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
         whole = _whole(placed, stmt)
         if whole is not None and not any(_uses(s, whole.name) for s in inside):
             before.append(whole)
-        elif isinstance(stmt, Write) and any(_is_copy(e) for e in walk_physical(stmt.value)):
+        elif isinstance(stmt, physical.Write) and any(_is_copy(e) for e in parts_of(stmt)):
             after.append(stmt)
         elif _depends(stmt, own, names):
-            names |= names_made(stmt)
+            names |= physical.names_made(stmt)
             inside.append(_own_values(stmt, at))
         else:
             before.append(stmt)
     for axis in reversed(placed.within):
         if inside:
-            inside = [Inner(axis, "unroll", (), tuple(inside), placed.axes[axis].loc)]
+            inside = [physical.Inner(axis, "unroll", (), tuple(inside), placed.axes[axis].loc)]
     return (*before, *inside, *after)
 
 
 def _check(placed: Placed, stmt: PStmt) -> None:
-    takes = any(isinstance(e, TakeRows) for x in exprs_of(stmt) for e in walk_physical(x))
-    if takes or (isinstance(stmt, Write) and stmt.rows is not None):
+    takes = any(isinstance(e, physical.TakeRows) for e in parts_of(stmt))
+    if takes or (isinstance(stmt, physical.Write) and stmt.rows is not None):
         axis = placed.axes[placed.within[0]]
         raise Refused(
             Rule.FORM,
@@ -121,26 +112,30 @@ def _check(placed: Placed, stmt: PStmt) -> None:
 
 
 def _is_copy(expr: PExpr) -> bool:
-    return isinstance(expr, Read) and expr.turned and all(isinstance(s, All) for s in expr.select)
+    return (
+        isinstance(expr, physical.Read)
+        and expr.turned
+        and all(isinstance(s, physical.All) for s in expr.select)
+    )
 
 
-def _whole(placed: Placed, stmt: PStmt) -> Keep | None:
+def _whole(placed: Placed, stmt: PStmt) -> physical.Keep | None:
     """One constant for all iterations' values at once, if that is what the statement keeps."""
-    if not (isinstance(stmt, Keep) and isinstance(stmt.value, Apply)):
-        return None
-    op, args, kind = stmt.value.op, stmt.value.args, stmt.value.type
-    if op not in ("full", "broadcast") or not all(isinstance(a, Const) for a in args):
-        return None
-    each = tuple(placed.axes[a].first + (placed.axes[a].tiles or 1) for a in placed.within)
-    return replace(stmt, value=replace(stmt.value, type=Type((*each, *kind.shape), kind.dtype)))
+    match stmt:
+        case physical.Keep(_, Apply("full" | "broadcast", args, kind) as value):
+            if all(isinstance(a, Const) for a in args):
+                every = Type((*iterations(placed), *kind.shape), kind.dtype)
+                return replace(stmt, value=replace(value, type=every))
+        case _:
+            pass
+    return None
 
 
 def _uses(stmt: PStmt, name: str) -> bool:
     """Whether a statement reads or writes a value in scratch memory."""
-    read = any(
-        isinstance(e, Kept) and e.name == name for x in exprs_of(stmt) for e in walk_physical(x)
+    return name in physical.kept_by(stmt) or any(
+        read.name == name for read in physical.kept_read(stmt)
     )
-    return read or name in kept_in(stmt)
 
 
 def _depends(stmt: PStmt, own: frozenset[str], names: set[str]) -> bool:
@@ -148,24 +143,29 @@ def _depends(stmt: PStmt, own: frozenset[str], names: set[str]) -> bool:
 
     Every iteration has its own values in scratch memory.
     """
-    if isinstance(stmt, Keep | Write):
+    if any(isinstance(s, physical.Keep | physical.Write) for s in physical.flat((stmt,))):
         return True
     return any(
-        isinstance(e, Kept)
+        isinstance(e, physical.Kept)
         or (isinstance(e, GridIndex) and e.axis in own)
         or (isinstance(e, Var) and e.name in names)
-        for x in exprs_of(stmt)
-        for e in walk_physical(x)
-    ) or (isinstance(stmt, Inner) and any(_depends(s, own, names) for s in stmt.body))
+        for e in parts_of(stmt)
+    )
 
 
 def _own_values(stmt: PStmt, at: tuple[PExpr, ...]) -> PStmt:
     """The statement with the values in scratch memory that belong to its iteration."""
 
     def owned(expr: PExpr) -> PExpr:
-        return replace(expr, at=at) if isinstance(expr, Kept) else expr
+        return replace(expr, at=at) if isinstance(expr, physical.Kept) else expr
 
     def kept(one: PStmt) -> PStmt:
-        return replace(one, at=at) if isinstance(one, Keep) else one
+        match one:
+            case physical.Keep():
+                return replace(one, at=at)
+            case physical.Inner():
+                return replace(one, body=tuple(map(kept, one.body)))
+            case _:
+                return one
 
-    return map_values(stmt, owned, kept)
+    return kept(physical.rewrite(stmt, owned))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tilelang.codegen.pallas.plan.types import PExpr
+from tilelang.codegen.pallas.plan.physical import PExpr
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Dim, Type
 
@@ -65,26 +65,20 @@ def relayout(value: Value, want: Layout) -> Value:
     have = value.layout
     if have == want or (have in ("scalar", "unit") and want in ("scalar", "unit", "row", "column")):
         return value
-    if {have, want} <= {"row", "column"} and len(value.logical) == 1:
-        shape = physical_shape(value.logical, want)
-        moved = apply("transpose", (value.expr,), shape, value.expr.type.dtype, (("perm", (1, 0)),))
-        return Value(moved, want, value.logical)
+    turns = {have, want} <= {"row", "column"} and len(value.logical) == 1
+    op, attrs = ("transpose", (("perm", (1, 0)),)) if turns else ("reshape", ())
     shape = physical_shape(value.logical, want)
-    return Value(apply("reshape", (value.expr,), shape, value.expr.type.dtype), want, value.logical)
+    return Value(apply(op, (value.expr,), shape, value.expr.type.dtype, attrs), want, value.logical)
 
 
 def laid_out(value: PExpr, logical: Type, shape: tuple[Dim, ...]) -> Value:
     """An array of that shape as a value."""
-    rank, have = logical.rank, len(shape)
-    if rank == 0:
+    layouts: tuple[Layout, ...] = ("column", "row") if logical.rank == 1 else ("plain", "column")
+    if logical.rank == 0:
         return Value(value, "unit", ())
-    if shape == logical.shape and rank >= 2:
-        return Value(value, "plain", logical.shape)
-    if have == rank + 1 and shape[-1] == 1 and shape[:-1] == logical.shape:
-        return Value(value, "column", logical.shape)
-    if rank == 1 and have == 2 and shape[0] == 1:
-        return Value(value, "row", logical.shape)
-    layout: Layout = "row" if rank == 1 else "plain"
-    want = physical_shape(logical.shape, layout)
-    moved = apply("reshape", (value,), want, logical.dtype)
-    return Value(moved, layout, logical.shape)
+    for layout in layouts:
+        if shape == physical_shape(logical.shape, layout):
+            return Value(value, layout, logical.shape)
+    want: Layout = "row" if logical.rank == 1 else "plain"
+    reshaped = apply("reshape", (value,), physical_shape(logical.shape, want), logical.dtype)
+    return Value(reshaped, want, logical.shape)

@@ -7,115 +7,65 @@ cheap, moved if only the other section reads it, and kept in scratch memory othe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterable
+from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.physical import exprs_of, names_made, names_read, walk_physical
-from tilelang.codegen.pallas.plan.types import (
-    Bind,
-    Inner,
-    InnerCarry,
-    Keep,
-    Kept,
-    PExpr,
-    PStmt,
-    Read,
-    Row,
-    Write,
-)
-from tilelang.ir import Apply, Type, Var
+from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan.physical import Bind, Inner, Keep, Kept, PExpr, PStmt
+from tilelang.ir import Var
 
-from .lower import KeptValue, is_costly
-from .statements import Groups
-from .walk import replace_physical
+from .lower import is_costly
+from .statements import Groups, Key
+
+Parts = tuple[tuple[Key, tuple[PStmt, ...]], ...]
 
 
-@dataclass(frozen=True)
-class Key:
-    """Which group: around the loops below a level, innermost, or of loop `phase` in a row."""
-
-    kind: Literal["before", "leaf", "enter", "phase", "after"]
-    level: int
-    phase: int = 0
-
-
-@dataclass(frozen=True)
-class Split:
-    """Statements of every group, each needing only names of its own group, and what is kept."""
-
-    groups: tuple[tuple[Key, tuple[PStmt, ...]], ...]
-    kept: tuple[KeptValue, ...]
-
-
-def split(groups: Groups, outputs: frozenset[str]) -> Split:
+def split(groups: Groups, outputs: frozenset[str]) -> Groups:
     """Makes every group self-contained.  `outputs` are the windows that the step writes."""
-    order = _ordered(groups)
-    kept = list(groups.kept)
-    while True:
-        crossing = _first_crossing(order)
-        if crossing is None:
-            break
-        order = _resolve(order, crossing, outputs, kept)
-    order = [(key, tidy(stmts)) for key, stmts in order]
-    return Split(tuple((k, s) for k, s in order if s), tuple(kept))
+    order, kept = groups.parts, list(groups.kept)
+    while (crossing := _first_crossing(order)) is not None:
+        order = _resolved(order, crossing, outputs, kept)
+    tidied = ((key, tidy(stmts)) for key, stmts in order)
+    return Groups(tuple((k, stmts) for k, stmts in tidied if stmts), tuple(kept))
 
 
-def _ordered(groups: Groups) -> list[tuple[Key, tuple[PStmt, ...]]]:
-    count = len(groups.before)
-    before = [(Key("before", i), groups.before[i]) for i in range(count)]
-    after = [(Key("after", i), groups.after[i]) for i in reversed(range(count))]
-    inside: list[tuple[Key, tuple[PStmt, ...]]] = []
-    for number, phase in enumerate(groups.phases):
-        inside.append((Key("enter", count - 1, number), phase.before))
-        inside.append((Key("phase", count, number), phase.body))
-    return [*before, *(inside or [(Key("leaf", count - 1), groups.leaf)]), *after]
-
-
-def _first_crossing(order: list[tuple[Key, tuple[PStmt, ...]]]) -> tuple[str, Key] | None:
-    """A name made in one group and read in another, latest definition first."""
-    where = {n: key for key, stmts in order for s in stmts for n in names_made(s)}
-    for name, key in reversed(list(where.items())):
-        for other, stmts in order:
-            if other == key:
-                continue
-            made = {n for s in stmts for n in names_made(s)}
-            if name not in made and any(name in names_read(s) for s in stmts):
-                return name, key
+def _first_crossing(order: Parts) -> tuple[str, Key, list[Key]] | None:
+    """A name made in one group and read in others, latest definition first."""
+    made = {key: {n for s in stmts for n in physical.names_made(s)} for key, stmts in order}
+    read = {
+        key: {n for s in stmts for n in physical.names_read(s)} - made[key] for key, stmts in order
+    }
+    where = {n: key for key, stmts in order for s in stmts for n in sorted(physical.names_made(s))}
+    for name, home in reversed(list(where.items())):
+        readers = [key for key, names in read.items() if name in names]
+        if readers:
+            return name, home, readers
     return None
 
 
-def _resolve(
-    order: list[tuple[Key, tuple[PStmt, ...]]],
-    crossing: tuple[str, Key],
-    outputs: frozenset[str],
-    kept: list[KeptValue],
-) -> list[tuple[Key, tuple[PStmt, ...]]]:
-    name, home = crossing
-    source = next(s for k, stmts in order if k == home for s in stmts if name in names_made(s))
-    readers = [
-        k
-        for k, stmts in order
-        if k != home
-        and any(name in names_read(s) for s in stmts)
-        and name not in {n for s in stmts for n in names_made(s)}
-    ]
+def _resolved(
+    order: Parts, crossing: tuple[str, Key, list[Key]], outputs: frozenset[str], kept: list[Kept]
+) -> Parts:
+    name, home, readers = crossing
+    source = next(s for s in dict(order)[home] if name in physical.names_made(s))
     if isinstance(source, Bind) and _repeatable(source, home, readers, outputs):
-        return [(k, _copied(stmts, source) if k in readers else stmts) for k, stmts in order]
-    user = source.user if isinstance(source, Bind) else name
-    value_type = _type_of(source, name)
-    kept.append(KeptValue(name, value_type, user))
-    return [
-        (k, _read_kept(stmts, name, value_type) if k != home else _write_kept(stmts, source, name))
+        return tuple((k, _copied(stmts, source) if k in readers else stmts) for k, stmts in order)
+    if isinstance(source, Bind):
+        kind = source.value.type
+    else:
+        assert isinstance(source, Inner)
+        kind = next(c.next.type for c in source.carries if c.out == name)
+    local, value = Var(name, kind), Kept(name, kind)
+    kept.append(value)
+    keep = Keep(name, local, source.loc)
+    return tuple(
+        (k, _swapped(stmts, local, value) if k != home else _after(stmts, source, keep))
         for k, stmts in order
-    ]
+    )
 
 
 def _repeatable(source: Bind, home: Key, readers: list[Key], outputs: frozenset[str]) -> bool:
-    reads_output = any(
-        isinstance(e, Read) and e.ref in outputs for e in walk_physical(source.value)
-    )
-    if reads_output:
+    if any(isinstance(e, physical.Read) and e.ref in outputs for e in physical.parts_of(source)):
         return False
     if not source.value.type.shape:
         return True  # a number: there is no scratch memory for one
@@ -124,184 +74,88 @@ def _repeatable(source: Bind, home: Key, readers: list[Key], outputs: frozenset[
 
 
 def _copied(stmts: tuple[PStmt, ...], source: Bind) -> tuple[PStmt, ...]:
-    first = next(i for i, s in enumerate(stmts) if source.name in names_read(s))
+    first = next(i for i, s in enumerate(stmts) if source.name in physical.names_read(s))
     return (*stmts[:first], source, *stmts[first:])
 
 
-def _type_of(source: PStmt, name: str) -> Type:
-    if isinstance(source, Bind):
-        return source.value.type
-    assert isinstance(source, Inner)
-    return next(c.next.type for c in source.carries if c.out == name)
+def _swapped(stmts: tuple[PStmt, ...], old: Var | Kept, new: Var | Kept) -> tuple[PStmt, ...]:
+    """The statements with a value read from scratch memory and not from a local, or the reverse."""
+
+    def swap(expr: PExpr) -> PExpr:
+        return new if isinstance(expr, type(old)) and expr.name == old.name else expr
+
+    return tuple(physical.rewrite(s, swap) for s in stmts)
 
 
-def _read_kept(stmts: tuple[PStmt, ...], name: str, value_type: Type) -> tuple[PStmt, ...]:
-    return tuple(replace_in(s, {name: Kept(name, value_type)}) for s in stmts)
-
-
-def _write_kept(stmts: tuple[PStmt, ...], source: PStmt, name: str) -> tuple[PStmt, ...]:
-    at = stmts.index(source)
-    loc = source.loc
-    keep = Keep(name, Var(name, _type_of(source, name)), loc)
-    return (*stmts[: at + 1], keep, *stmts[at + 1 :])
-
-
-def replace_in(stmt: PStmt, values: dict[str, PExpr]) -> PStmt:
-    """The statement with names replaced."""
-    match stmt:
-        case Bind() | Keep():
-            return replace(stmt, value=replace_physical(stmt.value, values))
-        case Write():
-            select = tuple(
-                Row(replace_physical(s.expr, values)) if isinstance(s, Row) else s
-                for s in stmt.select
-            )
-            return replace(stmt, select=select, value=replace_physical(stmt.value, values))
-        case Inner():
-            carries = tuple(_replace_carry(c, values) for c in stmt.carries)
-            body = tuple(replace_in(s, values) for s in stmt.body)
-            return replace(stmt, carries=carries, body=body)
-
-
-def _replace_carry(carry: InnerCarry, values: dict[str, PExpr]) -> InnerCarry:
-    return replace(
-        carry,
-        init=replace_physical(carry.init, values),
-        next=replace_physical(carry.next, values),
-    )
-
-
-# ---------------------------------------------------------------- tidying one group
+def _after(stmts: tuple[PStmt, ...], source: PStmt, keep: Keep) -> tuple[PStmt, ...]:
+    at = stmts.index(source) + 1
+    return (*stmts[:at], keep, *stmts[at:])
 
 
 def tidy(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
-    """Drops what nothing reads, and reads and writes scratch the way a person would."""
-    return _name_kept(_direct_keeps(_tidy_pipelines(_drop_dead(stmts))))
+    """Drops what nothing reads, and reads and writes scratch the way a person would.
 
-
-def _tidy_pipelines(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
-    """A pipeline inside the step is a body of its own."""
-    return tuple(
+    A pipeline inside the step is a body of its own.
+    """
+    live = tuple(
         replace(s, body=tidy(s.body)) if isinstance(s, Inner) and s.form == "pipeline" else s
-        for s in stmts
+        for s in _without_dead(stmts)
     )
+    return _name_kept(_direct_keeps(live))
 
 
-def kept_in(stmt: PStmt) -> set[str]:
-    """Scratch values that a statement writes."""
-    match stmt:
-        case Keep(name):
-            return {name}
-        case Inner():
-            return {n for s in stmt.body for n in kept_in(s)}
-        case _:
-            return set()
-
-
-def _drop_dead(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+def _without_dead(stmts: tuple[PStmt, ...], needed: Iterable[str] = ()) -> tuple[PStmt, ...]:
+    """The statements without those that make names that nothing reads; `needed` behind them."""
     out: list[PStmt] = []
-    needed: set[str] = set()
+    read = set(needed)
     for stmt in reversed(stmts):
-        if isinstance(stmt, Bind) and stmt.name not in needed:
+        if isinstance(stmt, Bind) and stmt.name not in read:
             continue
         if isinstance(stmt, Inner):
-            stmt = replace(stmt, body=_drop_dead_inner(stmt))
-        needed |= names_read(stmt)
+            ends = (e for c in stmt.carries for e in physical.walk_physical(c.next))
+            used = {e.name for e in ends if isinstance(e, Var)}
+            stmt = replace(stmt, body=_without_dead(stmt.body, used))
+        read |= physical.names_read(stmt)
         out.insert(0, stmt)
     return tuple(out)
-
-
-def _drop_dead_inner(stmt: Inner) -> tuple[PStmt, ...]:
-    ends = tuple(Keep("", c.next, None) for c in stmt.carries)
-    return _drop_dead((*stmt.body, *ends))[: -len(ends) or None]
 
 
 def _direct_keeps(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     """`acc_2 = acc + x; keep acc_2` becomes `keep acc + x` where the statement stands."""
     out = list(stmts)
-    for keep in [s for s in stmts if isinstance(s, Keep) and isinstance(s.value, Var)]:
-        name = keep.value.name  # type: ignore[union-attr]
-        readers = [s for s in out if name in names_read(s)]
+    for keep in stmts:
+        if not (isinstance(keep, Keep) and isinstance(keep.value, Var)):
+            continue
+        name = keep.value.name
         source = next((s for s in out if isinstance(s, Bind) and s.name == name), None)
-        if source is None or readers != [keep] or _total_reads(keep, name) != 1:
+        if source is None or [s for s in out if name in physical.names_read(s)] != [keep]:
             continue
         at = out.index(source)
         later = out[at + 1 : out.index(keep)]
-        if any(_reads_kept(s, keep.name) for s in later):
-            continue
-        out[at] = Keep(keep.name, source.value, source.loc)
-        out.remove(keep)
+        if not any(_reads_kept(s, keep.name) for s in later):
+            out[at] = Keep(keep.name, source.value, source.loc)
+            out.remove(keep)
     return tuple(out)
 
 
-def _total_reads(stmt: PStmt, name: str) -> int:
-    return sum(
-        isinstance(e, Var) and e.name == name for x in exprs_of(stmt) for e in walk_physical(x)
-    )
-
-
-def _kept_reads(stmt: PStmt) -> list[Kept]:
-    return [e for x in exprs_of(stmt) for e in walk_physical(x) if isinstance(e, Kept)]
-
-
 def _reads_kept(stmt: PStmt, name: str) -> bool:
-    return any(k.name == name for k in _kept_reads(stmt))
+    return any(k.name == name for k in physical.kept_read(stmt))
 
 
 def _name_kept(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     """A scratch value that is read more than once is read into a local first."""
-    counts: dict[str, int] = {}
-    types: dict[str, Kept] = {}
-    for stmt in stmts:
-        for read in _kept_reads(stmt):
-            counts[read.name] = counts.get(read.name, 0) + 1
-            types[read.name] = read
+    reads = [read for stmt in stmts for read in physical.kept_read(stmt)]
     out = list(stmts)
-    for name, count in counts.items():
-        if count < 2:
-            continue
-        written = [i for i, s in enumerate(out) if name in kept_in(s)]
+    for name, kept in {read.name: read for read in reads}.items():
+        written = [i for i, s in enumerate(out) if name in physical.kept_by(s)]
         first = next(i for i, s in enumerate(out) if _reads_kept(s, name))
         if written and written[0] < first:
             continue
         stop = len(out)
         if written:  # a loop that writes the value reads its own
             stop = written[0] + (0 if isinstance(out[written[0]], Inner) else 1)
-        if sum(k.name == name for s in out[first:stop] for k in _kept_reads(s)) < 2:
+        if sum(k.name == name for s in out[first:stop] for k in physical.kept_read(s)) < 2:
             continue
-        local = Var(name, types[name].type)
-        swapped = [_swap_kept(s, name, local) for s in out[first:stop]]
-        out[first:stop] = [Bind(name, types[name], None, ""), *swapped]
+        local = _swapped(tuple(out[first:stop]), kept, Var(name, kept.type))
+        out[first:stop] = [Bind(name, kept, None, ""), *local]
     return tuple(out)
-
-
-def _swap_kept(stmt: PStmt, name: str, local: Var) -> PStmt:
-    def swap(expr: PExpr) -> PExpr:
-        return local if isinstance(expr, Kept) and expr.name == name else expr
-
-    return map_values(stmt, swap)
-
-
-def map_values(
-    stmt: PStmt,
-    change: Callable[[PExpr], PExpr],
-    each: Callable[[PStmt], PStmt] = lambda stmt: stmt,
-) -> PStmt:
-    """The statement with `change` applied to every operand of its values, and `each` to itself.
-
-    Statements of loops inside count too.
-    """
-
-    def visit(expr: PExpr) -> PExpr:
-        if isinstance(expr, Apply):
-            args: Any = tuple(visit(a) for a in expr.args)
-            return replace(expr, args=args)
-        return change(expr)
-
-    match stmt:
-        case Bind() | Keep() | Write():
-            return each(replace(stmt, value=visit(stmt.value)))
-        case Inner():
-            ends = tuple(replace(c, init=visit(c.init), next=visit(c.next)) for c in stmt.carries)
-            body = tuple(map_values(s, change, each) for s in stmt.body)
-            return replace(stmt, carries=ends, body=body)

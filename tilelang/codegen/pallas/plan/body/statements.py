@@ -7,336 +7,275 @@ Carries become scratch memory here: `Keep` writes one, `Kept` reads it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
-from tilelang.codegen.pallas.plan.physical import walk_physical
-from tilelang.codegen.pallas.plan.types import Bind, Inner, InnerCarry, Keep, Kept, PExpr, PStmt
-from tilelang.codegen.pallas.plan.windows.choose import Arrays
-from tilelang.errors import Loc
-from tilelang.ir import (
-    Apply,
-    Assign,
-    Carry,
-    Const,
-    Expr,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    Type,
-    Var,
-    map_children,
+from tilelang import ir
+from tilelang.codegen.pallas.plan.physical import (
+    Bind,
+    Inner,
+    InnerCarry,
+    Keep,
+    Kept,
+    PExpr,
+    PStmt,
+    kept_read,
+    walk_physical,
 )
+from tilelang.codegen.pallas.plan.placement import Placed
+from tilelang.codegen.pallas.plan.windows.choose import Arrays
+from tilelang.codegen.pallas.row_loads import by_row
 from tilelang.ir.chain import Level
 
-from .gathers import fetches, take_rows
+from .gathers import take_rows
 from .layouts import Layout, Value, physical_shape
-from .lower import KeptValue, Scope, lower, natural
+from .lower import Scope, lower
 from .stores import filled, stores
+
+T = TypeVar("T")
+Lowered = tuple[PStmt, ...]
 
 
 @dataclass(frozen=True)
-class Phase:
-    """One of several loops in a row: what stands before it, its body, and what it carries."""
+class Key:
+    """Which group: around the loops below a level, innermost, or of loop `phase` in a row.
 
-    axis: str
-    before: tuple[PStmt, ...]
-    body: tuple[PStmt, ...]
-    carries: tuple[str, ...]
+    "enter" is what stands before such a loop.
+    """
+
+    kind: Literal["before", "leaf", "enter", "phase", "after"]
+    level: int
+    phase: int = 0
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Physical statements by level: before[i] and after[i] surround the loop of level i + 1.
+    """Physical statements by when they run, in program order, and values in scratch memory."""
 
-    The last ones surround the loops in a row, if there are any; then nothing is in the leaf.
-    """
-
-    before: tuple[tuple[PStmt, ...], ...]
-    leaf: tuple[PStmt, ...]
-    after: tuple[tuple[PStmt, ...], ...]
-    kept: tuple[KeptValue, ...]
-    phases: tuple[Phase, ...] = ()
+    parts: tuple[tuple[Key, Lowered], ...]
+    kept: tuple[Kept, ...]
 
     @property
-    def all(self) -> tuple[PStmt, ...]:
-        """Every statement, in program order."""
-        inside = [s for phase in self.phases for s in (*phase.before, *phase.body)]
-        before = [s for group in self.before for s in group]
-        return (*before, *self.leaf, *inside, *(s for group in self.after for s in group))
+    def all(self) -> Lowered:
+        """Every statement."""
+        return tuple(s for _, stmts in self.parts for s in stmts)
 
 
-def lower_body(
-    arrays: Arrays,
-    levels: tuple[Level, ...],
-    leaf: tuple[Stmt, ...],
-    inner: Literal["fori_loop", "unroll"],
-    phases: Collection[str] = (),
-) -> Groups:
-    """Lowers every statement; the layouts of carries are found by trying until they settle.
+def lower_body(arrays: Arrays, placed: Placed) -> Groups:
+    """Lowers every statement of a nest; loops in a row stand in its leaf."""
+    rows = [s for s in placed.leaf if isinstance(s, ir.Loop) and s.axis in placed.phases]
+    carries = [c for loop in (*placed.levels, *rows) for c in loop.carries]
+    scope = Scope(arrays, placed.inner, placed.phases)
+    return _settled(scope, carries, lambda trial: _levels(trial, placed.levels, placed.leaf))[1]
 
-    The loops over `phases` stand in a row in the leaf.
+
+def _settled(
+    scope: Scope, carries: Iterable[ir.Carry], lowered: Callable[[Scope], T]
+) -> tuple[Scope, T]:
+    """What is lowered once every carry has a layout, and the names that are in scope then.
+
+    A carry that starts from a constant has no layout of its own.  It takes that of its next value,
+    which may take that of other carries: what has one is lowered until all have.
     """
     layouts: dict[str, Layout] = {}
-    rows = [s for s in leaf if isinstance(s, Loop) and s.axis in phases]
-    carries = [c for loop in (*levels, *rows) for c in loop.carries]
     while True:
-        scope = Scope(arrays)
-        groups = _lower_levels(scope, levels, leaf, inner, layouts, phases)
-        if not _settle(scope, carries, layouts):
-            return groups
+        trial = replace(
+            scope, names=dict(scope.names), free=dict(scope.free), kept=[], layouts=layouts
+        )
+        found = lowered(trial)
+        missing = [c for c in carries if c.name not in layouts]
+        if not missing:
+            return trial, found
+        ends: dict[str, Layout] = {c.name: lower(trial, c.next).layout for c in missing}
+        free = all(layout == "free" for layout in ends.values())
+        for name, layout in ends.items():
+            if free:
+                layouts[name] = "row"
+            elif layout != "free":
+                layouts[name] = layout
 
 
-def _rows(names: Iterable[str]) -> dict[str, Layout]:
-    out: dict[str, Layout] = {}
-    for name in names:
-        out[name] = "row"
-    return out
+def _levels(scope: Scope, levels: tuple[Level, ...], leaf: tuple[ir.Stmt, ...]) -> Groups:
+    parts: list[tuple[Key, Lowered]] = []
+    last = len(levels) - 1
+    for number, level in enumerate(levels):
+        inside = levels[number + 1].carries if number < last else ()
+        group = lower_statements(scope, level.before) + _in_order(_enter(scope, inside))
+        parts.append((Key("before", number), group))
+    row, rest = _in_a_row(scope, leaf, last)
+    rest += _advance(scope, levels[-1].carries)
+    if row:  # what stands before the first of these loops stands before all of them
+        parts[-1] = (parts[-1][0], parts[-1][1] + row[0][1])
+    parts += [*row[1:], (Key("after", last), rest)] if row else [(Key("leaf", last), rest)]
+    for number in reversed(range(last)):
+        group = lower_statements(scope, levels[number].after)
+        parts.append((Key("after", number), group + _advance(scope, levels[number].carries)))
+    return Groups(tuple(parts), tuple(scope.kept))
 
 
-def _lower_levels(
-    scope: Scope,
-    levels: tuple[Level, ...],
-    leaf: tuple[Stmt, ...],
-    inner: Literal["fori_loop", "unroll"],
-    layouts: dict[str, Layout],
-    phases: Collection[str],
-) -> Groups:
-    before: list[tuple[PStmt, ...]] = []
-    for position, level in enumerate(levels):
-        group = lower_statements(scope, level.before, inner)
-        if position + 1 < len(levels):
-            starts: tuple[PStmt, ...] = ()
-            for carry in levels[position + 1].carries:
-                starts += _enter(scope, carry, layouts)
-            group += _in_order(starts)
-        before.append(group)
-    found, innermost = _lower_row(scope, leaf, inner, layouts, phases)
-    innermost += _advance(scope, levels[-1].carries, layouts)
-    after: list[tuple[PStmt, ...]] = [()]
-    if found:
-        before[-1], after, innermost = before[-1] + found[0].before, [innermost], ()
-        found[0] = replace(found[0], before=())
-    for level in reversed(levels[:-1]):
-        group = lower_statements(scope, level.after, inner)
-        after.insert(0, group + _advance(scope, level.carries, layouts))
-    return Groups(tuple(before), innermost, tuple(after), tuple(scope.kept), tuple(found))
-
-
-def _lower_row(
-    scope: Scope,
-    leaf: tuple[Stmt, ...],
-    inner: Literal["fori_loop", "unroll"],
-    layouts: dict[str, Layout],
-    phases: Collection[str],
-) -> tuple[list[Phase], tuple[PStmt, ...]]:
+def _in_a_row(
+    scope: Scope, leaf: tuple[ir.Stmt, ...], level: int
+) -> tuple[list[tuple[Key, Lowered]], Lowered]:
     """Loops in a row, and the statements behind the last of them.
 
     Initial values that need nothing are set before the first loop: what follows saves a condition.
     """
-    found: list[Phase] = []
-    group: tuple[PStmt, ...] = ()
-    early: tuple[PStmt, ...] = ()
+    parts: list[tuple[Key, Lowered]] = []
+    group: Lowered = ()
+    early: Lowered = ()
     for stmt in leaf:
-        if not (isinstance(stmt, Loop) and stmt.axis in phases):
-            group += lower_statements(scope, (stmt,), inner)
+        if not (isinstance(stmt, ir.Loop) and stmt.axis in scope.phases):
+            group += lower_statements(scope, (stmt,))
             continue
-        starts: tuple[PStmt, ...] = ()
-        for carry in stmt.carries:
-            starts += _enter(scope, carry, layouts)
-        ready = tuple(s for s in starts if found and _needs_nothing(s))
+        starts = _enter(scope, stmt.carries)
+        ready = tuple(s for s in starts if parts and _needs_nothing(s))
         early += ready
-        group += _in_order(tuple(s for s in starts if s not in ready))
-        body = lower_statements(scope, stmt.body, inner)
-        body += _advance(scope, stmt.carries, layouts)
-        found.append(Phase(stmt.axis, group, body, tuple(c.name for c in stmt.carries)))
+        group += _in_order(s for s in starts if s not in ready)
+        body = lower_statements(scope, stmt.body) + _advance(scope, stmt.carries)
+        number = len(parts) // 2
+        parts += [(Key("enter", level, number), group), (Key("phase", level + 1, number), body)]
         group = ()
-    if found:
-        found[0] = replace(found[0], before=found[0].before + early)
-    return found, group
+    if parts:
+        parts[0] = (parts[0][0], parts[0][1] + early)
+    return parts, group
 
 
-def _needs_nothing(stmt: PStmt) -> bool:
+def _needs_nothing(start: Keep) -> bool:
     """Whether a carry starts from a constant."""
-    known = (Const, Apply)
-    return isinstance(stmt, Keep) and all(isinstance(e, known) for e in walk_physical(stmt.value))
+    return all(isinstance(e, ir.Const | ir.Apply) for e in walk_physical(start.value))
 
 
-def _in_order(starts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+def _in_order(starts: Iterable[Keep]) -> Lowered:
     """Initial values in the order of the author's lines."""
     return tuple(sorted(starts, key=lambda s: s.loc.line if s.loc else 0))
 
 
-def _enter(scope: Scope, carry: Carry, layouts: dict[str, Layout]) -> tuple[PStmt, ...]:
-    """What happens before the first iteration of a loop that carries a value."""
-    own = natural(scope, carry.init)
-    if carry.name not in layouts and own not in ("free", "scalar"):
-        layouts[carry.name] = own
-    if carry.name not in layouts and len(carry.init.type.shape) == 0:
-        layouts[carry.name] = "unit"
-    layout = layouts.get(carry.name)
-    if layout is None:  # not known yet: stand in with the initial value, which fits any layout
-        scope.free[carry.name] = scope.free[carry.out] = carry.init
-        return ()
-    if layout == "scalar":
-        layout = "unit"
-    logical = carry.init.type.shape
-    kept_type = Type(physical_shape(logical, layout), carry.init.type.dtype)
-    value = Value(Kept(carry.name, kept_type), layout, logical)
-    scope.names[carry.name] = scope.names[carry.out] = value
-    scope.kept.append(KeptValue(carry.name, kept_type, carry.user))
-    start = filled(lower(scope, carry.init, layout).expr, kept_type)
-    return (Keep(carry.name, start, _init_loc(scope, carry)),)
+def _enter(scope: Scope, carries: tuple[ir.Carry, ...]) -> tuple[Keep, ...]:
+    """What happens before the first iteration of a loop whose carries are in scratch memory."""
+    starts: list[Keep] = []
+    for carry in carries:
+        name, init = carry.name, carry.init
+        if not init.type.shape:
+            scope.layouts[name] = "unit"
+        value = _inside(scope, carry, Kept)
+        if value is None:
+            scope.free[carry.out] = init
+            continue
+        scope.names[carry.out] = value
+        kept = Kept(name, value.expr.type)
+        scope.kept.append(kept)
+        start = filled(lower(scope, init, value.layout).expr, kept.type)
+        named = isinstance(init, ir.Var)
+        loc = scope.locs.get(init.name) if named else getattr(init, "loc", None)
+        starts.append(Keep(name, start, loc))
+    return tuple(starts)
 
 
-def _init_loc(scope: Scope, carry: Carry) -> Loc | None:
-    if isinstance(carry.init, Var):
-        return scope.locs.get(carry.init.name)
-    return getattr(carry.init, "loc", None)
+def _inside(scope: Scope, carry: ir.Carry, read: Callable[[str, ir.Type], PExpr]) -> Value | None:
+    """A carry as its loop reads it; None as long as its layout is not known.
+
+    Until then its initial value stands in, which fits any layout.
+    """
+    shape, own = carry.init.type.shape, lower(scope, carry.init).layout
+    if own not in ("free", "scalar"):
+        scope.layouts.setdefault(carry.name, own)
+    layout = scope.layouts.get(carry.name)
+    if layout is None:
+        scope.free[carry.name] = carry.init
+        return None
+    kind = ir.Type(physical_shape(shape, layout), carry.init.type.dtype)
+    scope.names[carry.name] = Value(read(carry.name, kind), layout, shape)
+    return scope.names[carry.name]
 
 
-def _advance(
-    scope: Scope, carries: tuple[Carry, ...], layouts: dict[str, Layout]
-) -> tuple[PStmt, ...]:
+def _advance(scope: Scope, carries: tuple[ir.Carry, ...]) -> Lowered:
     """What happens at the end of an iteration: every carry takes its next value at once."""
     out: list[PStmt] = []
-    values: list[tuple[Carry, PExpr]] = []
-    for carry in carries:
-        layout = layouts.get(carry.name)
-        value = lower(scope, carry.next, "unit" if layout == "scalar" else layout)
-        scope.names["\0next " + carry.name] = value
-        if layout is not None:
-            values.append((carry, filled(value.expr, scope.names[carry.name].expr.type)))
     changed: set[str] = set()
-    for carry, value in values:
-        if any(isinstance(e, Kept) and e.name in changed for e in walk_physical(value)):
+    for carry in carries:
+        layout = scope.layouts.get(carry.name)
+        if layout is None:
+            continue
+        value = filled(lower(scope, carry.next, layout).expr, scope.names[carry.name].expr.type)
+        keep = Keep(carry.name, value, carry.loc)
+        if any(read.name in changed for read in kept_read(keep)):
             out.insert(0, Bind(carry.out, value, carry.loc, carry.user))
-            value = Var(carry.out, value.type)
+            keep = replace(keep, value=ir.Var(carry.out, value.type))
         changed.add(carry.name)
-        out.append(Keep(carry.name, value, carry.loc))
+        out.append(keep)
     return tuple(out)
 
 
-# ---------------------------------------------------------------- statements
-
-
-def lower_statements(
-    scope: Scope, stmts: tuple[Stmt, ...], inner: Literal["fori_loop", "unroll"]
-) -> tuple[PStmt, ...]:
+def lower_statements(scope: Scope, stmts: tuple[ir.Stmt, ...]) -> Lowered:
     """Physical statements; names that only stand for free values vanish."""
-    out: tuple[PStmt, ...] = ()
+    out: Lowered = ()
     for stmt in stmts:
         match stmt:
-            case Assign():
+            case ir.Assign():
                 out += _assign(scope, stmt)
-            case Store():
+            case ir.Store():
                 out += stores(scope, stmt)
-            case Loop():
-                if scope.arrays.axes[stmt.axis].place == "stream":
-                    out += _stream(scope, stmt, inner)
-                else:
-                    out += (_inner(scope, stmt, inner),)
+            case ir.Loop():
+                streams = scope.arrays.axes[stmt.axis].place == "stream"
+                out += _stream(scope, stmt) if streams else (_inner(scope, stmt),)
     return out
 
 
-def _taken(scope: Scope, stmt: Assign) -> tuple[tuple[PStmt, ...], Expr]:
-    """The fetches of rows of which lanes are filled, and the value that is made of those rows."""
-    found: list[PStmt] = []
+def _assign(scope: Scope, stmt: ir.Assign) -> Lowered:
+    """One statement, after those that fetch rows of which lanes are filled."""
+    if isinstance(stmt.value, ir.Load) and by_row(stmt.value, scope.arrays.scalars):
+        return take_rows(scope, stmt, stmt.value)
+    fetched: list[PStmt] = []
 
-    def read(expr: Expr) -> Expr:
-        if not isinstance(expr, Load):
-            return map_children(expr, read)
-        if not fetches(scope.arrays, expr):
+    def read(expr: ir.Expr) -> ir.Expr:
+        if not isinstance(expr, ir.Load):
+            return ir.map_children(expr, read)
+        if not by_row(expr, scope.arrays.scalars):
             return expr
-        name = f"{stmt.name}_{len(found)}" if found else f"{stmt.name}_taken"
-        found.extend(take_rows(scope, replace(stmt, name=name, value=expr, user=""), expr))
-        return Var(name, expr.type)
+        name = f"{stmt.name}_{len(fetched)}" if fetched else f"{stmt.name}_taken"
+        fetched.extend(take_rows(scope, replace(stmt, name=name, value=expr, user=""), expr))
+        return ir.Var(name, expr.type)
 
     rest = read(stmt.value)
-    return tuple(found), rest
-
-
-def _assign(scope: Scope, stmt: Assign) -> tuple[PStmt, ...]:
-    if isinstance(stmt.value, Load) and fetches(scope.arrays, stmt.value):
-        return take_rows(scope, stmt, stmt.value)
-    taken, rest = _taken(scope, stmt)
-    if taken:
-        return (*taken, *_assign(scope, replace(stmt, value=rest)))
-    value = lower(scope, stmt.value)
+    value = lower(scope, rest)
     scope.locs[stmt.name] = stmt.loc
     if value.layout == "free":
-        scope.free[stmt.name] = stmt.value
-        return ()
-    scope.names[stmt.name] = Value(Var(stmt.name, value.expr.type), value.layout, value.logical)
-    return (Bind(stmt.name, value.expr, stmt.loc, stmt.user),)
+        scope.free[stmt.name] = rest
+        return tuple(fetched)
+    scope.names[stmt.name] = replace(value, expr=ir.Var(stmt.name, value.expr.type))
+    return (*fetched, Bind(stmt.name, value.expr, stmt.loc, stmt.user))
 
 
-# ---------------------------------------------------------------- loops inside the step
-
-
-def _inner(scope: Scope, loop: Loop, inner: Literal["fori_loop", "unroll"]) -> Inner:
-    layouts: dict[str, Layout] = {}
-    while True:
-        trial = replace(scope, names=dict(scope.names), free=dict(scope.free), kept=[])
+def _inner(scope: Scope, loop: ir.Loop) -> Inner:
+    def lowered(trial: Scope) -> Lowered:
         for carry in loop.carries:
-            _inner_entry(trial, carry, layouts)
-        body = lower_statements(trial, loop.body, inner)
-        settled: dict[str, Layout] = {
-            c.name: natural(trial, c.next) for c in loop.carries if c.name not in layouts
-        }
-        if not settled:
-            break
-        decided: dict[str, Layout] = {n: lay for n, lay in settled.items() if lay != "free"}
-        layouts.update(decided if decided else _rows(settled))
+            _inside(trial, carry, ir.Var)
+        return lower_statements(trial, loop.body)
+
+    trial, body = _settled(scope, loop.carries, lowered)
     scope.kept += trial.kept
-    carries = tuple(_inner_carry(scope, trial, c, layouts[c.name]) for c in loop.carries)
-    return Inner(loop.axis, inner, carries, body, loop.loc)
+    carries = tuple(_inner_carry(scope, trial, c) for c in loop.carries)
+    return Inner(loop.axis, scope.inner, carries, body, loop.loc)
 
 
-def _stream(scope: Scope, loop: Loop, inner: Literal["fori_loop", "unroll"]) -> tuple[PStmt, ...]:
+def _inner_carry(scope: Scope, trial: Scope, carry: ir.Carry) -> InnerCarry:
+    value = trial.names[carry.name]
+    kind, layout = value.expr.type, value.layout
+    scope.names[carry.out] = replace(value, expr=ir.Var(carry.out, kind))
+    start = filled(lower(scope, carry.init, layout).expr, kind)
+    following = filled(lower(trial, carry.next, layout).expr, kind)
+    return InnerCarry(carry.name, start, following, carry.out, carry.user)
+
+
+def _stream(scope: Scope, loop: ir.Loop) -> Lowered:
     """A loop that is a pipeline: its carries live in scratch memory, as those of levels do."""
-    layouts: dict[str, Layout] = {}
-    while True:
-        trial = replace(scope, names=dict(scope.names), free=dict(scope.free), kept=[])
-        starts: tuple[PStmt, ...] = ()
-        for carry in loop.carries:
-            starts += _enter(trial, carry, layouts)
-        body = lower_statements(trial, loop.body, inner) + _advance(trial, loop.carries, layouts)
-        if not _settle(trial, loop.carries, layouts):
-            break
+
+    def lowered(trial: Scope) -> tuple[Lowered, Lowered]:
+        starts = _in_order(_enter(trial, loop.carries))
+        return starts, lower_statements(trial, loop.body) + _advance(trial, loop.carries)
+
+    trial, (starts, body) = _settled(scope, loop.carries, lowered)
     scope.kept += trial.kept
     scope.names |= {c.out: trial.names[c.out] for c in loop.carries}
-    return (*_in_order(starts), Inner(loop.axis, "pipeline", (), body, loop.loc))
-
-
-def _settle(scope: Scope, carries: Iterable[Carry], layouts: dict[str, Layout]) -> bool:
-    """Takes over the layouts that the next values have; whether any carry had none so far."""
-    missing = [c for c in carries if c.name not in layouts]
-    found: dict[str, Layout] = {c.name: scope.names["\0next " + c.name].layout for c in missing}
-    settled: dict[str, Layout] = {n: lay for n, lay in found.items() if lay != "free"}
-    layouts.update(settled if settled else _rows(found))
-    return bool(missing)
-
-
-def _inner_entry(trial: Scope, carry: Carry, layouts: dict[str, Layout]) -> None:
-    own = natural(trial, carry.init)
-    if carry.name not in layouts and own not in ("free", "scalar"):
-        layouts[carry.name] = own
-    layout = layouts.get(carry.name)
-    if layout is None:
-        trial.free[carry.name] = carry.init
-        return
-    logical = carry.init.type.shape
-    kept = Type(physical_shape(logical, layout), carry.init.type.dtype)
-    trial.names[carry.name] = Value(Var(carry.name, kept), layout, logical)
-
-
-def _inner_carry(scope: Scope, trial: Scope, carry: Carry, layout: Layout) -> InnerCarry:
-    logical = carry.init.type.shape
-    kept = Type(physical_shape(logical, layout), carry.init.type.dtype)
-    scope.names[carry.out] = Value(Var(carry.out, kept), layout, logical)
-    start = filled(lower(scope, carry.init, layout).expr, kept)
-    following = filled(lower(trial, carry.next, layout).expr, kept)
-    return InnerCarry(carry.name, start, following, carry.out, carry.user)
+    return (*starts, Inner(loop.axis, "pipeline", (), body, loop.loc))

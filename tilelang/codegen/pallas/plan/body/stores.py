@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from tilelang import ir
 from tilelang.analysis.uses import picks_rows
-from tilelang.codegen.pallas.plan.types import (
-    All,
-    InRange,
-    Mask,
-    Packed,
-    PExpr,
-    Read,
-    Row,
-    Select,
-    Whole,
-    Window,
-    Write,
-)
-from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
-from tilelang.ir import Along, At, Dim, Expr, GridIndex, Index, Store, Type
+from tilelang.codegen.pallas.plan.axis import Mask
+from tilelang.codegen.pallas.plan.physical import All, InRange, PExpr, Read, Select, Write
+from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array
+from tilelang.codegen.pallas.plan.windows.types import Whole, Window
+from tilelang.ir import Dim, Store, Type
 from tilelang.schedule.refusal import Refused, Rule
 
-from .layouts import Value, apply
-from .lower import Scope, lower, row_mask
+from .layouts import apply
+from .lower import Scope, block_shape, lower, row_mask, selected
 from .scatters import put_rows
 
 
@@ -44,24 +33,25 @@ def stores(scope: Scope, stmt: Store) -> tuple[Write, ...]:
 
         return (put_rows(scope, stmt, laid_out),)
     window = arrays.find(stmt.tensor, stmt.index)
-    chosen = tuple(
-        replace(s, expr=lower(scope, s.expr).expr) if isinstance(s, Row) else s  # type: ignore[arg-type]
-        for s in selects(arrays, window, stmt.index, stmt.tensor)
-    )
-    shape, picked, masks = _block(scope, stmt)
+    chosen = selected(scope, window, stmt.index, stmt.tensor)
+    shape, packed = block_shape(scope, stmt.tensor, stmt.index)
     block = Type(shape, window.dtype)
-    given = tuple(None if i in picked else d for i, d in enumerate(shape))
+    given = tuple(None if i in packed else d for i, d in enumerate(shape))
     value = _as_block(scope, stmt.value, given, stmt)
     if value.type.dtype != window.dtype:
         value = apply("cast", (value,), value.type.shape, window.dtype)
     if window.turned is not None:
         return _store_turned(scope, stmt, window, chosen, filled(value, block))
+    masks: list[PExpr] = [row_mask(scope, shape, p, d) for p, d in packed.items() if d.rows > 1]
+    masks += _lane_masks(arrays, shape)
+    if stmt.mask is not None:
+        masks.append(_aligned(scope, stmt.mask, len(shape)))
     if not masks:
         return (Write(window.ref, chosen, filled(value, block), stmt.loc),)
     mask = masks[0]
     for more in masks[1:]:
         pairs = zip(mask.type.shape, more.type.shape, strict=True)
-        both = tuple(_broadcast_dim(a, b) for a, b in pairs)
+        both = tuple(b if a == 1 else a for a, b in pairs)
         mask = apply("logical_and", (mask, more), both, "bool")
     old = Read(window.ref, chosen, block)
     kept = apply("where", (mask, value, old), shape, window.dtype)
@@ -75,27 +65,19 @@ def _store_turned(
 
     After all of them the copy goes to the block.  Raises PlanError if it may have gaps.
     """
-    arrays, first = scope.arrays, window.turn[0]
+    arrays, order, first = scope.arrays, window.turn, window.turn[0]
     entries = as_array(arrays.hosts[stmt.tensor], stmt.index)
     _check_turned(arrays, stmt, entries, window)
-    shown = [(e, d) for e, d in zip(entries, window.block, strict=True) if d is not None]
-    axes = [e.axis if isinstance(e, Along) else None for e, _ in shown]
-    masks = [
-        _lane_mask(axis, position, len(shown))
-        for position, axis in enumerate(axes)
-        if axis is not None and not arrays.axes[axis].owned
-    ]
-    sizes = iter(value.type.shape)
-    shape = tuple(d if i == first else next(sizes) for i, (_, d) in enumerate(shown))
-    turned = tuple(chosen[d] for d in window.turn)
-    order = window.turn
+    others = value.type.shape  # without the dimension that the loop indexes
+    shape = (*others[:first], window.shown[first], *others[first:])
+    turned = tuple(chosen[d] for d in order)
     source = Type(tuple(shape[d] for d in order), window.dtype)
-    whole = tuple(All() if d == first else s for d, s in zip(order, turned, strict=True))
+    whole = tuple(All() if d == first else chosen[d] for d in order)
     copy = Read(window.ref, whole, source, turned=True)
     back = tuple(order.index(d) for d in range(len(order)))
     result = apply("transpose", (copy,), shape, window.dtype, (("perm", back),))
     select = tuple(All() if d == first else s for d, s in enumerate(chosen))
-    for mask in masks:
+    for mask in _lane_masks(arrays, shape):
         old = Read(window.ref, select, Type(shape, window.dtype))
         result = apply("where", (mask, result, old), shape, window.dtype)
     return (
@@ -104,13 +86,15 @@ def _store_turned(
     )
 
 
-def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Index, ...], window: Window) -> None:
+def _check_turned(
+    arrays: Arrays, stmt: Store, entries: tuple[ir.Index, ...], window: Window
+) -> None:
     """PlanError unless the loop within the step stores to every position of its dimension."""
     assert window.turned is not None
     dim = window.turned.dim
     pairs = zip(entries, window.dims, strict=True)
     others = [pair for d, pair in enumerate(pairs) if d != dim]
-    if any(isinstance(e, At) and isinstance(d, Whole) for e, d in others):
+    if any(isinstance(e, ir.At) and isinstance(d, Whole) for e, d in others):
         raise Refused(
             Rule.FORM,
             f"{stmt.tensor} is stored at another position by every iteration of a loop inside the "
@@ -118,86 +102,52 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Index, ...], windo
             stmt.loc,
             "leave within out of the config",
         )
-    entry, size = entries[dim], window.shape[dim]
-    whole = False
-    if isinstance(entry, At) and isinstance(entry.expr, GridIndex):
-        axis = arrays.axes[entry.expr.axis]
-        whole = axis.first == 0 and axis.tiles == size
-    if whole and stmt.mask is None:
-        return
-    raise Refused(
-        Rule.FORM,
-        f"not every element of {stmt.tensor} that lies between those stored by one step is stored "
-        "by it too",
-        stmt.loc,
-        "leave within out of the config",
-    )
+    match entries[dim]:
+        case ir.At(ir.GridIndex(name)):
+            axis = arrays.axes[name]
+            every = axis.first == 0 and axis.tiles == window.shape[dim] and stmt.mask is None
+        case _:
+            every = False
+    if not every:
+        raise Refused(
+            Rule.FORM,
+            f"not every element of {stmt.tensor} that lies between those stored by one step is "
+            "stored by it too",
+            stmt.loc,
+            "leave within out of the config",
+        )
 
 
-def _broadcast_dim(a: Dim, b: Dim) -> Dim:
-    return b if a == 1 else a
+def _lane_masks(arrays: Arrays, shape: tuple[Dim, ...]) -> list[InRange]:
+    """Which positions lie in the range of a tile that a step may not write as a whole."""
+    masks: list[InRange] = []
+    for dim in shape:
+        if isinstance(dim, str) and not arrays.axes[dim].owned:
+            lanes = tuple(d if d == dim else 1 for d in shape)
+            masks.append(InRange(Mask(dim, "store"), Type(lanes, "bool")))
+    return masks
 
 
-def _block(scope: Scope, stmt: Store) -> tuple[tuple[Dim, ...], set[int], list[PExpr]]:
-    """The physical shape that a store writes, and the masks of what it may change there.
-
-    Between them: the dimensions of the block in which a single position is meant.
-    """
-    arrays = scope.arrays
-    window = arrays.find(stmt.tensor, stmt.index)
-    entries = as_array(arrays.hosts[stmt.tensor], stmt.index)
-    shape: list[Dim] = []
-    packed: list[tuple[int, Packed]] = []
-    guarded: list[tuple[int, str]] = []
-    for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
-        match entry:
-            case At(expr) if isinstance(dim, Packed):
-                packed.append((len(shape), replace(dim, expr=expr)))
-                shape.append(dim.rows)
-            case At():
-                continue
-            case Along(axis):
-                if not arrays.axes[axis].owned:
-                    guarded.append((len(shape), axis))
-                shape.append(axis)
-            case _:
-                shape.append(getattr(entry, "stop", size) - getattr(entry, "start", 0))
-    rows = [(p, dim) for p, dim in packed if dim.rows > 1]
-    masks: list[PExpr] = [row_mask(scope, tuple(shape), p, dim) for p, dim in rows]
-    masks += [_lane_mask(axis, position, len(shape)) for position, axis in guarded]
-    if stmt.mask is not None:
-        masks.append(_aligned(lower(scope, stmt.mask), tuple(shape), len(shape)))
-    return tuple(shape), {p for p, _ in packed}, masks
-
-
-def _lane_mask(axis: str, position: int, rank: int) -> InRange:
-    """Which positions of dimension `position` lie in the range of the axis."""
-    shape = tuple(axis if i == position else 1 for i in range(rank))
-    return InRange(Mask(axis, "store"), Type(shape, "bool"))
-
-
-def _aligned(value: Value, shape: tuple[Dim, ...], rank: int) -> PExpr:
+def _aligned(scope: Scope, mask: ir.Expr, rank: int) -> PExpr:
     """A mask with the rank of the block, so that it combines with the others."""
-    have = value.expr.type.shape
-    if len(have) == rank or not have:
-        return value.expr if have else filled(value.expr, Type((1,) * rank, "bool"))
-    want = (*(1,) * (rank - len(have)), *have)
-    return apply("reshape", (value.expr,), want, value.expr.type.dtype)
+    value = lower(scope, mask).expr
+    have = value.type.shape
+    if not have:
+        return filled(value, Type((1,) * rank, "bool"))
+    if len(have) == rank:
+        return value
+    return apply("reshape", (value,), (*(1,) * (rank - len(have)), *have), value.type.dtype)
 
 
-def _as_block(scope: Scope, value: Expr, shape: tuple[Dim | None, ...], stmt: Store) -> PExpr:
+def _as_block(scope: Scope, value: ir.Expr, shape: tuple[Dim | None, ...], stmt: Store) -> PExpr:
     """The stored value, laid out so that it broadcasts against the block; None: one position."""
     logical = value.type.shape
     if not logical:
         return lower(scope, value).expr
     want = _spread(logical, shape, stmt)
     rank = len(logical)
-    if rank >= 2 and want == logical:
-        return lower(scope, value, "plain").expr
     if want == (*logical, 1):
         return lower(scope, value, "column").expr
-    if rank == 1 and want == (1, *logical):
-        return lower(scope, value, "row").expr
     lowered = lower(scope, value, "row" if rank == 1 else "plain").expr
     if lowered.type.shape == want:
         return lowered

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilelang.analysis.facts import Facts
 from tilelang.codegen.pallas.plan.types import (
     AtDim,
     AxisPlan,
@@ -30,9 +29,8 @@ from tilelang.codegen.pallas.plan.types import (
     Turns,
     Window,
 )
-from tilelang.ir import Apply, Const, Expr, GridIndex, TileScalar, integers
-from tilelang.ir.integers import linear
-from tilelang.ir.intervals import ANYTHING, Interval, divided, either, minus, plus, times
+from tilelang.ir import Expr, GridIndex, TileScalar, integers
+from tilelang.ir.intervals import ANYTHING, Interval, difference, divided, plus
 
 STILL: Interval = (0, 0)
 FORWARD: Interval = (1, math.inf)
@@ -41,53 +39,47 @@ BACK: Interval = (-math.inf, -1)
 
 @dataclass(frozen=True)
 class Order:
-    """The launch's axes in the order of its steps: outward dims, columns, trailing dims.
+    """The loops of a launch in the order of its steps: outward dims, columns, trailing dims.
 
-    The last columns may be `phases`, loops in a row.
+    columns  those of the step table, where iterations without steps are left out
+    phases   the last columns, if they are loops in a row
+    rising   ranges that should rise with an outer axis do: offsets are sorted
     """
 
+    axes: Mapping[str, AxisPlan]
     outward: tuple[str, ...]
     columns: tuple[str, ...]
     trailing: tuple[str, ...]
     phases: tuple[str, ...] = ()
+    rising: bool = False
 
     @property
     def all(self) -> tuple[str, ...]:
         return self.outward + self.columns + self.trailing
-
-    @property
-    def loops(self) -> tuple[tuple[str, ...], ...]:
-        """The columns, outer to inner; those of loops in a row together."""
-        nested = tuple((c,) for c in self.columns if c not in self.phases)
-        return (*nested, self.phases) if self.phases else nested
 
     def around(self, axis: str) -> tuple[str, ...]:
         """The axes whose loops contain the loop over `axis`, outer to inner."""
         others = self.phases if axis in self.phases else ()
         return tuple(a for a in self.all[: self.all.index(axis)] if a not in others)
 
+    def rises(self, axis: str) -> bool:
+        """Whether the tiles of a column rise over the whole table: a cursor can follow them.
 
-@dataclass(frozen=True)
-class Steps:
-    """The steps of a launch, as far as differences between neighbours need them.
+        Its positions do over every column around it, and tiles are blocks of an array: those of a
+        loop that cuts no array begin again with every range.
+        """
+        plan, around = self.axes[axis], [a for a in self.around(axis) if a in self.columns]
+        return plan.tiles_array and bool(around) and set(plan.rises).issuperset(around)
 
-    loops    axes, outer to inner
-    columns  those of the step table, where iterations without steps are left out
-    rising   (axis, outer): the ranges of the axis rise with the outer one
-    """
-
-    axes: Mapping[str, AxisPlan]
-    loops: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-    rising: frozenset[tuple[str, str]] = frozenset()
+    def seen(self, window: Window, rising: bool = False) -> Order:
+        """The loops that a window is seen in; of loops in a row, those of its own."""
+        own = {a for n in window.numbers for a in integers.axes(n.expr)}
+        columns = tuple(c for c in self.columns if c not in self.phases or c in own)
+        return replace(self, columns=columns, rising=rising)
 
     def change(self, number: Number, at: str) -> Interval:
         """How a block's number may differ after a step in which the loop `at` goes on."""
         return divided(self.position(number.expr, at), number.rows, up=True)
-
-    def goes_back(self, number: Number, at: str) -> bool:
-        """Whether a number may be lower after that."""
-        return self.change(number, at)[0] < 0
 
     def leaves(self, window: Window, at: str) -> bool:
         """Whether the block is certainly another one after that."""
@@ -96,31 +88,25 @@ class Steps:
 
     def position(self, expr: Expr, at: str) -> Interval:
         """How a scalar may differ after that."""
-        match expr:
-            case Const():
-                return STILL
-            case GridIndex(axis):
-                return self._index(axis, at)
-            case TileScalar(axis, what):
-                return self._tile(axis, what, at)
-            case Apply("add", (left, right)):
-                return plus(self.position(left, at), self.position(right, at))
-            case Apply("sub", (left, right)):
-                return plus(self.position(left, at), minus(self.position(right, at)))
-            case Apply("neg", (value,)):
-                return minus(self.position(value, at))
-            case Apply("mul", (value, Const(by)) | (Const(by), value)):
-                return times(self.position(value, at), (int(by), int(by)))
-            case Apply("floordiv", (value, Const(by))) if by > 0:
-                return divided(self.position(value, at), by, up=True)
-            case Apply("minimum" | "maximum", (value, Const()) | (Const(), value)):
-                return either(self.position(value, at), STILL)
-        moved = any(self._leaf(axis, at) != STILL for axis in integers.axes(expr))
-        return ANYTHING if moved else STILL
 
-    def _leaf(self, axis: str, at: str) -> Interval:
+        def leaf(part: Expr) -> Interval:
+            match part:
+                case GridIndex(axis):
+                    base = None if axis == at else self.axes[axis].base
+                    index = self._index(axis, at)
+                    return index if base is None else plus(self.position(base, at), index)
+                case TileScalar(axis, what):
+                    return self._tile(axis, what, at)
+            return ANYTHING if self._moves(part, at) else STILL
+
+        return difference(expr, leaf)
+
+    def _moves(self, expr: Expr, at: str) -> bool:
+        return any(self._index(axis, at) != STILL for axis in integers.axes(expr))
+
+    def _index(self, axis: str, at: str) -> Interval:
         """The index of a loop, or the number of its tile."""
-        if axis not in self.loops or self.loops.index(axis) < self.loops.index(at):
+        if axis not in self.all or self.all.index(axis) < self.all.index(at):
             return STILL
         plan, table = self.axes[axis], axis in self.columns
         if axis == at:
@@ -128,101 +114,73 @@ class Steps:
         if plan.tiles is not None:
             far = max(plan.tiles, 1) - 1
             return (-far, far if table else -far)
-        return (0, math.inf) if (axis, at) in self.rising else ANYTHING
-
-    def _index(self, axis: str, at: str) -> Interval:
-        plan = self.axes[axis]
-        base = STILL if plan.base is None or axis == at else self.position(plan.base, at)
-        return plus(base, self._leaf(axis, at))
+        return (0, math.inf) if self.rising and at in plan.rises else ANYTHING
 
     def _tile(self, axis: str, what: str, at: str) -> Interval:
         """A scalar of a tile, of which nobody needs to know exactly how far it goes."""
-        plan, (low, high) = self.axes[axis], self._leaf(axis, at)
+        plan, found = self.axes[axis], self._index(axis, at)
         if what == "id" and (plan.tiles is not None or axis == at):  # counts from 0 in any range
-            return low, high
-        bounds = [e for e in (plan.begin, plan.end, plan.base) if e is not None]
-        if any(self._leaf(a, at) != STILL for e in bounds for a in integers.axes(e)):
+            return found
+        if any(self._moves(e, at) for e in (plan.begin, plan.end, plan.base) if e is not None):
             return ANYTHING
-        if what in ("count", "block_size"):
+        if what in ("count", "block_size") or found == STILL:
             return STILL
-        if (low, high) == STILL:
-            return low, high
-        return FORWARD if low > 0 else BACK if high < 0 else ANYTHING
-
-
-def steps_of(
-    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts | None = None
-) -> Steps:
-    """The steps that a window is seen in; of loops in a row, those of its own."""
-    own = {a for n in window.numbers for a in integers.axes(n.expr)}
-    loops = tuple(a for a in order.all if a not in order.phases or a in own)
-    pairs = [(a, b) for a in loops if facts is not None for b in facts.axis(a).rises]
-    return Steps(axes, loops, order.columns, frozenset(pairs))
-
-
-def rises(axis: str, order: Order, axes: Mapping[str, AxisPlan], facts: Facts) -> bool:
-    """Whether the tiles of a column rise over the whole table, so that a cursor can follow them.
-
-    Its positions do over every column around it, and tiles are blocks of an array: those of a loop
-    that cuts no array begin again with every range.
-    """
-    plan, around = axes[axis], {a for a in order.around(axis) if a in order.columns}
-    tiles = plan.block is not None and plan.length is None
-    return tiles and bool(around) and around.issubset(facts.axis(axis).rises)
+        return FORWARD if found[0] > 0 else BACK if found[1] < 0 else ANYTHING
 
 
 # ---------------------------------------------------------------- first visits
 
 
-def first_visit(
-    window: Window, order: Order, axes: Mapping[str, AxisPlan]
-) -> tuple[Condition, ...] | None:
+def first_visit(window: Window, order: Order) -> tuple[Condition, ...] | None:
     """The conditions under which a step is the first of a run that shows one block.
 
     None if that takes more than a look at the loop that moves the block and those inside it.
     """
-    steps = steps_of(window, order, axes)
+    steps = order.seen(window)
     places = [(a,) for a in order.outward]
-    places += [tuple(c for c in order.columns if c in steps.loops)] if order.columns else []
+    places += [steps.columns] if order.columns else []
     places += [(a,) for a in order.trailing]
     table = len(order.outward) if order.columns else -1
     conditions: tuple[Condition, ...] = ()
     for at in reversed(range(len(places))):
-        if any(_moves(steps, n, a) for n in window.numbers for a in places[at]):
+        moving = tuple(
+            n for n in window.numbers if any(steps.change(n, a) != STILL for a in places[at])
+        )
+        if moving:
             if not all(steps.leaves(window, a) for place in places[:at] for a in place):
                 return None
-            return *_crosses(steps, window, places[at], at == table), *conditions
+            if at == table:
+                return _new_in_table(steps, moving), *conditions
+            return *_new_at_dim(steps, window, moving, places[at][0]), *conditions
         still = Turns(()) if at == table else AtDim(places[at][0], "first")
         conditions = (still, *conditions)
     return conditions
 
 
-def _moves(steps: Steps, number: Number, at: str) -> bool:
-    """Whether the number may change when a loop goes on."""
-    return steps.change(number, at) != STILL
+def _new_in_table(steps: Order, moving: tuple[Number, ...]) -> Condition:
+    """The condition that a row of the step table is at another block than the row before."""
+
+    def depth(number: Number) -> int:
+        return max(steps.all.index(a) for a in integers.axes(number.expr))
+
+    return Turns(tuple(dict.fromkeys(_alone(n) for n in sorted(moving, key=depth))))
 
 
-def _crosses(
-    steps: Steps, window: Window, place: tuple[str, ...], table: bool
+def _new_at_dim(
+    steps: Order, window: Window, moving: tuple[Number, ...], axis: str
 ) -> tuple[Condition, ...]:
-    """The condition that the block is new, in a place whose outer loops all start new blocks."""
-    numbers = tuple(n for n in window.numbers if any(_moves(steps, n, a) for a in place))
-    if table:
-        depth = {n: max(steps.loops.index(a) for a in integers.axes(n.expr)) for n in numbers}
-        alone = tuple(_alone(n) for n in sorted(depth, key=lambda n: depth[n]))
-        return (Turns(tuple(dict.fromkeys(alone))),)
-    (axis,) = place
+    """The condition that the block is new, for a grid dimension that moves some numbers of it."""
     if steps.leaves(window, axis):
         return ()
-    number = numbers[0]
-    if len(numbers) == 1 and steps.position(number.expr, axis) == (1, 1):
+    number = moving[0]
+    if len(moving) == 1 and steps.position(number.expr, axis) == (1, 1):
         return (RowStarts(axis, number, not _begins(number, steps.axes[axis])),)
-    return (Turns(numbers, axis),)
+    return (Turns(moving, axis),)
 
 
 def _alone(number: Number) -> Number:
     """A number that is equal in the same steps: 2 * g + 1 changes when g does."""
-    found = linear(number.expr)
+    found = integers.linear(number.expr)
     if number.rows > 1 or found is None or len(found[0]) != 1:
         return number
     return Number(next(iter(found[0])))
@@ -230,7 +188,7 @@ def _alone(number: Number) -> Number:
 
 def _begins(number: Number, axis: AxisPlan) -> bool:
     """Whether the first iteration of a loop is certainly at the begin of a block."""
-    found = linear(number.expr)
+    found = integers.linear(number.expr)
     if found is None or found[0] != {GridIndex(axis.name): 1} or axis.base is not None:
         return False
     return (axis.first + found[1]) % number.rows == 0
@@ -239,49 +197,39 @@ def _begins(number: Number, axis: AxisPlan) -> bool:
 # ---------------------------------------------------------------- visits again
 
 
-def consecutive(
-    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts | None
-) -> bool:
+def consecutive(window: Window, order: Order) -> bool:
     """Whether the steps that share a block follow each other.
 
     They do if the numbers rise or fall like digits: one of them never turns round, the next one
     only when that one changes, and so on.
     """
-    steps = steps_of(window, order, axes, facts)
-    left, numbers = set(steps.loops), list(window.numbers)
+    steps = order.seen(window, rising=True)
+    left, numbers = set(steps.all), list(window.numbers)
+
+    def one_way(number: Number) -> bool:
+        found = [steps.change(number, at) for at in left]
+        return all(low >= 0 for low, _ in found) or all(high <= 0 for _, high in found)
+
     while numbers:
-        ahead = next((n for n in numbers if _one_way(steps, n, left)), None)
+        ahead = next((n for n in numbers if one_way(n)), None)
         if ahead is None:
             return False
         numbers.remove(ahead)
-        left -= {a for a in left if not _may_stay(steps.change(ahead, a))}
+        changes = {a: steps.change(ahead, a) for a in left}
+        left = {a for a, (low, high) in changes.items() if low <= 0 <= high}
     return True
-
-
-def _one_way(steps: Steps, number: Number, left: set[str]) -> bool:
-    found = [steps.change(number, at) for at in left]
-    return all(low >= 0 for low, _ in found) or all(high <= 0 for _, high in found)
-
-
-def _may_stay(change: Interval) -> bool:
-    return change[0] <= 0 <= change[1]
 
 
 def steady(expr: Expr) -> bool:
     """Whether a number goes on with the loops: read from memory, or modulo another, it does not."""
-    match expr:
-        case Const() | GridIndex() | TileScalar():
-            return True
-        case Apply("add" | "sub", (left, right)):
-            return steady(left) and steady(right)
-        case Apply("neg", (value,)):
-            return steady(value)
-        case Apply("mul" | "minimum" | "maximum", (value, Const()) | (Const(), value)):
-            return steady(value)
-        case Apply("floordiv", (value, Const(by))):
-            return by > 0 and steady(value)
-        case _:
-            return False
+    found: list[Expr] = []
+
+    def leaf(part: Expr) -> Interval:
+        found.append(part)
+        return STILL
+
+    difference(expr, leaf)
+    return all(isinstance(part, GridIndex | TileScalar) for part in found)
 
 
 # ---------------------------------------------------------------- blocks of one's own
@@ -302,17 +250,17 @@ def owns(window: Window, axis: str, axes: Mapping[str, AxisPlan]) -> bool:
 
 def _tells(number: Number, axis: str, axes: Mapping[str, AxisPlan]) -> bool:
     """Whether an index is a digit of the number: g * 4 + h tells h and g apart, if h is below 4."""
-    terms, _ = linear(number.expr) or ({}, 0)
+
+    def most(index: integers.Index) -> float:
+        tiles = axes[index.axis].tiles
+        return math.inf if tiles is None or isinstance(index, TileScalar) else max(tiles, 1) - 1
+
+    terms, _ = integers.linear(number.expr) or ({}, 0)
     own = [e for e in terms if e.axis == axis]
     if len(own) != 1:
         return False
     unit = abs(terms[own[0]])
     others = {e: abs(by) for e, by in terms.items() if e != own[0]}
-    lower = sum(by * _span(e, axes) for e, by in others.items() if by <= unit)
+    lower = sum(by * most(e) for e, by in others.items() if by <= unit)
     higher = math.gcd(*(by for by in others.values() if by > unit))
-    return lower < unit and (not higher or unit * _span(own[0], axes) + lower < higher)
-
-
-def _span(index: GridIndex | TileScalar, axes: Mapping[str, AxisPlan]) -> float:
-    tiles = axes[index.axis].tiles
-    return math.inf if tiles is None or isinstance(index, TileScalar) else max(tiles, 1) - 1
+    return lower < unit and (not higher or unit * most(own[0]) + lower < higher)

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.codegen.pallas.plan import known
-from tilelang.codegen.pallas.plan.axis import AxisPlan, Bound, Range, line_name
-from tilelang.ir import Apply, Const, Expr, integers
+from tilelang.codegen.pallas.plan import clamps
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Line, Part, Range
+from tilelang.codegen.pallas.plan.physical import Tiles, scalar
+from tilelang.ir import Const, Expr, integers
 
 Axes = Mapping[str, AxisPlan]
 UNBOUNDED = 2**31 - 1  # the limit of an index that counts along no dimension
 
 
-def with_ranges(axes: Axes, most: Mapping[str, int]) -> dict[str, AxisPlan]:
-    """The axes with their ranges; `most` says how many indices an `hl.grid` has at most."""
-    return {n: replace(a, range=_range(a, axes, most.get(n, 1))) for n, a in axes.items()}
+def with_ranges(axes: Axes) -> dict[str, AxisPlan]:
+    return {n: replace(a, range=_range(a, axes)) for n, a in axes.items()}
 
 
 def swept(axis: AxisPlan) -> Range:
@@ -33,42 +33,38 @@ def swept(axis: AxisPlan) -> Range:
 
 def stand_in(axis: AxisPlan) -> Expr:
     """Where the step is that an empty range gets all the same: a tile that exists."""
-    if axis.block is None or axis.length is not None:
-        return axis.range.first
-    return known.at_most(axis.range.first, axis.limit - 1, {})
+    first = axis.range.first
+    return clamps.at_most(first, axis.limit - 1, {}) if axis.tiles_array else first
 
 
-def _range(axis: AxisPlan, axes: Axes, most: int) -> Range:
+def _range(axis: AxisPlan, axes: Axes) -> Range:
     if axis.tiles is not None:
-        first = integers.const(axis.first) if axis.base is None else axis.base
-        return Range((), first, integers.add(first, integers.const(axis.tiles)))
-    if axis.block is None:
-        return _of_indices(axis, axes, max(most, 1))
-    return _of_tiles(axis, axis.block, axes)
+        return Range((), axis.start, integers.add(axis.start, integers.const(axis.tiles)))
+    return _of_indices(axis, axes) if axis.block is None else _of_tiles(axis, axis.block, axes)
 
 
-def _of_indices(axis: AxisPlan, axes: Axes, most: int) -> Range:
+def _of_indices(axis: AxisPlan, axes: Axes) -> Range:
     """The range of an `hl.grid`: every index of it is a position of the dimension."""
-    bounded, limit, begin = axis.limit < UNBOUNDED, axis.limit, axis.begin
-    if bounded:
-        begin = known.at_most(known.at_least(begin, 0, axes), limit - 1, axes)
-    lines: list[tuple[Bound, Expr]] = []
+    most, limit, begin = axis.max_extent or 1, axis.limit, axis.begin
+    if limit < UNBOUNDED:
+        begin = clamps.at_most(clamps.at_least(begin, 0, axes), limit - 1, axes)
+    lines: list[Line] = []
     first, fixed = _line(axis, "first", begin, lines), integers.value_of(begin)
     if fixed is not None:
         limit = min(limit, fixed + most)
-    end = stop = known.at_most(axis.end, limit, axes) if limit < UNBOUNDED else axis.end
+    end = stop = clamps.at_most(axis.end, limit, axes) if limit < UNBOUNDED else axis.end
     if fixed is None:
         stop = integers.minimum(end, integers.add(first, integers.const(most)))
-    last = known.at_least(integers.sub(end, integers.const(1)), 0, axes)
-    return Range(tuple(lines), first, stop, known.more(end, axis.begin, axes), last)
+    last = clamps.at_least(integers.sub(end, integers.const(1)), 0, axes)
+    return Range(tuple(lines), first, stop, clamps.more(end, axis.begin, axes), last)
 
 
 def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
-    lines: list[tuple[Bound, Expr]] = []
-    begin = _line(axis, "begin", known.at_least(axis.begin, 0, axes), lines)
+    lines: list[Line] = []
+    begin = _line(axis, "begin", clamps.at_least(axis.begin, 0, axes), lines)
     size = axis.length or axis.limit * block
-    end = _line(axis, "end", known.at_most(axis.end, size, axes), lines)
-    live = Apply("gt", (end, begin), known.BOOL)
+    end = _line(axis, "end", clamps.at_most(axis.end, size, axes), lines)
+    live = clamps.compare("gt", end, begin)
     if axis.length is not None:  # steps count from the row that the range begins with
         stop = tiles_up_to(integers.sub(end, begin), block)
         return Range(tuple(lines), integers.const(0), stop, live)
@@ -76,12 +72,12 @@ def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
     return Range(tuple(lines), first, tiles_up_to(end, block), live)
 
 
-def _line(axis: AxisPlan, part: Bound, expr: Expr, lines: list[tuple[Bound, Expr]]) -> Expr:
+def _line(axis: AxisPlan, part: Part, expr: Expr, lines: list[Line]) -> Expr:
     """The name of an expression that gets a line; a number needs none."""
     if isinstance(expr, Const):
         return expr
-    lines.append((part, expr))
-    return line_name(axis.name, part)
+    lines.append(Line(axis.name, part, expr))
+    return lines[-1].name
 
 
 def tiles_below(position: Expr, block: int) -> Expr:
@@ -91,7 +87,7 @@ def tiles_below(position: Expr, block: int) -> Expr:
         return integers.const(value // block)
     if block == 1:
         return position
-    return Apply("tiles", (position,), integers.INT, (("block", block),))
+    return scalar(Tiles(position, block))
 
 
 def tiles_up_to(position: Expr, block: int) -> Expr:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from tilelang.analysis.facts import Facts
 from tilelang.codegen.pallas.plan.types import AxisPlan, Column, Table, Track, Visit
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import KernelIR
 from tilelang.schedule.refusal import Need, Refused, Rule
 
 from . import ranges
-from .moves import Order, rises
+from .moves import Order
 
 
 def columns(
-    ir: KernelIR,
-    facts: Facts,
-    order: Order,
-    axes: Mapping[str, AxisPlan],
-    helpers: Mapping[str, Visit],
-    effects: Mapping[str, bool],
-    steps: str,
+    order: Order, helpers: Mapping[str, Visit], effects: Mapping[str, bool], steps: str
 ) -> tuple[Column, ...]:
     """The columns of the step table, outer to inner.
 
@@ -31,10 +25,10 @@ def columns(
     """
     out: list[Column] = []
     for name in order.columns:
-        axis = axes[name]
+        axis = order.axes[name]
         phase = order.phases.index(name) if name in order.phases else None
         # under a tile that no range touches, nothing is known of the ranges further in
-        real = not any(stands_in(c, axes) for c in out if c.phase is None)
+        real = not any(stands_in(c, order.axes) for c in out if c.phase is None)
         certain = axis.tiles is not None or (axis.nonempty and real)
         last = phase is None or name == order.phases[-1]
         visit: Visit = "live"
@@ -42,12 +36,10 @@ def columns(
             visit = helpers[name]
         elif not certain and last and (effects[name] or not real):
             visit = "at_least_one"
-        rising = rises(name, order, axes, facts)
-        cursor = rising and visit in ("live", "cover") and steps == "table"
-        most = _most(ir, axis)
+        cursor = order.rises(name) and visit in ("live", "cover") and steps == "table"
         found = ranges.swept(axis) if visit == "sweep" else axis.range
         stand_in = ranges.stand_in(axis) if visit == "at_least_one" else None
-        out.append(Column(name, visit, found, cursor, certain, most, phase, stand_in))
+        out.append(Column(name, visit, found, cursor, certain, _most(axis), phase, stand_in))
     return tuple(out)
 
 
@@ -61,20 +53,19 @@ def replaces_empty(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
     return column.visit == "at_least_one" and not axes[column.axis].nonempty
 
 
-def _most(ir: KernelIR, axis: AxisPlan) -> int:
+def _most(axis: AxisPlan) -> int:
     """Steps that one iteration of the outer columns can have."""
     if axis.tiles is not None:
         return axis.tiles
-    bound = ir.axis(axis.name).max_extent
     if axis.block is None:
-        return max(bound or 1, 1)
-    if bound is None:
-        return max(axis.limit, 1)
-    return max(min(-(-bound // axis.block) + 1, axis.limit), 1)
+        return axis.max_extent or 1
+    most = axis.limit
+    if axis.max_extent is not None:
+        most = min(-(-axis.max_extent // axis.block) + 1, most)
+    return max(most, 1)
 
 
 def table(
-    facts: Facts,
     found: tuple[Column, ...],
     axes: Mapping[str, AxisPlan],
     steps: str,
@@ -89,37 +80,25 @@ def table(
     if not found:
         return None
     if steps == "rectangle":
-        total = 1
-        for column in found:
-            total *= column.most
-        return Table(found, max(total, 1), False, "rectangle")
+        return Table(found, max(math.prod(c.most for c in found), 1), False, "rectangle")
     total, before, capped = 1, 1, False
     nested = [c for c in found if c.phase is None]
     for outer, column in zip([None, *nested], nested, strict=False):
-        rows, tight = _rows(facts, axes, column, outer, total, before)
+        rows, tight = _rows(axes, column, outer, total, before)
         capped = capped or tight
         before, total = total, rows
     last = nested[-1] if nested else None
-    ends = [_rows(facts, axes, c, last, total, before) for c in found if c.phase is not None]
+    ends = [_rows(axes, c, last, total, before) for c in found if c.phase is not None]
     if ends:
         total, capped = sum(rows for rows, _ in ends), capped or any(tight for _, tight in ends)
-    sure = all(_has_steps(c) for c in nested)
-    sure = sure and (not ends or any(_has_steps(c) for c in found if c.phase is not None))
+    has_steps = {c.axis: c.certain or c.visit != "live" for c in found}
+    sure = all(has_steps[c.axis] for c in nested)
+    sure = sure and (not ends or any(has_steps[c.axis] for c in found if c.phase is not None))
     return Table(found, max(total, 1), capped, "table", sure, tracks)
 
 
-def _has_steps(column: Column) -> bool:
-    """Whether the column has a step for every one of the columns before it."""
-    return column.certain or column.visit in ("cover", "sweep", "at_least_one")
-
-
 def _rows(
-    facts: Facts,
-    axes: Mapping[str, AxisPlan],
-    column: Column,
-    outer: Column | None,
-    total: int,
-    before: int,
+    axes: Mapping[str, AxisPlan], column: Column, outer: Column | None, total: int, before: int
 ) -> tuple[int, bool]:
     """How many rows there are with this column, and whether offsets could ask for more.
 
@@ -130,16 +109,14 @@ def _rows(
         return total * axis.limit, False
     if column.cursor and outer is not None:
         return total + axis.limit - 1, False
-    inside = outer if axis.block is not None else None
-    if inside is not None and inside.axis in facts.axis(column.axis).rises:
-        tight = before * (axis.limit + 2 * _span(axes, inside))
+    if axis.block is not None and outer is not None and outer.axis in axis.rises:
+        tight = before * (axis.limit + 2 * _per_iteration(axes[outer.axis], outer))
         return min(total * column.most, tight), tight < total * axis.limit
     return total * column.most, axis.block is not None and column.most < axis.limit
 
 
-def _span(axes: Mapping[str, AxisPlan], column: Column) -> int:
+def _per_iteration(axis: AxisPlan, column: Column) -> int:
     """Steps of a column in one iteration of the columns before it."""
-    axis = axes[column.axis]
     if axis.tiles is not None:
         return axis.tiles
     return column.most if axis.limit == ranges.UNBOUNDED else max(axis.limit, 1)

@@ -10,26 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.types import AxisPlan, ByRow, Window, WindowDim
+from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.ir import KernelIR
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
+from .types import ByRow, Key, Window
+
 
 def begin_with_range(
-    problem: Problem,
-    config: Config,
-    loop_type: str,
-    axes: Mapping[str, AxisPlan],
-    columns: tuple[str, ...],
+    problem: Problem, config: Config, loop_type: str, axes: Mapping[str, AxisPlan]
 ) -> dict[str, AxisPlan]:
     """The axes, with tiles of every ragged one beginning where its range does.
 
     Raises PlanError for a form that cannot have such tiles, and if no axis could.
     """
     ir = problem.ir
-    tiles = [n for n in columns if axes[n].block is not None and problem.fact(n).ragged]
+    tables = [a for a in axes.values() if a.place == "table"]
+    tiles = [a.name for a in tables if a.block is not None and a.ragged]
     if not tiles:
         raise Refused(
             Rule.CONFIG,
@@ -45,31 +44,27 @@ def begin_with_range(
             ir.loc,
             "leave loop_type and steps out",
         )
-    return {n: _exact(problem, n, a) if n in tiles else a for n, a in axes.items()}
+    return {n: _exact(problem, a) if n in tiles else a for n, a in axes.items()}
 
 
-def _exact(problem: Problem, name: str, plan: AxisPlan) -> AxisPlan:
+def _exact(problem: Problem, axis: AxisPlan) -> AxisPlan:
     """The axis with such tiles; PlanError if an array could not be cut there."""
-    axis, found = problem.axis(name), problem.uses(name)
-    if len(found) < len(problem.all_uses(name)):
-        raise Refused(
-            Rule.CONFIG,
-            f"windows='exact', but {axis.user} indexes arrays at different offsets",
-            axis.loc,
-            "leave windows out",
-        )
+    found = problem.uses(axis.name)
     sizes = {use.size for use in found}
-    if len(sizes) != 1:
-        raise Refused(
-            Rule.CONFIG,
-            f"windows='exact', but {axis.user} indexes dimensions of {len(sizes)} lengths",
-            axis.loc,
-            "leave windows out",
-        )
-    return replace(plan, owned=True, partial=True, length=sizes.pop())
+    dims = "arrays at different offsets"
+    if len(found) == len(problem.all_uses(axis.name)):
+        if len(sizes) == 1:
+            return replace(axis, owned=True, partial=True, length=sizes.pop())
+        dims = f"dimensions of {len(sizes)} lengths"
+    raise Refused(
+        Rule.CONFIG,
+        f"windows='exact', but {axis.user} indexes {dims}",
+        axis.loc,
+        "leave windows out",
+    )
 
 
-def check_cuts(ir: KernelIR, windows: Mapping[tuple[str, tuple[WindowDim, ...]], Window]) -> None:
+def check_cuts(ir: KernelIR, windows: Mapping[Key, Window]) -> None:
     """PlanError for a block that would begin inside of a register tile."""
     for (tensor, _), window in windows.items():
         for dim in window.dims[-2:]:

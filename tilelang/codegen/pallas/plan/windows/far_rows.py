@@ -1,46 +1,17 @@
-"""Picked: rows that an index array picks -> where the array lies, and how one row of it is named.
+"""Far rows: rows that an index array picks -> where the array lies that they are picked of.
 
     table[idx[tm] // 2, :]   ->   row i of the tile is row `idx[tm * block + i] // 2` of the table
 
-Indices lie in scalar memory, so every row is named by a scalar expression of its lane.  A small
-array is a block in vector memory; a large one stays where it is, and its rows are copied.
+A small array is a block in vector memory; a large one stays where it is, and its rows are copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
-from tilelang.codegen.pallas.plan.known import at_most, both, bounds
-from tilelang.codegen.pallas.plan.types import AxisPlan, ByIndex, ByTile, Fetched, Whole, WindowDim
 from tilelang.codegen.pallas.target import SHARE, STORED_SHARE, Target, padded_bytes, whole_lanes
-from tilelang.errors import Loc
-from tilelang.ir import (
-    Along,
-    Apply,
-    At,
-    Const,
-    Expr,
-    Gather,
-    GridIndex,
-    Index,
-    KernelIR,
-    Load,
-    Span,
-    TileIndex,
-    TileScalar,
-    Type,
-    integers,
-    map_children,
-)
-from tilelang.ir.integers import INT, clamped
+from tilelang.ir import Gather, Index, Span
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS
-from tilelang.schedule.refusal import Refused, Rule
 
-from .types import extent_of
-
-# ---------------------------------------------------------------- where the array lies
+from .types import ByIndex, ByTile, Fetched, Whole, WindowDim, extent_of
 
 
 def picked_dims(
@@ -100,101 +71,3 @@ def _can_copy(dims: tuple[WindowDim, ...], at: int, shape: tuple[int, ...], targ
         if isinstance(dim, Whole) and dim.block != shape[d]:
             return False
     return True
-
-
-# ---------------------------------------------------------------- one row
-
-
-def lane_of(
-    ir: KernelIR,
-    axes: Mapping[str, AxisPlan],
-    known: frozenset[str] | tuple[str, ...],
-    expr: Expr,
-    loc: Loc | None,
-) -> Expr:
-    """The value of a rank-1 integer expression at one lane of its tile, as a scalar expression.
-
-    `known` are the tensors in scalar memory.  "lane_position" is the position of the lane along an
-    axis, or its number where the dimension is no tile.
-    """
-
-    def lane(part: Expr) -> Expr:
-        return lane_of(ir, axes, known, part, loc)
-
-    match expr:
-        case Const() | GridIndex() | TileScalar():
-            return expr
-        case TileIndex(axis):
-            shift = axes[axis].shift
-            position = lane_position(axis)
-            return position if shift is None else integers.sub(position, shift)
-        case Apply("add", (TileIndex(axis), offset)) if offset == axes[axis].shift:
-            return lane_position(axis)
-        case Load() if expr.tensor in known:
-            shape = ir.tensor(expr.tensor).shape
-            pairs = zip(expr.index, shape, strict=True)
-            index = tuple(At(_place(axes, entry, size, lane)) for entry, size in pairs)
-            value: Expr = Load(expr.tensor, index, _scalar(expr.type), loc=expr.loc)
-            if expr.mask is None:
-                return value
-            other = Const(expr.other, _scalar(expr.type))
-            return Apply("where", (lane(expr.mask), value, other), _scalar(expr.type))
-        case Apply("in_range"):
-            axis = str(expr.attr("axis"))
-            sides = lane_in_range(axes[axis])
-            return both(sides, axes) or sides[1]
-        case Apply("arange"):
-            step = Const(int(expr.attr("step", 1)), INT)  # type: ignore[call-overload]
-            start = Const(int(expr.attr("start", 0)), INT)  # type: ignore[call-overload]
-            scaled = Apply("mul", (lane_position(None), step), INT)
-            return integers.add(scaled, start)
-        case Apply("broadcast" | "expand_dims", (value,)):
-            return lane(value)
-        case Apply("full") if not expr.args:
-            return Const(expr.attr("value"), _scalar(expr.type))  # type: ignore[arg-type]
-        case Apply(op) if op in OPS and OPS[op].kind == "elementwise":
-            return replace(map_children(expr, lane), type=_scalar(expr.type))
-    raise Refused(
-        Rule.FORM,
-        "rows can be picked by integers that are loaded, constant or computed from those, and the "
-        "index has more in it",
-        getattr(expr, "loc", None) or loc,
-        "store the indices to a tensor in a loop of their own before this one",
-    )
-
-
-def lane_position(axis: str | None) -> Expr:
-    """The position of a lane along an axis; without one, the number of the lane."""
-    return Apply("lane_position", (), INT, (("axis", axis),))
-
-
-def _scalar(value: Type) -> Type:
-    return Type((), "int32" if value.dtype == "int64" else value.dtype)
-
-
-def lane_in_range(axis: AxisPlan) -> tuple[Expr, Expr]:
-    """Whether a lane lies in the range of its loop."""
-    position = lane_position(axis.name)
-    high = Apply("lt", (position, axis.end), Type((), "bool"))
-    low = Apply("ge", (position, axis.begin), Type((), "bool"))
-    return low, high
-
-
-def compare(op: str, expr: Expr, number: int) -> Expr:
-    """A comparison of a scalar with a constant."""
-    return Apply(op, (expr, Const(number, INT)), Type((), "bool"))
-
-
-def _place(axes: Mapping[str, AxisPlan], entry: Index, size: int, lane: object) -> Expr:
-    """The position in an index array, which is never outside of it."""
-    match entry:
-        case Along(axis):
-            return at_most(lane_position(axis), size - 1, axes)
-        case Span(start):
-            return integers.add(lane_position(None), Const(start, INT))
-        case At(expr) | Gather(expr):
-            inner = lane(expr)  # type: ignore[operator]
-            low, high = bounds(inner, axes)
-            inside = isinstance(inner, Const | GridIndex) or (low >= 0 and high < size)
-            return inner if inside else clamped(inner, size)
-    raise AssertionError(entry)

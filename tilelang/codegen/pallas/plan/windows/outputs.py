@@ -7,39 +7,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.analysis.uses import Reference, references
-from tilelang.codegen.pallas.plan.body.sections import exprs_of
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
-from tilelang.codegen.pallas.plan.physical import walk_physical
+from tilelang.codegen.pallas.plan.physical import flat, parts_of
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import Order
-from tilelang.codegen.pallas.plan.steps.visits import (
+from tilelang.codegen.pallas.plan.steps.revisits import (
     goes_anywhere,
     moves_with_all,
     order_of,
     packed_conflict,
     visits_all,
-    window_axes,
 )
-from tilelang.codegen.pallas.plan.types import (
-    AxisPlan,
-    ByTile,
-    Packed,
-    PStmt,
-    Read,
-    Visit,
-    Window,
-    Write,
-)
+from tilelang.codegen.pallas.plan.types import All, AxisPlan, Read, Visit, Write
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import KernelIR
 from tilelang.ir.chain import level_statements
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import loads
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
-from .choose import Arrays, Wishes, survey
-from .types import UNCUT
+from .choose import Arrays, survey
+from .types import UNCUT, ByTile, Packed, Window
 from .widened import rows_alone
 
 
@@ -51,50 +39,35 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
     way out.
     """
     found = _references(placed)
-    arrays, order = _surveyed(problem, target, placed, found, frozenset())
-    groups = lower_body(arrays, placed.levels, placed.leaf, placed.inner, placed.phases)
-    loose = frozenset(
-        tensor
-        for (tensor, _), window in arrays.windows.items()
-        if window.output and not window.far and goes_anywhere(window) and selective(groups, window)
-    )
-    if not loose:
-        return arrays, order, groups
-    arrays, order = _surveyed(problem, target, placed, found, loose)
-    groups = lower_body(arrays, placed.levels, placed.leaf, placed.inner, placed.phases)
-    return arrays, order, groups
+
+    def attempt(resident: frozenset[str]) -> tuple[Arrays, Order, Groups]:
+        arrays = survey(problem.ir, target, placed, found, resident)
+        order = order_of(placed, tuple(arrays.windows.values()))
+        lifted, widened = _lifted(arrays, order), rows_alone(arrays)
+        if lifted or widened:
+            arrays = survey(problem.ir, target, placed, found, resident, lifted, widened)
+            order = order_of(placed, tuple(arrays.windows.values()))
+        return arrays, order, lower_body(arrays, placed)
+
+    first = arrays, _, groups = attempt(frozenset())
+    outputs = ((t, w) for (t, _), w in arrays.windows.items() if w.output and not w.far)
+    loose = frozenset(t for t, w in outputs if goes_anywhere(w) and selective(groups, w))
+    return attempt(loose) if loose else first
 
 
 def _references(placed: Placed) -> tuple[Reference, ...]:
     """Every load and store of a nest, those of what its levels carry last."""
+    carried = [(e, c) for level in placed.levels for c in level.carries for e in (c.init, c.next)]
+    reads = ((load, c.loc) for e, c in carried for load in loads(e))
     body = references(level_statements(placed.levels, placed.leaf))
-    carried = ((c, level) for level in placed.levels for c in level.carries)
-    loads_of = ((load, c.loc) for c, _ in carried for e in (c.init, c.next) for load in loads(e))
-    return (*body, *(Reference(load.tensor, load.index, False, loc) for load, loc in loads_of))
+    return (*body, *(Reference(load.tensor, load.index, False, loc) for load, loc in reads))
 
 
-def _surveyed(
-    problem: Problem,
-    target: Target,
-    placed: Placed,
-    found: tuple[Reference, ...],
-    resident: frozenset[str],
-) -> tuple[Arrays, Order]:
-    """The windows, chosen anew where their first choice shows that arrays must change for them."""
-    arrays = survey(problem.ir, target, placed, found, Wishes(resident=resident))
-    order = order_of(placed, tuple(arrays.windows.values()))
-    lifted = frozenset(
-        tensor
-        for (tensor, _), window in arrays.windows.items()
-        if window.output
-        and isinstance(window.dims[-2], Packed)
-        and packed_conflict(window, order, placed.axes, problem.facts)
-    )
-    widened = rows_alone(arrays)
-    if lifted or widened:
-        arrays = survey(problem.ir, target, placed, found, Wishes(lifted, widened, resident))
-        order = order_of(placed, tuple(arrays.windows.values()))
-    return arrays, order
+def _lifted(arrays: Arrays, order: Order) -> frozenset[str]:
+    """Outputs of which single rows must be blocks of their own: no step could tell them apart."""
+    outputs = ((t, w) for (t, _), w in arrays.windows.items() if w.output)
+    packed = ((t, w) for t, w in outputs if isinstance(w.dims[-2], Packed))
+    return frozenset(t for t, w in packed if packed_conflict(w, order))
 
 
 def initialised(
@@ -111,54 +84,57 @@ def initialised(
     `again` are tensors that this launch reads or that another launch stores to: what one store
     covers is then not all that matters.
     """
-    ir, facts = problem.ir, problem.facts
-    windows: dict[str, Window] = {}
-    helpers: dict[str, Visit] = {}
+    ir, windows, helpers = problem.ir, dict[str, Window](), dict[str, Visit]()
     for (name, _), window in arrays.windows.items():
         if not window.output:
             continue
-        tensor, covered = ir.tensor(name), facts.output(name).covered and name not in again
+        tensor, ref = ir.tensor(name), window.ref
+        covered = problem.facts.output(name).covered and name not in again
+        before = tensor.mutated or name in written  # the array holds something already
+        kept = replace(window, init="existing", existing=unique(ir, name, "in_ref"))
+        windows[ref] = window
         if window.stream is not None:
-            nothing = tensor.fill is None and not tensor.mutated and name not in written
-            whole = nothing if window.far else covered and _owns_blocks(window, arrays.axes)
-            windows[window.ref] = window if whole else _read_back(ir, name, window)
+            nothing = tensor.fill is None and not before
+            if not (nothing if window.far else covered and _owns_blocks(window, arrays.axes)):
+                windows[ref] = kept
+        elif window.exact:
+            if before or (tensor.fill is not None and not covered):
+                windows[ref] = replace(kept, init="none")
+        elif covered:
             continue
-        if window.exact:
-            before = tensor.mutated or name in written or (tensor.fill is not None and not covered)
-            kept = unique(ir, name, "in_ref") if before else None
-            windows[window.ref] = replace(window, existing=kept, fill=tensor.fill or 0)
-            continue
-        if not covered and (tensor.mutated or name in written):
-            windows[window.ref] = replace(
-                window, init="existing", existing=unique(ir, name, "in_ref")
-            )
-            continue
-        if tensor.fill is None or covered:
-            windows[window.ref] = window
-            continue
-        sure = all(any(_has_steps(arrays, effects, c) for c in each) for each in order.loops)
-        everywhere, help_here = visits_all(window, order, arrays.axes, facts, sure)
-        skips = any(
-            effects.get(a, False) and how == "cover" and not arrays.axes[a].nonempty
-            for a, how in help_here.items()
-        )
-        skips = skips or any(
-            how == "sweep" and _needs_rising(arrays, order, a) for a, how in help_here.items()
-        )
-        if everywhere and not skips and not (help_here and steps == "rectangle"):
-            windows[window.ref] = replace(window, init="fill", fill=tensor.fill)
-            helpers |= help_here
-        else:
-            windows[window.ref] = replace(
-                window, init="existing", existing=unique(ir, name, "in_ref"), fill=tensor.fill
-            )
+        elif before:
+            windows[ref] = kept
+        elif tensor.fill is not None:
+            found = _filled(arrays, order, window, steps, effects)
+            filled = replace(window, init="fill", fill=tensor.fill)
+            windows[ref] = kept if found is None else filled
+            helpers |= found or {}
     return windows, helpers
 
 
-def _has_steps(arrays: Arrays, effects: Mapping[str, bool], name: str) -> bool:
-    """Whether the loop has a step whenever it is reached."""
-    axis = arrays.axes[name]
-    return axis.tiles is not None or axis.nonempty or effects.get(name, False)
+def _filled(
+    arrays: Arrays, order: Order, window: Window, steps: str, effects: Mapping[str, bool]
+) -> dict[str, Visit] | None:
+    """The columns that must visit more, so that first visits can fill an output; None: they cannot.
+
+    A loop has a step whenever it is reached if its range is never empty, or the body around it does
+    something else too.
+    """
+    axes = arrays.axes
+    reached = {a for a, effect in effects.items() if effect}
+    reached |= {n for n, axis in axes.items() if axis.tiles is not None or axis.nonempty}
+    columns = [{c} for c in order.columns if c not in order.phases]
+    columns += [{*order.phases}] if order.phases else []
+    found = visits_all(window, order, sure=all(each & reached for each in columns))
+    if not found:
+        return found
+    skips = any(
+        effects.get(a, False) and not axes[a].nonempty
+        if how == "cover"
+        else _needs_rising(arrays, order, a)
+        for a, how in found.items()
+    )
+    return None if skips or steps == "rectangle" else found
 
 
 def _owns_blocks(window: Window, axes: Mapping[str, AxisPlan]) -> bool:
@@ -168,15 +144,9 @@ def _owns_blocks(window: Window, axes: Mapping[str, AxisPlan]) -> bool:
     return not packed and all(axes[d.axis].owned for d in dims)
 
 
-def _read_back(ir: KernelIR, name: str, window: Window) -> Window:
-    """An output that starts from what the array holds, earlier pipelines' rows included."""
-    fill = ir.tensor(name).fill or 0
-    return replace(window, init="existing", existing=unique(ir, name, "in_ref"), fill=fill)
-
-
 def _needs_rising(arrays: Arrays, order: Order, axis: str) -> bool:
     """Whether an output counts on the tiles of a column to rise from one outer step to the next."""
-    outputs = [window_axes(w) for w in arrays.windows.values() if w.output]
+    outputs = [w.axes for w in arrays.windows.values() if w.output]
     return any(axis in moving and not moves_with_all(order, moving, axis) for moving in outputs)
 
 
@@ -209,25 +179,11 @@ def selective(groups: Groups, window: Window) -> bool:
     """Whether some store to the window leaves part of the block as it was."""
     for stmt in flat(groups.all):
         if isinstance(stmt, Write) and stmt.ref == window.ref and not stmt.turned:
-            partial = any(type(s).__name__ != "All" for s in stmt.select)
-            partial = partial or stmt.rows is not None
-            reads = [e for e in _parts(stmt) if isinstance(e, Read) and not e.turned]
-            if partial or any(e.ref == window.ref for e in reads):
+            reads = (e.ref for e in parts_of(stmt) if isinstance(e, Read) and not e.turned)
+            whole = all(isinstance(s, All) for s in stmt.select) and stmt.rows is None
+            if not whole or window.ref in reads:
                 return True
     return False
-
-
-def flat(stmts: tuple[PStmt, ...]) -> list[PStmt]:
-    out: list[PStmt] = []
-    for stmt in stmts:
-        out.append(stmt)
-        if hasattr(stmt, "body"):
-            out += flat(stmt.body)  # type: ignore[union-attr]
-    return out
-
-
-def _parts(stmt: PStmt) -> list[object]:
-    return [e for x in exprs_of(stmt) for e in walk_physical(x)]
 
 
 def whole(windows: tuple[Window, ...]) -> tuple[Window, ...]:

@@ -8,39 +8,30 @@ A block that one loop leaves and the next one begins with is copied once that wa
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.types import (
-    ByBlock,
-    ByIndex,
-    ByTile,
-    Packed,
-    Track,
-    Window,
-    WindowDim,
-)
-from tilelang.ir import GridIndex, TileIndex, TileScalar, walk
+from tilelang.codegen.pallas.plan.types import Track
 from tilelang.ir.names import fresh
 
-Found = dict[tuple[str, tuple[WindowDim, ...]], Window]
+from .types import ByBlock, ByIndex, ByTile, Key, Packed, Window
 
 
 def tracked(
-    found: Found, phases: tuple[str, ...], taken: Collection[str]
-) -> tuple[Found, tuple[Track, ...]]:
+    found: Mapping[Key, Window], phases: tuple[str, ...], taken: Collection[str]
+) -> tuple[dict[Key, Window], tuple[Track, ...]]:
     """The windows, merged where loops in a row see the same blocks, and the tracks they follow."""
+    out = dict(found)
     if not phases:
-        return found, ()
-    merged: dict[object, list[tuple[str, tuple[WindowDim, ...]]]] = {}
+        return out, ()
+    merged: dict[object, list[Key]] = {}
     for key, window in found.items():
         merged.setdefault(_blocks(key[0], window, phases), []).append(key)
     users = {
-        keys[0]: tuple(p for p in phases if any(p in _moved_by(found[k], phases) for k in keys))
+        keys[0]: tuple(p for p in phases if any(p in found[k].axes for k in keys))
         for keys in merged.values()
     }
     names = _names(tuple(u for u in users.values() if u), phases, taken)
-    out = dict(found)
     for keys in merged.values():
         name = names.get(users[keys[0]])
         for key in keys:
@@ -48,25 +39,10 @@ def tracked(
     return out, tuple(Track(name, axes) for axes, name in names.items())
 
 
-def _moved_by(window: Window, phases: tuple[str, ...]) -> set[str]:
-    """The loops in a row that pick the window's block."""
-    found: set[str] = set()
-    for dim in window.dims:
-        match dim:
-            case ByTile(axis):
-                found.add(axis)
-            case ByBlock(expr) | ByIndex(expr) | Packed(expr):
-                parts = (e for e in walk(expr) if isinstance(e, GridIndex | TileIndex | TileScalar))
-                found |= {e.axis for e in parts}
-            case _:
-                pass
-    return found & set(phases)
-
-
 def _blocks(tensor: str, window: Window, phases: tuple[str, ...]) -> object:
     """Equal for inputs that see the same blocks but in different loops."""
     simple = all(not isinstance(d, ByBlock | ByIndex | Packed) for d in window.dims)
-    if window.output or not (simple or not _moved_by(window, phases)):
+    if window.output or not (simple or window.axes.isdisjoint(phases)):
         return window.ref
     dims = tuple(
         ByTile("", d.block) if isinstance(d, ByTile) and d.axis in phases else d

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
 
-from tilelang.codegen.pallas.plan.types import AxisPlan, Select, Window
+from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.physical import Select
 from tilelang.errors import Loc
 from tilelang.ir import At, Axis, GridIndex, Index, integers, walk
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
+from .types import Window
+
 MOST = 32  # iterations: the compiled step has the code of each of them
 
 
 def all_at_once(
-    problem: Problem,
-    config: Config,
-    names: Set[str],
-    outward: tuple[str, ...],
-    streams: Set[str],
+    problem: Problem, config: Config, names: Set[str], outward: tuple[str, ...], streams: Set[str]
 ) -> tuple[str, ...]:
     """The axes of a nest, among `names`, that the config wants within the step.
 
@@ -59,20 +58,14 @@ def all_at_once(
 
 def _check(problem: Problem, axis: Axis, outward: tuple[str, ...]) -> None:
     """PlanError for a loop whose iterations cannot all run in one step."""
-    for other in problem.ir.axes:
-        if axis.name in integers.axes(other.begin) | integers.axes(other.end):
-            raise Refused(
-                Rule.CONFIG,
-                f"not all iterations of {axis.user} can run within one step: the range of "
-                f"{other.user} depends on it",
-                axis.loc,
-                "only a parallel loop with constant bounds can, if no other range depends on it",
-            )
-    if axis.name not in outward:
-        fact = problem.fact(axis.name)
+    ranges = ((other, (other.begin, other.end)) for other in problem.ir.axes)
+    after = [other for other, ends in ranges if any(axis.name in integers.axes(e) for e in ends)]
+    if after or axis.name not in outward:
+        why = f"the range of {after[0].user} depends on it" if after else ""
         raise Refused(
             Rule.CONFIG,
-            f"not all iterations of {axis.user} can run within one step: {fact.why}",
+            f"not all iterations of {axis.user} can run within one step: "
+            f"{why or problem.fact(axis.name).why}",
             axis.loc,
             "only a parallel loop with constant bounds can, if no other range depends on it",
         )
@@ -96,9 +89,7 @@ def picked_last(problem: Problem, tensors: Collection[str]) -> tuple[str, ...]:
 
 def takes_all(axes: Mapping[str, AxisPlan], entry: Index) -> bool:
     """Whether a step takes all positions that an index goes through."""
-    if not isinstance(entry, At):
-        return False
-    found = (e.axis for e in walk(entry.expr) if isinstance(e, GridIndex))
+    found = integers.axes(entry.expr) if isinstance(entry, At) else ()
     return any(axes[a].place == "within" for a in found if a in axes)
 
 

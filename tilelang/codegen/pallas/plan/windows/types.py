@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from tilelang.ir import Expr, Scalar
+from tilelang.ir import Expr, Scalar, integers
 from tilelang.language.dtypes import is_float, itemsize
 
 
@@ -87,6 +87,7 @@ class Number:
 
 
 WindowDim = ByTile | ByBlock | ByRow | ByIndex | Packed | Whole | Fetched
+Key = tuple[str, tuple[WindowDim, ...]]  # windows on one tensor that are cut in one way are one
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,24 @@ class Window:
     turned: Turned | None = None
     track: str | None = None
     whole: tuple[int, ...] = ()
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """Axes whose steps change the block that the window shows."""
+        found: set[str] = set()
+        for dim, size in zip(self.dims, self.shape, strict=True):
+            match dim:
+                case ByTile(axis, _, over):
+                    found |= {axis, *over}
+                case ByRow(axis):
+                    found.add(axis)
+                case ByIndex(expr) | ByBlock(expr):
+                    found |= integers.axes(expr)
+                case Packed(expr, rows) if rows < size:
+                    found |= integers.axes(expr)
+                case _:
+                    pass
+        return frozenset(found)
 
     @property
     def long(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Moved: tiles of arrays that lie at another position than the tile that a step is at.
+"""Unaligned: tiles of arrays that lie at another position than the tile that a step is at.
 
     for t in hl.tile(L): out[b, t, :] = x[offsets[b] + t.index, :]
 
@@ -16,14 +16,12 @@ that a range cuts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.body.layouts import apply
-from tilelang.codegen.pallas.plan.types import AxisPlan, Iota, PExpr
+from tilelang.codegen.pallas.plan.types import AxisPlan, Head, Iota, Named, PExpr, Roll
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Along, Apply, Const, Expr, GridIndex, Index, Type, integers
-from tilelang.ir.integers import clamped
+from tilelang.ir import Along, Apply, Const, Expr, Index, Type, integers
 from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -53,13 +51,6 @@ def moved_along(
     return found[0] if found else None
 
 
-def parts(
-    axes: Mapping[str, AxisPlan], index: tuple[Index, ...], loc: Loc | None
-) -> tuple[int, ...]:
-    """The blocks of an array that a reference needs: one, or a second one behind it."""
-    return PARTS if moved_along(axes, index, loc) is not None else PARTS[:1]
-
-
 def rounded(axis: AxisPlan, place: int, dtype: str, target: Target) -> int:
     """How long the blocks are that a moved tile lies in: they fill whole register tiles.
 
@@ -67,7 +58,7 @@ def rounded(axis: AxisPlan, place: int, dtype: str, target: Target) -> int:
     the last.
     """
     need = target.tile(place, itemsize(dtype))
-    return -(-(axis.block or 1) // need) * need
+    return -(-axis.size // need) * need
 
 
 def start(axis: AxisPlan, shift: Expr, block: int) -> tuple[Expr, Expr]:
@@ -75,12 +66,9 @@ def start(axis: AxisPlan, shift: Expr, block: int) -> tuple[Expr, Expr]:
 
     Blocks as long as a tile are counted like tiles; the positions may be more than a block has.
     """
-    number: Expr = GridIndex(axis.name)
-    if axis.place == "single":
-        number = axis.base or integers.const(axis.first)
     if block == axis.block:
-        return number, shift
-    return integers.const(0), integers.add(integers.mul(number, axis.block or 1), shift)
+        return axis.number, shift
+    return integers.const(0), integers.add(integers.mul(axis.number, axis.size), shift)
 
 
 def block_number(axis: AxisPlan, shift: Expr, part: int, block: int, size: int) -> Expr:
@@ -89,7 +77,7 @@ def block_number(axis: AxisPlan, shift: Expr, part: int, block: int, size: int) 
         return integers.const(0)
     number, rest = start(axis, shift, block)
     total = integers.add(integers.add(number, integers.floordiv(rest, block)), integers.const(part))
-    return clamped(total, -(-size // block))
+    return integers.clamped(total, -(-size // block))
 
 
 def joined(
@@ -109,16 +97,16 @@ def joined(
     blocks = tuple(
         apply("cast", (e,), kind.shape, wide) if kind.dtype != wide else e for e in (first, second)
     )
-    value = blocks[0]
+    value: PExpr = blocks[0]
     if first != second:
-        value = apply("where", (here, *blocks), kind.shape, wide, (("label", f"{name}_blocks"),))
-    value = apply("roll", (value, back), kind.shape, wide, (("axis", dim),))
+        value = Named(apply("where", (here, *blocks), kind.shape, wide), f"{name}_blocks")
+    value = Roll(value, back, dim, Type(kind.shape, wide))
     tile = tuple(axis.name if i == dim else d for i, d in enumerate(kind.shape))
     if block != axis.block:
-        value = apply("head", (value,), tile, wide, (("axis", dim),))
+        value = Head(value, dim, Type(tile, wide))
     if kind.dtype != wide:
         value = apply("cast", (value,), tile, kind.dtype)
-    return replace(value, attrs=(*value.attrs, ("label", f"{name}_moved")))
+    return Named(value, f"{name}_moved")
 
 
 def _turns(rest: PExpr, block: int) -> PExpr:

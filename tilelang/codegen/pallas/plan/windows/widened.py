@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.plan.types import Fetched, Window
+import math
+
 from tilelang.ir import Gather
 from tilelang.language.dtypes import itemsize
 
 from .choose import Arrays
+from .types import Fetched, Window
 
 
 def rows_alone(arrays: Arrays) -> frozenset[str]:
@@ -27,7 +29,7 @@ def _picks(arrays: Arrays) -> dict[str, int]:
             if isinstance(entry, Gather):
                 (lanes,) = entry.expr.type.shape
                 if isinstance(lanes, str):
-                    lanes = arrays.axes[lanes].limit * (arrays.axes[lanes].block or 1)
+                    lanes = arrays.axes[lanes].limit * arrays.axes[lanes].size
                 found[tensor] = found.get(tensor, 0) + lanes
     return found
 
@@ -36,8 +38,5 @@ def _worth(window: Window, picks: int) -> bool:
     dim = window.dims[-2]
     if window.output or not isinstance(dim, Fetched):
         return False
-    wider = 4 // itemsize(window.dtype)
-    table = 1
-    for extent in window.shape[:-1]:
-        table *= extent
+    wider, table = 4 // itemsize(window.dtype), math.prod(window.shape[:-1])
     return dim.rows > 1 and picks * (dim.rows - wider) > table * (1 + wider)

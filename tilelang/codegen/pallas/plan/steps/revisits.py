@@ -1,4 +1,4 @@
-"""Visits: when an output block is seen for the first time, and whether every block is seen at all.
+"""Revisits: when a block of an output is seen first, and whether every block is seen at all.
 
 A block stays in vector memory while consecutive steps write it, and goes back to the array when the
 block number changes.  So the steps that share a block must be consecutive, its first visit must
@@ -11,13 +11,10 @@ import math
 from collections.abc import Collection, Mapping
 from itertools import permutations
 
-from tilelang.analysis.facts import Facts
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.types import (
     AxisPlan,
-    ByBlock,
     ByIndex,
-    ByRow,
     ByTile,
     Column,
     Packed,
@@ -30,67 +27,31 @@ from tilelang.ir import Expr, GridIndex, KernelIR, Store, integers, statements
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
-from .moves import Order, Steps, consecutive, first_visit, owns, rises, steady, steps_of
+from .moves import Order, consecutive, first_visit, owns, steady
 
 MOST_ORDERED = 6  # loops whose every order is tried
 
 
-def window_axes(window: Window) -> set[str]:
-    """Axes whose steps change the block that a window shows."""
-    found: set[str] = set()
-    for dim in window.dims:
-        match dim:
-            case ByTile(axis, _, over):
-                found |= {axis, *over}
-            case ByRow(axis):
-                found.add(axis)
-            case ByIndex(expr) | ByBlock(expr):
-                found |= integers.axes(expr)
-            case Packed(expr, rows) if rows < window.shape[window.dims.index(dim)]:
-                found |= integers.axes(expr)
-            case _:
-                pass
-    return found
-
-
-def packed_rows(window: Window, axes: Mapping[str, AxisPlan]) -> dict[str, int]:
-    """Axes that pick rows inside a block of several rows."""
-    found = {}
-    for dim, size in zip(window.dims, window.shape, strict=True):
-        if isinstance(dim, Packed) and 1 < dim.rows < size:
-            for axis in integers.axes(dim.expr):
-                if axis in axes:
-                    found[axis] = dim.rows
-    return found
-
-
 def check_consecutive(
-    ir: KernelIR,
-    facts: Facts,
-    axes: Mapping[str, AxisPlan],
-    tensor: str,
-    window: Window,
-    order: Order,
-    selective: bool,
+    ir: KernelIR, tensor: str, window: Window, order: Order, selective: bool
 ) -> None:
     """PlanError if steps that share a block are not consecutive.
 
     `selective`: a visit may leave rows of the block as an earlier visit wrote them.
     """
-    if not selective or consecutive(window, order, axes, facts):
+    if not selective or consecutive(window, order):
         return
-    moving = window_axes(window)
-    inside = next(a for a in reversed(order.all) if a in moving)
-    steps = steps_of(window, order, axes, facts)
-    for axis in order.around(inside):
-        if axis not in moving and any(steps.goes_back(n, axis) for n in window.numbers):
+    inside = next(a for a in reversed(order.all) if a in window.axes)
+    steps = order.seen(window, rising=True)
+    for axis in (order.axes[a] for a in order.around(inside) if a not in window.axes):
+        if any(steps.change(n, axis.name)[0] < 0 for n in window.numbers):
             raise Refused(
                 Rule.FORM,
                 f"blocks of {tensor} would be visited again after other blocks: iterations of "
-                f"{ir.axis(axis).user} share them, and their ranges may overlap",
-                ir.axis(axis).loc,
+                f"{axis.user} share them, and their ranges may overlap",
+                axis.loc,
                 "use ranges [offsets[g], offsets[g + 1]) of one sorted tensor, index the output by "
-                f"{ir.axis(axis).user}, or use loop_type='fori_loop'",
+                f"{axis.user}, or use loop_type='fori_loop'",
             )
     raise Refused(
         Rule.FORM,
@@ -108,11 +69,9 @@ def _stored_at(ir: KernelIR, tensor: str) -> Loc:
     return next((s.loc for s in stores), ir.tensor(tensor).loc)
 
 
-def check_first_visit(
-    ir: KernelIR, axes: Mapping[str, AxisPlan], tensor: str, window: Window, order: Order
-) -> None:
+def check_first_visit(ir: KernelIR, tensor: str, window: Window, order: Order) -> None:
     """PlanError if a step cannot tell whether it is the first at a block that must be defined."""
-    if window.init == "none" or first_visit(window, order, axes) is not None:
+    if window.init == "none" or first_visit(window, order) is not None:
         return
     raise Refused(
         Rule.FORM,
@@ -123,93 +82,78 @@ def check_first_visit(
 
 
 def check_stand_ins(
-    ir: KernelIR,
-    facts: Facts,
-    tensor: str,
-    window: Window,
-    order: Order,
-    standing: Collection[str],
-    steps: str,
+    tensor: str, window: Window, order: Order, standing: Collection[str], steps: str
 ) -> None:
     """PlanError if a step that stands for an empty range could go back to a block already left.
 
     `standing` are the columns that have such steps.  In the step table such a step repeats the row
     before it; loops inside the row, the rectangle and the work list start from the beginning.
     """
-    moving = window_axes(window)
+    axes = order.axes
     for axis in standing:
-        ranges = [c for c in order.columns if axis in facts.axis(c).depends]
+        ranges = [c for c in order.columns if axis in axes[c].depends]
         inside = [] if steps == "table" else ranges
-        again = moving.intersection((*inside, *order.trailing))
+        again = window.axes.intersection((*inside, *order.trailing))
         if not again:
             continue
         hint = "use loop_type='fori_loop'"
-        if steps != "table" and not moving.intersection(order.trailing):
+        if steps != "table" and window.axes.isdisjoint(order.trailing):
             hint = "use steps='table'" if steps == "rectangle" else "use loop_type='outer_pipeline'"
         raise Refused(
             Rule.FORM,
-            f"the step that an empty range of {ir.axis(axis).user} needs would visit blocks of "
-            f"{tensor} again, because they change with {ir.axis(min(again)).user}",
-            ir.axis(axis).loc,
+            f"the step that an empty range of {axes[axis].user} needs would visit blocks of "
+            f"{tensor} again, because they change with {axes[min(again)].user}",
+            axes[axis].loc,
             hint,
         )
 
 
-def packed_conflict(
-    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts
-) -> bool:
+def packed_conflict(window: Window, order: Order) -> bool:
     """Whether rows that share a packed block are written in steps that are not consecutive.
 
     Or in steps of which none can tell that it is the first.
     """
     if any(isinstance(d, Packed) and not steady(d.expr) for d in window.dims[-2:-1]):
         return True
-    together = consecutive(window, order, axes, facts)
-    return not together or first_visit(window, order, axes) is None
+    return not consecutive(window, order) or first_visit(window, order) is None
 
 
-def visits_all(
-    window: Window, order: Order, axes: Mapping[str, AxisPlan], facts: Facts, sure: bool
-) -> tuple[bool, dict[str, Visit]]:
-    """Whether every block of an output can be visited, and the columns that must help.
+def visits_all(window: Window, order: Order, sure: bool) -> dict[str, Visit] | None:
+    """The columns that must help to visit every block of an output; None if they cannot.
 
     `sure`: the step table has a step, whatever the ranges are.
 
     The columns map to "cover" (tiles between the ranges get steps too) or "sweep" (every tile of
     the dimension gets a step, for every iteration of the columns before).
     """
-    helpers: dict[str, Visit] = {}
-    others = {a for a in window_axes(window) if a in order.columns}
+    axes, helpers = order.axes, dict[str, Visit]()
+    others = window.axes.intersection(order.columns)
     if order.columns and not others and not sure:
-        return False, {}
+        return None
     for dim, size in zip(window.dims, window.shape, strict=True):
         match dim:
             case Whole():
                 continue
-            case ByTile(axis) if axes[axis].place == "table" and facts.axis(axis).ragged:
+            case ByTile(axis) if axes[axis].place == "table" and axes[axis].ragged:
                 grid_only = all(axes[a].block is None for a in others - {axis})
-                alone = others == {axis}
-                if alone and rises(axis, order, axes, facts):
+                if others == {axis} and order.rises(axis):
                     helpers[axis] = "cover"
                 elif grid_only and moves_with_all(order, others, axis):
                     helpers[axis] = "sweep"
                 else:
-                    return False, {}
-            case ByTile(axis):
-                tiles = axes[axis].tiles
-                if tiles is None or tiles < axes[axis].limit:
-                    return False, {}
-            case ByIndex(expr) | Packed(expr):
-                if not _sweeps(expr, size, axes):
-                    return False, {}
+                    return None
+            case ByTile(axis) if (axes[axis].tiles or 0) >= axes[axis].limit:
+                continue
+            case ByIndex(expr) | Packed(expr) if _sweeps(expr, size, axes):
+                continue
             case _:
-                return False, {}
-    return True, helpers
+                return None
+    return helpers
 
 
-def moves_with_all(order: Order, moving: set[str], axis: str) -> bool:
+def moves_with_all(order: Order, moving: Collection[str], axis: str) -> bool:
     """Whether a window shows another block for every iteration of the columns before `axis`."""
-    return moving.issuperset(a for a in order.around(axis) if a in order.columns)
+    return all(a in moving for a in order.around(axis) if a in order.columns)
 
 
 def goes_anywhere(window: Window) -> bool:
@@ -237,8 +181,7 @@ def check_exact(
 
     Nothing fills such a block before it is written.
     """
-    moving = window_axes(window)
-    standing = [c.axis for c in columns if c.axis in moving and c.visit != "live"]
+    standing = [c.axis for c in columns if c.axis in window.axes and c.visit != "live"]
     if not selective and not standing:
         return
     what = (
@@ -250,19 +193,19 @@ def check_exact(
     raise Refused(Rule.FORM, what, ir.tensor(tensor).loc, "leave windows out")
 
 
-def check_stream(ir: KernelIR, tensor: str, window: Window, axes: Mapping[str, AxisPlan]) -> None:
+def check_stream(tensor: str, window: Window, axes: Mapping[str, AxisPlan]) -> None:
     """PlanError if a pipeline inside the step could show a block of an output twice."""
     stream = window.stream or ""
     packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
     tile = any(isinstance(d, ByTile) and d.axis == stream for d in window.dims)
-    inside = Steps(axes, (stream,))
+    inside = Order(axes, (), (), (stream,))
     if not packed and not goes_anywhere(window) and (tile or inside.leaves(window, stream)):
         return
     raise Refused(
         Rule.FORM,
-        f"steps of the loop over {ir.axis(stream).user} may share blocks of {tensor}, "
+        f"steps of the loop over {axes[stream].user} may share blocks of {tensor}, "
         "so that a pipeline over blocks would lose what earlier steps stored",
-        ir.axis(stream).loc,
+        axes[stream].loc,
         "use loop_type='fori_loop'",
     )
 
@@ -274,21 +217,28 @@ def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
     that the steps which share a block are adjacent.  Among the first ones, that order is taken in
     which the fewest bytes of inputs are fetched, and the author's where it makes no difference.
     """
-    outputs = [w for w in windows if w.output]
+    outputs, axes = [w for w in windows if w.output], placed.axes
 
     def rank(axis: str) -> int:
-        if any(axis in packed_rows(w, placed.axes) for w in outputs):
+        if any(axis in _picking_rows(w) for w in outputs):
             return 1
-        return 0 if all(owns(w, axis, placed.axes) for w in outputs) else 2
+        return 0 if all(owns(w, axis, axes) for w in outputs) else 2
 
     owning = [a for a in placed.outward if rank(a) == 0]
     inside = sorted((a for a in placed.outward if rank(a)), key=rank)
     deeper = {*inside, *placed.columns, *placed.trailing}
     inputs = [w for w in windows if not w.output and w.stream is None]
-    still = [w for w in inputs if window_axes(w).isdisjoint(deeper)]
+    still = [w for w in inputs if w.axes.isdisjoint(deeper)]
     orders = permutations(owning) if len(owning) <= MOST_ORDERED else [tuple(owning)]
-    best = min(orders, key=lambda axes: sum(_fetched(w, axes, placed.axes) for w in still))
-    return Order((*best, *inside), placed.columns, placed.trailing, placed.phases)
+    best = min(orders, key=lambda order: sum(_fetched(w, order, axes) for w in still))
+    return Order(axes, (*best, *inside), placed.columns, placed.trailing, placed.phases)
+
+
+def _picking_rows(window: Window) -> set[str]:
+    """Axes that pick rows inside a block of several rows."""
+    dims = zip(window.dims, window.shape, strict=True)
+    packed = (d for d, size in dims if isinstance(d, Packed) and 1 < d.rows < size)
+    return {axis for dim in packed for axis in integers.axes(dim.expr)}
 
 
 def _fetched(window: Window, order: tuple[str, ...], axes: Mapping[str, AxisPlan]) -> int:
@@ -297,7 +247,6 @@ def _fetched(window: Window, order: tuple[str, ...], axes: Mapping[str, AxisPlan
     A block is fetched when its number changes: once for every iteration of the innermost loop that
     moves it, and of those around.
     """
-    moving = window_axes(window)
-    last = max((i for i, axis in enumerate(order) if axis in moving), default=-1)
-    size = math.prod(b for b in window.block if b is not None) * itemsize(window.dtype)
+    last = max((i for i, axis in enumerate(order) if axis in window.axes), default=-1)
+    size = math.prod(window.shown) * itemsize(window.dtype)
     return size * math.prod(axes[axis].tiles or 1 for axis in order[: last + 1])

@@ -1,4 +1,4 @@
-"""Known: what scalar expressions cannot be below or above, so that nobody asks.
+"""Clamps and comparisons, without those that cannot matter: scalar expressions have bounds.
 
 max(tk * 256, 0) is tk * 256;  min(a, 64) > 0 is a > 0;  lane >= 0 always holds
 """
@@ -11,10 +11,15 @@ from collections.abc import Iterable, Mapping
 from tilelang.ir import Apply, Expr, GridIndex, TileScalar, Type, integers
 from tilelang.ir.intervals import ANYTHING, Interval, interval
 
-from .types import AxisPlan
+from .types import AxisPlan, Lane
 
 Axes = Mapping[str, AxisPlan]
 BOOL = Type((), "bool")
+
+
+def compare(op: str, left: Expr, right: Expr | int) -> Apply:
+    """A comparison of scalars."""
+    return Apply(op, (left, integers.const(right) if isinstance(right, int) else right), BOOL)
 
 
 def bounds(expr: Expr, axes: Axes) -> Interval:
@@ -26,9 +31,8 @@ def bounds(expr: Expr, axes: Axes) -> Interval:
                 return _index(axes[name])
             case TileScalar(name, "begin" | "end" as edge):
                 return _edge(axes[name], edge, axes)
-            case Apply("lane_position"):
-                name = part.attr("axis")
-                return (0, math.inf) if name is None else _position(axes[str(name)])
+            case Lane(name):
+                return (0, math.inf) if name is None else _position(axes[name])
             case _:
                 return ANYTHING
 
@@ -53,7 +57,7 @@ def more(left: Expr, right: Expr, axes: Axes) -> Expr:
         if len(open_terms) != 1:
             break
         left = open_terms[0]
-    return Apply("gt", (left, right), BOOL)
+    return compare("gt", left, right)
 
 
 def holds(condition: Expr, axes: Axes) -> bool:
@@ -75,25 +79,21 @@ def both(conditions: Iterable[Expr], axes: Axes) -> Expr | None:
 
 
 def _index(axis: AxisPlan) -> Interval:
-    """Numbers of a grid index; a step that stands for an empty range has one of them too.
+    """Numbers of a grid index or tile; a step that stands for an empty range has one of them too.
 
     A tile that begins with its range is known by its first row instead.
     """
     if axis.length is not None:
         return 0, math.inf
-    if axis.tiles is not None:
+    if axis.tiles is not None and axis.base is None:
         return axis.first, axis.first + max(axis.tiles, 1) - 1
     return 0, max(axis.limit, 1) - 1
 
 
 def _position(axis: AxisPlan) -> Interval:
     """Positions of a tile's lanes, in arrays."""
-    block = axis.block or 1
-    if axis.length is not None:
-        return 0, math.inf
-    if axis.tiles is not None and axis.base is None:
-        return axis.first * block, (axis.first + axis.tiles) * block - 1
-    return 0, max(axis.limit, 1) * block - 1
+    low, high = _index(axis)
+    return low * axis.size, (high + 1) * axis.size - 1
 
 
 def _edge(axis: AxisPlan, what: str, axes: Axes) -> Interval:
@@ -102,8 +102,7 @@ def _edge(axis: AxisPlan, what: str, axes: Axes) -> Interval:
         return ANYTHING
     low, high = _position(axis)
     if axis.tiles is not None and not axis.partial:
-        block = axis.block or 1
-        return (low, high + 1 - block) if what == "begin" else (low + block, high + 1)
+        return (low, high + 1 - axis.size) if what == "begin" else (low + axis.size, high + 1)
     if what == "begin":
         return max(low, bounds(axis.begin, axes)[0]), math.inf
     return min(low + 1, bounds(axis.end, axes)[0]), high + 1

@@ -1,4 +1,4 @@
-"""Known: bounds of scalar expressions, and the terms and comparisons that they decide."""
+"""Clamps: bounds of scalar expressions, and the terms and comparisons that they decide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 import pytest
 
 from tests.schedule.written import INT, Writing, edge, planned
-from tilelang.codegen.pallas.plan.known import Axes, at_least, at_most, both, bounds, holds, more
+from tilelang.codegen.pallas.plan.clamps import Axes, at_least, at_most, both, bounds, holds, more
+from tilelang.codegen.pallas.plan.physical import Lane
 from tilelang.ir import Apply, Expr, GridIndex, Load, Type
 from tilelang.ir.integers import add, const, mul
 from tilelang.schedule.config import Config
@@ -59,7 +60,7 @@ def test_edges_of_tiles(axes: Axes) -> None:
     assert bounds(edge("t", "end"), axes) == (16, 64)
     assert bounds(edge("tm", "begin"), axes) == (0, math.inf)
     assert bounds(edge("tm", "end"), axes) == (-math.inf, 64)  # the end may be any number
-    assert bounds(Apply("lane_position", (), INT, (("axis", "t"),)), axes) == (0, 63)
+    assert bounds(Lane("t"), axes) == (0, 63)
 
 
 def test_terms_that_decide_nothing_go(axes: Axes) -> None:

@@ -1,0 +1,59 @@
+"""check_kernel(kernel, target): what no config would make legal, said at the author's line."""
+
+from __future__ import annotations
+
+from tilelang import ir
+from tilelang.codegen.pallas.target import Target
+from tilelang.errors import Loc, PlanError
+
+MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
+
+
+def check_kernel(kernel: ir.KernelIR, target: Target) -> None:
+    """PlanError for names, stores and dtypes that the generated source cannot have.
+
+    What a target computes with is checked before a compiler says so in words of its own.
+    """
+    for name, loc in ((kernel.name, kernel.loc), *((t.name, t.loc) for t in kernel.tensors)):
+        if name in MODULE_NAMES:
+            raise PlanError(
+                f"the name {name} is that of a module in the generated source",
+                loc,
+                f"rename it; the names {', '.join(sorted(MODULE_NAMES))} are taken",
+            )
+    stmts = tuple(ir.statements(kernel.body))
+    for stmt in stmts:
+        if isinstance(stmt, ir.Store) and kernel.tensor(stmt.tensor).view is not None:
+            raise PlanError(
+                f"{stmt.tensor} is a view, and stores through views are not supported",
+                stmt.loc,
+                "make the output in the shape that the kernel stores, and return the view of it",
+            )
+    for tensor in kernel.tensors:
+        if tensor.dtype in target.refused:
+            raise PlanError(
+                f"{tensor.name} is {tensor.dtype}, and {target} does not compute in it",
+                tensor.loc or kernel.loc,
+                "use bfloat16 or float32",
+            )
+    for stmt in stmts:
+        for expr in ir.statement_exprs(stmt):
+            for part in ir.walk(expr):
+                _check_dtype(part, target, stmt.loc)
+
+
+def _check_dtype(expr: ir.Expr, target: Target, loc: Loc | None) -> None:
+    if expr.type.dtype in target.refused:
+        raise PlanError(
+            f"a value is {expr.type.dtype}, and {target} does not compute in it",
+            loc,
+            "cast it to bfloat16 or float32",
+        )
+    operands = expr.args if isinstance(expr, ir.Apply) and expr.op == "dot" else ()
+    unknown = [a.type.dtype for a in operands if a.type.dtype not in target.products]
+    if unknown:
+        raise PlanError(
+            f"{target} has no matrix product of {unknown[0]} values",
+            loc,
+            f"cast the operands first; it has products of {', '.join(sorted(target.products))}",
+        )
