@@ -1,7 +1,8 @@
 """Kernels in Triton's interpreter, on torch tensors on the CPU.  Import this before triton.
 
 The interpreter has faults of its own, which are mended here (Triton 3.6 to 3.9): products of
-bfloat16 multiply the bits as integers; loop bounds that are tensors fail with NumPy 2.4.
+bfloat16 multiply the bits as integers; loop bounds that are tensors fail with NumPy 2.4; the index
+of a loop is a Python number, which has no dtype; products of any length are taken.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,35 @@ def _patched(tensor: Any, *scope: Any) -> None:
     tensor.__index__ = lambda self: int(self.handle.data.item())
 
 
+def _range(first: Any, last: Any = None, step: Any = 1, **options: Any) -> Iterator[Any]:
+    """The numbers of a loop as scalars of int32, as the compiler has them."""
+    begin, end = (0, first) if last is None else (first, last)
+    for number in range(begin, end, step):
+        yield interpreter.interpreter_semantic.to_tensor(number, False)
+
+
+def _patched_core(lang: Any, scope: Any) -> None:
+    _patch_lang_core(lang, scope)
+    scope.set_attr(lang, "range", _range)
+
+
+def _reduced(self: Any, value: Any) -> Any:
+    """The extremes of the generated code at once: the interpreter takes element after element."""
+    name = getattr(getattr(self.combine_fn, "fn", None), "__name__", "")
+    if name not in EXTREMES or value[0].dtype.scalar == tl.bfloat16:
+        return _apply_impl(self, value)
+    return self.min_max(value[0], val_reduce_op=EXTREMES[name])
+
+
+EXTREMES = {"_nan_max": np.max, "_nan_min": np.min}
+_apply_impl = interpreter.ReduceOps.apply_impl
+_patch_lang_core = interpreter._patch_lang_core
+interpreter.ReduceOps.apply_impl = _reduced
 interpreter.InterpreterBuilder.create_dot = _dot
 interpreter._patch_lang_tensor = _patched
+interpreter._patch_lang_core = _patched_core
+LEAST_PRODUCT = (1, 1, 16)  # of the nvidia back end, for types of 16 bits and more
+interpreter.interpreter_builder.codegen_fns["min_dot_size"] = lambda a, b: LEAST_PRODUCT
 
 
 def _spoiled(*args: Any, **options: Any) -> Any:

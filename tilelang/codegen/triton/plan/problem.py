@@ -47,13 +47,12 @@ class Kernel:
 
     @cached_property
     def summed(self) -> frozenset[Dim]:
-        """Dimensions that products sum along."""
+        """Dimensions that products sum along, before they are those of the hardware and after."""
+        found = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
+        products = (e for e in found if isinstance(e, Apply) and e.op in ("dot", "multiply"))
         return frozenset(
-            e.args[0].type.shape[e.attr("contract")[0]]
-            for s in statements(self.ir.body)
-            for x in statement_exprs(s)
-            for e in walk(x)
-            if isinstance(e, Apply) and e.op == "dot"
+            e.args[0].type.shape[-1 if e.op == "multiply" else e.attr("contract")[0]]
+            for e in products
         )
 
     def step(self, axis: str) -> int:

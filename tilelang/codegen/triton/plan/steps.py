@@ -91,29 +91,54 @@ Place = tuple[str, Expr | None]  # a tensor, and where in it
 
 @dataclass
 class _Since:
-    """What was read and written since all threads last waited for each other."""
+    """What was read, written and updated since all threads last waited for each other."""
 
     read: set[Place] = field(default_factory=set)
     written: set[Place] = field(default_factory=set)
+    updated: set[Place] = field(default_factory=set)
 
     def clear(self) -> None:
-        self.read.clear()
-        self.written.clear()
+        for places in (self.read, self.written, self.updated):
+            places.clear()
 
     def copy(self) -> _Since:
-        return _Since(set(self.read), set(self.written))
+        return _Since(set(self.read), set(self.written), set(self.updated))
 
     def add(self, other: _Since) -> None:
         self.read |= other.read
         self.written |= other.written
+        self.updated |= other.updated
+
+    def waits(self, step: Read | Write) -> bool:
+        """Whether threads must wait for each other before a step.
+
+        Only two things need no order: stores to one place, of which each thread does its own, and
+        updates.  A store to what was just read does: a value that is smaller than the program has
+        threads is read by several of them, and stored by one.
+        """
+        place = (step.access.tensor, step.access.offset)
+        match step:
+            case Read():
+                before = self.written | self.updated
+            case Write(combine=None):
+                before = self.read | self.updated | (self.written - {place})
+            case Write():
+                before = self.read | self.written
+        return any(tensor == place[0] for tensor, _ in before)
+
+    def note(self, step: Read | Write) -> None:
+        """Adds what a step does."""
+        places = self.read
+        if isinstance(step, Write):
+            places = self.written if step.combine is None else self.updated
+        places.add((step.access.tensor, step.access.offset))
 
 
 def with_barriers(steps: tuple[Step, ...], ordered: frozenset[str]) -> tuple[Step, ...]:
     """The steps with a barrier wherever threads of a program pass values through memory.
 
-    A thread may hold other elements where it loads than where it stores.  A load behind a store
-    waits; a store waits for loads and stores of other places of the tensor.  `ordered` are the
-    loops whose iterations may store to the same elements.
+    A thread may hold other elements where it loads than where it stores.  `ordered` are the loops
+    whose iterations may store to the same elements.
     """
     return _guarded(steps, ordered, _Since())
 
@@ -122,18 +147,11 @@ def _guarded(steps: tuple[Step, ...], ordered: frozenset[str], since: _Since) ->
     out: list[Step] = []
     for step in steps:
         match step:
-            case Read(_, _, found):
-                if found.tensor in {tensor for tensor, _ in since.written}:
+            case Read() | Write():
+                if since.waits(step):
                     out.append(Barrier())
                     since.clear()
-                since.read.add((found.tensor, found.offset))
-            case Write(found):
-                place = (found.tensor, found.offset)
-                others = {p for p in since.read | since.written if p[0] == place[0]} - {place}
-                if others and step.combine is None:
-                    out.append(Barrier())
-                    since.clear()
-                since.written.add(place)
+                since.note(step)
             case For():
                 step = _loop(step, ordered, since)
             case Guard():
@@ -148,12 +166,14 @@ def _guarded(steps: tuple[Step, ...], ordered: frozenset[str], since: _Since) ->
 
 def _loop(step: For, ordered: frozenset[str], since: _Since) -> For:
     """The loop, with a barrier behind each iteration that the next one may have to see."""
-    inside = list(every_step(step.body))
-    written = {s.access.tensor for s in inside if isinstance(s, Write) and s.combine is None}
-    read = {s.access.tensor for s in inside if isinstance(s, Read)}
+    own = _Since()
+    for inner in every_step(step.body):
+        if isinstance(inner, Read | Write):
+            own.note(inner)
+    read, written, updated = ({t for t, _ in p} for p in (own.read, own.written, own.updated))
     before = since.copy()
     body = _guarded(step.body, ordered, since)
-    if written & read or (written and step.name in ordered):
+    if (read | updated) & written or read & updated or (written and step.name in ordered):
         since.clear()
         body = (*body, Barrier())
     since.add(before)  # there may be no iteration

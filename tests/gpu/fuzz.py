@@ -1,0 +1,213 @@
+"""python -m tests.gpu.fuzz --count N --seed S: random kernels in Triton's interpreter.
+
+The random kernels of tests/fuzzing, under the default config and a few others, on adversarial
+layouts, compared with a float64 evaluation that does not know the compiler, and on wrong offsets
+and indices with `Kernel.reference`.  `memory.watched` looks on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from tests.gpu import interpreter  # isort: skip  (before anything imports Triton)
+from tests.gpu.memory import watched  # isort: skip
+import numpy as np
+
+import tilelang as tile
+from tests.frameworks import from_torch
+from tests.fuzzing.campaign import _general, _smallest
+from tests.fuzzing.compose import compose
+from tests.fuzzing.inputs import Case, case, wild
+from tests.fuzzing.program import Program
+from tests.fuzzing.text import source
+from tests.fuzzing.trial import OK, Outcome, _difference, _outcome, _specs, failure, loaded
+
+BLOCKS = (1, 4, 5, 8, 12, 16, 32)
+PERSISTENT = (None, None, 1, 3, True)
+
+
+def configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.Config | None]:
+    """The default, then random blocks with a worklist of each form, persistent or not."""
+    yield None
+    try:
+        with loaded(program) as kernel:
+            chosen = kernel.default_config(*_specs(program), target=interpreter.TARGET)
+    except tile.TileError:
+        return
+    ragged = any(a.offsets or a.length or a.until for a in program.axes)
+    for _ in range(count):
+        blocks = {name: rng.choice(BLOCKS) for name, _ in chosen.blocks}
+        yield tile.Config(
+            blocks,
+            persistent=rng.choice(PERSISTENT),
+            worklist=rng.choice((None, "search", "table")) if ragged else None,
+            l2_group=rng.choice((None, 1, 2, 3)),
+        )
+
+
+def run(kernel: tile.Kernel, program: Program, config: Any) -> Any:
+    """The host function of the generated module; the refusal of a worklist means none is asked."""
+    try:
+        lowered = kernel.lower(*_specs(program), config=config, target=interpreter.TARGET)
+    except tile.PlanError as error:
+        if "no loop of" not in error.what:
+            raise
+        config = tile.Config(config.blocks, persistent=config.persistent, l2_group=config.l2_group)
+        lowered = kernel.lower(*_specs(program), config=config, target=interpreter.TARGET)
+    return lowered.source.load()
+
+
+@functools.lru_cache(16)
+def legal_cases(program: Program, seeds: Sequence[int]) -> tuple[tuple[int, Case], ...]:
+    """The calls of these seeds that mean something."""
+    cases = ((s, case(program, s)) for s in seeds)
+    return tuple((s, c) for s, c in cases if not c.illegal and not c.depends)
+
+
+def try_gpu(program: Program, config: tile.Config | None, seeds: Sequence[int]) -> Outcome:
+    """The first thing that is wrong over these arguments."""
+    cases = legal_cases(program, tuple(seeds))
+    with loaded(program) as kernel:
+        try:
+            host = run(kernel, program, config)
+        except Exception as error:
+            return failure(error)
+        for seed, given in cases:
+            found = _once(program, host, given, seed)
+            if found != OK:
+                return found
+    return OK
+
+
+def _once(program: Program, host: Any, given: Case, seed: int) -> Outcome:
+    values = [np.array(a) for a in given.arguments.values()]
+    (made, found), faults = _watched(host, values, seed)
+    if found != OK:
+        return found
+    if faults:
+        return Outcome("memory", f"{faults[0]}; {given.layout}", seed)
+    for tensor, result in zip(program.results, made, strict=True):
+        problem = _difference(tensor, np.asarray(result), given.results[tensor.name])
+        if problem:
+            return Outcome("wrong", f"{tensor.name}: {problem}; {given.layout}", seed)
+    return OK
+
+
+def _watched(host: Any, values: list[np.ndarray], seed: int) -> tuple[Any, list[str]]:
+    interpreter.torch.empty = interpreter._spoiled
+    try:
+        with watched(seed) as faults:
+            return _outcome(lambda *a: from_torch(host, a), values), faults
+    finally:
+        interpreter.torch.empty = interpreter._empty
+
+
+def try_wild(program: Program, config: tile.Config | None, seeds: Sequence[int]) -> Outcome:
+    """Whether wrong offsets and indices, unchecked, touch nothing outside of the arrays."""
+    with loaded(program) as kernel:
+        try:
+            host = run(kernel, program, config)
+        except Exception as error:
+            return failure(error)
+        for seed in seeds:
+            drawn = wild(program, seed)
+            if drawn is None:
+                return Outcome("same")
+            arguments, words = drawn
+            values = list(arguments.values())
+            (made, found), faults = _watched(host, [v.copy() for v in values], seed)
+            if found != OK:
+                return Outcome(found.kind, f"{found.detail}; {words}", seed)
+            outside = [f for f in faults if f.startswith("outside")]
+            if outside:
+                return Outcome("memory", f"{outside[0]}; {words}", seed)
+            expected, refusal = _outcome(kernel.reference, [v.copy() for v in values])
+            if refusal != OK:
+                continue
+            for tensor, result, exact in zip(program.results, made, expected, strict=False):
+                problem = _difference(tensor, np.asarray(result), np.asarray(exact, np.float64))
+                if problem:
+                    return Outcome(
+                        "wrong", f"not as reference: {tensor.name}: {problem}; {words}", seed
+                    )
+    return OK
+
+
+@dataclass
+class Tally:
+    """What came of the programs so far; `refused` counts by reason, `seeds` has one for each."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    seeds: dict[str, int] = field(default_factory=dict)
+    cases: int = 0
+    bad: int = 0
+
+    def add(self, seed: int, word: str, outcome: Outcome, cases: int) -> None:
+        self.kinds[f"{word} {outcome.kind}".strip()] += 1
+        self.cases += cases if outcome == OK else 0
+        self.bad += outcome.kind not in ("ok", "same", "refused")
+        if outcome.kind == "refused":
+            reason = _general(outcome.detail)
+            self.refused[reason] += 1
+            self.seeds.setdefault(reason, seed)
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in self.kinds.most_common())
+        lines = [f"{self.cases} cases right; trials: {kinds}"]
+        counted = self.refused.most_common()
+        lines += [f"  {n:5} {why} (seed {self.seeds[why]})" for why, n in counted]
+        return "\n".join(lines)
+
+
+def explore(seed: int, options: argparse.Namespace, tally: Tally) -> None:
+    """The program of one seed in every way; prints each kind of failure once, made smaller."""
+    program, rng, shown = compose(seed).program, random.Random(seed), set()
+    seeds = [1000 * seed + n for n in range(options.layouts)]
+    chosen = list(configs(program, rng, options.configs))
+    ways = [("", c, partial(try_gpu, config=c, seeds=seeds)) for c in chosen]
+    ways += [("wild", chosen[-1], partial(try_wild, config=chosen[-1], seeds=seeds))]
+    for word, config, attempt in ways:
+        outcome = attempt(program)
+        tally.add(seed, word, outcome, len(seeds))
+        if outcome.kind in ("ok", "same", "refused") or outcome.label in shown:
+            continue
+        shown.add(outcome.label)
+        way = "default" if config is None else config.to_json()
+        print(f"seed {seed} {word} {way}: {outcome.kind.upper()} {outcome.detail}", flush=True)
+        if options.trials:
+            print(source(_smallest(program, attempt, outcome, options.trials)), flush=True)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints every failure as it is found and the counts at the end; 1 if anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.fuzz")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--configs", type=int, default=2, help="besides the default")
+    parser.add_argument("--layouts", type=int, default=3, help="for each config")
+    parser.add_argument("--trials", type=int, default=0, help="for making a failure smaller")
+    options = parser.parse_args(argv)
+    start, tally = time.perf_counter(), Tally()
+    for number, seed in enumerate(range(options.seed, options.seed + options.count), 1):
+        explore(seed, options, tally)
+        if number % 50 == 0:
+            print(f"{number} programs, {time.perf_counter() - start:.0f} s: {tally}", flush=True)
+    print(f"{options.count} programs from seed {options.seed}: {tally}")
+    return int(tally.bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,161 @@
+"""Random kernels, and values that threads pass through memory, in Triton's interpreter.
+
+TRITON_INTERPRET=1 pytest tests/gpu/test_fuzz.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tests.fuzzing.compose import compose
+from tests.fuzzing.trial import OK
+from tilelang.codegen.source import Source
+
+if os.environ.get("TRITON_INTERPRET") != "1" or importlib.util.find_spec("triton") is None:
+    pytest.skip("needs Triton, and TRITON_INTERPRET=1", allow_module_level=True)
+
+from tests.frameworks import from_torch
+from tests.gpu import interpreter
+from tests.gpu.fuzz import configs, try_gpu, try_wild
+from tests.gpu.memory import watched
+
+X = np.arange(16, dtype=np.float32)
+ROWS = np.random.default_rng(0).integers(0, 16, (4, 16)).astype(np.int32)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 14, 16, 500, 504])  # the first four were wrong once
+def test_random_kernels(seed):
+    program = compose(seed).program
+    ways = list(configs(program, random.Random(seed), 2))
+    for config in ways:
+        assert try_gpu(program, config, (1000 * seed, 1000 * seed + 1)).kind in ("ok", "refused")
+    assert try_wild(program, ways[-1], (1000 * seed,)).kind in ("ok", "same", "refused")
+
+
+@tile.kernel
+def stored_then_updated(x, rows):
+    y = hl.zeros([16], dtype=hl.float32)
+    for k in hl.grid(4):
+        for t in hl.tile(16):
+            y[t] = x[t]
+        for u in hl.tile(16):
+            hl.atomic_add(y, [rows[k, u]], x[u])
+    return y
+
+
+@tile.kernel
+def loaded_then_updated(x, rows):
+    y = hl.zeros([16], dtype=hl.float32)
+    z = hl.zeros([4, 16], dtype=hl.float32)
+    for k in hl.grid(4):
+        for t in hl.tile(16):
+            z[k, t] = y[t]
+            hl.atomic_add(y, [rows[k, t]], x[t])
+    return y, z
+
+
+@tile.kernel
+def updated_then_loaded(x, rows):
+    y = hl.zeros([16], dtype=hl.float32)
+    z = hl.zeros([4, 16], dtype=hl.float32)
+    for k in hl.grid(4):
+        for t in hl.tile(16):
+            hl.atomic_add(y, [rows[k, t]], x[t])
+            z[k, t] = y[t]
+    return y, z
+
+
+@tile.kernel
+def updated_then_stored(x, rows):
+    y = hl.zeros([16], dtype=hl.float32)
+    for k in hl.grid(4):
+        for t in hl.tile(16):
+            hl.atomic_add(y, [rows[k, t]], x[t])
+            y[t] = 1.0
+    return y
+
+
+@tile.kernel
+def scattered_then_loaded(x, rows):
+    y = hl.zeros([16], dtype=hl.float32)
+    for k in hl.grid(4):
+        for t in hl.tile(16):
+            y[rows[k, t]] = y[t] + x[t]
+    return y
+
+
+ORDERED = (
+    stored_then_updated,
+    loaded_then_updated,
+    updated_then_loaded,
+    updated_then_stored,
+    scattered_then_loaded,
+)
+
+
+def run(source):
+    """Results of a module on these arguments, and what is wrong with its use of memory."""
+    with watched(0) as faults:
+        made = from_torch(source.load(), [X.copy(), ROWS.copy()])
+    return made if isinstance(made, tuple) else (made,), faults
+
+
+@pytest.mark.parametrize("kernel", ORDERED, ids=lambda k: k.__name__)
+def test_threads_wait_for_each_other(kernel):
+    source = kernel.lower(X, ROWS, target=interpreter.TARGET).source
+    made, faults = run(source)
+    exact = kernel.reference(X.copy(), ROWS.copy())
+    for one, other in zip(made, exact if isinstance(exact, tuple) else (exact,), strict=True):
+        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-6)
+    assert faults == []
+
+
+@pytest.mark.parametrize("kernel", ORDERED, ids=lambda k: k.__name__)
+def test_a_missing_barrier_is_seen(kernel):
+    source = kernel.lower(X, ROWS, target=interpreter.TARGET).source
+    planted = source.text.replace("tl.debug_barrier()", "pass")
+    assert planted != source.text
+    assert "no barrier" in run(Source(planted, source.entry))[1][0]
+
+
+PLANTED = {  # a bug in a store of jagged rows -> what is said of it
+    ("tl.store(y_ptr", "tl.store(y_ptr + 1000"): "outside of every array",
+    ("mask=t_in", "mask=t_at < 20"): "another program",
+}
+
+
+@tile.kernel
+def doubled(x, offsets):
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = x[t] * 2.0
+    return y
+
+
+@pytest.mark.parametrize("change", PLANTED, ids=lambda c: c[1])
+def test_a_wrong_access_is_seen(change):
+    x, offsets = np.ones(20, np.float32), np.array([0, 3, 3, 20], np.int32)
+    source = doubled.lower(x, offsets, target=interpreter.TARGET).source
+    text = "".join(
+        line.replace(*change) if "store" in line or "mask" not in line else line
+        for line in source.text.splitlines(keepends=True)
+    )
+    assert text != source.text
+    for module, wrong in ((source, False), (Source(text, source.entry), True)):
+        with watched(0) as faults:
+            from_torch(module.load(), [x.copy(), offsets.copy()])
+        assert bool(faults) == wrong
+    assert PLANTED[change] in faults[0]
+
+
+def test_short_sums_have_the_lanes_of_a_product():
+    program = compose(1).program
+    assert try_gpu(program, None, (1000,)) == OK
