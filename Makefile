@@ -16,7 +16,7 @@ PYTEST_ARGS ?=
 EVERY       ?=
 
 # Slow tests ask the same of more kernels, forms and layouts: CI runs them too.
-MARKS := not gpu and not tpu$(if $(EVERY),, and not slow)
+MARKS := not gpu and not tpu$(if $(filter all,$(EVERY)),, and not thorough$(if $(EVERY),, and not slow))
 
 # The newest JAX wants a newer Python; pyenv's are found too.
 PYTHON_NEXT ?= $(shell ls -d $$(command -v python3.12) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python3.12 2>/dev/null \
@@ -33,7 +33,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench triton test-next clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench triton test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -54,6 +54,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+thorough:  ## every test there is; some forty minutes more than CI
+	@$(MAKE) --no-print-directory test EVERY=all
 
 triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter, which needs processes of its own
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist load tests/gpu $(PYTEST_ARGS)

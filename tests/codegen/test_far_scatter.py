@@ -276,8 +276,22 @@ def test_rows_that_are_read_first() -> None:
         same(read_and_stored(jnp.asarray(x, dtype), index), wanted)
 
 
-@pytest.mark.parametrize("form", [None, "fori_loop", "outer_pipeline"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("dtype", "form"),
+    [
+        ("float32", None),
+        ("bfloat16", "fori_loop"),
+        *(
+            pytest.param(dtype, form, marks=pytest.mark.thorough)
+            for dtype, form in (
+                ("float32", "fori_loop"),
+                ("float32", "outer_pipeline"),
+                ("bfloat16", None),
+                ("bfloat16", "outer_pipeline"),
+            )
+        ),
+    ],
+)
 def test_single_positions(dtype: str, form: str | None) -> None:
     x, index = drawn(11)
     index[[0, 7, 12, 29]] = -1, ROWS, 2**31 - 1, -(2**31)

@@ -400,6 +400,7 @@ def test_other_forms_run_the_loops_inside_the_step(nest: Nest, form: dict[str, s
     compare(nest, nest.kernel, LAYOUTS[::4], form)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("nest", "form"),
     [(n, {}) for n in NESTS] + [(n, {"loop_type": "worklist"}) for n in (NESTS[1], NESTS[8])],

@@ -69,7 +69,7 @@ def test_rows_that_no_step_stores_keep_the_fill(store):
     assert wrong(store, "default", 3, "float32") == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @each
 @pytest.mark.parametrize("fill", [0, None])
 def test_fills(store, fill):
@@ -114,7 +114,7 @@ def test_loop_types(name, form):
     assert wrong(NAMED[name], form, 3, "float32") == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", [f for f in FORMS if f != "default"])
 @each
 def test_every_loop_type(store, form):
@@ -128,7 +128,7 @@ def test_narrow_types_have_blocks_of_more_rows(name, dtype):
     assert wrong(NAMED[name], "default", 3, dtype) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 @each
 def test_narrow_types(store, dtype):

@@ -63,7 +63,7 @@ STREAMING = (  # dense kernels with an ordered loop inside
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("subject", [s for s in JAGGED if s.name != "moe"], ids=str)
 def test_every_layout(subject: Subject) -> None:
     config = tile.Config(subject.blocks, loop_type="emit_pipeline")

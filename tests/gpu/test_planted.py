@@ -54,6 +54,7 @@ def apart(planted):
     return run.stdout.strip() or (f"ended with {run.returncode}" if run.returncode else "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("planted", BUGS, ids=str)
 def test_every_bug_is_caught(planted):
     assert apart(planted)
