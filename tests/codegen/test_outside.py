@@ -39,7 +39,7 @@ def causal(x, offsets, L: hl.constexpr):
     return out
 
 
-@tile.kernel
+@tile.kernel(checks=False)  # a checked call refuses windows that begin before the array
 def windows(x, starts, L: hl.constexpr):
     """y[g] = the sum of the L rows of x from starts[g] on that there are, and how many are."""
     G, M = starts.shape[0], x.shape[0]
