@@ -135,7 +135,7 @@ def test_a_line_for_each_case_and_each_failure_once():
 def test_a_worker_that_dies_is_replaced():
     started = []
 
-    def start():
+    def start(target):
         started.append(Worker([sys.executable, "-c", ONCE]))
         return started[-1]
 
