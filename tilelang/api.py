@@ -21,7 +21,6 @@ from .reads import NotStatic, Read, check_static, stamp
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import keep_out
-from .runtime.launch import Operand
 from .runtime.method import Method, is_method
 from .runtime.signature import bind, signature
 from .runtime.tensors import KEYS, Described, describe, home_of
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from .aot import Compiled, CudaCompiled
     from .ir import KernelIR
     from .runtime import execution, explain, lowering, oracle
+    from .runtime import launch as launching
     from .runtime.cuda import execution as cuda
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
@@ -62,7 +62,7 @@ else:
     aot, frontend, reference = map(Late, ("aot", "frontend", "reference"))
     execution, explain = Late("runtime.execution"), Late("runtime.explain")
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
-    cuda = Late("runtime.cuda.execution")
+    cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class Kernel:
     ) -> Launch:
         given = self._given(values)
         operands = [
-            Operand(place, name, given.tensors[name])
+            launching.Operand(place, name, given.tensors[name])
             for place, name in enumerate(given.values)
             if name in given.tensors
         ]

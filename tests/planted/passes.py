@@ -119,7 +119,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what a loop carries feeds nothing", drop_unused, "_needed",
-        lambda body: {n for n in _needed(body) if not n.endswith("_new")},
+        lambda *args: {n for n in _needed(*args) if not n.endswith("_new")},
         test_drop_unused.test_what_feeds_a_store_stays,
     ),
     Mutation(
