@@ -19,7 +19,8 @@ from tests.subjects import HAS_TORCH, SUBJECTS, Subject
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-TARGETS = {"pallas": "tpu:v6e", "triton": "cuda:sm90"}  # back end -> what its goldens are for
+TARGET = "tpu:v6e"
+TARGETS = {"pallas": TARGET, "triton": "cuda:sm90"}  # back end -> what its goldens are for
 each = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 
 
