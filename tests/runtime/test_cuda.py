@@ -10,13 +10,16 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tilelang as tile
+import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
 from tests.frameworks import to_torch
 from tilelang.aot import CudaCompiled
 from tilelang.errors import CallError, CompileError
+from tilelang.runtime.cuda import execution
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_triton = pytest.mark.skipif(
@@ -131,3 +134,38 @@ def test_bundles_are_those_of_a_tpu():
         grouped_gemm.compile(*make_inputs(), target="cuda:sm90", schedule=True)
     if find_spec("triton") is not None:
         assert "schedule counts the bundles of TPU programs" in str(caught.value)
+
+
+# ---------------------------------------------------------------- what is checked before
+
+
+@tile.kernel
+def window(x, start):
+    y = hl.zeros([8, x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(8):
+        y[t, :] = x[t.index + start[0], :]
+    return y
+
+
+@tile.kernel
+def behind(x, n):
+    """No tensor says where the tile is: only the facts doubt that it stays in x."""
+    y = hl.zeros([8, x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(8):
+        if n[0] > 0:
+            y[t, :] = x[t.index + 12, :]
+    return y
+
+
+@pytest.mark.parametrize("kernel", [window, behind], ids=["window", "behind"])
+def test_a_gpu_call_checks_what_a_cpu_call_checks(monkeypatch, kernel):
+    arguments = np.zeros((16, 8), np.float32), np.array([9], np.int32)
+    with pytest.raises(tile.RaggedValueError) as on_cpu:
+        kernel(*map(to_torch, arguments))
+    torch = pytest.importorskip("torch", reason="calls on GPUs are made from torch")
+    monkeypatch.setattr(execution, "place_of", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr(execution, "require_triton", lambda _: None)
+    monkeypatch.setattr(execution, "runner", lambda *_: lambda *_: pytest.fail("launched"))
+    with pytest.raises(tile.RaggedValueError) as on_gpu:
+        kernel(*map(to_torch, arguments), target="cuda:sm90")
+    assert str(on_gpu.value) == str(on_cpu.value)

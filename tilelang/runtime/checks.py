@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ..analysis.facts import Leaving, PositionFact
+from ..analysis.facts import Facts
 from ..errors import RaggedValueError
 from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined, loads
 from .phrase import phrase, settled
@@ -34,15 +34,14 @@ class Check:
 
 
 @np.errstate(all="ignore")  # what is divided by zero is unspecified, here too
-def compile_checks(
-    ir: KernelIR, positions: Sequence[PositionFact] = (), leaving: Sequence[Leaving] = ()
-) -> Check | None:
+def compile_checks(ir: KernelIR, facts: Facts | None = None) -> Check | None:
     """The check of a kernel; None if no loop or index depends on what tensors hold.
 
-    positions  facts: of those that were not proved, the ones that read no tensor are checked, too
-    leaving    facts: the same of the tiles that may leave their arrays
+    With facts, positions and tiles of which they doubt that they stay inside are checked even where
+    those read no tensor.
     """
     values = definitions(ir.body)
+    positions, leaving = (facts.positions, facts.leaving) if facts is not None else ((), ())
     tiles = {(inlined(t.index.offset, values), t.size) for t in leaving if t.index.offset}
     doubted = {(inlined(p.expr, values), p.size) for p in positions if p.kind == "dynamic"}
     found, ir = certain(ir), written_out(ir)

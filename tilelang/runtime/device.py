@@ -11,7 +11,7 @@ from jax.experimental.pallas import tpu as pltpu
 from ..codegen.pallas.target import TARGETS, Target
 from ..errors import CallError, PlanError
 from .jax_compat import default_platform
-from .launch import Operand
+from .launch import Operand, refuse_shape
 from .primitive import PLATFORMS
 from .program import Device
 from .tensors import Described
@@ -33,11 +33,7 @@ def platform_of(described: Iterable[Described]) -> str:
 def refuse(kernel: str, operands: Sequence[Operand]) -> None:
     """CallError for arguments without data, or on a device that kernels do not run on."""
     for operand in operands:
-        if operand.described.home == "shape":
-            raise CallError(
-                f"{operand.name} is a shape without data, and calling {kernel} needs the data",
-                hint=f"{kernel}.source, .lower and .explain take shapes",
-            )
+        refuse_shape(kernel, operand)
         device = operand.described.device
         if device and device not in PLATFORMS:
             raise CallError(

@@ -9,13 +9,11 @@ from typing import Any
 from ..analysis.facts import Facts
 from ..codegen.pallas.target import Target
 from ..ir import KernelIR
-from .checks import compile_checks
 from .device import device_of, platform_of, refuse, refuse_compiled, target_of
-from .launch import Launch, Operand, framework_of, launch
+from .launch import Launch, Operand, check_of, framework_of, launch
 from .lowering import Lowered
 from .primitive import Code
 from .program import at_once, generated, on_cpu, program
-from .tensors import Described
 
 Programs = MutableMapping[Hashable, Callable[..., Any]]
 
@@ -68,7 +66,7 @@ def prepare(
         run = on_cpu(run)
     if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
         run = at_once(run)
-    return launch(ir, operands, run, _check(ir, facts, operands, chosen.checks), framework)
+    return launch(ir, operands, run, check_of(ir, facts, operands, chosen.checks), framework)
 
 
 def _code(ir: KernelIR, chosen: Chosen) -> Code:
@@ -88,18 +86,3 @@ def results_of(ir: KernelIR) -> tuple[tuple[tuple[int, ...], str], ...]:
     mutated = [t for t in ir.tensors if t.mutated]
     tensors = [*map(ir.tensor, ir.returns), *mutated]
     return tuple((t.shape, "int32" if t.dtype == "int64" else t.dtype) for t in tensors)
-
-
-def _check(ir: KernelIR, facts: Facts, operands: Sequence[Operand], checks: bool | None) -> Any:
-    check = None if checks is False else compile_checks(ir, facts.positions, facts.leaving)
-    if check is None:
-        return None
-    read = [o.described for o in operands if o.name in check.reads]
-    return check if all(_readable(d, checks) for d in read) else None
-
-
-def _readable(described: Described, checks: bool | None) -> bool:
-    """Whether values can be looked at: on the host, or anywhere if that was asked for."""
-    if described.home in ("traced", "shape"):
-        return False
-    return checks is True or described.device == "cpu"

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ..analysis.facts import Facts
 from ..errors import CallError
 from ..ir import KernelIR, Store, statements
 from . import bridge
-from .checks import Check
+from .checks import Check, compile_checks
 from .dynamo import keep_out
 from .results import structured
 from .tensors import Described, Framework
@@ -44,6 +45,33 @@ def framework_of(kernel: str, operands: Sequence[Operand]) -> Framework:
             hint="NumPy arrays go with both",
         )
     return "torch" if "torch" in first else "jax" if "jax" in first else "numpy"
+
+
+def refuse_shape(kernel: str, operand: Operand) -> None:
+    """CallError for an argument without data."""
+    if operand.described.home == "shape":
+        raise CallError(
+            f"{operand.name} is a shape without data, and calling {kernel} needs the data",
+            hint=f"{kernel}.source, .lower and .explain take shapes",
+        )
+
+
+def check_of(
+    ir: KernelIR, facts: Facts, operands: Sequence[Operand], checks: bool | None
+) -> Check | None:
+    """What a call looks at before it runs; None if it cannot, or must not."""
+    check = None if checks is False else compile_checks(ir, facts)
+    if check is None:
+        return None
+    read = [o.described for o in operands if o.name in check.reads]
+    return check if all(_readable(d, checks) for d in read) else None
+
+
+def _readable(described: Described, checks: bool | None) -> bool:
+    """Whether values can be looked at: on the host, or anywhere if that was asked for."""
+    if described.home in ("traced", "shape"):
+        return False
+    return checks is True or described.device == "cpu"
 
 
 def launch(

@@ -13,7 +13,7 @@ from .results import structured
 
 def verify(ir: KernelIR, facts: Facts, arrays: Arrays) -> None:
     """The checks that a call would make; RaggedValueError as there."""
-    check = compile_checks(ir, facts.positions, facts.leaving)
+    check = compile_checks(ir, facts)
     if check is not None:
         check.run(arrays)
 

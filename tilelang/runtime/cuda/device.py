@@ -9,7 +9,7 @@ from typing import Any
 from ...codegen.triton.target import TARGETS, Target
 from ...errors import CallError, PlanError
 from .. import bridge
-from ..launch import Operand
+from ..launch import Operand, refuse_shape
 
 INTERPRET = "TRITON_INTERPRET"  # Triton reads it when it is imported
 
@@ -28,11 +28,7 @@ def place_of(kernel: str, operands: Sequence[Operand], values: Sequence[Any], ta
                 f"{operand.name} is a JAX array: this version calls Triton kernels from torch only",
                 hint="pass torch tensors; JAX arrays run on CPU and TPU",
             )
-        if operand.described.home == "shape":
-            raise CallError(
-                f"{operand.name} is a shape without data, and calling {kernel} needs the data",
-                hint=f"{kernel}.source, .lower and .explain take shapes",
-            )
+        refuse_shape(kernel, operand)
     there = [(name, value) for name, value in tensors if value.device.type == "cuda"]
     if not there and interprets():
         return bridge.torch().device("cpu")
@@ -42,8 +38,8 @@ def place_of(kernel: str, operands: Sequence[Operand], values: Sequence[Any], ta
             hint=f"move them with .cuda(), or set {INTERPRET}=1 before Python starts, to run it in "
             "Triton's interpreter",
         )
-    (first, at), *others = there
-    for name, value in [*others, *tensors]:
+    first, at = there[0]
+    for name, value in tensors:
         if value.device != at.device and value.dim():
             raise CallError(
                 f"{name} is on {value.device}, and {first} on {at.device}",
@@ -53,9 +49,7 @@ def place_of(kernel: str, operands: Sequence[Operand], values: Sequence[Any], ta
 
 
 def target_of(device: Any) -> Target:
-    """The target of a torch device: of its compute capability."""
-    if device.type != "cuda":
-        return TARGETS["cuda:sm90"]
+    """The target of a GPU: of its compute capability."""
     major, minor = bridge.torch().cuda.get_device_capability(device)
     name = f"cuda:sm{major}{minor}"
     if name not in TARGETS:

@@ -14,9 +14,9 @@ from ...codegen.triton.target import Target
 from ...errors import CallError
 from ...ir import KernelIR
 from .. import bridge
-from ..checks import Check, compile_checks
+from ..checks import Check
 from ..dynamo import keep_out
-from ..launch import Launch, Operand, Values, framework_of, torch_guard
+from ..launch import Launch, Operand, Values, check_of, framework_of, torch_guard
 from ..lowering import Lowered
 from ..results import structured
 from ..tensors import Described
@@ -54,10 +54,7 @@ def prepare(
     require_triton(ir.name)
     lowered = planned(target or target_of(device))
     assert isinstance(lowered.plan, Plan), "the target is a GPU"
-    check = None if checks is False else compile_checks(ir, facts.positions)
-    if check is not None and checks is None:
-        read = [o for o in operands if o.name in check.reads]
-        check = check if all(o.described.device == "cpu" for o in read) else None
+    check = check_of(ir, facts, operands, checks)
     return _call(ir, operands, runner(lowered.plan, lowered.source, device), check, device)
 
 
