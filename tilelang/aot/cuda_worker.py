@@ -27,11 +27,10 @@ from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)  # read when triton is imported; nothing compiles with it
 
-import triton
 import triton.backends.nvidia
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
+from ..runtime.cuda.compiler import compiled
 from .serving import failing_line, serve, text_of
 
 TOOLS = Path(triton.backends.nvidia.__file__).parent / "bin"
@@ -76,16 +75,14 @@ def _loaded(path: Path) -> types.ModuleType:
 
 
 def _program(module: types.ModuleType, launch: Mapping[str, Any], arch: int) -> dict[str, Any]:
-    function: Any = getattr(module, launch["name"])
-    types_of = dict(zip(function.arg_names, launch["signature"], strict=True))
-    aligned = {(number,): [["tt.divisibility", 16]] for number in range(len(types_of))}
-    options = {"num_warps": launch["warps"], "num_stages": launch["stages"]}
-    if launch["max_registers"] is not None:
-        options["maxnreg"] = launch["max_registers"]
-    made = triton.compile(
-        ASTSource(fn=function, signature=types_of, constexprs={}, attrs=aligned),
-        target=GPUTarget("cuda", arch, 32),
-        options={**options, "enable_fp_fusion": True},
+    made = compiled(
+        getattr(module, launch["name"]),
+        launch["signature"],
+        range(len(launch["signature"])),
+        GPUTarget("cuda", arch, 32),
+        warps=launch["warps"],
+        stages=launch["stages"],
+        max_registers=launch["max_registers"],
     )
     registers, stack, counts = _used(made.asm["cubin"])
     return {

@@ -8,7 +8,7 @@ process does not compile again.  No call waits for the device, so it may be capt
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from ...codegen.source import Source
 from ...codegen.triton.plan.types import Buffer, Launch, Plan, Result
 from .. import bridge
+from .compiler import compiled
 from .device import interprets
 from .signature import signature_of
 
@@ -34,7 +35,7 @@ class Program:
 
     function: Any
     launch: Launch
-    signature: Mapping[str, str]
+    signature: tuple[str, ...]
     places: tuple[int, ...]
     compiled: dict[tuple[bool, ...], Callable[..., None]] = field(default_factory=dict)
 
@@ -50,20 +51,14 @@ class Program:
         launch(stream, tensors)
 
     def _compile(self, unaligned: Sequence[bool]) -> Callable[[int, Sequence[Any]], None]:
-        triton, compiler = map(importlib.import_module, ("triton", "triton.compiler"))
-        aligned = [n for n in range(len(self.places)) if not unaligned or not unaligned[n]]
-        options = {"num_warps": self.launch.warps, "num_stages": self.launch.stages}
-        if self.launch.max_registers is not None:
-            options["maxnreg"] = self.launch.max_registers
-        made = triton.compile(
-            compiler.ASTSource(
-                fn=self.function,
-                signature=dict(self.signature),
-                constexprs={},
-                attrs={(number,): [["tt.divisibility", 16]] for number in aligned},
-            ),
-            target=_driver().get_current_target(),
-            options={**options, "enable_fp_fusion": True},
+        made = compiled(
+            self.function,
+            self.signature,
+            [n for n in range(len(self.places)) if not unaligned or not unaligned[n]],
+            _driver().get_current_target(),
+            warps=self.launch.warps,
+            stages=self.launch.stages,
+            max_registers=self.launch.max_registers,
         )
         run, programs = made.run, self.launch.programs  # `run` loads the code: `function` is there
         function, packed = made.function, made.packed_metadata
@@ -112,9 +107,8 @@ def viewed(array: Any, result: Result) -> Any:
 
 
 def _program(plan: Plan, launch: Launch, function: Any, names: Sequence[str]) -> Program:
-    signature = dict(zip(function.arg_names, signature_of(plan, launch), strict=True))
     places = tuple(names.index(name) for name in launch.arguments)
-    return Program(function, launch, signature, places)
+    return Program(function, launch, tuple(signature_of(plan, launch)), places)
 
 
 def _interpreted(plan: Plan, source: Source) -> Run:
