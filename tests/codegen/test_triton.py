@@ -59,11 +59,33 @@ def masked_scatter(x, rows):
     return y
 
 
+@tile.kernel
+def registered(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    rows = hl.register_block_size(64, 256)
+    for t in hl.tile(x.shape[0], block_size=rows):
+        y[t, :] = x[t, :] * 2
+    return y
+
+
+@tile.kernel
+def rounded(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :].to(hl.float8_e4m3fn).to(x.dtype)
+    return y
+
+
 def printed(kernel, *args, target="cuda:sm90", **config):
     return kernel.source(*args, target=target, config=tile.Config(**config) if config else None)
 
 
 REFUSED = {
+    "a value of a dtype that the target lacks": (
+        lambda: printed(rounded, X, target="cuda:sm80"),
+        "a value is float8_e4m3fn, and cuda:sm80 does not compute in it",
+        "cast it to bfloat16 or float32",
+    ),
     "a field of the other family": (
         lambda: printed(double, X, buffers=2),
         "buffers=2 means nothing to cuda:sm90",
@@ -133,6 +155,15 @@ def test_what_is_refused_says_why(name):
     with pytest.raises(tile.TileError) as caught:
         run()
     assert (caught.value.what, caught.value.hint) == (what, hint)
+
+
+@pytest.mark.parametrize("rows", [20, 64, 300])
+def test_the_default_config_is_one_that_may_be_given(rows):
+    """Also for a dimension that is shorter than the least block that the author allows."""
+    x = tile.spec((rows, 32), "float32")
+    config = registered.default_config(x, target="cuda:sm90")
+    given = registered.source(x, target="cuda:sm90", config=config)
+    assert given == registered.source(x, target="cuda:sm90")
 
 
 def test_shared_memory_is_limited():

@@ -13,6 +13,7 @@ from tests.subjects import SUBJECTS
 from tests.test_golden import TARGET
 from tilelang.codegen.pallas.plan.search import normalised
 from tilelang.codegen.pallas.target import Target
+from tilelang.codegen.triton.plan.search import normalised as normalised_for_gpus
 from tilelang.ir import Assign, At, Const, GridIndex, KernelIR, Loop, Span, Store, Type, Var
 from tilelang.ir.traversal import rewrite_body
 from tilelang.ir.verify import BrokenIR, verify
@@ -122,5 +123,5 @@ def test_a_broken_rule_is_found(what):
 def test_no_pass_breaks_a_rule(subject):
     lowered = subject.kernel.lower(*subject.cases[-2], target=TARGET)
     problem = Problem(verify(lowered.ir), lowered.facts)
-    for _, ir in normalised(problem, Target.of(TARGET)):
+    for _, ir in (*normalised(problem, Target.of(TARGET)), *normalised_for_gpus(problem)):
         verify(ir)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..errors import PlanError
 from ..ir import BlockSize, KernelIR
 from .config import Config
@@ -36,6 +38,20 @@ def chosen(ir: KernelIR, config: Config) -> dict[str, int]:
             )
     fixed_sizes = {a.name: a.block for a in tiles if isinstance(a.block, int)}
     return {**fixed_sizes, **{a.name: given[str(a.block)] for a in tiles if str(a.block) in given}}
+
+
+def named(ir: KernelIR, blocks: Mapping[str, int]) -> dict[str, int]:
+    """The blocks of tile axes as a config gives them, by the author's names.
+
+    A block is no larger than its dimension, however short; a config keeps to registered bounds.
+    """
+    found: dict[str, int] = {}
+    for axis in ir.axes:
+        if isinstance(axis.block, str):
+            block, bounds = blocks[axis.name], ir.block_size(axis)
+            block = block if bounds is None else bounds.nearest(block)
+            found[axis.block] = max(block, found.get(axis.block, 0))
+    return found
 
 
 def check_bounds(bounds: BlockSize, block: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from ..errors import PlanError
 
@@ -54,7 +55,7 @@ class Config:
     stages: int | None
     indexing: str | None
     persistent: bool | int | None
-    worklist: str | None
+    worklist: Literal["search", "table"] | None
     l2_group: int | None
     precision: str | None
     split: int | None

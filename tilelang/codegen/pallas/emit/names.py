@@ -5,10 +5,9 @@ from __future__ import annotations
 import keyword
 from dataclasses import dataclass, field, replace
 
-from tilelang.codegen.pallas.plan.types import Launch, Plan, Table
+from tilelang.codegen.pallas.plan.types import MODULE_NAMES, Launch, Plan, Table
 from tilelang.ir.names import first_free, stem
 
-RESERVED = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
 WORDS = ("n", "steps", "step", "at", "before", "after", "live")
 TABLE_WORDS = ("seen", "state", "outer_step")
 
@@ -54,7 +53,7 @@ class Names:
 
 def names_of(plan: Plan, launch: Launch) -> Names:
     """Gives out the launch's names: arrays and windows keep theirs, then axes, then the rest."""
-    taken = set(RESERVED) | {t.name for t in plan.ir.tensors} | {a.name for a in plan.arrays}
+    taken = set(MODULE_NAMES) | {t.name for t in plan.ir.tensors} | {a.name for a in plan.arrays}
     taken |= {w.ref for w in launch.windows} | {launch.name, plan.ir.name}
     names = Names(taken)
     others = frozenset(a.name for a in launch.axes)

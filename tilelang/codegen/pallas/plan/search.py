@@ -16,18 +16,19 @@ from tilelang.passes.inline_indices import inline_indices
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.mask_outside import mask_outside
 from tilelang.passes.name_shared import name_shared
+from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
+from tilelang.schedule.legal import check_kernel
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from . import defaults
 from .blocks import multiple, sizes
 from .launch import plan_launch
-from .legal import check_kernel
 from .memory import with_margin
 from .physical import Inner
 from .placement import place
-from .types import Launch, Plan
+from .types import MODULE_NAMES, Launch, Plan
 from .verify import verify
 from .windows.turned import picked_last
 from .windows.types import HostArray
@@ -38,7 +39,7 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
 
     Raises PlanError for a kernel that no config would make legal.
     """
-    check_kernel(problem.ir, target)
+    check_kernel(problem.ir, target, MODULE_NAMES)
     *_, (_, kernel) = normalised(problem, target)
     problem = Problem(kernel, problem.facts)
     planned = _formed(problem, config, target)
@@ -205,14 +206,8 @@ def default_config(problem: Problem, target: Target) -> Config:
 
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
-    kernel = chosen.ir
-    named: dict[str, int] = {}
-    for axis in kernel.axes:
-        if isinstance(axis.block, str):
-            block, bounds = dict(chosen.blocks)[axis.name], kernel.block_size(axis)
-            block = block if bounds is None else bounds.nearest(block)  # of a short dimension
-            named[axis.block] = max(block, named.get(axis.block, 0))
-    return Config(named, loop_type=chosen.config.loop_type, within=chosen.config.within)
+    blocks = named(chosen.ir, dict(chosen.blocks))
+    return Config(blocks, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 
 def _plan(

@@ -71,6 +71,7 @@ from .physical import Tiles as Tiles
 from .physical import Write as Write
 from .physical import masks
 
+MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})  # of the generated source
 Form = Literal["grid", "pipeline"]
 Visit = Literal["live", "at_least_one", "cover", "sweep"]
 

@@ -26,6 +26,7 @@ from tilelang.ir import (
     statements,
     walk,
 )
+from tilelang.ir.integers import INT
 
 from .access import access, arange, both, compare, in_range, layout, with_conditions
 from .scope import Running, Scope
@@ -266,10 +267,10 @@ def start_axis(
     kernel = scope.kernel
     found = kernel.ir.axis(axis)
     if found.kind == "grid":
-        index = start or Var(scope.shared.fresh(axis), Type((), "int32"))
+        index = start or Var(scope.shared.fresh(axis), INT)
         scope.axes[axis] = Running(index, begin, end)
         return index
-    first = start or Var(scope.shared.fresh(f"{axis}_start"), Type((), "int32"))
+    first = start or Var(scope.shared.fresh(f"{axis}_start"), INT)
     scope.axes[axis] = Running(first, begin, end)
     shape = (axis,)
     lanes = Apply("arange", (), Type(shape, "int32"), (("start", 0), ("step", 1)))

@@ -9,14 +9,16 @@ from math import prod
 from tilelang.codegen.triton.passes.explicit_casts import apply
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Apply, Assign, Expr, Loop, Store, Type, Var, integers, statement_exprs, walk
+from tilelang.ir import Apply, Assign, Expr, Loop, Store, Var, integers, statement_exprs, walk
 from tilelang.ir import statements as every_statement
+from tilelang.ir.integers import INT
 from tilelang.ir.traversal import inlined
 from tilelang.schedule.config import Config
 
 from .access import compare, layout
 from .body import axis_bounds, lower_body, start_axis
 from .defaults import Width
+from .legality import MODULE_NAMES
 from .placement import Nest, place
 from .problem import Kernel
 from .scope import Scope, Shared
@@ -24,8 +26,7 @@ from .steps import every_step, exprs, with_barriers, without_unused
 from .types import Access, AxisPlan, Buffer, For, Guard, Launch, Note, Read, Step, Write
 from .worklist import ends_name, open_search, searched, table_launch, tabled, with_groups
 
-INT = Type((), "int32")
-RESERVED = frozenset({"tl", "tr", "triton", "torch", "math", "range", "float"})
+RESERVED = MODULE_NAMES | {"tr", "math", "range", "float"}
 BAND = 8  # tiles along the slower axis whose programs run close together
 WAVES = 4  # programs per processor of a persistent launch
 
@@ -42,18 +43,20 @@ def plan_launch(
     kernel: Kernel, loop: Loop, name: str, config: Config, target: Target, width: Width
 ) -> Planned:
     """Everything that runs for one top-level loop."""
-    nest = place(kernel, loop, config.worklist)  # type: ignore[arg-type]
+    nest = place(kernel, loop, config.worklist)
     work = nest.worklist
     stored = frozenset(
         layout(kernel.ir, s.tensor).root for s in every_statement((loop,)) if isinstance(s, Store)
     )
-    taken = {*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors)}
+    taken = frozenset(
+        (*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors))
+    )
     own = kernel
     if work is not None and work.form == "search":
         own = with_groups(kernel, work.groups, power_of_two(work.groups))
-    exprs = [e for s in every_statement((loop,)) for e in statement_exprs(s)]
-    exprs += [b for a in kernel.ir.axes for b in (a.begin, a.end)]
-    uses = Counter(e.name for x in exprs for e in walk(x) if isinstance(e, Var))
+    asked = [e for s in every_statement((loop,)) for e in statement_exprs(s)]
+    asked += [b for a in kernel.ir.axes for b in (a.begin, a.end)]
+    uses = Counter(e.name for x in asked for e in walk(x) if isinstance(e, Var))
     inits = frozenset(
         c.init.name
         for s in every_statement((loop,))
@@ -61,7 +64,7 @@ def plan_launch(
         for c in s.carries
         if isinstance(c.init, Var)
     )
-    shared = Shared(own, taken, stored, uses, inits)
+    shared = Shared(own, set(taken), stored, uses, inits)
     scope = Scope(shared)
     ends = ends_name(shared, work) if work is not None and work.form == "table" else None
     pid = scope.let("pid", apply("program", (), "int32", ()))
@@ -85,8 +88,7 @@ def plan_launch(
     )
     if work is None or ends is None:
         return Planned((launch,), ())
-    names = {*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors), ends}
-    first = table_launch(kernel, work, ends, f"{name}_items", names)
+    first = table_launch(kernel, work, ends, f"{name}_items", {*taken, ends})
     return Planned((first, launch), (Buffer(ends, (work.groups,), "int32", None, scratch=True),))
 
 
@@ -117,7 +119,6 @@ def _ordered(kernel: Kernel, steps: tuple[Step, ...]) -> frozenset[str]:
 
 def _dims(steps: tuple[Step, ...]) -> set[str]:
     """The named dimensions of all values."""
-
     found = {d for s in every_step(steps) if isinstance(s, Read) for d in s.type.shape}
     found |= {d for s in every_step(steps) for x in exprs(s) for e in walk(x) for d in e.type.shape}
     return {d for d in found if isinstance(d, str)}
@@ -161,8 +162,9 @@ def _open(
     else:
         assert ends is not None
         last = Access(ends, "int32", integers.const(work.groups - 1))
-        scope.steps.append(Read(scope.shared.fresh("item_count"), INT, last))
-        found, count = None, Var(scope.steps[-1].name, INT)  # type: ignore[union-attr]
+        read = Read(scope.shared.fresh("item_count"), INT, last)
+        scope.steps.append(read)
+        found, count = None, Var(read.name, INT)
     return _items(scope, nest, config, target, width, pid, ends, found, count)
 
 

@@ -5,39 +5,21 @@ from __future__ import annotations
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
 from tilelang.errors import Loc, PlanError
-from tilelang.ir import Apply, KernelIR, Store, statement_exprs, statements, walk
+from tilelang.ir import Apply, KernelIR, statement_exprs, statements, walk
 from tilelang.language.dtypes import is_float
 from tilelang.language.op import OPS
+from tilelang.schedule import legal
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
-RESERVED = frozenset({"tl", "triton", "torch"})
+MODULE_NAMES = frozenset({"tl", "triton", "torch"})
 
 
 def check_kernel(ir: KernelIR, target: Target) -> None:
     """PlanError for what no config could run on the target."""
-    for name, loc in ((ir.name, ir.loc), *((t.name, t.loc) for t in ir.tensors)):
-        if name in RESERVED:
-            raise PlanError(
-                f"the name {name} is that of a module in the generated source",
-                loc,
-                f"rename it; the names {', '.join(sorted(RESERVED))} are taken",
-            )
-    for tensor in ir.tensors:
-        if tensor.dtype in target.refused:
-            raise PlanError(
-                f"{tensor.name} is {tensor.dtype}, and {target} does not compute in it",
-                tensor.loc or ir.loc,
-                "use bfloat16 or float32",
-            )
+    legal.check_kernel(ir, target, MODULE_NAMES)
     for stmt in statements(ir.body):
-        if isinstance(stmt, Store) and ir.tensor(stmt.tensor).view is not None:
-            raise PlanError(
-                f"{stmt.tensor} is a view, and stores through views are not supported",
-                stmt.loc,
-                "make the output in the shape that the kernel stores, and return the view of it",
-            )
         for expr in statement_exprs(stmt):
             for part in walk(expr):
                 if isinstance(part, Apply):
@@ -55,14 +37,6 @@ def _check_op(expr: Apply, target: Target, loc: Loc | None) -> None:
             loc,
             "store the parts one by one, each to its own part of the output",
         )
-    if expr.op == "dot":
-        unknown = [a.type.dtype for a in expr.args if a.type.dtype not in target.products]
-        if unknown:
-            raise PlanError(
-                f"{target} has no matrix product of {unknown[0]} values",
-                loc,
-                f"cast the operands first; it has products of {', '.join(sorted(target.products))}",
-            )
     if expr.op == "pow" and not is_float(expr.type.dtype):
         raise PlanError(
             f"powers of integers are not there yet on {target}",

@@ -27,13 +27,12 @@ from tilelang.ir import (
     integers,
     map_children,
 )
+from tilelang.ir.integers import INT
 from tilelang.ir.names import fresh
 
 from .access import access, layout
 from .problem import Kernel
 from .types import Let, Read, Step
-
-INT = Type((), "int32")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tilelang.passes.fill_pads import fill_pads
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.name_shared import name_shared
+from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
@@ -137,15 +138,10 @@ def _result(ir: KernelIR, name: str) -> Result:
 
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
-    named: dict[str, int] = {}
-    blocks = dict(chosen.blocks)
-    for axis in chosen.ir.axes:
-        if isinstance(axis.block, str):
-            named[axis.block] = max(blocks[axis.name], named.get(axis.block, 0))
     main = chosen.launches[-1] if chosen.launches else None
     given = chosen.config
     return Config(
-        named,
+        named(chosen.ir, dict(chosen.blocks)),
         warps=main.warps if main else given.warps,
         stages=main.stages if main else given.stages,
         precision=given.precision,

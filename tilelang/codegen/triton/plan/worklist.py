@@ -27,6 +27,7 @@ from tilelang.ir import (
     integers,
     map_children,
 )
+from tilelang.ir.integers import INT
 from tilelang.ir.traversal import inlined
 
 from .access import compare, in_range
@@ -34,7 +35,6 @@ from .problem import Kernel
 from .scope import Running, Scope, Shared
 from .types import Access, Carried, For, Launch, Read, Step, Worklist, Write
 
-INT = Type((), "int32")
 CHUNK = 1024  # groups that the program which makes the table counts at once
 GROUPS = "groups."  # no author has this name
 

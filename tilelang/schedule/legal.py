@@ -1,25 +1,35 @@
-"""check_kernel(kernel, target): what no config would make legal, said at the author's line."""
+"""check_kernel(kernel, target, names): what no config makes legal, said at the author's line."""
 
 from __future__ import annotations
 
-from tilelang import ir
-from tilelang.codegen.pallas.target import Target
-from tilelang.errors import Loc, PlanError
+from collections.abc import Set
+from typing import Protocol
 
-MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})
+from .. import ir
+from ..errors import Loc, PlanError
 
 
-def check_kernel(kernel: ir.KernelIR, target: Target) -> None:
+class Computes(Protocol):
+    """A target, by the dtypes that it computes in; `products`: those it multiplies matrices of."""
+
+    @property
+    def refused(self) -> frozenset[str]: ...
+    @property
+    def products(self) -> frozenset[str]: ...
+
+
+def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None:
     """PlanError for names, stores and dtypes that the generated source cannot have.
 
-    What a target computes with is checked before a compiler says so in words of its own.
+    names  modules of the generated source.  What a target computes with is checked before a
+    compiler says so in words of its own.
     """
     for name, loc in ((kernel.name, kernel.loc), *((t.name, t.loc) for t in kernel.tensors)):
-        if name in MODULE_NAMES:
+        if name in names:
             raise PlanError(
                 f"the name {name} is that of a module in the generated source",
                 loc,
-                f"rename it; the names {', '.join(sorted(MODULE_NAMES))} are taken",
+                f"rename it; the names {', '.join(sorted(names))} are taken",
             )
     stmts = tuple(ir.statements(kernel.body))
     for stmt in stmts:
@@ -42,7 +52,7 @@ def check_kernel(kernel: ir.KernelIR, target: Target) -> None:
                 _check_dtype(part, target, stmt.loc)
 
 
-def _check_dtype(expr: ir.Expr, target: Target, loc: Loc | None) -> None:
+def _check_dtype(expr: ir.Expr, target: Computes, loc: Loc | None) -> None:
     if expr.type.dtype in target.refused:
         raise PlanError(
             f"a value is {expr.type.dtype}, and {target} does not compute in it",
