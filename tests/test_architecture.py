@@ -116,9 +116,9 @@ BUDGET = {
     "language": 3900,
     "frontend": 4300,
     "analysis": 2800,
-    "passes": 800,
+    "passes": 860,  # select_numbers: masks of numbers, which scalar memory has none of
     "schedule": 700,  # rules that stood in both back ends moved here
-    "codegen.pallas": 10400,
+    "codegen.pallas": 10440,  # windows of arrays shorter than a loop stay inside of them
     "codegen.triton": 3800,
     "runtime": 3100,
     "aot": 1400,

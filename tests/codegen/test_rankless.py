@@ -100,7 +100,7 @@ def test_every_form(form):
 def test_a_bound_that_is_too_large():
     with pytest.raises(RaggedValueError) as caught:
         scaled(X, np.array(1, np.float32), np.array(71))
-    assert caught.value.what == "n = 71 is past the 70 rows of out"
+    assert caught.value.what == "n = 71 is past the 70 rows of x"
     assert caught.value.loc.text.strip() == "for tm in hl.tile(n):"
 
 

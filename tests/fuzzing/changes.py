@@ -13,9 +13,11 @@ from typing import Any
 
 from tests.fuzzing.program import (
     Axis,
+    Dot,
     If,
     Load,
     Loop,
+    Masked,
     Pick,
     Program,
     Ref,
@@ -294,6 +296,25 @@ def short(program: Program, rng: random.Random) -> Program | None:
     return replace(program, tensors=tuple(new if t == tensor else t for t in program.tensors))
 
 
+def masked(program: Program, rng: random.Random) -> Program | None:
+    """A load under a mask of its own, of an open loop or of one of its dimensions."""
+    products = {id(v) for p in parts(program.body) if isinstance(p, Dot) for v in (p.left, p.right)}
+    under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked)}
+    found = [s for s in sites(program.body) if isinstance(s.node, Load)]
+    found = [s for s in found if id(s.node) not in products | under]
+    if not found:
+        return None
+    site = rng.choice(found)
+    able = [a for n in site.open if (a := program.axis(n)).kind == "grid"]
+    able += [a for p in site.node.index if p.axis and (a := program.axis(p.axis)).kind == "tile"]
+    if not able:
+        return None
+    axis = rng.choice(able)
+    other = rng.choice((0.0, 0.5, -3.0, 7.0))
+    new = Masked(site.node, axis.name, rng.randint(0, axis.size + 1), other)
+    return replace(program, body=swapped(program.body, site.node, new))
+
+
 def dropped(program: Program, rng: random.Random) -> Program | None:
     """A store without one of its dimensions: of several iterations the last one stays."""
     stores = [s.node for s in sites(program.body) if isinstance(s.node, Store)]
@@ -316,6 +337,7 @@ CHANGES: Mapping[str, tuple[Change, float]] = {
     "filled": (filled, 1),
     "combined": (combined, 1),
     "stored": (stored, 0.7),
+    "masked": (masked, 1),
     "dropped": (dropped, 0.3),
     "short": (short, 0.25),
 }

@@ -9,7 +9,7 @@ written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +22,7 @@ from tests.fuzzing.program import (
     Let,
     Load,
     Loop,
+    Masked,
     Number,
     Pick,
     Position,
@@ -206,6 +207,8 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             return values[name]
         case Load():
             return _load(run, value)
+        case Masked():
+            return _masked(run, value)
         case Position(axis):
             dims = run.order({axis})
             return Named(dims, run.at[axis] / 16)
@@ -249,6 +252,25 @@ def _load(run: Run, load: Load) -> Named:
     written = _dims(run, load.index)
     dims = run.order(set(written))
     return Named(dims, run.memory[load.tensor][at].transpose([written.index(d) for d in dims]))
+
+
+def _masked(run: Run, value: Masked) -> Named:
+    """Only the positions that the mask lets through are read."""
+    load, axis = value.load, value.axis
+    at = run.at[axis]
+    if not at.ndim:
+        return _load(run, load) if at < value.below else _other(run, load, value.other)
+    inside = at < value.below
+    part = replace(run, at={**run.at, axis: at[inside]})
+    found, whole = _load(part, load), _other(run, load, value.other)
+    place = tuple(inside if d == axis else slice(None) for d in whole.dims)
+    whole.array[place] = found.array
+    return whole
+
+
+def _other(run: Run, load: Load, other: float) -> Named:
+    dims = run.order(set(_dims(run, load.index)))
+    return Named(dims, np.full([len(run.at[d]) for d in dims], other, np.float64))
 
 
 def _dims(run: Run, index: tuple[Pick, ...]) -> tuple[str, ...]:

@@ -110,6 +110,19 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Masked:
+    """`load` where the positions of `axis` are below `below`, else `other`.
+
+    The array may end where nothing more is read.
+    """
+
+    load: Load
+    axis: str
+    below: int
+    other: float
+
+
+@dataclass(frozen=True)
 class Position:
     """The positions of an axis, times 1/16."""
 
@@ -165,7 +178,7 @@ class Dot:
     right: Value
 
 
-Value = Number | Ref | Load | Position | Unary | Binary | Even | Seen | Reduce | Dot
+Value = Number | Ref | Load | Masked | Position | Unary | Binary | Even | Seen | Reduce | Dot
 
 
 # ---------------------------------------------------------------- statements
@@ -303,9 +316,10 @@ def pruned(program: Program) -> Program:
 def fitted(program: Program) -> Program:
     """Arrays as long as they are indexed, less what they are short of."""
     found: dict[str, list[int]] = {}
+    masked = {id(p.load): p for p in parts(program.body) if isinstance(p, Masked)}
     for part in parts(program.body):
         if isinstance(part, Load | Store):
-            lengths = [extent(program, pick) for pick in part.index]
+            lengths = [extent(program, pick, masked.get(id(part))) for pick in part.index]
             known = found.setdefault(part.tensor, lengths)
             found[part.tensor] = [max(pair) for pair in zip(known, lengths, strict=True)]
     tensors = tuple(
@@ -322,13 +336,16 @@ def _shortened(length: int, by: int) -> int:
     return max(length - by, min(length, 2))
 
 
-def extent(program: Program, pick: Pick) -> int:
-    """The length of a dimension that holds every position that a pick can have."""
+def extent(program: Program, pick: Pick, masked: Masked | None = None) -> int:
+    """The length of a dimension that holds every position that a pick can have and a mask lets."""
     last = pick.shift + sum(_last(program, term) * term.factor for term in pick.terms)
     if pick.through:
         return program.tensor(pick.through).limit + last
     if pick.axis:
-        last += (program.axis(pick.axis).size - 1) * pick.factor
+        size = program.axis(pick.axis).size
+        if masked is not None and masked.axis == pick.axis and not pick.start:
+            size = max(1, min(size, masked.below))
+        last += (size - 1) * pick.factor
     return last + 1
 
 

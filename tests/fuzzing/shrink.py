@@ -13,6 +13,7 @@ from tests.fuzzing.program import (
     Let,
     Load,
     Loop,
+    Masked,
     Number,
     Pick,
     Program,
@@ -220,4 +221,6 @@ def _simpler_value(value: Any) -> Iterator[Any]:
         if not summed:
             yield inner
         for found in _simpler_value(inner):
+            if isinstance(value, Masked) and not isinstance(found, Load):
+                continue
             yield replace(value, **{field.name: found})

@@ -16,6 +16,7 @@ from tests.fuzzing.program import (
     Let,
     Load,
     Loop,
+    Masked,
     Number,
     Pick,
     Position,
@@ -233,6 +234,8 @@ def _value(scope: Scope, value: Value) -> Text:
             return Text(scope.named[name], name)
         case Load():
             return _float(scope, value, _load(scope, value))
+        case Masked(load, axis, below, other):
+            return _float(scope, load, _masked(scope, load, axis, below, other))
         case Position(axis):
             name = f"{axis}.index" if scope.vector(axis) else axis
             return Text(scope.order({axis}) if scope.vector(axis) else (), f"({name} * 0.0625)")
@@ -298,6 +301,17 @@ def _load(scope: Scope, load: Load) -> Text:
     written = _written(scope, load.index)
     dims = scope.order(set(written))
     return Text(dims, _permuted(Text(written, f"{load.tensor}[{_index(scope, load.index)}]"), dims))
+
+
+def _masked(scope: Scope, load: Load, axis: str, below: int, other: float) -> Text:
+    written = _written(scope, load.index)
+    vector = (axis,) if scope.vector(axis) else ()
+    name = f"{axis}.index" if vector else axis
+    mask = _broadcast(Text(vector, f"({name} < {below})"), written)
+    index = ", ".join("slice(None)" if (p := _pick(scope, i)) == ":" else p for i in load.index)
+    found = Text(written, f"hl.load({load.tensor}, [{index}], mask={mask}, other={other})")
+    dims = scope.order(set(written))
+    return Text(dims, _permuted(found, dims))
 
 
 def _float(scope: Scope, load: Load, text: Text) -> Text:

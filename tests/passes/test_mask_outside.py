@@ -6,6 +6,7 @@ from tests.passes.becomes import becomes, loops, stays
 from tests.schedule.written import INT, Writing, mul, positions
 from tilelang.analysis import analyze
 from tilelang.ir import Along, Const, KernelIR
+from tilelang.ir.traversal import loads
 from tilelang.ir.verify import verify
 from tilelang.language import build
 from tilelang.language.shapes import expand_dims
@@ -96,3 +97,17 @@ def test_facts_speak_of_tiles_as_they_were_written():
     ir, facts = k.ir(), analyze(k.ir())
     assert "where" in loops(verify(inline_indices(mask_outside(ir, facts))))
     assert "where" not in loops(verify(mask_outside(inline_indices(ir), facts)))
+
+
+def test_what_a_mask_leaves_out_bounds_no_range():
+    """The range is longer than x, whose mask says everything: x has no say in where it ends."""
+    k = Writing()
+    k.input("x", 64)
+    k.output("y", 90)
+    with k.tile("t", 0, 90):
+        mask = build.binary("lt", positions("t"), 64, None)
+        k.store("y", "t", value=mul(k.load("x", "t", mask=mask), 2.0))
+    (store,) = cut(k.ir()).body[0].body
+    (load,) = loads(store.value)
+    assert load.index[0].loose and not store.index[0].loose
+    assert load.mask == mask

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.codegen import test_left_out
 from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
@@ -15,11 +16,13 @@ from tests.passes import (
     test_mask_outside,
     test_name_shared,
     test_scatter_rows,
+    test_select_numbers,
     test_separate_gathers,
 )
 from tests.schedule import test_rewriting
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan.windows import choose
 from tilelang.ir import Store, Var, names
 from tilelang.passes import (
     drop_implied_masks,
@@ -29,6 +32,7 @@ from tilelang.passes import (
     keep_inside,
     mask_outside,
     name_shared,
+    select_numbers,
 )
 
 
@@ -57,6 +61,10 @@ def _masks_stay(stmt, value, index=lambda entry: entry):
 
 def _places_stay(stmt, value, index=None):
     return _map_stmt(stmt, value)
+
+
+def _never_loose(load, entry, size, about):
+    return entry
 
 
 def _top_only(body, change):
@@ -92,6 +100,18 @@ MUTATIONS = (
     Mutation(
         "bodies of loops are not rewritten", keep_inside, "map_body", _top_only,
         test_keep_inside.test_loads_are_clamped_and_stores_are_asked,
+    ),
+    Mutation(
+        "masks of numbers are dropped", select_numbers, "_conjuncts", lambda mask: iter(()),
+        test_select_numbers.test_a_masked_number_is_chosen,
+    ),
+    Mutation(
+        "what a mask leaves out bounds a range", mask_outside, "_loose", _never_loose,
+        test_mask_outside.test_what_a_mask_leaves_out_bounds_no_range,
+    ),
+    Mutation(
+        "windows leave arrays that are shorter than others", choose, "_inside",
+        lambda axis, blocks: axis.number, test_left_out.test_no_window_leaves_its_array,
     ),
     Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),

@@ -46,6 +46,15 @@ def test_a_sound_plan_passes() -> None:
     assert verify(plan) is plan
 
 
+def test_a_window_behind_its_array() -> None:
+    plan = ragged()
+    (launch,) = plan.launches
+    short = tuple(replace(w, shape=(20, 128)) for w in launch.windows)
+    assert refused(changed(plan, windows=short)) == (
+        "internal error: the window of x reads block 0 to 3 of 2 where nothing defines it"
+    )
+
+
 def test_a_column_that_is_missing() -> None:
     plan = ragged()
     table = table_of(plan)

@@ -4,7 +4,8 @@
     for t in hl.tile(L): x[offsets[g] + t.index]                   may leave x behind
 
 A range that is read as it is, [offsets[g], offsets[g + 1]) or a begin and a length, is taken to lie
-in what it indexes: checked calls verify it.  Any other range must be proved to.
+in what it indexes: checked calls verify it.  Any other range must be proved to, and so must that of
+a load whose mask leaves out lanes: calls cannot tell which.
 """
 
 from __future__ import annotations
@@ -24,22 +25,26 @@ from .symbols import position
 
 def leaving(references: tuple[Reference, ...], known: Ranges) -> tuple[Leaving, ...]:
     """Tiles of loads and stores that were not proved to lie in their dimension, each once."""
-    found: dict[Leaving, None] = {}
-    for reference in references:
+    found: dict[tuple[Along, int], Leaving | None] = {}
+    for reference in sorted(references, key=lambda r: r.excused):  # what a call checks is settled
         shape = known.scope.ir.tensor(reference.base).shape
         for reach, size in zip(reference.dims, shape, strict=True):
-            if isinstance(reach.index, Along) and reach.first is not None:
-                sides = _sides(reach.index.axis, reach.first, size, known)
-                if any(sides):
-                    found[Leaving(reach.index, size, *sides)] = None
-    return tuple(found)
+            index = reach.index
+            if not isinstance(index, Along) or reach.first is None or (index, size) in found:
+                continue
+            sides = _sides(index.axis, reach.first, size, known, not reference.excused)
+            found[index, size] = Leaving(index, size, *sides) if any(sides) else None
+    return tuple(one for one in found.values() if one is not None)
 
 
-def _sides(axis: str, moved: sympy.Expr, size: int, known: Ranges) -> tuple[bool, bool]:
+def _sides(
+    axis: str, moved: sympy.Expr, size: int, known: Ranges, checked: bool
+) -> tuple[bool, bool]:
     """Whether positions may lie before the dimension, and behind it."""
     interval, by = known.intervals[axis], sympy.expand(moved - position(axis))
     here = knowledge((*known.around[axis], axis), known)
-    taken = tuple(_taken(sympy.expand(interval.begin + by), sympy.expand(interval.end + by), size))
+    ends = sympy.expand(interval.begin + by), sympy.expand(interval.end + by)
+    taken = tuple(_taken(*ends, size)) if checked else ()
     if known.axes[axis].max_extent is not None:
         taken += (interval.begin + known.axes[axis].max_extent - interval.end,)
     here = Knowledge((*here.facts, *taken), here.sorted)

@@ -67,10 +67,10 @@ def _guarded(expr: ir.Expr, about: _Loads) -> ir.Expr:
     if expr.tensor in about.picks:
         return expr
     mask = None if expr.mask is None else _guarded(expr.mask, about)
-    load, inside = replace(expr, mask=mask), _inside(expr, about)
+    index = tuple(_loose(expr, e, n, about) for e, n in _entries(expr, about))
+    load, inside = replace(expr, mask=mask, index=index), _inside(expr, about)
     if not inside:
         return load
-    load = replace(load, index=tuple(_loose(e, n, about) for e, n in _entries(load, about)))
     other = ir.Const(expr.other, ir.Type((), expr.type.dtype))
     return ir.Apply("where", (reduce(_both, inside), load, other), expr.type, (), expr.loc)
 
@@ -79,9 +79,15 @@ def _entries(load: ir.Load, about: _Loads) -> Iterator[tuple[ir.Index, int]]:
     return zip(load.index, about.kernel.tensor(load.tensor).shape, strict=True)
 
 
-def _loose(entry: ir.Index, size: int, about: _Loads) -> ir.Index:
-    moved = isinstance(entry, ir.Along) and entry.offset is not None
-    return replace(entry, loose=True) if moved and (entry, size) in about.leaving else entry
+def _loose(load: ir.Load, entry: ir.Index, size: int, about: _Loads) -> ir.Index:
+    """A tile that may leave the tensor, and says nothing of where its range ends.
+
+    Without an offset and a mask it does: calls refuse ranges that leave what is read as it is.
+    """
+    if not isinstance(entry, ir.Along) or (entry, size) not in about.leaving:
+        return entry
+    masked = load.mask is not None and bool(load.mask.type.shape)
+    return replace(entry, loose=True) if masked or entry.offset is not None else entry
 
 
 # ---------------------------------------------------------------- which lanes are in the array

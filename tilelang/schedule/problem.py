@@ -73,11 +73,15 @@ class Problem:
         return next((u.offset for u in uses), None)
 
     def extent(self, axis: str) -> int:
-        """The length of the dimension that a tile axis moves along."""
-        sizes = {u.size for u in self.uses(axis)}
-        if sizes:
-            return max(sizes)
-        found = self.axis(axis)
+        """The length of the dimension that a tile axis moves along.
+
+        A static range is longer where what it indexes is masked.
+        """
+        found, uses = self.axis(axis), self.uses(axis)
+        if uses:
+            by = 0 if uses[0].offset is None else integers.value_of(uses[0].offset)
+            ends = [found.static[1] + by] if found.static is not None and by is not None else []
+            return max([*ends, *(u.size for u in uses)])
         if found.max_extent is not None:
             return found.max_extent
         if found.static is not None:

@@ -16,6 +16,7 @@ from tilelang.passes.inline_indices import inline_indices
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.mask_outside import mask_outside
 from tilelang.passes.name_shared import name_shared
+from tilelang.passes.select_numbers import select_numbers
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.legal import check_kernel
@@ -60,6 +61,7 @@ def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, ir.Kerne
     passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
         ("mask_outside", lambda k: mask_outside(k, facts)),
         ("keep_inside", lambda k: keep_inside(k, facts)),
+        ("select_numbers", select_numbers),
         ("fold_empty", fold_empty),
         ("name_shared", name_shared),
         ("inline_indices", inline_indices),

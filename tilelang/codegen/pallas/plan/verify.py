@@ -2,7 +2,8 @@
 
 What defines: a grid dimension, a column of the step table, a loop inside the step, an assignment
 before; windows, scratch and scalars of the launch.  A plan that fails here is a fault of this
-package, never of the kernel, and would be a NameError in the generated source.
+package, never of the kernel, and would be a NameError in the generated source.  No window may leave
+its array either, which no interpreter would see.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilelang.ir import integers
 
 from . import physical
 from .axis import AxisPlan, Range
+from .clamps import bounds
 from .physical import PExpr, PStmt, Select
 from .steps import conditions
 from .steps.loops import COUNT, seen
@@ -113,7 +115,16 @@ def _step(here: Reader) -> Reader:
 
 def _window(here: Reader, window: windows.Window) -> None:
     here = here.of(f"the window of {window.array}", here.launch.loc)
-    for dim, size in zip(window.dims, window.shape, strict=True):
+    for dim, size, number in zip(window.dims, window.shape, window.numbers, strict=True):
+        match dim:
+            case windows.ByTile(axis, block) if here.launch.axis(axis).base is None:
+                _inside(here, number, -(-size // block))
+            case windows.ByBlock(_, block):
+                _inside(here, number, -(-size // block))
+            case (
+                _
+            ):  # where fixed ranges begin is asked when they are found, rows when they are copied
+                pass
         match dim:
             case windows.ByTile(axis) | windows.ByRow(axis):
                 _axis(here, axis)
@@ -125,6 +136,11 @@ def _window(here: Reader, window: windows.Window) -> None:
                 pass
             case _:
                 assert_never(dim)
+
+
+def _inside(here: Reader, number: windows.Number, blocks: int) -> None:
+    low, high = bounds(number.expr, {a.name: a for a in here.launch.axes})
+    here.needs(f"block {low} to {high} of {blocks}", low >= 0 and high < max(blocks, 1))
 
 
 def _section(here: Reader, section: Section) -> None:

@@ -115,7 +115,7 @@ def _load(scope: Scope, load: ir.Load) -> Value:
                 load.loc,
             )
         index = tuple(lower(scope, e.expr).expr for e in load.index if isinstance(e, ir.At))
-        assert len(index) == len(load.index), load
+        assert len(index) == len(load.index) and load.mask is None, load
         return Value(physical.ScalarRead(load.tensor, index, load.type), "scalar", ())
     if any(isinstance(entry, ir.Gather) for entry in load.index):
         raise Refused(

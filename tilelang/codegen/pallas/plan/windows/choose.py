@@ -11,7 +11,7 @@ from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import All, AxisPlan, Part, Row, Select, Step, Track
 from tilelang.codegen.pallas.row_loads import gather_indices
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import Along, At, Const, GridIndex, Index, KernelIR, Span, integers, walk
+from tilelang.ir import Along, At, Const, Expr, GridIndex, Index, KernelIR, Span, integers, walk
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import loads
 from tilelang.language.dtypes import itemsize, wide_of
@@ -221,8 +221,8 @@ def _stream_of(arrays: Arrays, index: tuple[Index, ...]) -> str | None:
 def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int, far: bool) -> Number:
     """Which block of a dimension of `size` positions a step sees."""
     match dim:
-        case cut.ByTile(name) if axes[name].limit > 1:
-            return Number(axes[name].number)
+        case cut.ByTile(name, block) if axes[name].limit > 1:
+            return Number(_inside(axes[name], -(-size // block)))
         case cut.ByRow(name):
             return Number(GridIndex(name))
         case cut.ByIndex(expr) if far and not isinstance(expr, Const | GridIndex):
@@ -233,6 +233,13 @@ def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int, far: bool) 
             return Number(expr, rows)
         case _:  # a constant: a block of few rows has no provable alignment
             return Number(integers.const(0))
+
+
+def _inside(axis: AxisPlan, blocks: int) -> Expr:
+    """The number of a tile among the blocks of an array; shorter arrays have fewer than others."""
+    if axis.limit <= blocks:
+        return axis.number
+    return integers.clamped(axis.number, blocks) if blocks > 1 else integers.const(0)
 
 
 # ---------------------------------------------------------------- dimensions
@@ -334,13 +341,20 @@ def selects(
                 block = moved_block(arrays, tensor, index, moved)
                 number = block_number(axes[name], far, part, block, size)
                 out.append(Step(name, block, number))
-            case Along(name), cut.Whole() if axes[name].place == "inner" and axes[name].limit > 1:
-                out.append(Step(name, axes[name].size))
+            case Along(name), cut.Whole(held) if _in_parts(axes[name]):
+                axis = axes[name]
+                tile = _inside(axis, -(-held // axis.size))
+                out.append(Step(name, axis.size, None if tile == axis.number else tile))
             case Span(start, stop), _ if (start, stop) != (0, size):
                 out.append(Part(start, stop))
             case _:
                 out.append(All())
     return tuple(out)
+
+
+def _in_parts(axis: AxisPlan) -> bool:
+    """Whether a loop inside the step takes several tiles of the blocks that are there."""
+    return axis.place == "inner" and axis.limit > 1
 
 
 def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Along) -> int:

@@ -1,0 +1,69 @@
+"""Select numbers: single numbers are loaded without a mask, and chosen after that.
+
+    hl.load(scale, [g], mask=g < 3, other=7)   ->   where(g < 3, scale[g], 7)
+
+Positions were clamped before, so that reading is safe whatever the mask says; scalar memory has no
+masked loads.  A mask that an enclosing `where` states already is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from .. import ir
+from ..ir.traversal import map_body, map_children, map_range, map_stmt
+
+
+def select_numbers(kernel: ir.KernelIR) -> ir.KernelIR:
+    """The kernel in which no load of a single number has a mask."""
+    run = _Pass({})
+    axes = tuple(map_range(axis, run.read) for axis in kernel.axes)
+    body = map_body(kernel.body, lambda stmt: (map_stmt(stmt, run.read),))
+    return replace(kernel, axes=axes, body=body)
+
+
+Stated = frozenset[ir.Expr]  # what holds wherever a value is used
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One run over a kernel; a node that several places share stays one node."""
+
+    done: dict[tuple[int, Stated], ir.Expr]
+
+    def read(self, expr: ir.Expr, stated: Stated = frozenset()) -> ir.Expr:
+        key = id(expr), stated
+        if key not in self.done:
+            self.done[key] = self._rewritten(expr, stated)
+        return self.done[key]
+
+    def _rewritten(self, expr: ir.Expr, stated: Stated) -> ir.Expr:
+        match expr:
+            case ir.Apply("where", (condition, yes, no)):
+                under = stated.union(_conjuncts(condition))
+                args = self.read(condition, stated), self.read(yes, under), self.read(no, stated)
+                return replace(expr, args=args)
+            case ir.Load(mask=mask) if mask is not None and not expr.type.shape:
+                return self._selected(expr, mask, stated)
+            case _:
+                return map_children(expr, partial(self.read, stated=stated))
+
+    def _selected(self, load: ir.Load, mask: ir.Expr, stated: Stated) -> ir.Expr:
+        needed = frozenset(_conjuncts(mask))
+        under = partial(self.read, stated=stated | needed)
+        number = map_children(replace(load, mask=None), under)
+        if needed <= stated:
+            return number
+        args = (self.read(mask, stated), number, ir.Const(load.other, load.type))
+        return ir.Apply("where", args, load.type, (), load.loc)
+
+
+def _conjuncts(mask: ir.Expr) -> Iterator[ir.Expr]:
+    match mask:
+        case ir.Apply("logical_and", (a, b)):
+            yield from _conjuncts(a)
+            yield from _conjuncts(b)
+        case _:
+            yield mask
