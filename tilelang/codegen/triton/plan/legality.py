@@ -66,7 +66,6 @@ def check_config(problem: Problem, config: Config) -> None:
     """Refused for a field of the config that this kernel has no place for, or that waits."""
     missing = {
         "indexing": (config.indexing == "descriptor", "pointer"),
-        "split": (config.split is not None and config.split > 1, "1"),
     }
     for field, (asked, instead) in missing.items():
         if asked:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from tilelang.analysis import analyze
 from tilelang.analysis.masks import masked_reads
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
 from tilelang.codegen.triton.passes.pad_dims import pad_dims
+from tilelang.codegen.triton.passes.split_reductions import split_reductions
 from tilelang.codegen.triton.target import Target
 from tilelang.ir import Apply, KernelIR, Loop, Stmt, Store
 from tilelang.ir.chain import Level
@@ -29,6 +31,7 @@ from .launch import plan_launch
 from .legality import check_config, check_kernel
 from .memory import shared_bytes
 from .problem import Kernel
+from .split import reduction_of
 from .types import Buffer, Launch, Plan, Result
 
 
@@ -69,9 +72,10 @@ def _updates(ir: KernelIR) -> KernelIR:
 
 def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     check_config(problem, config)
+    problem, parts, fixed = _split(problem, config, target)
     *_, (_, ir) = normalised(problem)
     problem = Problem(ir, problem.facts)
-    blocks = blocks_for(problem, config, target)
+    blocks = blocks_for(problem, config, target) | fixed
     width = width_for(problem, config, target, blocks)
     needed = shared_bytes(ir, blocks, width.stages)
     if needed > target.shared:
@@ -95,7 +99,22 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         (*_outputs(problem.ir), *scratch),
         tuple(_result(problem.ir, n) for n in problem.ir.returns),
         tuple(sorted(blocks.items())),
+        parts,
     )  # fmt: skip
+
+
+def _split(
+    problem: Problem, config: Config, target: Target
+) -> tuple[Problem, int, dict[str, int]]:
+    """The kernel with its longest reduction in parts, and the blocks that were cut by."""
+    *_, (_, ir) = normalised(problem)
+    blocks = blocks_for(Problem(ir, problem.facts), config, target)
+    found = reduction_of(problem, blocks, target, config.split)
+    if found is None:
+        return problem, 1, {}
+    reduction, parts = found
+    ir = split_reductions(reduction, parts)
+    return Problem(ir, analyze(ir)), parts, blocks
 
 
 def _live(kernel: Kernel) -> tuple[Loop, ...]:
@@ -148,6 +167,7 @@ def config_of(chosen: Plan) -> Config:
         persistent=given.persistent,
         worklist=given.worklist,
         l2_group=given.l2_group,
+        split=chosen.parts if chosen.parts > 1 else given.split,
         max_registers=given.max_registers,
     )
 

@@ -261,7 +261,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Plan:
-    """A kernel for one GPU; `blocks` are those of all tile axes."""
+    """A kernel for one GPU; `blocks` are those of all tile axes.
+
+    parts   that its longest reduction is cut into, each with a place in a buffer; a launch of its
+            own adds them up.  `ir` and `facts` are those of the kernel with both launches.
+    """
 
     ir: KernelIR
     facts: Facts = field(repr=False)
@@ -271,6 +275,7 @@ class Plan:
     buffers: tuple[Buffer, ...]
     results: tuple[Result, ...]
     blocks: tuple[tuple[str, int], ...]
+    parts: int = 1
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.launches)) or "nothing to launch"

@@ -1,0 +1,264 @@
+"""Split reductions: a loop that adds up a long range, as parts that a second launch adds up.
+
+    for g:                                      for part in grid(4): for g:
+        for t in tile(a, b) carrying s = x:         for t in tile(a + part * n, ...) carrying s = 0:
+            next s = s + f(t)                           next s = s + f(t)
+        y[g] = s                       ->           s_parts[part, g] = s
+                                                for g_1:
+                                                    for part_1 in grid(4) carrying s_1 = x:
+                                                        next s_1 = s_1 + s_parts[part_1, g_1]
+                                                    y[g_1] = s_1
+
+n is a number of whole tiles, so that tiles are the same as before; parts are added in their order,
+so that the result is the same in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from types import MappingProxyType
+
+from tilelang.ir import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Axis,
+    Carry,
+    Expr,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Scalar,
+    Span,
+    Stmt,
+    Store,
+    Tensor,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+    integers,
+    map_children,
+    statements,
+)
+from tilelang.ir.names import fresh, names_in
+from tilelang.ir.traversal import map_body, map_index, map_stmt
+
+INT32 = 2**31 - 1
+# op -> what changes nothing, for floats and for integers
+NEUTRAL: Mapping[str, tuple[Scalar, Scalar]] = MappingProxyType(
+    {"add": (0, 0), "maximum": (-math.inf, -INT32 - 1), "minimum": (math.inf, INT32)}
+)
+ELEMENTS = 2048  # of a tile of results: adding up reads much and computes little
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A loop that combines its carries, each by its own op of NEUTRAL.
+
+    around   the loops around it, from the top; each holds assignments, the next loop, and the
+             innermost one what is done with the result; their ranges are known
+    blocks   of the tile axes
+    """
+
+    ir: KernelIR
+    around: tuple[Loop, ...]
+    loop: Loop
+    ops: tuple[str, ...]
+    blocks: Mapping[str, int]
+
+    @property
+    def top(self) -> Loop:
+        return (*self.around, self.loop)[0]
+
+    def step(self, axis: str) -> int:
+        return self.blocks[axis] if self.ir.axis(axis).kind == "tile" else 1
+
+    def trips(self, axis: str) -> int:
+        """How many tiles or indices an axis has at most."""
+        return -(-self.extent(axis) // self.step(axis))
+
+    def extent(self, axis: str) -> int:
+        """How many positions an axis has at most."""
+        found = self.ir.axis(axis)
+        return max(found.static[1] - found.static[0] if found.static else found.max_extent or 0, 0)
+
+
+def split_reductions(found: Reduction, parts: int) -> KernelIR:
+    """The kernel with that loop in so many parts."""
+    ir, loop = found.ir, found.loop
+    taken = names_in(ir) | {ir.name}
+
+    def named(wish: str) -> str:
+        taken.add(made := fresh(wish, taken))
+        return made
+
+    part, fold = (_counted(named("part"), parts, loop) for _ in range(2))
+    arrays = tuple(
+        Tensor(named(f"{c.user}_parts"), (parts, *_sizes(found, c)), c.init.type.dtype, "output", c.loc)
+        for c in loop.carries
+    )
+    names = {name: named(name) for name in _bound(found)}
+    launches = _partial(found, part, arrays), _combined(found, fold, arrays, names)
+    axes = tuple(_shortened(found, part, parts) if a.name == loop.axis else a for a in ir.axes)
+    return replace(
+        ir,
+        tensors=(*ir.tensors, *arrays),
+        axes=(*axes, part, fold, *_again(found, names)),
+        body=tuple(b for s in ir.body for b in (launches if s is found.top else (s,))),
+    )
+
+
+def _counted(name: str, count: int, loop: Loop) -> Axis:
+    return Axis(
+        name, "grid", integers.const(0), integers.const(count), count, None, loop.loc, "part"
+    )
+
+
+def _shortened(found: Reduction, part: Axis, parts: int) -> Axis:
+    """The range of one part: whole tiles, as many as in the others while there are some."""
+    axis, index = found.ir.axis(found.loop.axis), GridIndex(part.name)
+    step = found.step(axis.name)
+    length = integers.maximum(integers.sub(axis.end, axis.begin), 0)
+    rounded = integers.add(length, integers.const(parts * step - 1))
+    each = integers.mul(integers.floordiv(rounded, parts * step), step)
+    known = integers.value_of(each)
+    moved = Apply("mul", (index, each), integers.INT) if known is None else integers.mul(index, known)
+    begin = integers.add(axis.begin, moved)
+    end = integers.minimum(integers.add(begin, each), axis.end)
+    most = -(-found.extent(axis.name) // (parts * step)) * step
+    return replace(axis, begin=begin, end=end, max_extent=most)
+
+
+# ---------------------------------------------------------------- the array of the parts
+
+
+def _apart(found: Reduction, carry: Carry) -> list[str]:
+    """Axes around the loop that a carry has no dimension of: it has a value at each tile."""
+    return [o.axis for o in found.around if o.axis not in carry.init.type.shape]
+
+
+def _sizes(found: Reduction, carry: Carry) -> tuple[int, ...]:
+    shape = carry.init.type.shape
+    along = (dim if isinstance(dim, int) else found.extent(dim) for dim in shape)
+    return (*(found.trips(a) for a in _apart(found, carry)), *along)
+
+
+def _place(found: Reduction, carry: Carry, part: Axis) -> tuple[Index, ...]:
+    """Where a part of a carry is."""
+    index: list[Index] = [At(GridIndex(part.name))]
+    for axis in map(found.ir.axis, _apart(found, carry)):
+        grid = axis.kind == "grid"
+        own = integers.sub(GridIndex(axis.name), axis.begin) if grid else TileScalar(axis.name, "id")
+        index.append(At(own))
+    shape = carry.init.type.shape
+    return (*index, *(Along(d) if isinstance(d, str) else Span(0, d) for d in shape))
+
+
+# ---------------------------------------------------------------- the two launches
+
+
+def _partial(found: Reduction, part: Axis, arrays: tuple[Tensor, ...]) -> Loop:
+    """Every part by itself."""
+    loop, carries, stores = found.loop, list[Carry](), list[Stmt]()
+    for array, carry, op in zip(arrays, found.loop.carries, found.ops, strict=True):
+        form = carry.init.type
+        neutral = NEUTRAL[op]["int" in form.dtype]
+        carries.append(replace(carry, init=Apply("full", (), form, (("value", neutral),))))
+        value = Var(carry.out, form)
+        stores.append(Store(array.name, _place(found, carry, part), value, carry.loc))
+    body: tuple[Stmt, ...] = (replace(loop, carries=tuple(carries)), *stores)
+    for outer in reversed(found.around):
+        body = (replace(outer, body=(*_before(outer), *body)),)
+    return Loop(part.name, body, (), loop.loc)
+
+
+def _combined(
+    found: Reduction, fold: Axis, arrays: tuple[Tensor, ...], names: Mapping[str, str]
+) -> Loop:
+    """The parts together, and what came after the loop; under names of its own."""
+    carries: list[Carry] = []
+    for array, carry, op in zip(arrays, found.loop.carries, found.ops, strict=True):
+        form = carry.init.type
+        load = Load(array.name, _place(found, carry, fold), form, loc=carry.loc)
+        both = Apply(op, (Var(carry.name, form), load), form, loc=carry.loc)
+        carries.append(replace(carry, next=both))
+    body: tuple[Stmt, ...] = (Loop(fold.name, (), tuple(carries), found.loop.loc),)
+    for outer in reversed(found.around):
+        after = outer.body[len(_before(outer)) + 1 :]
+        body = (replace(outer, body=(*_before(outer), *body, *after)),)
+    (only,) = map_body(body, lambda stmt: (_renamed(stmt, names),))
+    assert isinstance(only, Loop)
+    return only
+
+
+def _before(loop: Loop) -> tuple[Stmt, ...]:
+    """What stands before the only loop in a loop."""
+    return loop.body[: next(n for n, s in enumerate(loop.body) if isinstance(s, Loop))]
+
+
+def _again(found: Reduction, names: Mapping[str, str]) -> list[Axis]:
+    """The axes around the loop once more, in smaller tiles."""
+    axes = [found.ir.axis(outer.axis) for outer in found.around]
+    blocks = {a.name: found.blocks[a.name] for a in axes if a.kind == "tile"}
+    while prod(blocks.values()) > ELEMENTS:
+        largest = max(blocks, key=lambda name: blocks[name])
+        blocks[largest] //= 2
+    return [replace(a, name=names[a.name], block=blocks.get(a.name)) for a in axes]
+
+
+# ---------------------------------------------------------------- names
+
+
+def _bound(found: Reduction) -> list[str]:
+    """The axes and values that are bound in a nest."""
+    names: list[str] = []
+    for stmt in statements((found.top,)):
+        match stmt:
+            case Assign():
+                names.append(stmt.name)
+            case Loop():
+                names += [stmt.axis, *(n for c in stmt.carries for n in (c.name, c.out))]
+            case Store():
+                pass
+    return names
+
+
+def _renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+    """A statement under other names, without what is in it."""
+
+    def name(old: str) -> str:
+        return names.get(old, old)
+
+    def index(entry: Index) -> Index:
+        entry = map_index(entry, value)
+        return replace(entry, axis=name(entry.axis)) if isinstance(entry, Along) else entry
+
+    def value(expr: Expr) -> Expr:
+        shape = tuple(name(d) if isinstance(d, str) else d for d in expr.type.shape)
+        made = replace(map_children(expr, value), type=Type(shape, expr.type.dtype))
+        match made:
+            case Load():  # what its index computes is renamed already
+                return replace(made, index=tuple(map(index, expr.index)))
+            case GridIndex() | TileIndex() | TileScalar():
+                return replace(made, axis=name(made.axis))
+            case Var():
+                return replace(made, name=name(made.name))
+            case _:
+                return made
+
+    made = map_stmt(stmt, value, index)
+    match made:
+        case Assign():
+            return replace(made, name=name(made.name))
+        case Loop():
+            carries = tuple(replace(c, name=name(c.name), out=name(c.out)) for c in made.carries)
+            return replace(made, axis=name(made.axis), carries=carries)
+        case Store():
+            return made
