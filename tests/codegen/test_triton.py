@@ -105,8 +105,8 @@ REFUSED = {
     ),
     "split": (
         lambda: printed(double, X, split=4),
-        "split=4 is not there yet",
-        "leave it out, or give split='1'",
+        "split=4, but t holds no loops, and not one",
+        "leave split out",
     ),
     "a worklist of nothing": (
         lambda: printed(double, X, worklist="table"),

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -54,19 +54,21 @@ def configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.C
             persistent=rng.choice(PERSISTENT),
             worklist=rng.choice((None, "search", "table")) if ragged else None,
             l2_group=rng.choice((None, 1, 2, 3)),
+            split=rng.choice((None, None, 2, 3)),
         )
 
 
 def run(kernel: tile.Kernel, program: Program, config: Any) -> Any:
-    """The host function of the generated module; the refusal of a worklist means none is asked."""
-    try:
-        lowered = kernel.lower(*_specs(program), config=config, target=interpreter.TARGET)
-    except tile.PlanError as error:
-        if "no loop of" not in error.what:
-            raise
-        config = tile.Config(config.blocks, persistent=config.persistent, l2_group=config.l2_group)
-        lowered = kernel.lower(*_specs(program), config=config, target=interpreter.TARGET)
-    return lowered.source.load()
+    """The host function of the generated module; what a kernel has no place for is not asked."""
+    for name, refusal in (("split", "split="), ("worklist", "no loop of"), ("", "")):
+        try:
+            lowered = kernel.lower(*_specs(program), config=config, target=interpreter.TARGET)
+            return lowered.source.load()
+        except tile.PlanError as error:
+            if not name or refusal not in error.what:
+                raise
+            config = replace(config, **{name: None})
+    raise AssertionError("the last attempt returns or raises")
 
 
 @functools.lru_cache(16)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.planted.bug import Bug, bug
 
-SEARCH, TABLE = "search", "table"
+SEARCH, TABLE, SPLIT = "search", "table", "split"
 
 BUGS: tuple[Bug, ...] = (
     bug(
@@ -142,6 +142,30 @@ BUGS: tuple[Bug, ...] = (
         "rows of neighbours enter the sum",
         "mask=tm_in[:, None]",
         "mask=(tm_at < 45)[:, None]",
+    ),
+    bug("jagged_sum", SPLIT, "the last part is left out", "range(0, 3)", "range(0, 2)"),
+    bug("jagged_sum", SPLIT, "one part too many is added", "range(0, 3)", "range(0, 4)"),
+    bug(
+        "jagged_sum",
+        SPLIT,
+        "a part goes to the end of the range",
+        "tl.minimum(tm_part + tm_length, tm_last)",
+        "tm_last",
+    ),
+    bug(
+        "jagged_sum",
+        SPLIT,
+        "the last part goes into the next group",
+        "tl.minimum(tm_part + tm_length, tm_last)",
+        "(tm_part + tm_length)",
+    ),
+    bug("jagged_sum", SPLIT, "parts are rounded down", ", 0) + 47) //", ", 0)) //"),
+    bug(
+        "segment_reduction",
+        SPLIT,
+        "a part of a maximum begins at 0",
+        '[128], float("-inf"), tl.float32)',
+        "[128], 0.0, tl.float32)",
     ),
     bug(
         "jagged_layer_norm",

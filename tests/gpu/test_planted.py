@@ -6,13 +6,14 @@ import importlib.util
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tilelang as tile
 from tests import checks
-from tests.gpu.planted import BUGS
+from tests.gpu.planted import BUGS, SPLIT
 from tests.ragged import Space, every_stratum
 from tests.subjects import SUBJECTS
 from tilelang.codegen.source import Source
@@ -29,7 +30,8 @@ SPACE = Space(45, 4, 16)
 def caught(planted):
     """What a check says about the text with the bug; "" if none says anything."""
     subject = next(s for s in SUBJECTS if s.name == planted.subject)
-    config = tile.Config(subject.blocks, worklist=planted.form)
+    asked: Any = {"split": 3} if planted.form == SPLIT else {"worklist": planted.form}
+    config = tile.Config(subject.blocks, **asked)
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
 
     def run(*args):

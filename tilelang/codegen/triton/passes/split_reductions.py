@@ -9,17 +9,16 @@
                                                         next s_1 = s_1 + s_parts[part_1, g_1]
                                                     y[g_1] = s_1
 
-n is a number of whole tiles, so that tiles are the same as before; parts are added in their order,
-so that the result is the same in every run.
+n is a number of whole tiles, so that tiles are the same as before; the last parts may be empty.
+Parts are added in their order, so that the result is the same in every run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from types import MappingProxyType
 
 from tilelang.ir import (
     Along,
@@ -50,21 +49,19 @@ from tilelang.ir import (
 from tilelang.ir.names import fresh, names_in
 from tilelang.ir.traversal import map_body, map_index, map_stmt
 
-INT32 = 2**31 - 1
-# op -> what changes nothing, for floats and for integers
-NEUTRAL: Mapping[str, tuple[Scalar, Scalar]] = MappingProxyType(
-    {"add": (0, 0), "maximum": (-math.inf, -INT32 - 1), "minimum": (math.inf, INT32)}
-)
+OPS = ("add", "maximum", "minimum")  # that parts can be combined by
+FLOATS = ("float32", "bfloat16", "float16")  # that have infinities
 ELEMENTS = 2048  # of a tile of results: adding up reads much and computes little
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A loop that combines its carries, each by its own op of NEUTRAL.
+    """A loop that combines its carries, each by its own op of OPS.
 
     around   the loops around it, from the top; each holds assignments, the next loop, and the
              innermost one what is done with the result; their ranges are known
     blocks   of the tile axes
+    free     those around whose tiles may be others where the result is used
     """
 
     ir: KernelIR
@@ -72,6 +69,7 @@ class Reduction:
     loop: Loop
     ops: tuple[str, ...]
     blocks: Mapping[str, int]
+    free: frozenset[str]
 
     @property
     def top(self) -> Loop:
@@ -83,6 +81,12 @@ class Reduction:
     def trips(self, axis: str) -> int:
         """How many tiles or indices an axis has at most."""
         return -(-self.extent(axis) // self.step(axis))
+
+    def end(self, axis: str) -> int:
+        """Where a known range ends."""
+        static = self.ir.axis(axis).static
+        assert static is not None, "ranges around the loop are known"
+        return static[1]
 
     def extent(self, axis: str) -> int:
         """How many positions an axis has at most."""
@@ -100,16 +104,15 @@ def split_reductions(found: Reduction, parts: int) -> KernelIR:
         return made
 
     part, fold = (_counted(named("part"), parts, loop) for _ in range(2))
-    arrays = tuple(
-        Tensor(named(f"{c.user}_parts"), (parts, *_sizes(found, c)), c.init.type.dtype, "output", c.loc)
-        for c in loop.carries
-    )
+    arrays = tuple(_array(found, c, named(f"{c.user}_parts"), parts) for c in loop.carries)
     names = {name: named(name) for name in _bound(found)}
-    launches = _partial(found, part, arrays), _combined(found, fold, arrays, names)
-    axes = tuple(_shortened(found, part, parts) if a.name == loop.axis else a for a in ir.axes)
+    scalars, own = _shortened(found, part, parts, named)
+    launches = _partial(found, part, scalars, arrays), _combined(found, fold, arrays, names)
+    inputs = next((n for n, t in enumerate(ir.tensors) if t.role == "output"), len(ir.tensors))
+    axes = tuple(own if a.name == own.name else a for a in ir.axes)
     return replace(
         ir,
-        tensors=(*ir.tensors, *arrays),
+        tensors=(*ir.tensors[:inputs], *arrays, *ir.tensors[inputs:]),
         axes=(*axes, part, fold, *_again(found, names)),
         body=tuple(b for s in ir.body for b in (launches if s is found.top else (s,))),
     )
@@ -121,19 +124,38 @@ def _counted(name: str, count: int, loop: Loop) -> Axis:
     )
 
 
-def _shortened(found: Reduction, part: Axis, parts: int) -> Axis:
-    """The range of one part: whole tiles, as many as in the others while there are some."""
+def _shortened(
+    found: Reduction, part: Axis, parts: int, named: Callable[[str], str]
+) -> tuple[tuple[Assign, ...], Axis]:
+    """The range of one part, and the scalars that it is made of.
+
+    That a part begins behind the whole range's begin is said by a maximum: sums of numbers that
+    nobody checked may wrap, and the product of two unknown numbers proves nothing.
+    """
     axis, index = found.ir.axis(found.loop.axis), GridIndex(part.name)
-    step = found.step(axis.name)
-    length = integers.maximum(integers.sub(axis.end, axis.begin), 0)
+    step, scalars = found.step(axis.name), list[Assign]()
+
+    def scalar(what: str, value: Expr) -> Expr:
+        if integers.value_of(value) is not None:
+            return value
+        name = named(f"{axis.user}_{what}")
+        scalars.append(Assign(name, value, axis.loc, name))
+        return Var(name, integers.INT)
+
+    first, last = scalar("first", axis.begin), scalar("last", axis.end)
+    length = integers.maximum(integers.sub(last, first), 0)
     rounded = integers.add(length, integers.const(parts * step - 1))
-    each = integers.mul(integers.floordiv(rounded, parts * step), step)
-    known = integers.value_of(each)
-    moved = Apply("mul", (index, each), integers.INT) if known is None else integers.mul(index, known)
-    begin = integers.add(axis.begin, moved)
-    end = integers.minimum(integers.add(begin, each), axis.end)
+    each = scalar("length", integers.mul(integers.floordiv(rounded, parts * step), step))
+    by = integers.value_of(each)
+    moved = Apply("mul", (index, each), integers.INT) if by is None else integers.mul(index, by)
+    begin = integers.add(first, moved)
+    if by is None:
+        begin = scalar("part", Apply("maximum", (begin, first), integers.INT))
+    whole = axis.static is not None and found.extent(axis.name) % (parts * step) == 0
+    end = integers.add(begin, each)
+    end = end if whole else integers.minimum(end, last)
     most = -(-found.extent(axis.name) // (parts * step)) * step
-    return replace(axis, begin=begin, end=end, max_extent=most)
+    return tuple(scalars), replace(axis, begin=begin, end=end, max_extent=most)
 
 
 # ---------------------------------------------------------------- the array of the parts
@@ -144,19 +166,21 @@ def _apart(found: Reduction, carry: Carry) -> list[str]:
     return [o.axis for o in found.around if o.axis not in carry.init.type.shape]
 
 
-def _sizes(found: Reduction, carry: Carry) -> tuple[int, ...]:
-    shape = carry.init.type.shape
-    along = (dim if isinstance(dim, int) else found.extent(dim) for dim in shape)
-    return (*(found.trips(a) for a in _apart(found, carry)), *along)
+def _array(found: Reduction, carry: Carry, name: str, parts: int) -> Tensor:
+    form = carry.init.type
+    apart = (found.trips(a) for a in _apart(found, carry))
+    along = (dim if isinstance(dim, int) else found.end(dim) for dim in form.shape)
+    return Tensor(name, (parts, *apart, *along), form.dtype, "output", carry.loc)
 
 
 def _place(found: Reduction, carry: Carry, part: Axis) -> tuple[Index, ...]:
     """Where a part of a carry is."""
     index: list[Index] = [At(GridIndex(part.name))]
     for axis in map(found.ir.axis, _apart(found, carry)):
-        grid = axis.kind == "grid"
-        own = integers.sub(GridIndex(axis.name), axis.begin) if grid else TileScalar(axis.name, "id")
-        index.append(At(own))
+        number: Expr = TileScalar(axis.name, "id")
+        if axis.kind == "grid":
+            number = integers.sub(GridIndex(axis.name), axis.begin)
+        index.append(At(number))
     shape = carry.init.type.shape
     return (*index, *(Along(d) if isinstance(d, str) else Span(0, d) for d in shape))
 
@@ -164,19 +188,32 @@ def _place(found: Reduction, carry: Carry, part: Axis) -> tuple[Index, ...]:
 # ---------------------------------------------------------------- the two launches
 
 
-def _partial(found: Reduction, part: Axis, arrays: tuple[Tensor, ...]) -> Loop:
+def _partial(
+    found: Reduction, part: Axis, scalars: tuple[Assign, ...], arrays: tuple[Tensor, ...]
+) -> Loop:
     """Every part by itself."""
     loop, carries, stores = found.loop, list[Carry](), list[Stmt]()
     for array, carry, op in zip(arrays, found.loop.carries, found.ops, strict=True):
         form = carry.init.type
-        neutral = NEUTRAL[op]["int" in form.dtype]
-        carries.append(replace(carry, init=Apply("full", (), form, (("value", neutral),))))
+        start = Apply("full", (), form, (("value", _neutral(op, form.dtype)),))
+        carries.append(replace(carry, init=start))
         value = Var(carry.out, form)
         stores.append(Store(array.name, _place(found, carry, part), value, carry.loc))
-    body: tuple[Stmt, ...] = (replace(loop, carries=tuple(carries)), *stores)
+    body: tuple[Stmt, ...] = (*scalars, replace(loop, carries=tuple(carries)), *stores)
     for outer in reversed(found.around):
         body = (replace(outer, body=(*_before(outer), *body)),)
     return Loop(part.name, body, (), loop.loc)
+
+
+def _neutral(op: str, dtype: str) -> Scalar:
+    """What changes nothing that it is combined with."""
+    if op == "add":
+        return 0 if "int" in dtype else 0.0
+    if dtype in FLOATS:
+        return -math.inf if op == "maximum" else math.inf
+    bits = int(dtype.rpartition("int")[2])
+    low = 0 if dtype.startswith("u") else -(1 << bits - 1)
+    return low if op == "maximum" else low + (1 << bits) - 1
 
 
 def _combined(
@@ -204,12 +241,13 @@ def _before(loop: Loop) -> tuple[Stmt, ...]:
 
 
 def _again(found: Reduction, names: Mapping[str, str]) -> list[Axis]:
-    """The axes around the loop once more, in smaller tiles."""
+    """The axes around the loop once more, in smaller tiles where those are free."""
     axes = [found.ir.axis(outer.axis) for outer in found.around]
     blocks = {a.name: found.blocks[a.name] for a in axes if a.kind == "tile"}
-    while prod(blocks.values()) > ELEMENTS:
-        largest = max(blocks, key=lambda name: blocks[name])
-        blocks[largest] //= 2
+    smaller = {name: block for name, block in blocks.items() if name in found.free}
+    while prod(smaller.values()) > ELEMENTS:
+        smaller[max(smaller, key=lambda name: smaller[name])] //= 2
+    blocks |= smaller
     return [replace(a, name=names[a.name], block=blocks.get(a.name)) for a in axes]
 
 
@@ -236,24 +274,22 @@ def _renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
     def name(old: str) -> str:
         return names.get(old, old)
 
-    def index(entry: Index) -> Index:
-        entry = map_index(entry, value)
+    def along(entry: Index) -> Index:
         return replace(entry, axis=name(entry.axis)) if isinstance(entry, Along) else entry
 
     def value(expr: Expr) -> Expr:
         shape = tuple(name(d) if isinstance(d, str) else d for d in expr.type.shape)
-        made = replace(map_children(expr, value), type=Type(shape, expr.type.dtype))
-        match made:
-            case Load():  # what its index computes is renamed already
-                return replace(made, index=tuple(map(index, expr.index)))
-            case GridIndex() | TileIndex() | TileScalar():
+        match replace(map_children(expr, value), type=Type(shape, expr.type.dtype)):
+            case Load() as made:
+                return replace(made, index=tuple(map(along, made.index)))
+            case GridIndex() | TileIndex() | TileScalar() as made:
                 return replace(made, axis=name(made.axis))
-            case Var():
+            case Var() as made:
                 return replace(made, name=name(made.name))
-            case _:
+            case made:
                 return made
 
-    made = map_stmt(stmt, value, index)
+    made = map_stmt(stmt, value, lambda entry: along(map_index(entry, value)))
     match made:
         case Assign():
             return replace(made, name=name(made.name))

@@ -64,17 +64,13 @@ def _check_reshape(expr: Apply, target: Target, loc: Loc | None) -> None:
 
 def check_config(problem: Problem, config: Config) -> None:
     """Refused for a field of the config that this kernel has no place for, or that waits."""
-    missing = {
-        "indexing": (config.indexing == "descriptor", "pointer"),
-    }
-    for field, (asked, instead) in missing.items():
-        if asked:
-            raise Refused(
-                Rule.CONFIG,
-                f"{field}={getattr(config, field)!r} is not there yet",
-                problem.ir.loc,
-                f"leave it out, or give {field}={instead!r}",
-            )
+    if config.indexing == "descriptor":
+        raise Refused(
+            Rule.CONFIG,
+            f"indexing={config.indexing!r} is not there yet",
+            problem.ir.loc,
+            "leave it out, or give indexing='pointer'",
+        )
     if config.worklist is not None and not any(a.ragged for a in problem.facts.axes):
         raise Refused(
             Rule.CONFIG,

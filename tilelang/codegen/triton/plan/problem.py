@@ -81,8 +81,9 @@ class Kernel:
             return False
         if dim in self.padded:
             return self.padded[dim].size != self.padded[dim].lanes
-        static = self.ir.axis(dim).static
-        whole = static is not None and (static[1] - static[0]) % self.step(dim) == 0
+        begin, end = (integers.linear(inlined(b, self.defined)) for b in self.range(dim))
+        length = integers.plus(end, begin, by=-1)
+        whole = length is not None and not length[0] and length[1] % self.step(dim) == 0
         return not whole or self.step(dim) != self.lanes(dim)
 
     @cached_property

@@ -72,10 +72,8 @@ def _updates(ir: KernelIR) -> KernelIR:
 
 def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     check_config(problem, config)
-    problem, parts, fixed = _split(problem, config, target)
-    *_, (_, ir) = normalised(problem)
-    problem = Problem(ir, problem.facts)
-    blocks = blocks_for(problem, config, target) | fixed
+    problem, blocks, parts = _split(problem, config, target)
+    ir = problem.ir
     width = width_for(problem, config, target, blocks)
     needed = shared_bytes(ir, blocks, width.stages)
     if needed > target.shared:
@@ -103,18 +101,23 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     )  # fmt: skip
 
 
-def _split(
-    problem: Problem, config: Config, target: Target
-) -> tuple[Problem, int, dict[str, int]]:
-    """The kernel with its longest reduction in parts, and the blocks that were cut by."""
-    *_, (_, ir) = normalised(problem)
-    blocks = blocks_for(Problem(ir, problem.facts), config, target)
+def _split(problem: Problem, config: Config, target: Target) -> tuple[Problem, dict[str, int], int]:
+    """The kernel after its passes, with its longest reduction in so many parts, and all blocks."""
+    whole, blocks = _passed(problem, config, target)
     found = reduction_of(problem, blocks, target, config.split)
     if found is None:
-        return problem, 1, {}
+        return whole, blocks, 1
     reduction, parts = found
     ir = split_reductions(reduction, parts)
-    return Problem(ir, analyze(ir)), parts, blocks
+    split, others = _passed(Problem(ir, analyze(ir)), config, target)
+    return split, others | blocks, parts
+
+
+def _passed(problem: Problem, config: Config, target: Target) -> tuple[Problem, dict[str, int]]:
+    """The kernel after the passes that need no choice, and the blocks of its axes."""
+    *_, (_, ir) = normalised(problem)
+    problem = Problem(ir, problem.facts)
+    return problem, blocks_for(problem, config, target)
 
 
 def _live(kernel: Kernel) -> tuple[Loop, ...]:

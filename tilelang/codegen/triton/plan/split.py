@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 
 from tilelang.analysis.carries import Definitions, combination, definitions
 from tilelang.analysis.facts import Facts
-from tilelang.codegen.triton.passes.split_reductions import NEUTRAL, Reduction
+from tilelang.codegen.triton.passes.split_reductions import FLOATS, OPS, Reduction
 from tilelang.codegen.triton.target import Target
 from tilelang.errors import Loc
 from tilelang.ir import (
-    Assign,
     KernelIR,
     Loop,
     Store,
@@ -49,7 +48,8 @@ def reduction_of(
         else:
             reasons.append(made)
     if not found and split is not None:
-        what, loc = reasons[0]
+        none = f"{problem.ir.name} has no loops", problem.ir.loc
+        what, loc = next(iter(reasons), none)
         raise Refused(Rule.CONFIG, f"split={split}, but {what}", loc, "leave split out")
     if not found:
         return None
@@ -79,49 +79,53 @@ def _reduction(
         axis = ir.axis(loop.axis)
         inner = [s for s in loop.body if isinstance(s, Loop)]
         if len(inner) != 1:
-            return f"{axis.user} holds {len(inner) or 'no'} loops, not one that is summed", loop.loc
+            return f"{axis.user} holds {len(inner) or 'no'} loops, and not one", loop.loc
         if facts.axis(axis.name).kind != "parallel":
             return f"{axis.user} is ordered: {facts.axis(axis.name).why}", loop.loc
         if axis.static is None:
             return f"the range of {axis.user} is read from memory", loop.loc
+        if axis.static[0] < 0:
+            return f"{axis.user} begins before 0", loop.loc
+        if any(isinstance(s, Store) for s in loop.body[: loop.body.index(inner[0])]):
+            return f"{axis.user} stores before {ir.axis(inner[0].axis).user}", loop.loc
         around.append(loop)
         loop = inner[0]
-    if around and any(isinstance(s, Store) for s in _before(around)):
-        return f"something is stored before {ir.axis(loop.axis).user}", loop.loc
     ops = _ops(loop, definitions(ir))
-    reason = _inside(ir, facts, loop, ops)
-    return reason or Reduction(ir, tuple(around), loop, tuple(op or "" for op in ops), blocks)
-
-
-def _before(around: list[Loop]) -> Iterator[object]:
-    """The statements before the next loop, and after it where that is not the innermost."""
-    for number, outer in enumerate(around):
-        place = next(n for n, s in enumerate(outer.body) if isinstance(s, Loop))
-        yield from outer.body[:place]
-        if number + 1 < len(around):
-            yield from outer.body[place + 1 :]
+    reason = _inside(ir, loop, ops) if around else ("nothing uses what it sums up", loop.loc)
+    known, free = tuple(op or "" for op in ops), _free(ir, facts, top, loop)
+    return reason or Reduction(ir, tuple(around), loop, known, blocks, free)
 
 
 def _ops(loop: Loop, known: Definitions) -> list[str | None]:
     """The op of each carry, None if there is no single one that parts can be combined by."""
     carried = frozenset(c.name for c in loop.carries)
-    found = (combination(c.next, c.name, carried, known) for c in loop.carries)
-    return [op if op in NEUTRAL else None for op in found]
+    found = ((combination(c.next, c.name, carried, known), c.init.type.dtype) for c in loop.carries)
+    return [op if op in OPS and ("int" in d or d in FLOATS) else None for op, d in found]
 
 
-def _inside(ir: KernelIR, facts: Facts, loop: Loop, ops: list[str | None]) -> Reason | None:
+def _free(ir: KernelIR, facts: Facts, top: Loop, loop: Loop) -> frozenset[str]:
+    """Axes of the result of which nobody sees where one tile ends and the next begins."""
+    exprs = (e for s in statements((top,)) for x in statement_exprs(s) for e in walk(x))
+    seen = {e.axis for e in exprs if isinstance(e, TileScalar)}
+    seen |= {axis for store in facts.stores for axis in store.varies}
+    seen |= {a.name for a in ir.axes if isinstance(a.block, int)}
+    dims = {d for c in loop.carries for d in c.init.type.shape if isinstance(d, str)}
+    return frozenset(dims - seen)
+
+
+def _inside(ir: KernelIR, loop: Loop, ops: list[str | None]) -> Reason | None:
     """What stands in the way in the loop itself."""
     user = ir.axis(loop.axis).user
     for carry, op in zip(loop.carries, ops, strict=True):
         if op is None:
             return f"{user} carries {carry.user}, which is no sum, maximum or minimum", carry.loc
-    for stmt in statements(loop.body):
+    for stmt in statements((loop,)):
         if isinstance(stmt, Store):
             return f"{user} stores to {stmt.tensor}", stmt.loc
-    for stmt in statements((loop,)):
         for expr in (e for x in statement_exprs(stmt) for e in walk(x)):
-            numbered = isinstance(expr, TileScalar) and expr.what in ("id", "count")
-            if numbered and expr.axis == loop.axis:
-                loc = stmt.loc if isinstance(stmt, Assign | Store) else loop.loc
-                return f"{user}.{expr.what} counts the tiles of the whole range", loc
+            match expr:
+                case TileScalar(axis, "id" | "count" as what) if axis == loop.axis:
+                    return f"{user}.{what} counts the tiles of the whole range", stmt.loc
+                case _:
+                    pass
     return None
