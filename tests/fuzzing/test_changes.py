@@ -20,6 +20,8 @@ from tests.fuzzing.program import (
     Let,
     Load,
     Loop,
+    Mask,
+    Masked,
     Number,
     Pick,
     Program,
@@ -115,6 +117,43 @@ def test_the_meaning_of_unusual_things():
     np.testing.assert_array_equal(found.results["y"], y + added)
 
 
+BEFORE = Pick("t", -2)
+MASKED = fitted(
+    Program(
+        (Axis("g", "grid", 4), Axis("t", "tile", 9)),
+        (Tensor("x", (), "int32", "input"), Tensor("y", (), "float32", "output", 1.0)),
+        (
+            Loop(
+                "g",
+                (
+                    Loop(
+                        "t",
+                        (
+                            Store(
+                                "y",
+                                (Pick("t"), Pick("g")),
+                                Masked(Load("x", (BEFORE,)), (Mask(BEFORE, 5),), 3.0),
+                                masks=(Mask(Pick("g"), 3), Mask(Pick("t"), 8, 1)),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    )
+)
+
+
+def test_the_text_and_the_meaning_of_masks():
+    from_on = "((t.index - 2 >= 0) & (t.index - 2 < 5))"
+    loaded = f"hl.load(x, [t - 2], mask={from_on}, other=3).to(hl.float32)"
+    mask = "(g < 3) & ((t.index >= 1) & (t.index < 8))"
+    assert f"hl.store(y, [t, g], {loaded}, mask={mask})" in source(MASKED)
+    assert [t.shape for t in MASKED.tensors] == [(5,), (8, 3)]
+    found = evaluate(MASKED, {"x": np.arange(5.0)}).results["y"]
+    np.testing.assert_array_equal(found, np.array([[1, 3, 0, 1, 2, 3, 4, 3]] * 3).T)
+
+
 @pytest.mark.parametrize("block", [1, 3, 8])
 def test_tiles_make_no_difference(block):
     arguments = case(CHUNKS, 0).arguments
@@ -168,6 +207,9 @@ COMPOSED: dict[str, Callable[[Program], bool]] = {
     "a moved tile": lambda p: any(k.shift and k.terms for k in _picks(p)),
     "an argument that changes": lambda p: any(t.role == "changed" for t in p.tensors),
     "a number": lambda p: any(t.role == "index" and t.shape == () for t in p.tensors),
+    "a masked store": lambda p: any(s.masks for s in parts(p.body) if isinstance(s, Store)),
+    "a mask that begins": lambda p: any(m.first for m in parts(p.body) if isinstance(m, Mask)),
+    "what lies before": lambda p: any(k.shift < 0 for k in _picks(p)),
     "causal without offsets": lambda p: any(a.until and not a.offsets for a in p.axes),
     "a length of each": lambda p: any(a.length and a.of for a in p.axes),
     **{
