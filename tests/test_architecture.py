@@ -118,8 +118,8 @@ BUDGET = {
     "analysis": 2800,
     "passes": 860,  # select_numbers: masks of numbers, which scalar memory has none of
     "schedule": 700,  # rules that stood in both back ends moved here
-    "codegen.pallas": 10440,  # windows of arrays shorter than a loop stay inside of them
-    "codegen.triton": 4220,  # split_reductions: a pass, and which loop it is for
+    "codegen.pallas": 10460,  # a value with a name is computed again once what it reads is written
+    "codegen.triton": 4240,  # split_reductions: a pass, and which loop it is for
     "runtime": 3320,  # JAX launches Triton programs: records and custom calls
     "aot": 1400,
     "commands": 500,
