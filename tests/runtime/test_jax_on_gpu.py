@@ -20,6 +20,7 @@ from jaxlib.mlir import ir
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
+from examples.jagged.jagged_sum import jagged_sum
 from tests.runtime import launch_record
 from tests.runtime.launch_record import LAUNCHER
 from tests.subjects import SUBJECTS
@@ -139,6 +140,7 @@ def test_every_example(subject):
 
 FORMS = {
     "a table of items": (grouped_gemm, make_inputs(), tile.Config(worklist="table")),
+    "a sum in parts": (jagged_sum, (X, OFFSETS), tile.Config(split=3)),
     "an argument is stored to": (tile.kernel(into), (X, X), None),
     "not filled before filled": (tile.kernel(mixed), (X, OFFSETS, False), None),
     "filled before not filled": (tile.kernel(mixed), (X, OFFSETS, True), None),
