@@ -26,6 +26,7 @@ from triton.runtime import interpreter
 import tilelang as tile
 from tests.frameworks import from_torch
 from tests.subjects import Subject
+from tilelang.codegen.source import Source
 
 torch.set_num_threads(1)
 TARGET = "cuda:sm90"
@@ -142,11 +143,19 @@ def call(kernel: tile.Kernel, config: tile.Config | None, target: str = TARGET) 
     """The generated module as a function of NumPy arrays and static values."""
 
     def run(*args: Any) -> Any:
-        lowered = kernel.lower(*args, config=config, target=target)
-        host = lowered.source.load()
+        return host(kernel.lower(*args, config=config, target=target).source)(*args)
+
+    return run
+
+
+def host(source: Source) -> Callable:
+    """The function of a generated module as one of NumPy arrays and static values."""
+    loaded = source.load()
+
+    def run(*args: Any) -> Any:
         torch.empty = _spoiled
         try:
-            return from_torch(host, [a for a in args if isinstance(a, np.ndarray)])
+            return from_torch(loaded, [a for a in args if isinstance(a, np.ndarray)])
         finally:
             torch.empty = _empty
 
