@@ -13,10 +13,10 @@ from typing import Any
 
 from tests.fuzzing.program import (
     Axis,
-    Dot,
     If,
     Load,
     Loop,
+    Mask,
     Masked,
     Pick,
     Program,
@@ -27,6 +27,7 @@ from tests.fuzzing.program import (
     Term,
     Update,
     Value,
+    extent,
     fitted,
     parts,
 )
@@ -47,7 +48,7 @@ def sites(node: Any, opened: tuple[str, ...] = ()) -> Iterator[Site]:
     if isinstance(node, tuple):
         for entry in node:
             yield from sites(entry, opened)
-    elif isinstance(node, Statement | Value | Pick):
+    elif isinstance(node, Statement | Value | Pick | Mask):
         yield Site(node, opened)
         inner = (*opened, node.axis) if isinstance(node, Loop) else opened
         for field in fields(node):
@@ -65,7 +66,7 @@ def swapped(node: Any, old: Any, new: Any) -> Any:
             spread = entry is old and isinstance(new, tuple)
             found += other if spread else [other]
         return tuple(found)
-    if not isinstance(node, Statement | Value | Pick):
+    if not isinstance(node, Statement | Value | Pick | Mask):
         return node
     return replace(node, **{f.name: swapped(getattr(node, f.name), old, new) for f in fields(node)})
 
@@ -132,7 +133,7 @@ def chunked(program: Program, rng: random.Random) -> Program | None:
             if outside:
                 return Loop(chunk.name, (replace(node, body=body, joint=False),))
             return replace(node, body=(Loop(chunk.name, body),), joint=False)
-        if not isinstance(node, Statement | Value | Pick):
+        if not isinstance(node, Statement | Value | Pick | Mask):
             return node
         return replace(
             node, **{f.name: rewritten(getattr(node, f.name), inside) for f in fields(node)}
@@ -297,22 +298,51 @@ def short(program: Program, rng: random.Random) -> Program | None:
 
 
 def masked(program: Program, rng: random.Random) -> Program | None:
-    """A load under a mask of its own, of an open loop or of one of its dimensions."""
-    products = {id(v) for p in parts(program.body) if isinstance(p, Dot) for v in (p.left, p.right)}
+    """A load or a store under masks of its own: of lanes, open loops and numbers in memory."""
     under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked)}
-    found = [s for s in sites(program.body) if isinstance(s.node, Load)]
-    found = [s for s in found if id(s.node) not in products | under]
+    found = [s for s in sites(program.body) if isinstance(s.node, Load | Store)]
+    found = [s for s in found if id(s.node) not in under and s.open]
     if not found:
         return None
     site = rng.choice(found)
-    able = [a for n in site.open if (a := program.axis(n)).kind == "grid"]
-    able += [a for p in site.node.index if p.axis and (a := program.axis(p.axis)).kind == "tile"]
-    if not able:
-        return None
-    axis = rng.choice(able)
-    other = rng.choice((0.0, 0.5, -3.0, 7.0))
-    new = Masked(site.node, axis.name, rng.randint(0, axis.size + 1), other)
+    access = _before(program, site.node, rng) if rng.random() < 0.2 else site.node
+    masks = [Mask(p, extent(program, p)) for p in access.index if p.shift < 0]
+    for _ in range(rng.choice((1, 1, 2)) if not masks else 0):
+        pick, program = _stated(program, site, rng)
+        last = extent(program, pick)
+        first = rng.randint(1, max(last // 2, 1)) if rng.random() < 0.2 else 0
+        masks.append(Mask(pick, rng.randint(0, last + 1), first))
+    new: Masked | Store
+    if isinstance(access, Store):
+        new = replace(access, masks=(*access.masks, *masks))
+    else:
+        new = Masked(access, tuple(masks), rng.choice((0.0, 0.5, -3.0, 7.0)))
     return replace(program, body=swapped(program.body, site.node, new))
+
+
+def _before(program: Program, access: Any, rng: random.Random) -> Any:
+    """The access, begun before the array."""
+    tiles = [p for p in access.index if p.axis and program.axis(p.axis).kind == "tile"]
+    tiles = [p for p in tiles if not p.through]
+    if not tiles:
+        return access
+    old = rng.choice(tiles)
+    new = replace(old, shift=old.shift - rng.choice((1, 3, 8)))
+    return replace(access, index=swapped(access.index, old, new))
+
+
+def _stated(program: Program, site: Site, rng: random.Random) -> tuple[Pick, Program]:
+    """A position that a mask is about, and the program with what it reads."""
+    places = [p for p in site.node.index if p.axis and program.axis(p.axis).kind != "full"]
+    held = {p.axis for p in site.node.index}
+    names = [n for n in site.open if program.axis(n).kind == "grid" or n in held]
+    kind = rng.choice(("place", "place", "loop", "memory"))
+    if kind == "place" and places:
+        return rng.choice(places), program
+    if kind == "loop" and names:
+        return Pick(rng.choice(names)), program
+    term, tensors = _scalar(program, site, rng, 4)
+    return Pick("", terms=(term,)), replace(program, tensors=tensors)
 
 
 def dropped(program: Program, rng: random.Random) -> Program | None:

@@ -22,6 +22,7 @@ from tests.fuzzing.program import (
     Let,
     Load,
     Loop,
+    Mask,
     Masked,
     Number,
     Pick,
@@ -188,7 +189,11 @@ def _store(run: Run, store: Store, value: Named) -> None:
     tensor = run.program.tensor(store.tensor)
     dims = _dims(run, store.index)
     array = np.broadcast_to(_arranged(run, value, dims), [len(run.at[d]) for d in dims])
-    at = _positions(run, store.tensor, store.index)
+    holds, lanes = _let_through(run, store.masks)
+    if not holds:
+        return
+    array = array[_those(run, dims, lanes)]
+    at = _positions(_narrowed(run, lanes), store.tensor, store.index)
     if store.combine:
         old = run.memory[store.tensor][at]
         array = old + array if store.combine == "sum" else np.maximum(old, array)
@@ -256,16 +261,38 @@ def _load(run: Run, load: Load) -> Named:
 
 def _masked(run: Run, value: Masked) -> Named:
     """Only the positions that the mask lets through are read."""
-    load, axis = value.load, value.axis
-    at = run.at[axis]
-    if not at.ndim:
-        return _load(run, load) if at < value.below else _other(run, load, value.other)
-    inside = at < value.below
-    part = replace(run, at={**run.at, axis: at[inside]})
-    found, whole = _load(part, load), _other(run, load, value.other)
-    place = tuple(inside if d == axis else slice(None) for d in whole.dims)
-    whole.array[place] = found.array
+    other = value.other
+    if run.program.tensor(value.load.tensor).dtype == "int32":
+        other = int(other)
+    whole = _other(run, value.load, other)
+    holds, lanes = _let_through(run, value.masks)
+    if holds:
+        found = _load(_narrowed(run, lanes), value.load)
+        whole.array[_those(run, whole.dims, lanes)] = found.array
     return whole
+
+
+def _let_through(run: Run, masks: tuple[Mask, ...]) -> tuple[bool, dict[str, Array]]:
+    """Whether the masks of numbers hold, and which positions of its axis each other mask lets."""
+    holds, lanes = True, {}
+    for mask in masks:
+        at = _position(run, mask.pick)
+        inside = (at >= mask.first) & (at < mask.below)
+        if at.ndim:
+            axis = mask.pick.axis
+            lanes[axis] = lanes[axis] & inside if axis in lanes else inside
+        else:
+            holds = holds and bool(inside)
+    return holds, lanes
+
+
+def _narrowed(run: Run, lanes: Mapping[str, Array]) -> Run:
+    return replace(run, at={**run.at, **{axis: run.at[axis][own] for axis, own in lanes.items()}})
+
+
+def _those(run: Run, dims: tuple[str, ...], lanes: Mapping[str, Array]) -> tuple[Array, ...]:
+    """The index of these lanes in a value."""
+    return np.ix_(*(lanes.get(d, np.ones(len(run.at[d]), bool)) for d in dims))
 
 
 def _other(run: Run, load: Load, other: float) -> Named:

@@ -18,7 +18,7 @@ import numpy as np
 
 import tilelang as tile
 from tests.fuzzing.inputs import Case, case, wild
-from tests.fuzzing.program import Masked, Program, Tensor, parts
+from tests.fuzzing.program import Mask, Program, Tensor, parts
 from tests.fuzzing.text import source
 from tilelang.aot import Worker, compile_lowered
 
@@ -130,10 +130,9 @@ def _like_reference(
 
 
 def _leaves_out_lanes(program: Program) -> bool:
-    """Whether a load has a mask of lanes: a call refuses nothing that it may leave out."""
-    return any(
-        isinstance(p, Masked) and program.axis(p.axis).kind == "tile" for p in parts(program.body)
-    )
+    """Whether a mask is of lanes: a call refuses nothing that it may leave out."""
+    masked = {p.pick.axis for p in parts(program.body) if isinstance(p, Mask)} - {""}
+    return any(program.axis(name).kind == "tile" for name in masked)
 
 
 def _outcome(call: Call, values: list[np.ndarray]) -> tuple[tuple[Any, ...], Outcome]:

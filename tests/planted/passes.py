@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.codegen import test_left_out
+from tests.codegen import test_left_out, test_masked_stores
 from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
@@ -22,6 +22,8 @@ from tests.passes import (
 from tests.schedule import test_rewriting
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan.body import lower, stores
+from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.windows import choose
 from tilelang.ir import Store, Var, names
 from tilelang.passes import (
@@ -65,6 +67,11 @@ def _places_stay(stmt, value, index=None):
 
 def _never_loose(load, entry, size, about):
     return entry
+
+
+def _at_the_end(scope, mask, shape, stmt):
+    value = lower.lower(scope, mask, "row").expr
+    return apply("reshape", (value,), (*(1,) * (len(shape) - 2), *value.type.shape), "bool")
 
 
 def _top_only(body, change):
@@ -112,6 +119,10 @@ MUTATIONS = (
     Mutation(
         "windows leave arrays that are shorter than others", choose, "_inside",
         lambda axis, blocks: axis.number, test_left_out.test_no_window_leaves_its_array,
+    ),
+    Mutation(
+        "masks of stores lie along the last dimensions", stores, "_aligned", _at_the_end,
+        test_masked_stores.test_a_mask_of_rows_is_a_column,
     ),
     Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),
