@@ -217,6 +217,7 @@ def wild_offsets(space: Space) -> dict[str, np.ndarray]:
         **wrong_offsets(space),
         "huge": np.concatenate([fair[:-1], [limits.max]]),
         "very negative": np.concatenate([[limits.min], fair[1:]]),
+        "begins at the end": np.concatenate([[space.rows], fair[1:]]),
         "reversed": fair[::-1],
         "all past the end": fair + space.rows + 1,
         "all negative": fair - space.rows - 1,

@@ -5,7 +5,8 @@ layouts, compared with a float64 evaluation that does not know the compiler, and
 and indices with `Kernel.reference`.  `memory.watched` looks on.
 
 The interpreter takes milliseconds for each statement that it runs: programs and blocks that would
-run too many are made smaller and larger, and what takes longer than `--limit` seconds is cut off, and counted.
+run too many are made smaller and larger, and what takes longer than `--limit` seconds is cut off
+and counted.
 """
 
 from __future__ import annotations

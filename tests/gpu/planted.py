@@ -181,9 +181,7 @@ BUGS: tuple[Bug, ...] = (
         "item_count * 2, 16)",
         "item_count * 2, 8)",
     ),
-    bug(
-        "grouped_gemm", SEARCH, "fewer programs than the stride", "kernel[(16,)]", "kernel[(3,)]"
-    ),
+    bug("grouped_gemm", SEARCH, "fewer programs than the stride", "kernel[(16,)]", "kernel[(3,)]"),
     bug(
         "grouped_gemm",
         SEARCH,
@@ -191,7 +189,9 @@ BUGS: tuple[Bug, ...] = (
         "step % 2 * 128",
         "item % 2 * 128",
     ),
-    bug("grouped_gemm", SEARCH, "the weights of the next group", "+ g * 27200", "+ (g + 1) * 27200"),
+    bug(
+        "grouped_gemm", SEARCH, "the weights of the next group", "+ g * 27200", "+ (g + 1) * 27200"
+    ),
     bug("grouped_gemm", SEARCH, "the end of the sum is left out", "tk_at < 136", "tk_at < 128"),
     bug(
         "grouped_gemm",
@@ -221,8 +221,8 @@ BUGS: tuple[Bug, ...] = (
         "grouped_gemm",
         TABLE,
         "a level of the search is left out",
-        "LEVELS - 1 - level",
-        "LEVELS - 2 - level",
+        "item, 5, 3)",
+        "item, 5, 2)",
     ),
     bug(
         "segment_sum",

@@ -1,8 +1,8 @@
 """python -m tests.gpu.trial [NAME]: a table of the planted bugs whose names contain NAME.
 
-A text runs on adversarial layouts, with the rows of other groups hidden, and with wrong offsets that
-nobody checked, while `memory.watched` looks on and runs programs in a random order: a store that the
-owner of an element mends afterwards is a race.  Tables are made in chunks of two groups.
+A text runs on adversarial layouts, with the rows of other groups hidden, and with wrong offsets
+that nobody checked, while `memory.watched` looks on and runs programs in a random order: a store
+that the owner of an element mends afterwards is a race.  Tables are made in chunks of two groups.
 """
 
 from __future__ import annotations
