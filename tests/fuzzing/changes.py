@@ -13,11 +13,14 @@ from typing import Any
 
 from tests.fuzzing.program import (
     Axis,
+    Binary,
     If,
+    Let,
     Load,
     Loop,
     Mask,
     Masked,
+    Number,
     Pick,
     Program,
     Ref,
@@ -320,6 +323,48 @@ def masked(program: Program, rng: random.Random) -> Program | None:
     return replace(program, body=swapped(program.body, site.node, new))
 
 
+def reread(program: Program, rng: random.Random) -> Program | None:
+    """What was stored is read and stored once more; or two rows of an array change places."""
+    found = [s for s in sites(program.body) if isinstance(s.node, Store) and not s.node.masks]
+    found = [s for s in found if program.tensor(s.node.tensor).fill is not None]
+    if not found:
+        return None
+    site = rng.choice(found)
+    store, name = site.node, _fresh(program, "w")
+    dims = _along(program, site)
+    if rng.random() < 0.6:
+        again = Load(store.tensor, store.index)
+        kept = Let(name, dims, again)
+        last = Store(store.tensor, store.index, Binary("-", Binary("+", again, again), Ref(name)))
+        new = (store, replace(last, value=Number(2.0)), kept, last)
+        new = rng.choice(
+            (new, (kept, store, last), (store, kept, last, replace(last, value=again)))
+        )
+        return replace(program, body=swapped(program.body, store, new))
+    one, two = (Load(name, (Pick("", n), *store.index)) for n in (0, 1))
+    if any(p.through for p in store.index):
+        return None
+    tensor = Tensor(name, (), "float32", "changed")
+    new = (
+        store,
+        Let(f"{name}a", dims, one),
+        Let(f"{name}b", dims, two),
+        Store(name, one.index, Ref(f"{name}b")),
+        Store(name, two.index, Ref(f"{name}a")),
+        Store(name, one.index, Binary("+", one, two)),
+    )[: rng.choice((5, 6))]
+    return replace(
+        program, tensors=(*program.tensors, tensor), body=swapped(program.body, store, new)
+    )
+
+
+def _along(program: Program, site: Site) -> tuple[str, ...]:
+    """The dimensions of what is stored, as loops are nested, whole ones last."""
+    held = {p.axis for p in site.node.index if p.axis}
+    whole = [a.name for a in program.axes if a.kind == "full"]
+    return tuple(d for d in (*site.open, *whole) if d in held and program.axis(d).kind != "grid")
+
+
 def _before(program: Program, access: Any, rng: random.Random) -> Any:
     """The access, begun before the array."""
     tiles = [p for p in access.index if p.axis and program.axis(p.axis).kind == "tile"]
@@ -368,6 +413,7 @@ CHANGES: Mapping[str, tuple[Change, float]] = {
     "combined": (combined, 1),
     "stored": (stored, 0.7),
     "masked": (masked, 1),
+    "reread": (reread, 0.7),
     "dropped": (dropped, 0.3),
     "short": (short, 0.25),
 }

@@ -360,7 +360,8 @@ def _index(scope: Scope, index: tuple[Pick, ...]) -> str:
 def _pick(scope: Scope, pick: Pick) -> str:
     """A position: the axis, then scalars, then the shift."""
     if not pick.axis:
-        return " + ".join([*map(_term, pick.terms), *([str(pick.shift)] if pick.shift else [])])
+        numbers = [str(pick.shift)] if pick.shift or not pick.terms else []
+        return " + ".join([*map(_term, pick.terms), *numbers])
     axis = scope.program.axis(pick.axis)
     if axis.kind == "full":
         return ":"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.codegen import test_left_out, test_masked_stores
+from tests.codegen import test_left_out, test_masked_stores, test_read_after_write
 from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
@@ -20,6 +20,7 @@ from tests.passes import (
     test_separate_gathers,
 )
 from tests.schedule import test_rewriting
+from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.body import lower, stores
@@ -123,6 +124,10 @@ MUTATIONS = (
     Mutation(
         "masks of stores lie along the last dimensions", stores, "_aligned", _at_the_end,
         test_masked_stores.test_a_mask_of_rows_is_a_column,
+    ),
+    Mutation(
+        "what was read once is not read again", expressions, "sources", lambda expr: frozenset(),
+        test_read_after_write.test_a_row_is_picked_again_after_a_write,
     ),
     Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),
