@@ -107,6 +107,8 @@ SMALL = {
         (np.arange(-20, 20, dtype=np.int32), np.resize(np.int32([3, -3, 7, -1]), 40)),
         {"blocks": {"t": 16}},
     ),
+    "lonely": (kernels.lonely, (floats(1, 40),), {"blocks": {"t": 16}}),
+    "a few that are not lonely": (kernels.lonely, (floats(3, 40),), {"blocks": {"t": 16}}),
     "nested": (
         kernels.nested,
         (floats(30), np.int32([0, 2, 2, 5]), np.int32([0, 4, 4, 11, 20, 28])),

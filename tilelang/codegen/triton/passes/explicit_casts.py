@@ -163,8 +163,6 @@ def _isnan(args: tuple[Expr, ...], dtype: str, shape: tuple) -> Expr:
 def _pow(args: tuple[Expr, ...], dtype: str, shape: tuple) -> Expr:
     """Whole powers are products: they are exact, and integers have no logarithm."""
     base, exponent = args
-    if isinstance(base, Const):
-        base = apply("full", (), dtype, (), value=base.value)
     if isinstance(exponent, Const) and abs(exponent.value) <= MOST and exponent.value % 1 == 0:
         count = abs(int(exponent.value))
         times = (base, Const(count, Type((), INT)))
