@@ -30,11 +30,13 @@ from tests.fuzzing.program import (
     Term,
     Update,
     Value,
+    Whole,
     extent,
     fitted,
     parts,
 )
 
+WHOLE = ("//", "%", "&", "|", "^", "<<", ">>", "where")
 Change = Callable[[Program, random.Random], Program | None]
 
 
@@ -323,6 +325,21 @@ def masked(program: Program, rng: random.Random) -> Program | None:
     return replace(program, body=swapped(program.body, site.node, new))
 
 
+def whole(program: Program, rng: random.Random) -> Program | None:
+    """Arithmetic of whole numbers."""
+    under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked | Whole)}
+    loads = [p for p in parts(program.body) if isinstance(p, Load) and id(p) not in under]
+    loads = [p for p in loads if program.tensor(p.tensor).role == "input"]
+    if not loads:
+        return None
+    load, op = rng.choice(loads), rng.choice(list(WHOLE))
+    by = rng.choice((1, 2, 5)) if op in ("<<", ">>") else rng.choice((-5, -3, 1, 2, 4, 7))
+    old = program.tensor(load.tensor)
+    tensors = tuple(replace(t, dtype="int32") if t == old else t for t in program.tensors)
+    body = swapped(program.body, load, Whole(op, load, by))
+    return replace(program, tensors=tensors, body=body)
+
+
 def reread(program: Program, rng: random.Random) -> Program | None:
     """What was stored is read and stored once more; or two rows of an array change places."""
     found = [s for s in sites(program.body) if isinstance(s.node, Store) and not s.node.masks]
@@ -414,6 +431,7 @@ CHANGES: Mapping[str, tuple[Change, float]] = {
     "stored": (stored, 0.7),
     "masked": (masked, 1),
     "reread": (reread, 0.7),
+    "whole": (whole, 0.5),
     "dropped": (dropped, 0.3),
     "short": (short, 0.25),
 }

@@ -37,6 +37,7 @@ from tests.fuzzing.program import (
     Unary,
     Update,
     Value,
+    Whole,
 )
 
 Array = np.ndarray
@@ -47,6 +48,16 @@ UNARY = {
     "relu": lambda x: np.maximum(x, 0),
 }
 BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "max": np.maximum}
+WHOLE = {
+    "//": np.floor_divide,
+    "%": np.mod,
+    "&": np.bitwise_and,
+    "|": np.bitwise_or,
+    "^": np.bitwise_xor,
+    "<<": np.left_shift,
+    ">>": np.right_shift,
+    "where": lambda x, by: np.where(x < by, x * 2, by),
+}
 REDUCE = {"sum": np.sum, "max": np.max}
 
 
@@ -214,6 +225,9 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             return _load(run, value)
         case Masked():
             return _masked(run, value)
+        case Whole(op, load, by):
+            found = _load(run, load)
+            return Named(found.dims, WHOLE[op](found.array.astype(np.int64), by))
         case Position(axis):
             dims = run.order({axis})
             return Named(dims, run.at[axis] / 16)

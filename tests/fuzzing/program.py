@@ -131,6 +131,18 @@ class Masked:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """`load` of whole numbers, `op` a number: floor division, what is left, bits, shifts.
+
+    "where" is twice the load if that is below the number, else the number.
+    """
+
+    op: str
+    load: Load
+    by: int
+
+
+@dataclass(frozen=True)
 class Position:
     """The positions of an axis, times 1/16."""
 
@@ -186,7 +198,9 @@ class Dot:
     right: Value
 
 
-Value = Number | Ref | Load | Masked | Position | Unary | Binary | Even | Seen | Reduce | Dot
+Value = (
+    Number | Ref | Load | Masked | Whole | Position | Unary | Binary | Even | Seen | Reduce | Dot
+)
 
 
 # ---------------------------------------------------------------- statements

@@ -26,6 +26,7 @@ from tests.fuzzing.program import (
     Term,
     Update,
     Value,
+    Whole,
     fitted,
     parts,
     pruned,
@@ -226,6 +227,6 @@ def _simpler_value(value: Any) -> Iterator[Any]:
         if not summed:
             yield inner
         for found in _simpler_value(inner):
-            if isinstance(value, Masked) and not isinstance(found, Load):
+            if isinstance(value, Masked | Whole) and not isinstance(found, Load):
                 continue
             yield replace(value, **{field.name: found})

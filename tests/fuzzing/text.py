@@ -32,6 +32,7 @@ from tests.fuzzing.program import (
     Unary,
     Update,
     Value,
+    Whole,
 )
 
 HEAD = """import tilelang as tile
@@ -43,6 +44,7 @@ def kernel({arguments}):
 """
 UNARY = {"tanh": "hl.tanh({})", "abs": "hl.abs({})", "neg": "-({})", "relu": "hl.relu({})"}
 BINARY = {"+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "max": "hl.maximum({}, {})"}
+WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
 UPDATE = {"sum": "{} + {}", "max": "hl.maximum({}, {})", "decay": "{} * 0.5 + {}"}
 REDUCE = {"sum": "{}.sum({})", "max": "{}.amax({})"}
 
@@ -237,6 +239,10 @@ def _value(scope: Scope, value: Value) -> Text:
             return Text(scope.named[name], name)
         case Load():
             return _float(scope, value, _load(scope, value))
+        case Whole(op, load, by):
+            found = _load(scope, load)
+            text = WHOLE.get(op, f"({{}} {op} {{}})").format(found.text, by)
+            return Text(found.dims, f"{text}.to(hl.float32)")
         case Masked():
             return _float(scope, value.load, _masked(scope, value))
         case Position(axis):
@@ -374,10 +380,11 @@ def _pick(scope: Scope, pick: Pick) -> str:
 def _along(axis: Axis, pick: Pick) -> str:
     if pick.through:
         return f"{pick.through}[{axis.name}]"
+    lanes = f"{pick.factor} * {axis.name}.index" if pick.factor != 1 else f"{axis.name}.index"
     if pick.start:
-        return f"{axis.offsets}[{axis.of}] + {axis.name}.index"
+        return f"{axis.offsets}[{axis.of}] + {lanes}"
     if pick.back:
-        return f"{axis.name}.index - {axis.offsets}[{axis.of}]"
+        return f"{lanes} - {axis.offsets}[{axis.of}]"
     moved = pick.factor != 1 or pick.terms
     name = f"{axis.name}.index" if axis.kind == "tile" and moved else axis.name
     return f"{pick.factor} * {name}" if pick.factor != 1 else name

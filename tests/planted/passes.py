@@ -6,7 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.codegen import test_left_out, test_masked_stores, test_read_after_write
+from tests.codegen import (
+    test_left_out,
+    test_masked_stores,
+    test_moved_ranges,
+    test_read_after_write,
+)
 from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
@@ -20,6 +25,7 @@ from tests.passes import (
     test_separate_gathers,
 )
 from tests.schedule import test_rewriting
+from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical
@@ -37,6 +43,7 @@ from tilelang.passes import (
     name_shared,
     select_numbers,
 )
+from tilelang.schedule.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Mutation:
 
 
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
+_cut_at = axes.cut_at
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
 
 
@@ -68,6 +76,10 @@ def _places_stay(stmt, value, index=None):
 
 def _never_loose(load, entry, size, about):
     return entry
+
+
+def _where_read(name, references):
+    return _cut_at(name, [r for r in references if not r.writes])
 
 
 def _at_the_end(scope, mask, shape, stmt):
@@ -128,6 +140,15 @@ MUTATIONS = (
     Mutation(
         "what was read once is not read again", expressions, "sources", lambda expr: frozenset(),
         test_read_after_write.test_a_row_is_picked_again_after_a_write,
+    ),
+    Mutation(
+        "ranges rise where they are stored if they do where they are read", axes, "cut_at",
+        _where_read, lambda: test_moved_ranges.test_no_cursor_follows_ranges_that_go_back(0),
+    ),
+    Mutation(
+        "tiles that cut no array rise", Problem, "rises",
+        lambda problem, axis: problem.fact(axis).rises,
+        lambda: test_moved_ranges.test_no_cursor_follows_ranges_that_go_back(2),
     ),
     Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),
