@@ -151,6 +151,10 @@ MUTATIONS = (
         lambda: test_moved_ranges.test_no_cursor_follows_ranges_that_go_back(2),
     ),
     Mutation(
+        "masks of positions stay", select_numbers, "map_index", lambda entry, fn: entry,
+        lambda: test_select_numbers.test_positions_of_stores_under_an_if(4),
+    ),
+    Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),
         test_name_shared.test_a_name_in_use_is_not_taken,
     ),
