@@ -166,8 +166,11 @@ def _bundle(chunk: str, regions: Mapping[int, int]) -> Bundle:
     found = tuple(_instruction(part.strip()) for part in body[1].split(";;") if part.strip())
     branches = [i for i in found if i.op.startswith("sbr")]
     target = _TARGET.search(branches[0].text) if branches else None
+    region = None if target is None else int(target[1])
+    if region is not None and region not in regions:
+        raise ValueError(f"a branch to region {region}, which is nowhere")
     note = chunk[chunk.rfind("/*", 0, chunk.rfind("}")) :] if "dma.general" in chunk else ""
-    return Bundle(found, None if target is None else regions[int(target[1])], note=note)
+    return Bundle(found, None if region is None else regions[region], note=note)
 
 
 def _delayed(bundles: list[Bundle], chunks: list[str], chip: Chip) -> tuple[Bundle, ...]:
