@@ -2,7 +2,7 @@
 
 The chip has round numbers: 100 bytes per cycle, reads take 500 cycles and writes 300 beside that,
 two delay slots, granules of 32 bytes.  A bundle is written as its instructions, and behind "|" the
-comment that the compiler puts after it.
+comment that the compiler puts after it; ">" before it says that it is in a loop.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ CHIP = Chip(
     write=300e-9,
     delay_slots=2,
     granule=32,
+    unit=32,
     cores=1,
     units=Units(8, 100, 1, 8, 3, 50, 60, 40, 10, matrix=1),
 )
@@ -36,7 +37,9 @@ def dump(*bundles: str) -> str:
     for address, bundle in enumerate(bundles):
         body, _, note = bundle.partition("|")
         comment = f" /* {note.strip()} */" if note else ""
-        lines.append(f"{address:#6x}   :  {{ {body.strip()} }}{comment}")
+        depth = ">" * (len(body) - len(body.lstrip(">")))
+        body = body.lstrip(">").strip()
+        lines.append(f"{address:#6x}   : {depth} {{ {body} }}{comment}")
     return "= control target key end\n\n" + "\n".join(lines) + "\n"
 
 
@@ -119,6 +122,22 @@ CASES = (
             "| Start region 2",
         ),
         {"cycles": 1 + 5 * (3 + 6) + 1, "stalls": {}},
+        chip=SEVEN,
+    ),
+    Case(
+        "on 7x it does so at the end of a loop, too",
+        dump(
+            "%s1_s1 = smov 0",
+            "> %s2_s1 = sadd.s32 1, %s1_s1 | Start region 1",
+            "> %p1_p0 = scmp.lt.s32.totalorder %s2_s1, 5",
+            "> %9 = sbr.rel (%p1_p0) target = $region1",
+            "> %8 = vsyncadd [#allocation3], 1 | End region 1",
+            ">",
+            "%8 = vsyncadd [#allocation3], 1",
+            "%7 = dma.done.wait [#allocation3], 6",
+            "%8 = vsyncadd [#allocation3], 4294967290",
+        ),
+        {"cycles": 1 + 5 * (3 + 6) + 3, "stalls": {}},
         chip=SEVEN,
     ),
     Case(
@@ -228,6 +247,32 @@ CASES = (
         ),
         {"bundles": 6 + 1 + 5 * 6},
         {0: [2] * 11 + [6] + [2] * 52},
+    ),
+    Case(
+        "addresses of HBM may have another unit than copies of it",
+        dump(
+            operand(0, "s32[256]", 10) + " ;; %s4_s4 = smov [#allocation9]",
+            "%s11_s11 = scalar_lea.hbm %s90_s10, 1",  # 512 bytes: 128 numbers
+            "%s12_s12 = sshll.u32 %s11_s11, 4",
+            FILL.format(source="%s12_s12"),
+            "%s5_s5 = sld [smem:[#allocation9 + $0x3]]",
+            *COUNT_DOWN,
+        ),
+        {"bundles": 5 + 1 + 5 * 7},
+        {0: [2] * 131 + [7] + [2] * 124},
+        replace(CHIP, unit=512),
+    ),
+    Case(
+        "numbers that XLA put into vector memory are copied from there",
+        dump(
+            operand(1, "s32[256]", 10, "vmem") + " ;; %s4_s4 = smov [#allocation9]",
+            "%s12_s12 = sshll.u32 %s90_s10, 4",
+            FILL.format(source="%s12_s12").replace("hbm_to_smem /*hbm", "vmem_to_smem /*vmem"),
+            "%s5_s5 = sld [smem:[#allocation9 + $0x3]]",
+            *COUNT_DOWN,
+        ),
+        {"bundles": 4 + 1 + 5 * 7},
+        {1: [2] * 3 + [7] + [2] * 252},
     ),
     Case(
         "arrays of two dimensions lie in tiles",

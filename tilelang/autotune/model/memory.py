@@ -94,8 +94,9 @@ class Memory:
         return self._symbols.setdefault(symbol, (len(self._symbols) + 1) << 20)
 
     def _granules(self, parameter: Parameter, base: int) -> int:
-        """An address as copies count it; vector memory's own unit is 512 bytes."""
-        return base * (512 // self._chip.granule) if parameter.memory == "vmem" else base
+        """An address as copies count it."""
+        unit = 512 if parameter.memory == "vmem" else self._chip.unit
+        return base * unit // self._chip.granule
 
     # ------------------------------------------------------------ what programs do
 

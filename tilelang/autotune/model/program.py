@@ -108,8 +108,9 @@ class Program:
     core: str | None
 
 
-_BEGIN = re.compile(r"^\s*(?:0x[0-9a-f]+|\d+)\s+(?:[A-Z]{2}\s*)*:\s", re.MULTILINE)
-_BODY = re.compile(r"^[>\s]*\{(.*)\}", re.DOTALL)
+_BEGIN = re.compile(r"^\s*(?:0x[0-9a-f]+|\d+)\s+(?=(?:[A-Z]{2}\s*)*:\s)", re.MULTILINE)
+_BODY = re.compile(r"^[A-Z:>\s]*\{(.*)\}", re.DOTALL)
+_NEW = re.compile(r"^[A-Z]{2}|Start region|Start/End")
 _REGION = re.compile(r"(Start|End|Start/End empty) region (\d+)")
 _CORE = re.compile(r"sld \[smem:\[#(\w+)\]\] /\* core id \*/")
 _TARGET = re.compile(r"\$region(\d+)")
@@ -176,18 +177,18 @@ def _bundle(chunk: str, regions: Mapping[int, int]) -> Bundle:
 def _delayed(bundles: list[Bundle], chunks: list[str], chip: Chip) -> tuple[Bundle, ...]:
     """With the delay slots of every branch.
 
-    On 7x one empty bundle in front of the next region stands for all slots that are left.
+    On 7x one empty bundle at the end of the branch's block stands for all slots that are left.
     """
     after, delay = [0] * len(bundles), [0] * len(bundles)
     for index, bundle in enumerate(bundles):
         if bundle.branch is None:
             continue
         after[index] = chip.delay_slots
-        for slot in range(1, chip.delay_slots) if chip.implicit_delays else ():
+        slots = range(1, chip.delay_slots) if chip.implicit_delays else ()
+        for slot in slots:
             here = index + slot
-            if here + 1 >= len(bundles) or bundles[here].instructions:
-                continue
-            if _BEGIN_REGION.search(chunks[here + 1]):
+            last = here + 1 < len(bundles) and not bundles[here].instructions
+            if last and _new_block(chunks[here], chunks[here + 1]):
                 after[index], delay[here] = slot, chip.delay_slots - slot
                 break
     return tuple(
@@ -196,7 +197,10 @@ def _delayed(bundles: list[Bundle], chunks: list[str], chip: Chip) -> tuple[Bund
     )
 
 
-_BEGIN_REGION = re.compile(r"Start region|Start/End")
+def _new_block(chunk: str, following: str) -> bool:
+    """Whether the block of a bundle ends with it: another region, label or depth of loops."""
+    depths = [text.partition("{")[0].count(">") for text in (chunk, following)]
+    return depths[0] != depths[1] or _NEW.search(following) is not None
 
 
 def _plain(text: str) -> str:

@@ -31,23 +31,21 @@ def kept(key: str, make: Callable[[], Answer], at: Path, patience: float) -> Ans
 
     They wait for `patience` seconds; then, and where nothing can be written, they work as well.
     """
-    try:
-        at.mkdir(mode=0o700, parents=True, exist_ok=True)
-        at.chmod(0o700)  # it may have been there
-        name = hashlib.sha256(key.encode()).hexdigest()
-        with filelock.FileLock(at / f"{name}.lock", timeout=patience, mode=0o600):
-            return _read_or_make(at / f"{name}.json", key, make)
-    except (OSError, filelock.Timeout):
-        return make()
-
-
-def _read_or_make(path: Path, key: str, make: Callable[[], Answer]) -> Answer:
-    known = read(path, key)
-    if known is None:
-        known = make()
-        with contextlib.suppress(OSError):
-            write(path, key, known)
-    return known
+    name = hashlib.sha256(key.encode()).hexdigest()
+    with contextlib.ExitStack() as stack:
+        try:
+            at.mkdir(mode=0o700, parents=True, exist_ok=True)
+            at.chmod(0o700)  # it may have been there
+            lock = filelock.FileLock(at / f"{name}.lock", timeout=patience, mode=0o600)
+            stack.enter_context(lock)
+        except (OSError, filelock.Timeout):
+            return make()
+        known = read(at / f"{name}.json", key)
+        if known is None:
+            known = make()
+            with contextlib.suppress(OSError):
+                write(at / f"{name}.json", key, known)
+        return known
 
 
 def read(path: Path, key: str) -> Answer | None:
