@@ -141,6 +141,23 @@ CASES = (
         chip=SEVEN,
     ),
     Case(
+        "an empty bundle in the middle of them is one slot, whatever loop the compiler prints it in",
+        dump(
+            "%s1_s1 = smov 0",
+            "> %s2_s1 = sadd.s32 1, %s1_s1 | Start region 1",
+            "> %p1_p0 = scmp.lt.s32.totalorder %s2_s1, 5",
+            "> %9 = sbr.rel (%p1_p0) target = $region1",
+            "> %8 = vsyncadd [#allocation3], 1",
+            "",
+            "> %8 = vsyncadd [#allocation3], 1 | End region 1",
+            "",
+            "",
+            "",
+        ),
+        {"cycles": 1 + 5 * 9, "stalls": {}},
+        chip=SEVEN,
+    ),
+    Case(
         "signed numbers are compared as such",
         dump(
             "%s1_s1 = smov 4294967295",

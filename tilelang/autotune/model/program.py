@@ -110,6 +110,7 @@ class Program:
 
 _BEGIN = re.compile(r"^\s*(?:0x[0-9a-f]+|\d+)\s+(?=(?:[A-Z]{2}\s*)*:\s)", re.MULTILINE)
 _BODY = re.compile(r"^[A-Z:>\s]*\{(.*)\}", re.DOTALL)
+_EMPTY = re.compile(r"^[A-Z:>\s]*\{\s*\}")
 _NEW = re.compile(r"^[A-Z]{2}|Start region|Start/End")
 _REGION = re.compile(r"(Start|End|Start/End empty) region (\d+)")
 _CORE = re.compile(r"sld \[smem:\[#(\w+)\]\] /\* core id \*/")
@@ -188,7 +189,7 @@ def _delayed(bundles: list[Bundle], chunks: list[str], chip: Chip) -> tuple[Bund
         for slot in slots:
             here = index + slot
             last = here + 1 < len(bundles) and not bundles[here].instructions
-            if last and _new_block(chunks[here], chunks[here + 1]):
+            if last and _new_block(chunks[index : here + 2]):
                 after[index], delay[here] = slot, chip.delay_slots - slot
                 break
     return tuple(
@@ -197,10 +198,13 @@ def _delayed(bundles: list[Bundle], chunks: list[str], chip: Chip) -> tuple[Bund
     )
 
 
-def _new_block(chunk: str, following: str) -> bool:
-    """Whether the block of a bundle ends with it: another region, label or depth of loops."""
-    depths = [text.partition("{")[0].count(">") for text in (chunk, following)]
-    return depths[0] != depths[1] or _NEW.search(following) is not None
+def _new_block(chunks: list[str]) -> bool:
+    """Whether the last of these bundles, from a branch on, is in another block than the others:
+    it has a label, begins a region, or is in another loop than the last one with instructions."""
+    filled = [chunk for chunk in chunks if not _EMPTY.match(chunk)]
+    depths = [chunk.partition("{")[0].count(">") for chunk in filled]
+    left = filled[-1] is chunks[-1] and depths[-1] != depths[-2]
+    return left or _NEW.search(chunks[-1]) is not None
 
 
 def _plain(text: str) -> str:
