@@ -126,7 +126,8 @@ BUDGET = {
     "codegen.pallas": 10440,  # windows of arrays shorter than a loop stay inside of them
     "codegen.triton": 3800,
     "runtime": 3100,
-    "aot": 1400,
+    "aot": 1440,  # a worker that does more shares its parts: built, answered, asked, texts
+    "autotune": 1800,  # the executor of compiled schedules
     "commands": 500,
     PACKAGE: 1750,  # modules of no package: api, reference, reads, the writer ...
 }

@@ -141,7 +141,7 @@ CASES = (
         chip=SEVEN,
     ),
     Case(
-        "an empty bundle in the middle of them is one slot, whatever loop the compiler prints it in",
+        "an empty bundle in the middle of them is one slot, in whatever loop it is printed",
         dump(
             "%s1_s1 = smov 0",
             "> %s2_s1 = sadd.s32 1, %s1_s1 | Start region 1",

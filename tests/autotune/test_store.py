@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import signal
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("platformdirs", reason="kept answers need platformdirs")
-
 from tilelang.autotune.model import store
 
+ROOT = Path(__file__).resolve().parents[2]
 ANSWER = {"runs": [1.5, {"a": None}], "fetched": 3}
 OTHER = {"runs": [], "fetched": 0}
 
@@ -70,7 +70,18 @@ def test_every_changed_byte_is_a_miss_or_the_same_answer(at: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "null", "[]", "3", '"x"', "{}", '{"key": "question"}', "[" * 100_000, "\ud800", "\x00" * 9],
+    [
+        "",
+        "null",
+        "[]",
+        "3",
+        '"x"',
+        "{}",
+        '{"key": "question"}',
+        "[" * 100_000,
+        "\ud800",
+        "\x00" * 9,
+    ],
 )
 def test_what_is_no_entry_is_a_miss_and_is_replaced(at: Path, content: str) -> None:
     entry(at).write_text(content, encoding="utf-8", errors="surrogatepass")
@@ -115,62 +126,55 @@ def test_what_making_raises_is_raised_and_nothing_is_kept(tmp_path: Path) -> Non
     assert list(tmp_path.glob("*.json")) == []
 
 
-def _write_for_ever(at: str) -> None:
-    path = Path(at) / "entry.json"
-    for number in range(10**9):
-        store.write(path, "question", {"number": number, "weight": "x" * 10_000})
+def started(code: str, at: Path) -> subprocess.Popen[str]:
+    """Another process that does this to a folder."""
+    before = "import sys, os; from pathlib import Path; from tilelang.autotune.model import store\n"
+    command = (sys.executable, "-c", f"{before}at = Path(sys.argv[1])\n{code}", str(at))
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8")
+
+
+WRITE = """
+for number in range(10**9):
+    store.write(at / "entry.json", "question", {"number": number, "weight": "x" * 10_000})
+"""
+ASK = f"""
+def make():
+    (at / f"made-{{os.getpid()}}").touch()
+    return {ANSWER}
+print(store.kept("question", make, at, 60) == {ANSWER})
+"""
 
 
 def test_a_writer_that_is_killed_leaves_whole_entries(tmp_path: Path) -> None:
     path = tmp_path / "entry.json"
-    context = multiprocessing.get_context("fork")
-    for wait in range(5):
-        writer = context.Process(target=_write_for_ever, args=(str(tmp_path),), daemon=True)
-        writer.start()
+    for wait in range(3):
+        writer = started(WRITE, tmp_path)
         while not path.exists():
-            pass
+            time.sleep(0.001)
         for _ in range(20 * wait):
             assert store.read(path, "question") is not None
-        assert writer.pid is not None
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
+        writer.kill()
+        writer.communicate()
         assert store.read(path, "question") is not None
         path.unlink()
 
 
-def _kept(at: str, results: Any) -> None:
-    def make() -> dict[str, Any]:
-        (Path(at) / f"made-{os.getpid()}").touch()
-        return ANSWER
-
-    results.put(store.kept("question", make, Path(at), 30))
-
-
 def test_of_several_processes_one_works(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    asking = [context.Process(target=_kept, args=(str(tmp_path), results)) for _ in range(4)]
-    for process in asking:
-        process.start()
-    assert [results.get(timeout=30) for _ in asking] == [ANSWER] * 4
-    for process in asking:
-        process.join()
+    asking = [started(ASK, tmp_path) for _ in range(3)]
+    assert [process.communicate(timeout=60)[0] for process in asking] == ["True\n"] * 3
     assert len(list(tmp_path.glob("made-*"))) == 1
 
 
 FAULTS = {
     "the digest is not looked at": lambda path, key: json.loads(path.read_text())["answer"],
     "the question is not looked at": lambda path, key: (
-        (found := json.loads(path.read_text()))
-        and (found["answer"] if found["digest"] else None)
+        (found := json.loads(path.read_text())) and (found["answer"] if found["digest"] else None)
     ),
 }
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_planted_fault_is_caught(
-    at: Path, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_fault_is_caught(at: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "read", FAULTS[what])
     with pytest.raises(AssertionError):
         test_an_answer_that_was_exchanged_is_a_miss(at)

@@ -7,7 +7,7 @@ dump that program, so it can be executed.
 
 from __future__ import annotations
 
-from .predict import predict
+from .predict import Compiler, predict, steering
 from .prediction import KernelTime, Prediction, Run
 
-__all__ = ["KernelTime", "Prediction", "Run", "predict"]
+__all__ = ["Compiler", "KernelTime", "Prediction", "Run", "predict", "steering"]

@@ -101,8 +101,12 @@ class _Core:
             self.memory.numbers[self.memory.address(program.core)] = core
         self.queues = Queues(program, chip.units)
         self.ends = lines(program)
-        self.asked = {begin: frozenset(self._copies(begin, end)) for begin, end in self.ends.items()}
-        self.issued = {b: sum(1 + x.delay for x in program.bundles[b:e]) for b, e in self.ends.items()}
+        self.asked = {
+            begin: frozenset(self._copies(begin, end)) for begin, end in self.ends.items()
+        }
+        self.issued = {
+            b: sum(1 + x.delay for x in program.bundles[b:e]) for b, e in self.ends.items()
+        }
         self.functions = self._compiled()
 
     def _copies(self, begin: int, end: int) -> Iterator[int]:
@@ -199,10 +203,9 @@ class _Core:
                 continue
             if effect := self._effect(instruction, index, bundle.note):
                 yield f"{self._if(instruction.guard)}{effect}"
-            elif instruction.result is not None and instruction.result.bank in ("s", "p", "v"):
-                if value := self._written(instruction):
-                    targets.append(self._text(instruction.result))
-                    values.append(value)
+            elif value := self._written(instruction):
+                targets.append(self._text(instruction.result))
+                values.append(value)
         if bundle.branch is not None:
             branch = next(i for i in bundle.instructions if i.op.startswith("sbr"))
             targets.append("taken")
@@ -249,8 +252,9 @@ class _Core:
         return f"copy({way!r}, now + starts[{index}], {size}, {source}, {target}, {flags})"
 
     def _written(self, instruction: Instruction) -> str:
-        """The new value of the register that an instruction writes."""
-        assert instruction.result is not None
+        """The new value of the register that an instruction writes; "" if it writes none."""
+        if instruction.result is None or instruction.result.bank not in ("s", "p", "v"):
+            return ""
         value = self._value(instruction)
         if not value or instruction.guard is None:
             return value

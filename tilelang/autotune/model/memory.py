@@ -6,9 +6,8 @@ and end a fixed latency after their last byte.  A wait ends when enough of them 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,14 +53,6 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-@dataclass
-class Flag:
-    """A counter that copies add to when they end: (cycle, amount, why a wait for it waits)."""
-
-    value: int = 0
-    coming: deque[tuple[float, int, str]] = field(default_factory=deque)
-
-
 class Memory:
     """Of one core; `stalls`, `read`, `written` and `notes` are what it has to tell in the end."""
 
@@ -70,13 +61,15 @@ class Memory:
     ) -> None:
         self.now = 0.0
         self.numbers: dict[int, Any] = {}  # scalar memory
-        self.stalls: Counter[str] = Counter()
+        self.stalls: defaultdict[str, float] = defaultdict(float)
         self.notes: Counter[str] = Counter()
         self.read = self.written = self.copies = 0
         self._chip, self._free = chip, 0.0
         self._rate = chip.bandwidth / chip.clock  # bytes per cycle
         self._latency = {"reads": chip.read * chip.clock, "writes": chip.write * chip.clock}
-        self._flags: dict[int, Flag] = {}
+        self._flags: Counter[int] = Counter()
+        # what copies add to a flag when they end: cycle, amount, why a wait for it waits
+        self._coming: defaultdict[int, deque[tuple[float, int, str]]] = defaultdict(deque)
         self._symbols: dict[str, int] = {}
         self.bases = {p.index + (p.output << 16): (k + 1) << 21 for k, p in enumerate(parameters)}
         self._arrays = [
@@ -115,7 +108,7 @@ class Memory:
             if flag is UNKNOWN:
                 self.notes["a copy with a flag that is not known"] += 1
             elif flag:
-                self._flag(flag).coming.append((end, size, why))
+                self._coming[flag].append((end, size, why))
 
     def _end(self, way: tuple[str, str], at: float, size: int) -> tuple[float, str]:
         crossings = way.count("hbm")
@@ -145,14 +138,13 @@ class Memory:
         if flag is UNKNOWN or amount is UNKNOWN:
             self.notes["a wait for what is not known"] += 1
             return
-        state, why = self._flag(flag), ""
-        begin = self.now
-        while state.value < amount and state.coming:
-            end, added, cause = state.coming.popleft()
-            state.value += added
+        begin, why, coming = self.now, "", self._coming[flag]
+        while self._flags[flag] < amount and coming:
+            end, added, cause = coming.popleft()
+            self._flags[flag] += added
             if end > self.now:
                 self.now, why = end, cause
-        if state.value < amount:
+        if self._flags[flag] < amount:
             self.notes["a wait that nothing ends"] += 1
         if why:
             self.stalls[why] += self.now - begin
@@ -162,15 +154,14 @@ class Memory:
         if flag is UNKNOWN or amount is UNKNOWN:
             self.notes["a flag or an amount that is not known"] += 1
             return
-        state = self._flag(flag)
-        state.value = max(0, state.value + ((amount & WORD ^ SIGN) - SIGN))
+        self._flags[flag] = max(0, self._flags[flag] + ((amount & WORD ^ SIGN) - SIGN))
 
     def put(self, flag: Any, amount: Any) -> None:
         """Sets a flag."""
         if flag is UNKNOWN or amount is UNKNOWN:
             self.notes["a flag or an amount that is not known"] += 1
             return
-        self._flag(flag).value = amount
+        self._flags[flag] = amount
 
     def store(self, address: Any, value: Any) -> None:
         """To scalar memory."""
@@ -178,9 +169,6 @@ class Memory:
             self.notes["a store to an address that is not known"] += 1
             return
         self.numbers[address] = value
-
-    def _flag(self, flag: int) -> Flag:
-        return self._flags.setdefault(flag, Flag())
 
 
 def words(array: np.ndarray) -> np.ndarray:

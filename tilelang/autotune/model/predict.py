@@ -59,12 +59,15 @@ def predict(
     target = lowered.target
     if not isinstance(target, Target) or target.name.removeprefix("tpu:") not in CHIPS:
         known = ", ".join(f"'tpu:{name}'" for name in CHIPS)
-        raise CallError(f"times are predicted for TPUs, {target} is none", hint=f"use one of {known}")
+        raise CallError(
+            f"times are predicted for TPUs, {target} is none", hint=f"use one of {known}"
+        )
+    given = [_by_position(lowered, each) for each in sets(lowered, arrays, values)]
     require_compiler(target)
     generation = target.name.removeprefix("tpu:")
     question = request_of(lowered, generation) | {
         "generation": generation,
-        "sets": [_by_position(lowered, each) for each in sets(lowered, arrays, values)],
+        "sets": given,
     }
     answer = store.kept(
         json.dumps({"versions": _versions(), **question}, sort_keys=True),
@@ -74,7 +77,8 @@ def predict(
     )
     chip, tensors = CHIPS[generation], lowered.ir.tensors
     moved_once = sum(prod(t.shape) * itemsize(t.dtype) for t in tensors if t.role != "view")
-    return Prediction(target, lowered.config, runs_of(answer, chip, moved_once))
+    runs = runs_of(answer, chip, moved_once)
+    return Prediction(target, lowered.config, runs, answer["loops"])
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,10 @@ def steering(lowered: Lowered) -> tuple[str, ...]:
     """Integer arguments that scalar memory holds: they say where a step's blocks are, or how many
     steps there are."""
     assert isinstance(lowered.plan, Plan)
-    sources = {array.name: array.source for array in lowered.plan.arrays}
-    scalars = {sources.get(s, s) for launch in lowered.plan.launches for s in launch.scalars}
+    scalars = {name for launch in lowered.plan.launches for name in launch.scalars}
+    for tensor in reversed(lowered.plan.ir.tensors):  # views stand behind what they show
+        if tensor.view is not None and tensor.name in scalars:
+            scalars.add(tensor.view.source)
     inputs = (t for t in lowered.ir.tensors if t.role == "input" and t.dtype in INTEGERS)
     return tuple(tensor.name for tensor in inputs if tensor.name in scalars)
 
@@ -153,15 +159,19 @@ def _listed(
             hint=f'pass values={{"{name}": array}}, or a list of arrays for their mean and worst',
         )
     shape = lowered.ir.tensor(name).shape
-    found = np.asarray(values.get(name, arrays.get(name)))
+    try:
+        found = np.asarray(values.get(name, arrays.get(name)))
+        what = f"{found.dtype}{list(found.shape)}"
+    except ValueError:  # as NumPy says it
+        found, what = np.zeros(0), "of several shapes"
     if found.shape == shape:
         found = found[None]
     if found.shape[1:] != shape or not len(found) or found.dtype.kind not in "iu":
         raise CallError(
-            f"values of {name} are {found.dtype}{list(found.shape)}",
+            f"values of {name} are {what}",
             hint=f"give integers of shape {list(shape)}, or a list of such arrays",
         )
-    return [narrowed(name, each.astype(np.int64)) for each in found]
+    return [narrowed(name, found[place].astype(np.int64)) for place in range(len(found))]
 
 
 def _by_position(lowered: Lowered, given: Arrays) -> dict[str, Any]:

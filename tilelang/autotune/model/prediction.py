@@ -78,12 +78,14 @@ class Prediction:
     """Predicted time of a kernel for one target and config; nothing was run.
 
     runs   one for each set of values that was given
+    loops  that XLA runs around the kernels: what is in them is counted once
     notes  what could not be resolved -> how often; with any the time is not to be ranked by
     """
 
     target: Target
     config: Config
     runs: tuple[Run, ...]
+    loops: int = 0
 
     @property
     def seconds(self) -> float:
@@ -103,7 +105,8 @@ class Prediction:
     @property
     def notes(self) -> Mapping[str, int]:
         found = (Counter(kernel.notes) for run in self.runs for kernel in run.kernels)
-        return dict(sum(found, Counter()))
+        loops = {"a loop of XLA, of which one turn is counted": self.loops} if self.loops else {}
+        return dict(sum(found, Counter())) | loops
 
     def __str__(self) -> str:
         """A line of times, one for each kernel of the slowest set, and one for each doubt."""

@@ -305,5 +305,10 @@ def _parameters(text: str) -> Iterator[Parameter]:
         register = _register(part.strip().split(" ")[0])
         shape = tuple(int(size) for size in found[2].split(",") if size)
         yield Parameter(
-            int(found[3]), found[1], shape, found[4] == "output", memory[1] if memory else "", register
+            int(found[3]),
+            found[1],
+            shape,
+            found[4] == "output",
+            memory[1] if memory else "",
+            register,
         )

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-import platformdirs
 
 Answer = dict[str, Any]
 
 
 def folder() -> Path:
     """Where answers are kept; removing it is harmless."""
+    import platformdirs  # nobody else needs it, and a folder may be given
+
     return platformdirs.user_cache_path("raggedtile") / "predicted"
 
 

@@ -1,4 +1,4 @@
-"""Queues(program, units).run(...): the cycles of straight lines of bundles, waits for units included.
+"""Queues(program, units).run(...): cycles of straight lines of bundles, waits for units included.
 
 A bundle takes one cycle, unless it takes a result that a unit has not made yet: matrix products,
 reductions and permutations over lanes, transposes and special functions stand behind queues, and
@@ -68,7 +68,16 @@ _NAMED = re.compile(r"mrb\[(\d+)\]")
 _LANES = re.compile(r"xlu(\d)")
 _LAST = re.compile(r"%(\d+)\s*$")
 _SPECIAL = re.compile(r"v(?:pow2|rcp|rsqrt|log2|tanh|exp|sqrt|sin|cos|erf|log|sigmoid)\b")
-_ROWS = ((".f32", 8), ("bf16", 16), (".f16", 16), ("s8", 32), ("u8", 32), ("f8", 32), (".s4", 64), (".u4", 64))
+_ROWS = (
+    (".f32", 8),
+    ("bf16", 16),
+    (".f16", 16),
+    ("s8", 32),
+    ("u8", 32),
+    ("f8", 32),
+    (".s4", 64),
+    (".u4", 64),
+)
 
 
 def rows(op: str) -> int:
@@ -159,8 +168,7 @@ class Queues:
         return line
 
     def _run(self, begin: int, end: int, state: State, asked: Collection[int]) -> Line:
-        ready = {key: at for key, at in state if not isinstance(at, tuple)}
-        queues = {key: deque(at) for key, at in state if isinstance(at, tuple)}
+        ready, queues = _split(state)
         now, starts = -1.0, {}
         for index in range(begin, end):
             now += 1
@@ -210,6 +218,10 @@ def later(state: State, cycles: float) -> State:
     """What is under way after so many cycles of waiting for something else."""
     if not state or cycles <= 0:
         return state
-    ready = {key: at for key, at in state if not isinstance(at, tuple)}
-    queues = {key: deque(at) for key, at in state if isinstance(at, tuple)}
-    return _left(cycles, ready, queues)
+    return _left(cycles, *_split(state))
+
+
+def _split(state: State) -> tuple[dict[Hashable, float], dict[Hashable, deque[float]]]:
+    """What is ready when, and what queues hold."""
+    ready: dict[Hashable, float] = {k: at for k, at in state if not isinstance(at, tuple)}
+    return ready, {key: deque(at) for key, at in state if isinstance(at, tuple)}
