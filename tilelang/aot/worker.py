@@ -62,7 +62,10 @@ def answered(
 
 
 def build(source: Source, request: Mapping[str, Any]) -> Built:
-    """Compiles a module for one core of the topology."""
+    """Compiles a module for one core of the topology; anew if its schedule is to be dumped."""
+    if request["dump"]:  # a program that is remembered, here or on disk, leaves no dump
+        jax.config.update("jax_enable_compilation_cache", False)
+        jax.clear_caches()
     device = _device(request["topology"])
     sharding = SingleDeviceSharding(device)
     operands = [

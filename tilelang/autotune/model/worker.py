@@ -36,6 +36,8 @@ def predicted(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
     text, chip = built.executable.as_text() or "", CHIPS[request["generation"]]
     kernels = [(name, parse(dump, chip)) for name, dump in texts(Path(request["dump"]))]
     ours = hlo.kernels(text)
+    if missing := set(ours) - {name for name, _ in kernels}:
+        raise ValueError(f"libtpu wrote no schedule of {', '.join(sorted(missing))}")
     runs = []
     for given in request["sets"]:
         known = {int(place): _array(*value) for place, value in given.items()}
