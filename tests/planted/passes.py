@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.codegen import test_left_out
+from tests.codegen import test_left_out, test_masks
 from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
@@ -19,9 +19,10 @@ from tests.passes import (
     test_select_numbers,
     test_separate_gathers,
 )
-from tests.schedule import test_rewriting
+from tests.schedule import test_rewriting, test_verify
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
-from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
+from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose
 from tilelang.ir import Store, Var, names
 from tilelang.passes import (
@@ -84,6 +85,10 @@ def _any_fill(expr):
     return None if found is None else (found[0], found[1], replace(found[2], value=0.0))
 
 
+def _of_ranges(stmt: physical.PStmt) -> Iterator[Any]:
+    return (m for m in physical.masks(stmt) if isinstance(m[0], types.Mask))
+
+
 MUTATIONS = (
     Mutation(
         "masks of stores are not rewritten", inline_indices, "map_stmt", _masks_stay,
@@ -143,11 +148,40 @@ MUTATIONS = (
         test_drop_unused.test_what_feeds_a_store_stays,
     ),
     Mutation(
-        "positions of a store keep their names", physical, "_map_rows", lambda select, _: select,
+        "positions of a store keep their names", rewriting, "_selected", lambda select, _: select,
         test_rewriting.test_every_expression_of_a_statement,
     ),
     Mutation(
-        "operands of an operation keep their names", physical, "map_physical", lambda expr, _: expr,
+        "rows that are stored alone keep their names", rewriting, "_rows", lambda rows, _: rows,
+        test_rewriting.test_every_expression_of_a_statement,
+    ),
+    Mutation(
+        "operands of an operation keep their names", rewriting, "map_physical",
+        lambda expr, _: expr, test_rewriting.test_every_operand_of_an_expression,
+    ),
+    Mutation(
+        "which part of a block is meant keeps its names", rewriting, "_part", lambda part, _: part,
         test_rewriting.test_every_operand_of_an_expression,
+    ),
+    Mutation(
+        "the lines of a range are not verified", verify, "_lines", lambda here, *_: here,
+        test_verify.test_every_expression_that_is_printed_is_verified,
+    ),
+    Mutation(
+        "what a work list holds is not verified", verify, "_listed", lambda here, *_: here,
+        test_verify.test_every_expression_that_is_printed_is_verified,
+    ),
+    Mutation(
+        "rows beside a step's are not verified", verify, "_around", lambda *_: None,
+        test_verify.test_every_expression_that_is_printed_is_verified,
+    ),
+    Mutation(
+        "only masks of ranges are shown", types, "masks", _of_ranges,
+        test_masks.test_masks_of_the_author_and_of_arrays,
+    ),
+    Mutation(
+        "what lies outside of an array has no line", types, "_mask_text",
+        lambda launch, mask, loc: _mask_text(launch, mask, None),
+        test_masks.test_masks_of_the_author_and_of_arrays,
     ),
 )  # fmt: skip
