@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
@@ -48,7 +48,7 @@ class Late:
 if TYPE_CHECKING:
     from . import aot, frontend, reference
     from .analysis.facts import Facts
-    from .aot import Compiled, CudaCompiled
+    from .aot import Compiled, CudaCompiled, Program
     from .ir import KernelIR
     from .runtime import execution, explain, lowering, oracle
     from .runtime import launch as launching
@@ -299,7 +299,8 @@ class Kernel:
         target = self._target if target is None else target
         goal = None if target is None else lowering.target_of(target)
         there = lowering.on_gpu(given.tensors.values())
-        if isinstance(goal, lowering.TritonTarget) or (goal is None and there):
+        jax = any(d.spec.framework == "jax" for d in given.tensors.values())
+        if not jax and (isinstance(goal, lowering.TritonTarget) or (goal is None and there)):
             known = self._parsed(given)
             launch = cuda.prepare(
                 known.ir, known.facts, operands, values, goal,
@@ -311,6 +312,7 @@ class Kernel:
         chosen = execution.Chosen(
             goal,
             functools.partial(self._planned, known, config),
+            _compiled,
             config is not None and config.windows == "exact",
             self._interpret,
             self._checks,
@@ -362,6 +364,13 @@ def kernel(
         Kernel, config=config, target=target, interpret=interpret, checks=checks
     )
     return made if fn is None else made(fn)
+
+
+def _compiled(lowered: Lowered) -> Sequence[Program]:
+    """What Triton makes of a kernel that is planned for a GPU."""
+    made = aot.compile_lowered(lowered)
+    assert isinstance(made, aot.CudaCompiled)
+    return made.programs
 
 
 def _keep_dynamo_out() -> None:

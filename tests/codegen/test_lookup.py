@@ -10,6 +10,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import needs_libtpu
+from tests.tiers import share
 from tilelang.errors import ParseError, PlanError
 
 FORMS = ({}, {"steps": "rectangle"}, {"loop_type": "fori_loop"}, {"loop_type": "emit_pipeline"})
@@ -111,7 +112,9 @@ def test_what_no_table_is():
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e", "tpu:7x"])
+@pytest.mark.parametrize(
+    "target", share(["tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e", "tpu:7x"], 3, 1, "thorough")
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_compiler_takes_it(target, dtype):
     q, bias = tile.spec((600, 128), dtype), tile.spec((2, 33), dtype)

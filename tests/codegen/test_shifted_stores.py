@@ -23,6 +23,7 @@ from tests.codegen.shifted import DENSE, EVERY, FORMS, RAGGED, STARTS, G, Shifte
 from tests.planted.bug import Bug
 from tests.planted.shifted import SHIFTED
 from tests.planted.trial import runnable
+from tests.tiers import share
 from tilelang.errors import PlanError
 
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
@@ -155,7 +156,10 @@ def in_whole_blocks(store: Shifted) -> Shifted:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "emit_pipeline", "fori_loop"])
-@pytest.mark.parametrize("name", ["next_row", "odd_rows", "backwards", "group_sums", "tile_sums"])
+@pytest.mark.parametrize(
+    "name",
+    share(["next_row", "odd_rows", "backwards", "group_sums", "tile_sums"], 2, 1, "thorough"),
+)
 def test_in_the_strict_interpreter(name, form):
     store = in_whole_blocks(NAMED[name])
     if not takes(store, form):

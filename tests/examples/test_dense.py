@@ -11,8 +11,14 @@ import tilelang as tile
 from tests import checks
 from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
 from tests.subjects import DENSE, Subject
+from tests.tiers import share
 
 each = pytest.mark.parametrize("subject", DENSE, ids=str)
+# A third of the examples each in `make test`; tests of one program share it.
+first, third = (pytest.mark.parametrize("subject", share(DENSE, 3, n)) for n in (0, 2))
+# What the CPU's own compiler makes of a program, or torch of its arrays, differs least by example.
+second = pytest.mark.parametrize("subject", share(DENSE, 3, 1, "thorough"))
+torches = pytest.mark.parametrize("subject", share(DENSE, 3, 0, "thorough"))
 
 
 def _arguments(subject: Subject, dtype: str = "float32"):
@@ -23,7 +29,7 @@ def _jax(subject: Subject, config: tile.Config | None = None):
     return lambda *arguments: from_jax(subject.kernel, arguments, config=config)
 
 
-@each
+@first
 def test_small_blocks(subject):
     for dtype in subject.dtypes:
         call = _jax(subject, subject.small)
@@ -36,7 +42,7 @@ def test_default_config(subject):
 
 
 @pytest.mark.skipif(torch is None, reason=NEEDS_TORCH)
-@each
+@torches
 def test_from_torch(subject):
     for dtype in subject.dtypes:
         call = functools.partial(_call_torch, subject)
@@ -47,7 +53,7 @@ def _call_torch(subject: Subject, *arguments):
     return from_torch(subject.kernel, arguments, config=subject.small)
 
 
-@each
+@second
 def test_inside_jit(subject):
     """Compiled as a user's call is, without the cheaper options of the tests."""
     for dtype in subject.dtypes:
@@ -55,7 +61,7 @@ def test_inside_jit(subject):
         assert checks.right(subject, call, _arguments(subject, dtype), dtype) == ""
 
 
-@each
+@third
 def test_sizes_of_one(subject):
     arguments = (*subject.of_size_one(), *subject.static)
     assert checks.right(subject, _jax(subject), arguments, "float32") == ""

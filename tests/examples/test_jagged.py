@@ -16,6 +16,7 @@ from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
 from tests.numerics import error
 from tests.ragged import Layout, Space, every_stratum, wild_offsets, wrong_layouts
 from tests.subjects import JAGGED, Subject
+from tests.tiers import share
 
 SPACE = Space(rows=72, groups=5, block=16)
 LAYOUTS = every_stratum(SPACE)
@@ -29,6 +30,11 @@ VARIANTS = (  # of grouped_gemm, gdpa_dense_kv, jagged_dense_bmm, jagged_attenti
     "grouped_query_attention",
 )
 each = pytest.mark.parametrize("subject", JAGGED, ids=str)
+# A third of the examples each in `make test`; tests of one program share it.
+first, third = (pytest.mark.parametrize("subject", share(JAGGED, 3, n)) for n in (0, 2))
+# What the CPU's own compiler makes of a program, or torch of its arrays, differs least by example.
+second = pytest.mark.parametrize("subject", share(JAGGED, 3, 1, "thorough"))
+torches = pytest.mark.parametrize("subject", share(JAGGED, 3, 0, "thorough"))
 
 
 def _arrays(subject: Subject, dtype: str, rows: int = SPACE.rows, groups: int = SPACE.groups):
@@ -43,7 +49,7 @@ def _call_jax(kernel, config, *arguments):
     return from_jax(kernel, arguments, config=config)
 
 
-@each
+@first
 def test_every_layout(subject):
     for dtype in subject.dtypes:
         call = _jax(subject, subject.small)
@@ -54,7 +60,7 @@ def test_every_layout(subject):
 GUARDED = [s for s in JAGGED if s.name not in VARIANTS]
 
 
-@pytest.mark.parametrize("subject", GUARDED, ids=str)
+@pytest.mark.parametrize("subject", share(GUARDED, 3, 2))
 def test_every_layout_with_guarded_steps(subject):
     config = tile.Config(subject.blocks, loop_type="outer_pipeline", steps="rectangle")
     arrays, call = _arrays(subject, "float32"), _jax(subject, config)
@@ -67,7 +73,7 @@ def test_every_layout_with_the_default_config(subject):
     assert checks.every_layout(subject, call, arrays, LAYOUTS, "float32") == []
 
 
-@each
+@first
 def test_neighbours_never_leak(subject):
     arrays, call = _arrays(subject, "float32"), _jax(subject, subject.small)
     layouts = [la for la in LAYOUTS if la.stratum in ("crowded", "edges and empties", "gap before")]
@@ -75,7 +81,7 @@ def test_neighbours_never_leak(subject):
 
 
 @pytest.mark.skipif(torch is None, reason=NEEDS_TORCH)
-@each
+@torches
 def test_from_torch(subject):
     for dtype in subject.dtypes:
         arrays = _arrays(subject, dtype)
@@ -88,14 +94,14 @@ def test_from_torch(subject):
             assert problem == "", str(layout)
 
 
-@each
+@second
 def test_every_layout_inside_jit(subject):
     """Compiled as a user's call is, without the cheaper options of the tests."""
     arrays, call = _arrays(subject, "float32"), subject.inside_jit
     assert checks.every_layout(subject, call, arrays, LAYOUTS, "float32") == []
 
 
-@each
+@third
 @pytest.mark.parametrize("groups", [1, 3, 0])
 def test_no_rows(subject, groups):
     _is_zero(subject, _arrays(subject, "float32", 0, groups), np.zeros(groups + 1, np.int32))
@@ -114,7 +120,7 @@ def _is_zero(subject: Subject, arrays, offsets: np.ndarray) -> None:
         assert error(result, want) == 0 and not result.any()
 
 
-@each
+@third
 def test_one_group(subject):
     space = Space(rows=40, groups=1, block=16)
     arrays, layouts = _arrays(subject, "float32", 40, 1), every_stratum(space)
@@ -135,7 +141,7 @@ def test_wrong_offsets_raise(subject):
                 from_torch(subject.kernel, arguments, config=subject.small)
 
 
-@each
+@second
 def test_wrong_offsets_without_checks_harm_no_other_group(subject):
     """Under `jax.jit` the values of offsets are not known, so that nothing can be raised."""
     arrays, call = _arrays(subject, "float32"), subject.inside_jit

@@ -13,6 +13,7 @@ import pytest
 from tests import checks
 from tests.ragged import Space, every_stratum, wrong_layouts
 from tests.subjects import DENSE, JAGGED, Subject
+from tests.tiers import share
 
 SPACE = Space(rows=40, groups=4, block=8)  # as in test_tpu_interpreter: XLA compiles once
 BLOCKS = (12, 24, 128)  # of which the last one holds most of these arrays whole
@@ -25,7 +26,7 @@ def _reference(subject: Subject, block: int, seed: int | None):
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@pytest.mark.parametrize("subject", share(JAGGED, 3))
 def test_jagged(subject, block):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     wrong = []
@@ -35,7 +36,7 @@ def test_jagged(subject, block):
     assert wrong == []
 
 
-@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@pytest.mark.parametrize("subject", share(JAGGED, 3, 1))
 def test_jagged_in_other_dtypes(subject):
     layouts = every_stratum(SPACE)[::3]
     for dtype in subject.dtypes[1:]:
@@ -54,7 +55,7 @@ def test_wrong_offsets_raise(subject):
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("subject", DENSE, ids=str)
+@pytest.mark.parametrize("subject", share(DENSE, 3, rest="thorough"))
 def test_dense(subject, block):
     for seed in (None, 0, 1, 2):
         arguments = (*subject.arrays("float32", seed=seed or 0), *subject.static)

@@ -17,6 +17,7 @@ from tests import checks, interpreter
 from tests.frameworks import from_jax
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import JAGGED
+from tests.tiers import share
 
 races = pytest.importorskip(
     "jax._src.pallas.mosaic.interpret.interpret_pallas_call",
@@ -30,7 +31,7 @@ LAYOUTS = [
     for la in every_stratum(SPACE, seed=3)
     if la.stratum in ("edges and empties", "gaps on both sides", "all empty")
 ]
-each = pytest.mark.parametrize("subject", JAGGED, ids=str)
+each = pytest.mark.parametrize("subject", share(JAGGED, 3, rest="thorough"))
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +82,7 @@ WILD = ("jagged_sum", "grouped_gemm", "jagged_layer_norm", "varlen_attention", "
 
 
 @pytest.mark.parametrize("form", interpreter.WILD)
-@pytest.mark.parametrize("name", WILD)
+@pytest.mark.parametrize("name", share(WILD, 2, rest="thorough"))
 def test_wrong_offsets_in_every_loop_type(name, form):
     subject = next(s for s in JAGGED if s.name == name)
     program = interpreter.Program(subject, form, interpreter.WILD_SPACE)

@@ -13,11 +13,14 @@ from typing import Any
 
 from tests.fuzzing.program import (
     Axis,
-    Dot,
+    Binary,
     If,
+    Let,
     Load,
     Loop,
+    Mask,
     Masked,
+    Number,
     Pick,
     Program,
     Ref,
@@ -27,10 +30,13 @@ from tests.fuzzing.program import (
     Term,
     Update,
     Value,
+    Whole,
+    extent,
     fitted,
     parts,
 )
 
+WHOLE = ("//", "%", "&", "|", "^", "<<", ">>", "where")
 Change = Callable[[Program, random.Random], Program | None]
 
 
@@ -47,7 +53,7 @@ def sites(node: Any, opened: tuple[str, ...] = ()) -> Iterator[Site]:
     if isinstance(node, tuple):
         for entry in node:
             yield from sites(entry, opened)
-    elif isinstance(node, Statement | Value | Pick):
+    elif isinstance(node, Statement | Value | Pick | Mask):
         yield Site(node, opened)
         inner = (*opened, node.axis) if isinstance(node, Loop) else opened
         for field in fields(node):
@@ -65,7 +71,7 @@ def swapped(node: Any, old: Any, new: Any) -> Any:
             spread = entry is old and isinstance(new, tuple)
             found += other if spread else [other]
         return tuple(found)
-    if not isinstance(node, Statement | Value | Pick):
+    if not isinstance(node, Statement | Value | Pick | Mask):
         return node
     return replace(node, **{f.name: swapped(getattr(node, f.name), old, new) for f in fields(node)})
 
@@ -132,7 +138,7 @@ def chunked(program: Program, rng: random.Random) -> Program | None:
             if outside:
                 return Loop(chunk.name, (replace(node, body=body, joint=False),))
             return replace(node, body=(Loop(chunk.name, body),), joint=False)
-        if not isinstance(node, Statement | Value | Pick):
+        if not isinstance(node, Statement | Value | Pick | Mask):
             return node
         return replace(
             node, **{f.name: rewritten(getattr(node, f.name), inside) for f in fields(node)}
@@ -297,22 +303,108 @@ def short(program: Program, rng: random.Random) -> Program | None:
 
 
 def masked(program: Program, rng: random.Random) -> Program | None:
-    """A load under a mask of its own, of an open loop or of one of its dimensions."""
-    products = {id(v) for p in parts(program.body) if isinstance(p, Dot) for v in (p.left, p.right)}
+    """A load or a store under masks of its own: of lanes, open loops and numbers in memory."""
     under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked)}
-    found = [s for s in sites(program.body) if isinstance(s.node, Load)]
-    found = [s for s in found if id(s.node) not in products | under]
+    found = [s for s in sites(program.body) if isinstance(s.node, Load | Store)]
+    found = [s for s in found if id(s.node) not in under and s.open]
     if not found:
         return None
     site = rng.choice(found)
-    able = [a for n in site.open if (a := program.axis(n)).kind == "grid"]
-    able += [a for p in site.node.index if p.axis and (a := program.axis(p.axis)).kind == "tile"]
-    if not able:
-        return None
-    axis = rng.choice(able)
-    other = rng.choice((0.0, 0.5, -3.0, 7.0))
-    new = Masked(site.node, axis.name, rng.randint(0, axis.size + 1), other)
+    access = _before(program, site.node, rng) if rng.random() < 0.2 else site.node
+    masks = [Mask(p, extent(program, p)) for p in access.index if p.shift < 0]
+    for _ in range(rng.choice((1, 1, 2)) if not masks else 0):
+        pick, program = _stated(program, site, rng)
+        last = extent(program, pick)
+        first = rng.randint(1, max(last // 2, 1)) if rng.random() < 0.2 else 0
+        masks.append(Mask(pick, rng.randint(0, last + 1), first))
+    new: Masked | Store
+    if isinstance(access, Store):
+        new = replace(access, masks=(*access.masks, *masks))
+    else:
+        new = Masked(access, tuple(masks), rng.choice((0.0, 0.5, -3.0, 7.0)))
     return replace(program, body=swapped(program.body, site.node, new))
+
+
+def whole(program: Program, rng: random.Random) -> Program | None:
+    """Arithmetic of whole numbers."""
+    under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked | Whole)}
+    loads = [p for p in parts(program.body) if isinstance(p, Load) and id(p) not in under]
+    loads = [p for p in loads if program.tensor(p.tensor).role == "input"]
+    if not loads:
+        return None
+    load, op = rng.choice(loads), rng.choice(list(WHOLE))
+    by = rng.choice((1, 2, 5)) if op in ("<<", ">>") else rng.choice((-5, -3, 1, 2, 4, 7))
+    old = program.tensor(load.tensor)
+    tensors = tuple(replace(t, dtype="int32") if t == old else t for t in program.tensors)
+    body = swapped(program.body, load, Whole(op, load, by))
+    return replace(program, tensors=tensors, body=body)
+
+
+def reread(program: Program, rng: random.Random) -> Program | None:
+    """What was stored is read and stored once more; or two rows of an array change places."""
+    found = [s for s in sites(program.body) if isinstance(s.node, Store) and not s.node.masks]
+    found = [s for s in found if program.tensor(s.node.tensor).fill is not None]
+    if not found:
+        return None
+    site = rng.choice(found)
+    store, name = site.node, _fresh(program, "w")
+    dims = _along(program, site)
+    if rng.random() < 0.6:
+        again = Load(store.tensor, store.index)
+        kept = Let(name, dims, again)
+        last = Store(store.tensor, store.index, Binary("-", Binary("+", again, again), Ref(name)))
+        new = (store, replace(last, value=Number(2.0)), kept, last)
+        new = rng.choice(
+            (new, (kept, store, last), (store, kept, last, replace(last, value=again)))
+        )
+        return replace(program, body=swapped(program.body, store, new))
+    one, two = (Load(name, (Pick("", n), *store.index)) for n in (0, 1))
+    if any(p.through for p in store.index):
+        return None
+    tensor = Tensor(name, (), "float32", "changed")
+    new = (
+        store,
+        Let(f"{name}a", dims, one),
+        Let(f"{name}b", dims, two),
+        Store(name, one.index, Ref(f"{name}b")),
+        Store(name, two.index, Ref(f"{name}a")),
+        Store(name, one.index, Binary("+", one, two)),
+    )[: rng.choice((5, 6))]
+    return replace(
+        program, tensors=(*program.tensors, tensor), body=swapped(program.body, store, new)
+    )
+
+
+def _along(program: Program, site: Site) -> tuple[str, ...]:
+    """The dimensions of what is stored, as loops are nested, whole ones last."""
+    held = {p.axis for p in site.node.index if p.axis}
+    whole = [a.name for a in program.axes if a.kind == "full"]
+    return tuple(d for d in (*site.open, *whole) if d in held and program.axis(d).kind != "grid")
+
+
+def _before(program: Program, access: Any, rng: random.Random) -> Any:
+    """The access, begun before the array."""
+    tiles = [p for p in access.index if p.axis and program.axis(p.axis).kind == "tile"]
+    tiles = [p for p in tiles if not p.through]
+    if not tiles:
+        return access
+    old = rng.choice(tiles)
+    new = replace(old, shift=old.shift - rng.choice((1, 3, 8)))
+    return replace(access, index=swapped(access.index, old, new))
+
+
+def _stated(program: Program, site: Site, rng: random.Random) -> tuple[Pick, Program]:
+    """A position that a mask is about, and the program with what it reads."""
+    places = [p for p in site.node.index if p.axis and program.axis(p.axis).kind != "full"]
+    held = {p.axis for p in site.node.index}
+    names = [n for n in site.open if program.axis(n).kind == "grid" or n in held]
+    kind = rng.choice(("place", "place", "loop", "memory"))
+    if kind == "place" and places:
+        return rng.choice(places), program
+    if kind == "loop" and names:
+        return Pick(rng.choice(names)), program
+    term, tensors = _scalar(program, site, rng, 4)
+    return Pick("", terms=(term,)), replace(program, tensors=tensors)
 
 
 def dropped(program: Program, rng: random.Random) -> Program | None:
@@ -338,6 +430,8 @@ CHANGES: Mapping[str, tuple[Change, float]] = {
     "combined": (combined, 1),
     "stored": (stored, 0.7),
     "masked": (masked, 1),
+    "reread": (reread, 0.7),
+    "whole": (whole, 0.5),
     "dropped": (dropped, 0.3),
     "short": (short, 0.25),
 }

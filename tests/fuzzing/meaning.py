@@ -22,6 +22,7 @@ from tests.fuzzing.program import (
     Let,
     Load,
     Loop,
+    Mask,
     Masked,
     Number,
     Pick,
@@ -36,6 +37,7 @@ from tests.fuzzing.program import (
     Unary,
     Update,
     Value,
+    Whole,
 )
 
 Array = np.ndarray
@@ -46,6 +48,16 @@ UNARY = {
     "relu": lambda x: np.maximum(x, 0),
 }
 BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "max": np.maximum}
+WHOLE = {
+    "//": np.floor_divide,
+    "%": np.mod,
+    "&": np.bitwise_and,
+    "|": np.bitwise_or,
+    "^": np.bitwise_xor,
+    "<<": np.left_shift,
+    ">>": np.right_shift,
+    "where": lambda x, by: np.where(x < by, x * 2, by),
+}
 REDUCE = {"sum": np.sum, "max": np.max}
 
 
@@ -188,7 +200,11 @@ def _store(run: Run, store: Store, value: Named) -> None:
     tensor = run.program.tensor(store.tensor)
     dims = _dims(run, store.index)
     array = np.broadcast_to(_arranged(run, value, dims), [len(run.at[d]) for d in dims])
-    at = _positions(run, store.tensor, store.index)
+    holds, lanes = _let_through(run, store.masks)
+    if not holds:
+        return
+    array = array[_those(run, dims, lanes)]
+    at = _positions(_narrowed(run, lanes), store.tensor, store.index)
     if store.combine:
         old = run.memory[store.tensor][at]
         array = old + array if store.combine == "sum" else np.maximum(old, array)
@@ -209,6 +225,9 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             return _load(run, value)
         case Masked():
             return _masked(run, value)
+        case Whole(op, load, by):
+            found = _load(run, load)
+            return Named(found.dims, WHOLE[op](found.array.astype(np.int64), by))
         case Position(axis):
             dims = run.order({axis})
             return Named(dims, run.at[axis] / 16)
@@ -256,16 +275,38 @@ def _load(run: Run, load: Load) -> Named:
 
 def _masked(run: Run, value: Masked) -> Named:
     """Only the positions that the mask lets through are read."""
-    load, axis = value.load, value.axis
-    at = run.at[axis]
-    if not at.ndim:
-        return _load(run, load) if at < value.below else _other(run, load, value.other)
-    inside = at < value.below
-    part = replace(run, at={**run.at, axis: at[inside]})
-    found, whole = _load(part, load), _other(run, load, value.other)
-    place = tuple(inside if d == axis else slice(None) for d in whole.dims)
-    whole.array[place] = found.array
+    other = value.other
+    if run.program.tensor(value.load.tensor).dtype == "int32":
+        other = int(other)
+    whole = _other(run, value.load, other)
+    holds, lanes = _let_through(run, value.masks)
+    if holds:
+        found = _load(_narrowed(run, lanes), value.load)
+        whole.array[_those(run, whole.dims, lanes)] = found.array
     return whole
+
+
+def _let_through(run: Run, masks: tuple[Mask, ...]) -> tuple[bool, dict[str, Array]]:
+    """Whether the masks of numbers hold, and which positions of its axis each other mask lets."""
+    holds, lanes = True, {}
+    for mask in masks:
+        at = _position(run, mask.pick)
+        inside = (at >= mask.first) & (at < mask.below)
+        if at.ndim:
+            axis = mask.pick.axis
+            lanes[axis] = lanes[axis] & inside if axis in lanes else inside
+        else:
+            holds = holds and bool(inside)
+    return holds, lanes
+
+
+def _narrowed(run: Run, lanes: Mapping[str, Array]) -> Run:
+    return replace(run, at={**run.at, **{axis: run.at[axis][own] for axis, own in lanes.items()}})
+
+
+def _those(run: Run, dims: tuple[str, ...], lanes: Mapping[str, Array]) -> tuple[Array, ...]:
+    """The index of these lanes in a value."""
+    return np.ix_(*(lanes.get(d, np.ones(len(run.at[d]), bool)) for d in dims))
 
 
 def _other(run: Run, load: Load, other: float) -> Named:

@@ -88,6 +88,15 @@ class Pick:
     terms: tuple[Term, ...] = ()
 
 
+@dataclass(frozen=True)
+class Mask:
+    """Where a position is from `first` on and below `below`: of lanes, or one number."""
+
+    pick: Pick
+    below: int
+    first: int = 0
+
+
 # ---------------------------------------------------------------- values
 
 
@@ -111,15 +120,26 @@ class Load:
 
 @dataclass(frozen=True)
 class Masked:
-    """`load` where the positions of `axis` are below `below`, else `other`.
+    """`load` where all masks hold, else `other`.
 
     The array may end where nothing more is read.
     """
 
     load: Load
-    axis: str
-    below: int
+    masks: tuple[Mask, ...]
     other: float
+
+
+@dataclass(frozen=True)
+class Whole:
+    """`load` of whole numbers, `op` a number: floor division, what is left, bits, shifts.
+
+    "where" is twice the load if that is below the number, else the number.
+    """
+
+    op: str
+    load: Load
+    by: int
 
 
 @dataclass(frozen=True)
@@ -178,7 +198,9 @@ class Dot:
     right: Value
 
 
-Value = Number | Ref | Load | Masked | Position | Unary | Binary | Even | Seen | Reduce | Dot
+Value = (
+    Number | Ref | Load | Masked | Whole | Position | Unary | Binary | Even | Seen | Reduce | Dot
+)
 
 
 # ---------------------------------------------------------------- statements
@@ -204,13 +226,17 @@ class Update:
 
 @dataclass(frozen=True)
 class Store:
-    """combine: the "sum" or "max" with what is there is stored; atomic: as one operation."""
+    """combine: the "sum" or "max" with what is there is stored; atomic: as one operation.
+
+    Only where all masks hold; the array may end where nothing more is stored.
+    """
 
     tensor: str
     index: tuple[Pick, ...]
     value: Value
     combine: str = ""
     atomic: bool = False
+    masks: tuple[Mask, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -276,7 +302,7 @@ def parts(node: Any) -> Iterator[Any]:
     if isinstance(node, tuple):
         for entry in node:
             yield from parts(entry)
-    elif isinstance(node, Statement | Value | Pick | Term):
+    elif isinstance(node, Statement | Value | Pick | Term | Mask):
         yield node
         for field in fields(node):
             yield from parts(getattr(node, field.name))
@@ -316,10 +342,11 @@ def pruned(program: Program) -> Program:
 def fitted(program: Program) -> Program:
     """Arrays as long as they are indexed, less what they are short of."""
     found: dict[str, list[int]] = {}
-    masked = {id(p.load): p for p in parts(program.body) if isinstance(p, Masked)}
+    masks = {id(p.load): p.masks for p in parts(program.body) if isinstance(p, Masked)}
     for part in parts(program.body):
         if isinstance(part, Load | Store):
-            lengths = [extent(program, pick, masked.get(id(part))) for pick in part.index]
+            own = part.masks if isinstance(part, Store) else masks.get(id(part), ())
+            lengths = [extent(program, pick, own) for pick in part.index]
             known = found.setdefault(part.tensor, lengths)
             found[part.tensor] = [max(pair) for pair in zip(known, lengths, strict=True)]
     tensors = tuple(
@@ -336,15 +363,17 @@ def _shortened(length: int, by: int) -> int:
     return max(length - by, min(length, 2))
 
 
-def extent(program: Program, pick: Pick, masked: Masked | None = None) -> int:
-    """The length of a dimension that holds every position that a pick can have and a mask lets."""
+def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
+    """The length of a dimension that holds every position that a pick can have and masks let."""
+    stated = [m.below for m in masks if m.pick == pick]
+    if stated:
+        return max(1, min(extent(program, pick), *stated))
     last = pick.shift + sum(_last(program, term) * term.factor for term in pick.terms)
     if pick.through:
         return program.tensor(pick.through).limit + last
     if pick.axis:
-        size = program.axis(pick.axis).size
-        if masked is not None and masked.axis == pick.axis and not pick.start:
-            size = max(1, min(size, masked.below))
+        plain = [m.below for m in masks if m.pick == Pick(pick.axis) and not pick.start]
+        size = max(1, min(program.axis(pick.axis).size, *plain, 1 << 30))
         last += (size - 1) * pick.factor
     return last + 1
 

@@ -26,6 +26,7 @@ from tests.fuzzing.program import (
     Term,
     Update,
     Value,
+    Whole,
     fitted,
     parts,
     pruned,
@@ -179,6 +180,8 @@ def _simpler_statement(statement: Statement) -> Iterator[Statement]:
     if isinstance(statement, Store):
         if statement.combine:
             yield replace(statement, combine="", atomic=False)
+        for mask in statement.masks:
+            yield replace(statement, masks=tuple(m for m in statement.masks if m != mask))
         for index in _simpler_index(statement.index):
             yield replace(statement, index=index)
     for value in _simpler_value(statement.value):
@@ -211,6 +214,9 @@ def _simpler_value(value: Any) -> Iterator[Any]:
     if isinstance(value, Load):
         for index in _simpler_index(value.index):
             yield replace(value, index=index)
+    if isinstance(value, Masked) and len(value.masks) > 1:
+        for mask in value.masks:
+            yield replace(value, masks=tuple(m for m in value.masks if m != mask))
     summed = isinstance(value, Reduce | Dot | Seen)
     if not summed and not isinstance(value, Number):
         yield Number(1.0)
@@ -221,6 +227,6 @@ def _simpler_value(value: Any) -> Iterator[Any]:
         if not summed:
             yield inner
         for found in _simpler_value(inner):
-            if isinstance(value, Masked) and not isinstance(found, Load):
+            if isinstance(value, Masked | Whole) and not isinstance(found, Load):
                 continue
             yield replace(value, **{field.name: found})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.fuzzing.changes import CHANGES
 from tests.fuzzing.compose import compose
 from tests.fuzzing.corpus import Entry, _read, written
 from tests.fuzzing.inputs import case, wild
@@ -18,6 +20,8 @@ from tests.fuzzing.program import (
     Let,
     Load,
     Loop,
+    Mask,
+    Masked,
     Number,
     Pick,
     Program,
@@ -113,6 +117,43 @@ def test_the_meaning_of_unusual_things():
     np.testing.assert_array_equal(found.results["y"], y + added)
 
 
+BEFORE = Pick("t", -2)
+MASKED = fitted(
+    Program(
+        (Axis("g", "grid", 4), Axis("t", "tile", 9)),
+        (Tensor("x", (), "int32", "input"), Tensor("y", (), "float32", "output", 1.0)),
+        (
+            Loop(
+                "g",
+                (
+                    Loop(
+                        "t",
+                        (
+                            Store(
+                                "y",
+                                (Pick("t"), Pick("g")),
+                                Masked(Load("x", (BEFORE,)), (Mask(BEFORE, 5),), 3.0),
+                                masks=(Mask(Pick("g"), 3), Mask(Pick("t"), 8, 1)),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    )
+)
+
+
+def test_the_text_and_the_meaning_of_masks():
+    from_on = "((t.index - 2 >= 0) & (t.index - 2 < 5))"
+    loaded = f"hl.load(x, [t - 2], mask={from_on}, other=3).to(hl.float32)"
+    mask = "(g < 3) & ((t.index >= 1) & (t.index < 8))"
+    assert f"hl.store(y, [t, g], {loaded}, mask={mask})" in source(MASKED)
+    assert [t.shape for t in MASKED.tensors] == [(5,), (8, 3)]
+    found = evaluate(MASKED, {"x": np.arange(5.0)}).results["y"]
+    np.testing.assert_array_equal(found, np.array([[1, 3, 0, 1, 2, 3, 4, 3]] * 3).T)
+
+
 @pytest.mark.parametrize("block", [1, 3, 8])
 def test_tiles_make_no_difference(block):
     arguments = case(CHUNKS, 0).arguments
@@ -156,24 +197,46 @@ def test_a_call_that_must_be_refused(monkeypatch):
     assert try_kernel(short, None, [seed]).kind == "accepted"
 
 
+def _picks(program: Program) -> list[Pick]:
+    return [p for p in parts(program.body) if isinstance(p, Pick)]
+
+
+COMPOSED: dict[str, Callable[[Program], bool]] = {
+    "a factor": lambda p: any(k.factor > 1 for k in _picks(p)),
+    "a position of numbers": lambda p: any(not k.axis for k in _picks(p)),
+    "a moved tile": lambda p: any(k.shift and k.terms for k in _picks(p)),
+    "an argument that changes": lambda p: any(t.role == "changed" for t in p.tensors),
+    "a number": lambda p: any(t.role == "index" and t.shape == () for t in p.tensors),
+    "a masked store": lambda p: any(s.masks for s in parts(p.body) if isinstance(s, Store)),
+    "a mask that begins": lambda p: any(m.first for m in parts(p.body) if isinstance(m, Mask)),
+    "what lies before": lambda p: any(k.shift < 0 for k in _picks(p)),
+    "causal without offsets": lambda p: any(a.until and not a.offsets for a in p.axes),
+    "a length of each": lambda p: any(a.length and a.of for a in p.axes),
+    **{
+        f"if {what}": lambda p, what=what: any(
+            i.what == what for i in parts(p.body) if isinstance(i, If)
+        )
+        for what in ("term", "begin", "rows")
+    },
+    **{
+        f"store {how}": lambda p, how=how: any(
+            s.combine == how for s in parts(p.body) if isinstance(s, Store)
+        )
+        for how in ("", "sum", "max")
+    },
+}
+
+
 def test_what_is_composed():
-    drawn = [compose(seed) for seed in range(60)]
-    nodes = [p for c in drawn for p in parts(c.program.body)]
-    kinds = {name for c in drawn for name in c.changes}
-    assert kinds >= {"moved", "chunked", "placed", "measured", "conditional", "filled", "combined"}
-    assert kinds >= {"stored", "short", "dropped"}
-    picks = [p for p in nodes if isinstance(p, Pick)]
-    assert any(p.factor > 1 for p in picks) and any(not p.axis for p in picks)
-    assert any(p.shift and c for p in picks for c in p.terms)
-    assert {p.what for p in nodes if isinstance(p, If)} == {"term", "begin", "rows"}
-    assert {p.combine for p in nodes if isinstance(p, Store)} == {"", "sum", "max"}
-    tensors = [t for c in drawn for t in c.program.tensors]
-    assert any(t.role == "changed" for t in tensors)
-    assert any(t.role == "index" and t.shape == () for t in tensors)
-    axes = [a for c in drawn for a in c.program.axes]
-    assert any(a.until and not a.offsets for a in axes) and any(a.length and a.of for a in axes)
-    for composed in drawn:
+    """Every change and every unusual thing comes about; the rarest one among hundreds."""
+    missing = {*CHANGES, *COMPOSED}
+    for seed in range(600):
+        composed = compose(seed)
         ast.parse(source(composed.program))
+        missing -= {*composed.changes, *(w for w, has in COMPOSED.items() if has(composed.program))}
+        if not missing:
+            break
+    assert not missing
 
 
 def test_the_corpus_keeps_what_a_program_is():

@@ -16,6 +16,7 @@ from tests.fuzzing.program import (
     Let,
     Load,
     Loop,
+    Mask,
     Masked,
     Number,
     Pick,
@@ -31,6 +32,7 @@ from tests.fuzzing.program import (
     Unary,
     Update,
     Value,
+    Whole,
 )
 
 HEAD = """import tilelang as tile
@@ -42,6 +44,7 @@ def kernel({arguments}):
 """
 UNARY = {"tanh": "hl.tanh({})", "abs": "hl.abs({})", "neg": "-({})", "relu": "hl.relu({})"}
 BINARY = {"+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "max": "hl.maximum({}, {})"}
+WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
 UPDATE = {"sum": "{} + {}", "max": "hl.maximum({}, {})", "decay": "{} * 0.5 + {}"}
 REDUCE = {"sum": "{}.sum({})", "max": "{}.amax({})"}
 
@@ -138,14 +141,16 @@ def _term(term: Term) -> str:
 
 
 def _store(scope: Scope, store: Store) -> list[str]:
-    place, value = _index(scope, store.index), _stored(scope, store)
+    tensor, value = store.tensor, _stored(scope, store)
+    given = f"{tensor}, {_listed(scope, store.index)}"
+    mask = f", mask={_mask(scope, store.masks, store.index)}" if store.masks else ""
     if store.combine and store.atomic:
         op = {"sum": "add", "max": "max"}[store.combine]
-        return [f"hl.atomic_{op}({store.tensor}, [{place.replace(':', 'slice(None)')}], {value})"]
-    element = f"{store.tensor}[{place}]"
-    return [
-        f"{element} = {UPDATE[store.combine].format(element, value) if store.combine else value}"
-    ]
+        return [f"hl.atomic_{op}({given}, {value}{mask})"]
+    element = f"hl.load({given}{mask})" if mask else f"{tensor}[{_index(scope, store.index)}]"
+    if store.combine:
+        value = UPDATE[store.combine].format(element, value)
+    return [f"hl.store({given}, {value}{mask})" if mask else f"{element} = {value}"]
 
 
 def _let(scope: Scope, dims: tuple[str, ...], value: Value) -> str:
@@ -234,8 +239,12 @@ def _value(scope: Scope, value: Value) -> Text:
             return Text(scope.named[name], name)
         case Load():
             return _float(scope, value, _load(scope, value))
-        case Masked(load, axis, below, other):
-            return _float(scope, load, _masked(scope, load, axis, below, other))
+        case Whole(op, load, by):
+            found = _load(scope, load)
+            text = WHOLE.get(op, f"({{}} {op} {{}})").format(found.text, by)
+            return Text(found.dims, f"{text}.to(hl.float32)")
+        case Masked():
+            return _float(scope, value.load, _masked(scope, value))
         case Position(axis):
             name = f"{axis}.index" if scope.vector(axis) else axis
             return Text(scope.order({axis}) if scope.vector(axis) else (), f"({name} * 0.0625)")
@@ -303,15 +312,40 @@ def _load(scope: Scope, load: Load) -> Text:
     return Text(dims, _permuted(Text(written, f"{load.tensor}[{_index(scope, load.index)}]"), dims))
 
 
-def _masked(scope: Scope, load: Load, axis: str, below: int, other: float) -> Text:
-    written = _written(scope, load.index)
-    vector = (axis,) if scope.vector(axis) else ()
-    name = f"{axis}.index" if vector else axis
-    mask = _broadcast(Text(vector, f"({name} < {below})"), written)
-    index = ", ".join("slice(None)" if (p := _pick(scope, i)) == ":" else p for i in load.index)
-    found = Text(written, f"hl.load({load.tensor}, [{index}], mask={mask}, other={other})")
+def _masked(scope: Scope, masked: Masked) -> Text:
+    load, written = masked.load, _written(scope, masked.load.index)
+    given = f"{load.tensor}, {_listed(scope, load.index)}"
+    mask = _mask(scope, masked.masks, load.index)
+    whole = scope.program.tensor(load.tensor).dtype == "int32"
+    other = int(masked.other) if whole else masked.other
+    found = Text(written, f"hl.load({given}, mask={mask}, other={other})")
     dims = scope.order(set(written))
     return Text(dims, _permuted(found, dims))
+
+
+def _listed(scope: Scope, index: tuple[Pick, ...]) -> str:
+    """The index in the brackets of hl.load and hl.store."""
+    found = (_pick(scope, pick) for pick in index)
+    return f"[{', '.join('slice(None)' if p == ':' else p for p in found)}]"
+
+
+def _mask(scope: Scope, masks: tuple[Mask, ...], index: tuple[Pick, ...]) -> str:
+    """What all masks say, of the block that is loaded or stored."""
+    written = _written(scope, index)
+    return " & ".join(_broadcast(_comparison(scope, mask), written) for mask in masks)
+
+
+def _comparison(scope: Scope, mask: Mask) -> Text:
+    pick, place = mask.pick, _pick(scope, mask.pick)
+    vector = (pick.axis,) if pick.axis and scope.vector(pick.axis) else ()
+    if vector and not (pick.start or pick.back or pick.through):
+        terms = [*map(_term, pick.terms), f"{pick.axis}.index"]
+        terms[-1] += f" * {pick.factor}" if pick.factor != 1 else ""
+        place = " + ".join([*terms, *([str(pick.shift)] if pick.shift else [])])
+        place = place.replace("+ -", "- ")
+    below = f"({place} < {mask.below})"
+    begun = mask.first or pick.shift < 0
+    return Text(vector, f"(({place} >= {mask.first}) & {below})" if begun else below)
 
 
 def _float(scope: Scope, load: Load, text: Text) -> Text:
@@ -332,7 +366,8 @@ def _index(scope: Scope, index: tuple[Pick, ...]) -> str:
 def _pick(scope: Scope, pick: Pick) -> str:
     """A position: the axis, then scalars, then the shift."""
     if not pick.axis:
-        return " + ".join([*map(_term, pick.terms), *([str(pick.shift)] if pick.shift else [])])
+        numbers = [str(pick.shift)] if pick.shift or not pick.terms else []
+        return " + ".join([*map(_term, pick.terms), *numbers])
     axis = scope.program.axis(pick.axis)
     if axis.kind == "full":
         return ":"
@@ -345,10 +380,11 @@ def _pick(scope: Scope, pick: Pick) -> str:
 def _along(axis: Axis, pick: Pick) -> str:
     if pick.through:
         return f"{pick.through}[{axis.name}]"
+    lanes = f"{pick.factor} * {axis.name}.index" if pick.factor != 1 else f"{axis.name}.index"
     if pick.start:
-        return f"{axis.offsets}[{axis.of}] + {axis.name}.index"
+        return f"{axis.offsets}[{axis.of}] + {lanes}"
     if pick.back:
-        return f"{axis.name}.index - {axis.offsets}[{axis.of}]"
+        return f"{lanes} - {axis.offsets}[{axis.of}]"
     moved = pick.factor != 1 or pick.terms
     name = f"{axis.name}.index" if axis.kind == "tile" and moved else axis.name
     return f"{pick.factor} * {name}" if pick.factor != 1 else name

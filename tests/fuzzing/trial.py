@@ -18,7 +18,7 @@ import numpy as np
 
 import tilelang as tile
 from tests.fuzzing.inputs import Case, case, wild
-from tests.fuzzing.program import Masked, Program, Tensor, parts
+from tests.fuzzing.program import Load, Masked, Program, Store, Tensor, parts
 from tests.fuzzing.text import source
 from tilelang.aot import Worker, compile_lowered
 
@@ -130,10 +130,11 @@ def _like_reference(
 
 
 def _leaves_out_lanes(program: Program) -> bool:
-    """Whether a load has a mask of lanes: a call refuses nothing that it may leave out."""
-    return any(
-        isinstance(p, Masked) and program.axis(p.axis).kind == "tile" for p in parts(program.body)
-    )
+    """Whether lanes are under a mask: a call refuses nothing that it may leave out."""
+    found: list[Load | Store] = [p.load for p in parts(program.body) if isinstance(p, Masked)]
+    found += [p for p in parts(program.body) if isinstance(p, Store) and p.masks]
+    held = {pick.axis for access in found for pick in access.index} - {""}
+    return any(program.axis(name).kind == "tile" for name in held)
 
 
 def _outcome(call: Call, values: list[np.ndarray]) -> tuple[tuple[Any, ...], Outcome]:

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.codegen import test_left_out, test_masks
+from tests.codegen import (
+    test_left_out,
+    test_masked_stores,
+    test_masks,
+    test_moved_ranges,
+    test_read_after_write,
+)
 from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
@@ -20,8 +26,12 @@ from tests.passes import (
     test_separate_gathers,
 )
 from tests.schedule import test_rewriting, test_verify
+from tilelang.analysis import axes
+from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
+from tilelang.codegen.pallas.plan.body import lower, stores
+from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose
 from tilelang.ir import Store, Var, names
@@ -35,6 +45,7 @@ from tilelang.passes import (
     name_shared,
     select_numbers,
 )
+from tilelang.schedule.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,7 @@ class Mutation:
 
 
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
+_cut_at = axes.cut_at
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
 
 
@@ -66,6 +78,15 @@ def _places_stay(stmt, value, index=None):
 
 def _never_loose(load, entry, size, about):
     return entry
+
+
+def _where_read(name, references):
+    return _cut_at(name, [r for r in references if not r.writes])
+
+
+def _at_the_end(scope, mask, shape, stmt):
+    value = lower.lower(scope, mask, "row").expr
+    return apply("reshape", (value,), (*(1,) * (len(shape) - 2), *value.type.shape), "bool")
 
 
 def _top_only(body, change):
@@ -117,6 +138,23 @@ MUTATIONS = (
     Mutation(
         "windows leave arrays that are shorter than others", choose, "_inside",
         lambda axis, blocks: axis.number, test_left_out.test_no_window_leaves_its_array,
+    ),
+    Mutation(
+        "masks of stores lie along the last dimensions", stores, "_aligned", _at_the_end,
+        test_masked_stores.test_a_mask_of_rows_is_a_column,
+    ),
+    Mutation(
+        "what was read once is not read again", expressions, "sources", lambda expr: frozenset(),
+        test_read_after_write.test_a_row_is_picked_again_after_a_write,
+    ),
+    Mutation(
+        "ranges rise where they are stored if they do where they are read", axes, "cut_at",
+        _where_read, lambda: test_moved_ranges.test_no_cursor_follows_ranges_that_go_back(0),
+    ),
+    Mutation(
+        "tiles that cut no array rise", Problem, "rises",
+        lambda problem, axis: problem.fact(axis).rises,
+        lambda: test_moved_ranges.test_no_cursor_follows_ranges_that_go_back(2),
     ),
     Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),

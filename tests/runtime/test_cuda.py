@@ -79,13 +79,6 @@ def test_without_a_gpu():
     ]
 
 
-def test_jax_arrays():
-    import jax.numpy as jnp
-
-    with pytest.raises(CallError, match="x is a JAX array: this version calls Triton kernels from"):
-        grouped_gemm(*map(jnp.asarray, make_inputs()), target="cuda:sm90")
-
-
 def test_shapes_without_data():
     x, w = tile.spec((64, 32), "float32"), tile.spec((2, 32, 32), "float32")
     with pytest.raises(CallError, match="x is a shape without data, and calling grouped_gemm"):

@@ -160,14 +160,16 @@ def test_what_was_traced_is_what_is_lowered(monkeypatch):
 
 
 REFUSED = {
-    "cuda": (
-        lambda: mosaic(tile.kernel(scaled), X, platforms=("cuda",)),
-        "kernel scaled is lowered for platform 'cuda': this version has code for CPU and TPU\n"
+    "rocm": (
+        lambda: mosaic(tile.kernel(scaled), X, platforms=("rocm",)),
+        "kernel scaled is lowered for platform 'rocm': this version has code for CPU, TPU and "
+        "CUDA\n"
         "  hint: run the jit on the CPU, as under jax.default_device(jax.devices('cpu')[0])",
     ),
     "cpu and rocm": (
         lambda: mosaic(tile.kernel(scaled), X, platforms=("cpu", "rocm")),
-        "kernel scaled is lowered for platform 'rocm': this version has code for CPU and TPU\n"
+        "kernel scaled is lowered for platform 'rocm': this version has code for CPU, TPU and "
+        "CUDA\n"
         "  hint: run the jit on the CPU, as under jax.default_device(jax.devices('cpu')[0])",
     ),
     "compiled code in a jit on the CPU": (

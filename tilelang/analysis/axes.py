@@ -65,9 +65,15 @@ def _placed(axis: Axis, references: Sequence[Reference]) -> bool:
 def rises_over(name: str, references: Sequence[Reference], known: Ranges) -> tuple[str, ...]:
     """The axes around, outer to inner, over which the positions of this axis never overlap.
 
-    Positions are those in the tensors: of `x[start + t.index]`, the range of t moved by start.
+    Positions are those in the tensors that it cuts into tiles: of `y[start + t.index] = v`, the
+    range of t moved by start.
     """
-    shift = common_shift(name, references)
+    found = [_rises_over(name, shift, known) for shift in cut_at(name, references)]
+    return tuple(a for a in found[0] if all(a in other for other in found))
+
+
+def _rises_over(name: str, shift: sympy.Expr, known: Ranges) -> tuple[str, ...]:
+    """Those over which the range rises, moved by `shift`."""
     interval = known.intervals[name]
     moving = axes_of(interval.begin + shift, known.scope)
     moving |= axes_of(interval.end + shift, known.scope)
@@ -77,12 +83,19 @@ def rises_over(name: str, references: Sequence[Reference], known: Ranges) -> tup
     return tuple(a for a in around if separate(name, a, shift, known) is not None)
 
 
-def common_shift(name: str, references: Sequence[Reference]) -> sympy.Expr:
-    """The offset by which every access along the axis moves it; 0 if they differ."""
-    shifts = {
-        sympy.expand(d.first - position(name))
+def cut_at(name: str, references: Sequence[Reference]) -> tuple[sympy.Expr, ...]:
+    """The offsets at which the axis may cut tensors into tiles: see `analysis.uses.cut`.
+
+    Where outputs are stored, else where it begins, but a masked load may leave its tensor, and has
+    no say then.
+    """
+    moved = [
+        (sympy.expand(d.first - position(name)), r)
         for r in references
         for d in r.dims
         if isinstance(d.index, Along) and d.index.axis == name and d.first is not None
-    }
-    return shifts.pop() if len(shifts) == 1 else sympy.Integer(0)
+    ]
+    stored = [shift for shift, r in moved if r.writes]
+    plain = [shift for shift, r in moved if shift == 0 and not r.excused]
+    every = [shift for shift, _ in moved] or [sympy.Integer(0)]
+    return tuple(dict.fromkeys(stored or plain or every))

@@ -25,7 +25,7 @@ class AxisFact:
     ragged     begin or end is read from memory or depends on an outer axis
     rises      outer axes over each of which its positions rise and never overlap, given that the
                offsets are sorted (ranges [offsets[g], offsets[g + 1])): those that were proved.
-               When every access is `x[start + t.index]` these are the ranges moved by start
+               Of `y[start + t.index] = v` these are the ranges moved by start
     nonempty   proved to run at least once whenever the enclosing loops run
     limit      of hl.grid: what the plan keeps the index below, whatever was read from memory
     independent  parallel, and proved so for iterations with different enclosing indices too: the

@@ -35,6 +35,8 @@ class Program:
     instructions  how often the code has an instruction, loops count once: HGMMA (matrix products of
                   sm_90), UTCHMMA (of sm_100), HMMA, IMMA ... (of warps), LDGSTS and UTMALDG (copies
                   that do not wait), LDL and STL (spilled registers)
+    scratch       bytes of device memory per program that who launches must give
+    ptx           what ptxas was given
     """
 
     name: str
@@ -43,6 +45,8 @@ class Program:
     shared: int
     warps: int
     instructions: Mapping[str, int]
+    scratch: int = 0
+    ptx: str = field(default="", repr=False)
 
     @property
     def spills(self) -> int:

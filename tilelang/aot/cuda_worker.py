@@ -5,7 +5,7 @@ Reads requests from stdin and writes answers to stdout, a line of JSON each, unt
 request  text, entry     the generated module and its host function
          arch            90 for sm_90
          launches        name, signature, warps, stages, max_registers of each @triton.jit function
-answer   programs        name, registers, stack, shared, warps, instructions of each
+answer   programs        name, registers, stack, shared, warps, instructions, scratch, ptx of each
          seconds, warnings
          or error, line: what was raised, and the line of the module that it is about
 """
@@ -92,6 +92,8 @@ def _program(module: types.ModuleType, launch: Mapping[str, Any], arch: int) -> 
         "shared": made.metadata.shared,
         "warps": made.metadata.num_warps,
         "instructions": counts,
+        "scratch": made.metadata.global_scratch_size,
+        "ptx": made.asm["ptx"],
     }
 
 

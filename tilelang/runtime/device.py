@@ -9,8 +9,11 @@ import jax
 from jax.experimental.pallas import tpu as pltpu
 
 from ..codegen.pallas.target import TARGETS, Target
+from ..codegen.triton.target import TARGETS as GPUS
+from ..codegen.triton.target import Target as GpuTarget
 from ..errors import CallError, PlanError
-from .jax_compat import default_platform
+from .cuda.device import of_capability
+from .jax_compat import default_platform, kind_of
 from .launch import Operand, refuse_shape
 from .primitive import PLATFORMS
 from .program import Device
@@ -18,16 +21,18 @@ from .tensors import Described
 
 ALIASES = {"TPU v5e": "TPU v5 lite", "TPU v5p": "TPU v5", "TPU v6e": "TPU v6 lite"}
 UNSEEN = "tpu:v6e"  # what "a TPU" means where no device, mesh or target= says which
+UNSEEN_GPU = "cuda:sm90"
+NAMES = {"cpu": "the CPU", "tpu": "a TPU", "cuda": "a GPU"}
 
 
 def platform_of(described: Iterable[Described]) -> str:
-    """ "tpu" if an argument is there, else "cpu".
+    """ "tpu" or "cuda" if an argument is there, else "cpu".
 
     Traced arguments have no device: what they are lowered for decides, then (`code`).  To look at
     source or a plan inside a trace, the default backend stands for it.
     """
     devices = {default_platform() if d.home == "traced" else d.device for d in described}
-    return "tpu" if "tpu" in devices else "cpu"
+    return next((p for p in ("tpu", "cuda") if p in devices), "cpu")
 
 
 def refuse(kernel: str, operands: Sequence[Operand]) -> None:
@@ -37,18 +42,21 @@ def refuse(kernel: str, operands: Sequence[Operand]) -> None:
         device = operand.described.device
         if device and device not in PLATFORMS:
             raise CallError(
-                f"{operand.name} is on device {device!r}: this version runs kernels on CPU and TPU",
+                f"{operand.name} is on device {device!r}: this version runs kernels on CPU, "
+                "TPU and CUDA",
                 hint="move the arguments to the CPU",
             )
 
 
-def target_of(platform: str, kind: str | None = None) -> Target:
+def target_of(platform: str, kind: str | None = None) -> Target | GpuTarget:
     """The target of a platform: of that kind of device, of this machine's, or else UNSEEN."""
     if platform == "cpu":
         return Target.of("cpu")
     if kind is None and default_platform() != platform:
-        return Target.of(UNSEEN)
-    kind = kind or jax.devices(platform)[0].device_kind
+        return GPUS[UNSEEN_GPU] if platform == "cuda" else Target.of(UNSEEN)
+    kind = kind or kind_of(jax.devices("gpu" if platform == "cuda" else platform)[0])
+    if platform == "cuda":
+        return of_capability("the GPU", kind)
     kind = ALIASES.get(kind, kind)
     for known in TARGETS.values():
         if known.device_kind == kind and known.name != "cpu":
@@ -65,6 +73,24 @@ def refuse_compiled(kernel: str, platform: str, interpret: Any) -> None:
         raise CallError(
             f"{kernel} was made with interpret=False, and it would run on the CPU",
             hint="leave interpret out: the CPU interprets, the TPU runs compiled code",
+        )
+
+
+def refuse_foreign(kernel: str, target: Target | GpuTarget, platform: str, interpret: Any) -> None:
+    """CallError for a plan of the other family than the platform's, or an interpreter for a GPU."""
+    gpu = platform == "cuda"
+    if isinstance(target, GpuTarget) != gpu:
+        named = "name the GPU: target='cuda:sm90'"
+        lowered = "lower for a GPU: jax.jit(f).trace(...).lower(lowering_platforms=('cuda',))"
+        raise CallError(
+            f"{kernel} is planned for target {target.name!r}, and it would run on "
+            f"{NAMES[platform]}",
+            hint=f"leave target out, or {named if gpu else lowered}",
+        )
+    if gpu and interpret:
+        raise CallError(
+            f"{kernel} was made with interpret={interpret!r}, and it would run on a GPU",
+            hint="leave interpret out: GPUs run compiled code",
         )
 
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analysis.facts import Facts
-from ..codegen.pallas.target import Target
+from ..codegen.pallas.target import Target as PallasTarget
+from ..codegen.triton.plan.types import Plan as TritonPlan
 from ..ir import KernelIR
-from .device import device_of, platform_of, refuse, refuse_compiled, target_of
+from .cuda.custom_call import traced as traced_on_gpu
+from .cuda.record import Compiled
+from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
 from .launch import Launch, Operand, check_of, framework_of, launch
-from .lowering import Lowered
+from .lowering import Lowered, Target
 from .primitive import Code
 from .program import at_once, generated, on_cpu, program
 
@@ -32,6 +35,7 @@ class Chosen:
 
     target     what to plan for wherever it runs; None: the device that it is lowered for
     planned    target -> the kernel planned for it; asked when code for a device is needed
+    compiled   the same, planned for a GPU -> what Triton makes of each launch
     strict     only Pallas's TPU interpreter can run the code on a CPU
     interpret  None: where the device needs it; True, False or pltpu.InterpretParams
     checks     None: if the values are on the host; True: also if they must be fetched; False: never
@@ -39,6 +43,7 @@ class Chosen:
 
     target: Target | None
     planned: Callable[[Target], Lowered]
+    compiled: Callable[[Lowered], Sequence[Compiled]]
     strict: bool
     interpret: Any
     checks: bool | None
@@ -58,7 +63,9 @@ def prepare(
     traced = any(o.described.home == "traced" for o in operands)
     if not traced:
         refuse_compiled(ir.name, platform, chosen.interpret)
-        chosen.planned(chosen.target or target_of(platform))
+        target = chosen.target or target_of(platform)
+        refuse_foreign(ir.name, target, platform, chosen.interpret)
+        chosen.planned(target)
     if key not in programs:
         programs[key] = program(_code(ir, chosen), tuple(o.name for o in operands))
     run = programs[key]
@@ -74,6 +81,11 @@ def _code(ir: KernelIR, chosen: Chosen) -> Code:
 
     def generate(platform: str, kind: str | None) -> Callable[..., Any]:
         target = chosen.target or target_of(platform, kind)
+        refuse_foreign(ir.name, target, platform, interpret)
+        if not isinstance(target, PallasTarget):
+            lowered = chosen.planned(target)
+            assert isinstance(lowered.plan, TritonPlan), "the target is a GPU"
+            return traced_on_gpu(lowered.plan, chosen.compiled(lowered))
         device = device_of(ir.name, target, platform, interpret, strict)
         return generated(chosen.planned(target).source.load(), device)
 

@@ -54,13 +54,23 @@ def abstract_kind() -> str | None:
     return None if device is None or device.platform != "tpu" else device.device_kind
 
 
-def lowered_kind(ctx: Any) -> str | None:
-    """The kind of TPU that is lowered for, where the devices are known; also of absent ones."""
+def lowered_kind(ctx: Any, platform: str) -> str | None:
+    """`kind_of` the devices that are lowered for, where they are known; also of absent ones."""
     axes = ctx.module_context.axis_context
     mesh = getattr(axes, "mesh", None)
     devices = mesh.devices.flat if isinstance(mesh, Mesh) else None
     first = next(iter(devices or getattr(axes, "device_assignment", None) or ()), None)
-    return None if first is None or first.platform != "tpu" else first.device_kind
+    return None if first is None or lowered_name(first.platform) != platform else kind_of(first)
+
+
+def kind_of(device: Any) -> str:
+    """What is planned for differs by this: the kind of TPU, the compute capability of a GPU."""
+    return device.compute_capability if device.platform == "gpu" else device.device_kind
+
+
+def lowered_name(platform: str) -> str:
+    """JAX calls a device "gpu" that it lowers for by the name of "cuda"."""
+    return "cuda" if platform == "gpu" else platform
 
 
 def needs_devices(primitive: Any) -> None:
@@ -114,8 +124,8 @@ def undisturbed() -> Iterator[None]:
 
 
 def default_platform() -> str:
-    """The platform of JAX's default backend: "cpu", "tpu", "gpu"."""
-    return jax.default_backend()
+    """The platform of JAX's default backend: "cpu", "tpu", "cuda"."""
+    return lowered_name(jax.default_backend())
 
 
 def cpu_device() -> Any:

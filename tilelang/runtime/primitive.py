@@ -27,7 +27,7 @@ from .jax_compat import (
 )
 
 Generated = Callable[..., Any]
-PLATFORMS = ("cpu", "tpu")
+PLATFORMS = ("cpu", "tpu", "cuda")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Code:
     """What a kernel does on each platform; each object is an operation of its own.
 
     results    shape and dtype of every result, the same on all platforms
-    generated  (platform, device kind or None) -> the function to trace there
+    generated  (platform, `kind_of` its devices or None) -> the function to trace there
     effectful  the CPU's code has effects, which JAX must know of when it traces the operation
     traces     the code's jaxprs so far
     """
@@ -89,7 +89,8 @@ def _abstract(*operands: Any, code: Code, kind: str | None) -> Any:
 
 def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
     """Without the shardings of the arguments: the kernel's code sees whole arrays, or one shard."""
-    jaxpr = _traced(code, platform, lowered_kind(ctx) or kind, ctx.avals_in)
+    asked = kind if platform == "tpu" else None  # an abstract mesh is one of TPUs
+    jaxpr = _traced(code, platform, lowered_kind(ctx, platform) or asked, ctx.avals_in)
     there = ctx.replace(platforms=[platform], avals_in=jaxpr.in_avals)
     with undisturbed():
         results = mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(there, *operands)
@@ -103,7 +104,7 @@ def _refuse(ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
     others = ", ".join(repr(p) for p in platforms if p not in PLATFORMS)
     raise CallError(
         f"kernel {code.name} is lowered for platform {others}: "
-        "this version has code for CPU and TPU",
+        "this version has code for CPU, TPU and CUDA",
         hint="run the jit on the CPU, as under jax.default_device(jax.devices('cpu')[0])",
     )
 

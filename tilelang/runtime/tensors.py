@@ -107,6 +107,7 @@ def describe(name: str, value: Any) -> Described | None:
     if home == "numpy":
         return _numpy(name, value)
     device = value.platform() if home == "jax" else ""
+    device = "cuda" if device == "gpu" else device  # as JAX calls what it lowers for, and torch
     return Described(_spec(name, value.shape, value.dtype, "jax"), home, device)
 
 

@@ -34,6 +34,11 @@ class Problem:
         """What the author registered for the blocks of an axis."""
         return self.ir.block_size(self.ir.axis(axis))
 
+    def rises(self, axis: str) -> tuple[str, ...]:
+        """The axes around over which tiles never go back; those that cut no array begin again."""
+        cuts = self.axis(axis).kind == "grid" or self.uses(axis)
+        return self.fact(axis).rises if cuts else ()
+
     @cached_property
     def references(self) -> tuple[Reference, ...]:
         """Every load and store, in program order."""

@@ -23,11 +23,6 @@ def place_of(kernel: str, operands: Sequence[Operand], values: Sequence[Any], ta
     """The torch device of a call; CallError for arguments that are not all there."""
     tensors = [(o.name, values[o.place]) for o in operands if o.described.home == "torch"]
     for operand in operands:
-        if operand.described.home in ("jax", "traced"):
-            raise CallError(
-                f"{operand.name} is a JAX array: this version calls Triton kernels from torch only",
-                hint="pass torch tensors; JAX arrays run on CPU and TPU",
-            )
         refuse_shape(kernel, operand)
     there = [(name, value) for name, value in tensors if value.device.type == "cuda"]
     if not there and interprets():
@@ -49,12 +44,17 @@ def place_of(kernel: str, operands: Sequence[Operand], values: Sequence[Any], ta
 
 
 def target_of(device: Any) -> Target:
-    """The target of a GPU: of its compute capability."""
+    """The target of torch's GPU."""
     major, minor = bridge.torch().cuda.get_device_capability(device)
-    name = f"cuda:sm{major}{minor}"
+    return of_capability(str(device), f"{major}.{minor}")
+
+
+def of_capability(device: str, capability: str) -> Target:
+    """The target of a GPU: of its compute capability."""
+    name = f"cuda:sm{capability.replace('.', '')}"
     if name not in TARGETS:
         raise PlanError(
-            f"{device} has compute capability {major}.{minor}, which is not a known target",
+            f"{device} has compute capability {capability}, which is not a known target",
             hint=f"give target=, one of {', '.join(map(repr, TARGETS))}, to plan as for that one",
         )
     return TARGETS[name]

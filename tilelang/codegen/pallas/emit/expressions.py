@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -9,6 +10,7 @@ from typing import Any, assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan import types as plan
+from tilelang.codegen.pallas.plan.reads import sources
 from tilelang.codegen.pallas.plan.steps.names import ROWS
 from tilelang.codegen.writer import TIGHT, Atom, Call, Group, Keyword, Node, flat, infix, level
 from tilelang.ir.names import fresh
@@ -23,15 +25,17 @@ ZERO, ONE = Atom("0"), Atom("1")
 class Printer:
     """Prints expressions of one launch; `pending` collects the index and mask lines they need.
 
-    `locals` maps unique names to printed ones; `made` remembers the axis lines of the scope.
+    `locals` maps unique names to printed ones; `made` remembers the axis lines of the scope, and
+    values with a name: of what they read, and how often that was `written` before.
     """
 
     launch: plan.Launch
     names: Names
     locals: dict[str, str] = field(default_factory=dict)
-    made: dict[tuple[str, str, tuple[int, ...]], str] = field(default_factory=dict)
+    made: dict[tuple[str, str, tuple[Any, ...]], str] = field(default_factory=dict)
     pending: list[tuple[str, Node]] = field(default_factory=list)
     lane: str = ""  # the lane of which an index is printed
+    written: Counter[str] = field(default_factory=Counter)
 
     def scope(self, axes: dict[str, str] | None = None) -> Printer:
         """A nested scope: sees the lines made so far, keeps its own to itself.
@@ -39,7 +43,8 @@ class Printer:
         axes  what some axes are called in it
         """
         names = self.names if axes is None else self.names.renamed(axes)
-        return Printer(self.launch, names, dict(self.locals), dict(self.made), lane=self.lane)
+        known = dict(self.locals), dict(self.made), []
+        return Printer(self.launch, names, *known, self.lane, Counter(self.written))
 
     def free(self, wish: str) -> str:
         """The wished name, or the first one with a number that nothing in scope has."""
@@ -152,9 +157,12 @@ class Printer:
         return Atom(self.made[key])
 
     def _named(self, wish: str, expr: plan.PExpr) -> Node:
-        """A value that gets a line and a name of its own before the statement."""
+        """A value that gets a line and a name of its own before the statement.
+
+        The name is used again until what the value reads is written.
+        """
         value = self.node(expr)
-        key = (wish, flat(value), ())
+        key = (wish, flat(value), tuple((s, self.written[s]) for s in sorted(sources(expr))))
         if key not in self.made:
             self.made[key] = self.free(wish)
             self.pending.append((self.made[key], value))

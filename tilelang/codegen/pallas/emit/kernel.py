@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.reads import Reads, step_reads
+from tilelang.codegen.pallas.plan.reads import Reads, step_reads, targets
 from tilelang.codegen.pallas.plan.steps.names import COUNT, STEP
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, statement
 
@@ -194,6 +194,7 @@ def _print_section(printer: Printer, block: Block, section: plan.Section) -> Non
     block.put("", Call("@pl.when", (all_of(tests),)))
     _print_content(printer.scope(), block.inside("def _():"), section)
     block.raw("")
+    printer.written.update((section.title, *targets(section.body)))
 
 
 def _print_content(printer: Printer, block: Block, section: plan.Section) -> None:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from tilelang.codegen.pallas.plan import types as plan
 from tilelang.codegen.pallas.plan.physical import names_read, walk_physical
-from tilelang.codegen.pallas.plan.reads import body_reads
+from tilelang.codegen.pallas.plan.reads import body_reads, targets
 from tilelang.codegen.writer import (
     Atom,
     Call,
@@ -39,6 +39,8 @@ def print_body(
     for position, stmt in enumerate(body):
         later = after.union(*(names_read(s) for s in body[position + 1 :]))
         block.quote(stmt.loc)
+        if isinstance(stmt, plan.Inner):  # every trip sees what those before it wrote
+            printer.written.update(targets((stmt,)))
         match stmt:
             case plan.Bind(name, value):
                 node = _value(printer, block, value)
@@ -62,6 +64,7 @@ def print_body(
                 _inner(printer, block, stmt, later)
             case _:
                 assert_never(stmt)
+        printer.written.update(targets((stmt,)))
 
 
 def _value(printer: Printer, block: Block, value: plan.PExpr) -> Node:

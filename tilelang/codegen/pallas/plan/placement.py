@@ -280,7 +280,7 @@ def _axis_plan(nest: Nest, name: str, where: Place) -> AxisPlan:
         limit=fact.limit or UNBOUNDED,
         max_extent=axis.max_extent,
         depends=fact.depends,
-        rises=fact.rises,
+        rises=problem.rises(name),
         ragged=fact.ragged,
         nonempty=fact.nonempty,
     )

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from tilelang.ir import Expr, GridIndex, TileIndex, TileScalar
+from tilelang.ir import Expr, GridIndex, TileIndex, TileScalar, Var
 
 from .axis import AxisPlan
 from .physical import (
     Inner,
     InRange,
+    Keep,
+    Kept,
     Lane,
     PExpr,
     PStmt,
@@ -25,6 +27,7 @@ from .physical import (
     TakeRows,
     Write,
     exprs_of,
+    flat,
     walk_physical,
 )
 from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, RowStarts, Runs, Turns
@@ -170,3 +173,28 @@ def made_of(launch: Launch, part: PExpr) -> Iterator[Expr]:
             yield from (tile.origin, *(side.bound for side in tile.sides))
         case _:
             pass
+
+
+# ---------------------------------------------------------------- memory
+
+
+def sources(expr: PExpr) -> frozenset[str]:
+    """The memory and the locals of a step that an expression reads."""
+    found: set[str] = set()
+    for part in walk_physical(expr):
+        match part:
+            case Read(name) | Kept(name) | TakeRows(name) | Var(name):
+                found.add(name)
+            case _:
+                pass
+    return frozenset(found)
+
+
+def targets(stmts: Iterable[PStmt]) -> Iterator[str]:
+    """The memory that statements write, loops inside included."""
+    for stmt in flat(stmts):
+        match stmt:
+            case Write(name) | Keep(name):
+                yield name
+            case _:
+                pass

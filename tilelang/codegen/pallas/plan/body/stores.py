@@ -46,7 +46,7 @@ def stores(scope: Scope, stmt: Store) -> tuple[Write, ...]:
     why = [("row", stmt.tensor)] if masks else []
     masks += _lane_masks(arrays, shape)
     if stmt.mask is not None:
-        masks.append(_aligned(scope, stmt.mask, len(shape)))
+        masks.append(_aligned(scope, stmt.mask, given, stmt))
         why.append(("user", stmt.tensor))
     if not masks:
         return (Write(window.ref, chosen, filled(value, block), stmt.loc),)
@@ -130,15 +130,10 @@ def _lane_masks(arrays: Arrays, shape: tuple[Dim, ...]) -> list[InRange]:
     return masks
 
 
-def _aligned(scope: Scope, mask: ir.Expr, rank: int) -> PExpr:
-    """A mask with the rank of the block, so that it combines with the others."""
-    value = lower(scope, mask).expr
-    have = value.type.shape
-    if not have:
-        return filled(value, Type((1,) * rank, "bool"))
-    if len(have) == rank:
-        return value
-    return apply("reshape", (value,), (*(1,) * (rank - len(have)), *have), value.type.dtype)
+def _aligned(scope: Scope, mask: ir.Expr, shape: tuple[Dim | None, ...], stmt: Store) -> PExpr:
+    """A mask laid out as the stored value is, so that it combines with those of the block."""
+    value = _as_block(scope, mask, shape, stmt)
+    return value if mask.type.shape else filled(value, Type((1,) * len(shape), "bool"))
 
 
 def _as_block(scope: Scope, value: ir.Expr, shape: tuple[Dim | None, ...], stmt: Store) -> PExpr:
