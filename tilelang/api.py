@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from . import aot, frontend, reference
     from .analysis.facts import Facts
     from .aot import Compiled, CudaCompiled, Program
+    from .autotune import model
+    from .autotune.model import Prediction
     from .ir import KernelIR
     from .runtime import execution, explain, lowering, oracle
     from .runtime import launch as launching
@@ -63,6 +65,7 @@ else:
     execution, explain = Late("runtime.execution"), Late("runtime.explain")
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
+    model = Late("autotune.model")
 
 
 @dataclass(frozen=True)
@@ -158,10 +161,7 @@ class Kernel:
     ) -> str:
         """Axes and why, the plan and, where offsets have values, how much work is padding."""
         given = self._given(bind(self.signature, args, kwargs))
-        lowered, tensors = self._lower(given, config, target), given.tensors.items()
-        concrete = {n: d for n, d in tensors if d.home not in ("traced", "shape")}
-        integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
-        return explain.explain(lowered, _Given(given.values, integers).arrays())
+        return explain.explain(self._lower(given, config, target), given.integers())
 
     def compile(
         self,
@@ -182,6 +182,27 @@ class Kernel:
         chosen = target or self._target or "tpu:v6e"
         lowered = self._lower(self._given(bind(self.signature, args, kwargs)), config, chosen)
         return aot.compile_lowered(lowered, timeout=timeout, schedule=schedule)
+
+    def predict(
+        self,
+        *args: Any,
+        target: AnyTarget = None,
+        config: Config | None = None,
+        values: Mapping[str, Any] | None = None,
+        timeout: float = 120,
+        **kwargs: Any,
+    ) -> Prediction:
+        """How long the kernel takes on a TPU, by its compiled schedule; nothing is run.
+
+        The target is the kernel's own or "tpu:v6e" if left out.  Integers that steer the kernel,
+        such as offsets, must have values: those of the arguments, or `values={"offsets": array}`
+        where the argument is a shape; a list of arrays gives the mean and the worst of several.
+        Raises CallError where they have none, CompileError as `compile` does.
+        """
+        chosen = target or self._target or "tpu:v6e"
+        given = self._given(bind(self.signature, args, kwargs))
+        lowered = self._lower(given, config, chosen)
+        return model.predict(lowered, given.integers(), values or {}, timeout=timeout)
 
     def default_config(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Config:
         """The config that is used when none is given."""
@@ -404,6 +425,12 @@ class _Given:
         """Equal for arguments that a kernel without other reads is parsed alike for."""
         shapes = {name: (d.spec.shape, d.spec.dtype) for name, d in self.tensors.items()}
         return tuple(shapes[n] if n in shapes else stamp(v) for n, v in self.values.items())
+
+    def integers(self) -> dict[str, np.ndarray]:
+        """The values of integer tensors, as far as they have any."""
+        concrete = {n: d for n, d in self.tensors.items() if d.home not in ("traced", "shape")}
+        integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
+        return _Given(self.values, integers).arrays()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The values of tensors on the host, as kernels see them."""

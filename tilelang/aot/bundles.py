@@ -74,11 +74,18 @@ def _control(text: str) -> tuple[dict[str, int], list[tuple[int, str]]]:
 
 def collect(folder: Path, ours: Collection[str]) -> list[tuple[str, int, bool, int, int]]:
     """What `Bundles` holds for every kernel of the dump; empties it."""
+    return [(name, count(text), name in ours, *step(text)) for name, text in texts(folder)]
+
+
+def texts(folder: Path) -> list[tuple[str, str]]:
+    """(kernel, final bundles) of every kernel of the dump, in the order of compilation; empties it.
+
+    The analysis of a schedule, whose file has a similar name, is none.
+    """
     found = []
     for path in sorted(folder.iterdir()):
         match = _FILE.match(path.name)
         if match and match[1] not in FRAME:
-            text = path.read_text(encoding="utf-8", errors="replace")
-            found.append((match[1], count(text), match[1] in ours, *step(text)))
+            found.append((match[1], path.read_text(encoding="utf-8", errors="replace")))
         path.unlink()
     return found

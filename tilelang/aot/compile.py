@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import tempfile
+from collections.abc import Mapping
 from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
@@ -113,15 +114,23 @@ def request_of(lowered: Lowered, generation: str, dump: str | None = None) -> di
     }
 
 
-def _ask(
-    lowered: Lowered, target: Target, worker: Worker, request: dict[str, Any], timeout: float
-) -> Compiled:
+def asked(
+    lowered: Lowered, worker: Worker, request: Mapping[str, Any], timeout: float
+) -> dict[str, Any]:
+    """A worker's answer about a kernel; CompileError where it refuses, or ends."""
     try:
         reply = worker.ask(request, timeout)
     except Gone as ended:
         raise gone(lowered, ended, timeout) from None
     if "error" in reply:
         raise refused(lowered, reply["error"], reply["line"])
+    return reply
+
+
+def _ask(
+    lowered: Lowered, target: Target, worker: Worker, request: dict[str, Any], timeout: float
+) -> Compiled:
+    reply = asked(lowered, worker, request, timeout)
     return compiled(
         reply,
         target,

@@ -72,6 +72,12 @@ class Instruction:
     operand: str
     calls: str
 
+    @property
+    def bytes(self) -> int:
+        """Of the result: the digits of a dtype's name are its bits, and "pred" has eight."""
+        bits = re.search(r"\d+", self.dtype)
+        return math.prod(self.shape) * int(bits[0] if bits else 8) // 8
+
 
 def copies(text: str) -> list[tuple[str, str, str, tuple[int, ...]]]:
     """(op, name, dtype, shape) of every array that the entry computation rewrites as a whole.
@@ -91,6 +97,13 @@ def copies(text: str) -> list[tuple[str, str, str, tuple[int, ...]]]:
 def kernels(text: str) -> list[str]:
     """Names of the instructions that launch a Pallas kernel."""
     return _LAUNCH.findall(text)
+
+
+def fetched(text: str) -> list[int]:
+    """Bytes of every array that the entry computation moves between HBM and vector memory."""
+    entry, _ = _computations(text)
+    known = {instruction.name: instruction for instruction in entry}
+    return [i.bytes for i in entry if i.shape and _fetched(i, known)]
 
 
 def _fetched(instruction: Instruction, known: Mapping[str, Instruction]) -> bool:

@@ -17,7 +17,8 @@ import base64
 import functools
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,31 +33,60 @@ from .hlo import copies, kernels
 from .serving import failing_line, serve, text_of
 
 
+@dataclass(frozen=True)
+class Built:
+    """A compiled module: `traced` calls a function with it and its operands, as it was traced."""
+
+    executable: Any
+    seconds: float
+    traced: Callable[[Callable[..., Any]], Any]
+
+
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Compiles one module; whatever is raised is an answer too."""
+    return answered(request, _compile)
+
+
+def answered(
+    request: Mapping[str, Any], make: Callable[[Source, Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """What is made of a request's module, with the warnings; whatever is raised is an answer."""
     source = Source(request["text"], request["entry"])
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
-            found = _compile(source, request)
+            found = make(source, request)
         return found | {"warnings": [f"{w.category.__name__}: {w.message}" for w in caught]}
     except Exception as error:
         return {"error": text_of(error), "line": failing_line(error, source.filename)}
 
 
-def _compile(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
+def build(source: Source, request: Mapping[str, Any]) -> Built:
+    """Compiles a module for one core of the topology; anew if its schedule is to be dumped."""
+    if request["dump"]:  # a program that is remembered, here or on disk, leaves no dump
+        jax.config.update("jax_enable_compilation_cache", False)
+        jax.clear_caches()
     device = _device(request["topology"])
     sharding = SingleDeviceSharding(device)
     operands = [
         jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
         for shape, dtype in request["operands"]
     ]
+
+    def traced(function: Callable[..., Any]) -> Any:
+        with traced_for(device.device_kind, device.num_cores):
+            return function(source.load(), operands)
+
+    # where there is no operand, only the result can say which device is meant
+    placed: dict[str, Any] = {} if operands else {"out_shardings": sharding}
     start = time.perf_counter()
-    with traced_for(device.device_kind, device.num_cores):
-        # where there is no operand, only the result can say which device is meant
-        placed: dict[str, Any] = {} if operands else {"out_shardings": sharding}
-        made = jax.jit(source.load(), **placed).lower(*operands).compile()
-    seconds = time.perf_counter() - start
+    made = traced(lambda host, given: jax.jit(host, **placed).lower(*given).compile())
+    return Built(made, time.perf_counter() - start, traced)
+
+
+def _compile(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
+    built = build(source, request)
+    made = built.executable
     memory, text, dump = made.memory_analysis(), made.as_text() or "", request["dump"]
     assert memory is not None, "the TPU compiler always says"
     return {
@@ -64,7 +94,7 @@ def _compile(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
         "temporaries": memory.temp_size_in_bytes,
         "copies": copies(text),
         "bundles": collect(Path(dump), kernels(text)) if dump else None,
-        "seconds": round(seconds, 3),
+        "seconds": round(built.seconds, 3),
         "payload": _payload(made) if request["serialize"] else "",
     }
 

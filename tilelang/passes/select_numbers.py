@@ -67,7 +67,7 @@ class _Pass:
         if needed <= stated:
             return number
         args = (self.read(mask, stated), number, ir.Const(load.other, load.type))
-        return ir.Apply("where", args, load.type, (), load.loc)
+        return ir.Apply("where", args, load.type, (), load.loc, (("user", load.tensor),))
 
 
 def _stated(mask: ir.Expr | None) -> Stated:

@@ -1,0 +1,1 @@
+"""Choosing a config: for now, the predicted time of one (`model`)."""

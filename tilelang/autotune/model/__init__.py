@@ -1,0 +1,13 @@
+"""predict(lowered, arrays, values) -> Prediction: how long a kernel takes, by its final schedule.
+
+A TPU core is an in-order machine: what the compiler's final program does in each cycle is fixed,
+except for waits for copies.  libtpu compiles for any generation on a machine without one and can
+dump that program, so it can be executed.
+"""
+
+from __future__ import annotations
+
+from .predict import Compiler, predict, steering
+from .prediction import KernelTime, Prediction, Run
+
+__all__ = ["Compiler", "KernelTime", "Prediction", "Run", "predict", "steering"]
