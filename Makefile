@@ -33,7 +33,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench triton test-next clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench triton triton-fuzz triton-planted test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -60,6 +60,13 @@ thorough:  ## every test there is; some forty minutes more than CI
 
 triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter, which needs processes of its own
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist load tests/gpu $(PYTEST_ARGS)
+
+triton-fuzz: N := 300
+triton-fuzz: $(STAMP)  ## N=... SEED=...: random kernels in Triton's interpreter
+	TRITON_INTERPRET=1 $(BIN)/python -m tests.gpu.fuzz --count $(N) --seed $(SEED)
+
+triton-planted: $(STAMP)  ## which check catches which bug planted into Triton
+	TRITON_INTERPRET=1 $(BIN)/python -m tests.gpu.trial
 
 layouts: $(STAMP)  ## a share of `make fuzz`, fully optimised
 	$(BIN)/python -m tests.fuzz --layouts $(N) --seed $(SEED) --programs 16 --workers $(WORKERS)

@@ -226,6 +226,15 @@ def wild_offsets(space: Space) -> dict[str, np.ndarray]:
     return {name: offsets.astype(np.int32) for name, offsets in wild.items()}
 
 
+def falling_offsets(space: Space) -> dict[str, np.ndarray]:
+    """The same, and a range that falls from the end to the first group's.
+
+    Step tables of stages do not stand it: in jagged_softmax for TPUs later groups lose tiles.
+    """
+    fair = np.linspace(0, space.rows, space.groups + 1).astype(np.int32)
+    return {**wild_offsets(space), "falling": np.concatenate([fair[-1:], fair[1:]])}
+
+
 def legal_groups(offsets: np.ndarray, rows: int) -> list[int]:
     """The groups whose range lies within the rows and shares none with another range."""
     ranges = [(int(b), int(e)) for b, e in itertools.pairwise(offsets)]

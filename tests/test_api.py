@@ -478,10 +478,11 @@ def test_a_store_to_a_jax_array(before):
     kernel = tile.kernel(increment)
     if before is not None:
         kernel(before)
-    with pytest.raises(tile.TileError) as caught:
+    with pytest.raises(tile.CallError) as caught:
         kernel(jnp.asarray(X))
     assert caught.value.what == "x is stored to, and JAX arrays cannot be changed"
     assert "x[tm, tk] = x[tm, tk] + 1.0\n" in str(caught.value)
+    assert caught.value.hint == "store to a new output, hl.empty_like(x), and return it"
 
 
 @pytest.mark.parametrize("x", [X[0], X[None]], ids=["rank 1", "rank 3"])

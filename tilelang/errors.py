@@ -64,6 +64,15 @@ class CallError(TileError, TypeError):
     """A call whose arguments do not fit the kernel."""
 
 
+def stored_to_jax(name: str, loc: Loc | None) -> CallError:
+    """A store to an argument that is a JAX array, whether the parser finds it or a later call."""
+    return CallError(
+        f"{name} is stored to, and JAX arrays cannot be changed",
+        loc,
+        f"store to a new output, hl.empty_like({name}), and return it",
+    )
+
+
 class RaggedValueError(TileError, ValueError):
     """Offsets or lengths whose values are out of range."""
 

@@ -310,6 +310,39 @@ def test_a_result_that_depends_on_a_block_is_refused(fn, specs, line, how):
     )
 
 
+def carried_and_added(x):
+    y = hl.zeros([8], dtype=x.dtype)
+    for _ in hl.grid(1):
+        acc = hl.zeros([8], dtype=hl.float32)
+        for tm in hl.tile(6):
+            acc = acc + x[tm, :].sum(0)
+            y[:] = y[:] + acc
+    return y
+
+
+def carried_and_added_at_once(x):
+    y = hl.zeros([8], dtype=x.dtype)
+    for _ in hl.grid(1):
+        acc = hl.zeros([8], dtype=hl.float32)
+        for tm in hl.tile(6):
+            acc = acc + x[tm, :].sum(0)
+            hl.atomic_add(y, [slice(None)], acc)
+    return y
+
+
+ADDED = ((carried_and_added, (X,)), (carried_and_added_at_once, (X,)))
+
+
+@pytest.mark.parametrize(("fn", "specs"), ADDED, ids=lambda a: getattr(a, "__name__", ""))
+def test_a_carry_that_every_tile_adds_is_refused(fn, specs):
+    found = refused(fn, specs, "__call__")
+    assert (found.what, found.hint) == (
+        "every tile of tm stores to the same elements of y, and another value: the result would "
+        "depend on the block of tm",
+        "store it after the loop of tm, which carries a part of it",
+    )
+
+
 def carried(x):
     y = hl.zeros([8], dtype=x.dtype)
     for _ in hl.grid(1):

@@ -1154,7 +1154,7 @@ def number_stored_by_name(x, v):
 
 
 def changes_jax(jx):
-    r"""ParseError: jx is stored to, and JAX arrays cannot be changed
+    r"""CallError: jx is stored to, and JAX arrays cannot be changed
       jx[tm, :] = 0.0
       ^^^^^^^^^^^^^^^
     hint: store to a new output, hl.empty_like(jx), and return it
@@ -1165,7 +1165,7 @@ def changes_jax(jx):
 
 
 def changes_jax_through_view(jx):
-    r"""ParseError: jx is stored to, and JAX arrays cannot be changed
+    r"""CallError: jx is stored to, and JAX arrays cannot be changed
       flat[tm] = 0.0
       ^^^^^^^^^^^^^^
     hint: store to a new output, hl.empty_like(jx), and return it

@@ -94,10 +94,10 @@ def _simpler_tensor(tensor: Tensor) -> Iterator[Tensor]:
 def _complete(program: Program) -> Iterator[Program]:
     """The program without what nothing uses, if it still stores something and names are known."""
     if _known(program.body, frozenset()) and (found := pruned(program)).results:
-        yield _sized(found)
+        yield sized(found)
 
 
-def _sized(program: Program) -> Program:
+def sized(program: Program) -> Program:
     """Tables as long as the axes that they are read at, arrays as they are indexed."""
     lengths = {a.length: a.of for a in program.axes if a.length}
     tables = {p.through: p.axis for p in parts(program.body) if isinstance(p, Pick) and p.through}

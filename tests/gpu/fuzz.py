@@ -3,19 +3,26 @@
 The random kernels of tests/fuzzing, under the default config and a few others, on adversarial
 layouts, compared with a float64 evaluation that does not know the compiler, and on wrong offsets
 and indices with `Kernel.reference`.  `memory.watched` looks on.
+
+The interpreter takes milliseconds for each statement that it runs: programs and blocks that would
+run too many are made smaller and larger, and what takes longer than `--limit` seconds is cut off
+and counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
+import math
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -28,14 +35,101 @@ import numpy as np
 import tilelang as tile
 from tests.frameworks import from_torch
 from tests.fuzzing.campaign import _general, _smallest
-from tests.fuzzing.compose import compose
+from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.inputs import Case, case, wild
-from tests.fuzzing.program import Program
+from tests.fuzzing.program import Axis, If, Loop, Program, Statement
+from tests.fuzzing.shrink import sized
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, _difference, _outcome, _specs, failure, loaded
 
 BLOCKS = (1, 4, 5, 8, 12, 16, 32)
 PERSISTENT = (None, None, 1, 3, True)
+MOST_RUNS = 200  # of statements, in one call
+
+
+class CutOff(BaseException):
+    """A program has had its time; not an Exception, which trials take for the kernel's."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises CutOff after so many seconds of this process's own time."""
+
+    def cut(*_: Any) -> None:
+        raise CutOff(f"after {seconds:g} s")
+
+    before = signal.signal(signal.SIGPROF, cut)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def runs(program: Program, blocks: dict[str, int]) -> int:
+    """How many statements one call runs, at most; a tile without a block is taken in one piece."""
+
+    def trips(axis: Axis) -> int:
+        if axis.kind == "grid":
+            return axis.size
+        groups = program.axis(axis.of).size if axis.offsets and axis.of else 0
+        own = [block for name, block in blocks.items() if _axis(program, name) == axis]
+        return math.ceil(axis.size / min(own, default=axis.size)) + groups
+
+    def inside(body: tuple[Statement, ...]) -> int:
+        return sum(1 + more(s) for s in body)
+
+    def more(statement: Statement) -> int:
+        match statement:
+            case Loop(axis, body):
+                return trips(program.axis(axis)) * inside(body)
+            case If():
+                return inside(statement.body) + inside(statement.other)
+            case _:
+                return 0
+
+    return inside(program.body)
+
+
+def _axis(program: Program, name: str) -> Axis | None:
+    """The axis of a block: loops over one axis are called t, t_1, t_2."""
+    stem = name.rpartition("_")[0] or name
+    return next((a for a in program.axes if a.name in (name, stem)), None)
+
+
+def light(program: Program) -> Program:
+    """The program with shorter grids, where it would run too many statements in one piece."""
+    while runs(program, {}) > MOST_RUNS:
+        found = next(_shorter(program), None)
+        if found is None:
+            return program
+        program = found
+    return program
+
+
+def _shorter(program: Program) -> Iterator[Program]:
+    """The program with one grid halved, the longest first; only those that mean something."""
+    for place, axis in sorted(enumerate(program.axes), key=lambda a: -a[1].size):
+        if axis.offsets or axis.kind != "grid" or axis.size < 4:
+            continue
+        half = replace(axis, size=axis.size // 2)
+        axes = (*program.axes[:place], half, *program.axes[place + 1 :])
+        found = sized(replace(program, axes=axes))
+        if means_something(found):
+            yield found
+
+
+def _light_blocks(program: Program, blocks: dict[str, int]) -> dict[str, int]:
+    """Blocks that are doubled, the smallest first, until a call runs few enough statements."""
+    sizes = {name: axis.size for name in blocks if (axis := _axis(program, name))}
+    while runs(program, blocks) > MOST_RUNS:
+        able = [n for n, block in blocks.items() if block < sizes.get(n, 0)]
+        if not able:
+            return blocks
+        name = min(able, key=lambda n: blocks[n])
+        blocks = {**blocks, name: blocks[name] * 2}
+    return blocks
 
 
 def configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.Config | None]:
@@ -50,7 +144,7 @@ def configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.C
     for _ in range(count):
         blocks = {name: rng.choice(BLOCKS) for name, _ in chosen.blocks}
         yield tile.Config(
-            blocks,
+            _light_blocks(program, blocks),
             persistent=rng.choice(PERSISTENT),
             worklist=rng.choice((None, "search", "table")) if ragged else None,
             l2_group=rng.choice((None, 1, 2, 3)),
@@ -154,6 +248,7 @@ class Tally:
     seeds: dict[str, int] = field(default_factory=dict)
     cases: int = 0
     bad: int = 0
+    cut_off: list[int] = field(default_factory=list)
 
     def add(self, seed: int, word: str, outcome: Outcome, cases: int) -> None:
         self.kinds[f"{word} {outcome.kind}".strip()] += 1
@@ -166,7 +261,8 @@ class Tally:
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{n} {kind}" for kind, n in self.kinds.most_common())
-        lines = [f"{self.cases} cases right; trials: {kinds}"]
+        lines = [f"{self.cases} cases right, {self.bad} trials wrong; trials: {kinds}"]
+        lines += [f"  cut off: seeds {self.cut_off}"] if self.cut_off else []
         counted = self.refused.most_common()
         lines += [f"  {n:5} {why} (seed {self.seeds[why]})" for why, n in counted]
         return "\n".join(lines)
@@ -174,7 +270,7 @@ class Tally:
 
 def explore(seed: int, options: argparse.Namespace, tally: Tally) -> None:
     """The program of one seed in every way; prints each kind of failure once, made smaller."""
-    program, rng, shown = compose(seed).program, random.Random(seed), set()
+    program, rng, shown = light(compose(seed).program), random.Random(seed), set()
     seeds = [1000 * seed + n for n in range(options.layouts)]
     chosen = list(configs(program, rng, options.configs))
     ways = [("", c, partial(try_gpu, config=c, seeds=seeds)) for c in chosen]
@@ -198,11 +294,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--configs", type=int, default=2, help="besides the default")
     parser.add_argument("--layouts", type=int, default=3, help="for each config")
+    parser.add_argument("--limit", type=float, default=60, help="seconds for each program")
     parser.add_argument("--trials", type=int, default=0, help="for making a failure smaller")
     options = parser.parse_args(argv)
     start, tally = time.perf_counter(), Tally()
     for number, seed in enumerate(range(options.seed, options.seed + options.count), 1):
-        explore(seed, options, tally)
+        try:
+            with time_limit(options.limit):
+                explore(seed, options, tally)
+        except CutOff as cut:
+            tally.kinds["cut off"] += 1
+            tally.cut_off.append(seed)
+            print(f"seed {seed}: cut off {cut}", flush=True)
         if number % 50 == 0:
             print(f"{number} programs, {time.perf_counter() - start:.0f} s: {tally}", flush=True)
     print(f"{options.count} programs from seed {options.seed}: {tally}")

@@ -1,8 +1,10 @@
 """Kernels in Triton's interpreter, on torch tensors on the CPU.  Import this before triton.
 
 The interpreter has faults of its own, which are mended here (Triton 3.6 to 3.9): products of
-bfloat16 multiply the bits as integers; loop bounds that are tensors fail with NumPy 2.4; the index
-of a loop is a Python number, which has no dtype; products of any length are taken.
+bfloat16 multiply the bits as integers; casts to narrower floats cut bits off, where GPUs round to
+the nearest; loop bounds that are tensors fail with NumPy 2.4; the index of a loop is a Python
+number, which has no dtype; products of any length are taken; a call of a function prepares the
+whole language anew.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 import triton.language as tl
@@ -23,23 +26,46 @@ from triton.runtime import interpreter
 import tilelang as tile
 from tests.frameworks import from_torch
 from tests.subjects import Subject
+from tilelang.codegen.source import Source
 
 torch.set_num_threads(1)
 TARGET = "cuda:sm90"
 
 
+# Floats that NumPy has no dtype for: the interpreter holds their bits.
+BITS = {
+    tl.bfloat16: ml_dtypes.bfloat16,
+    tl.float8e4nv: ml_dtypes.float8_e4m3fn,
+    tl.float8e5: ml_dtypes.float8_e5m2,
+}
+
+
+def _numbers(data: np.ndarray, dtype: Any) -> np.ndarray:
+    """What the interpreter holds, as an array that knows its dtype."""
+    return data.view(BITS[dtype]) if dtype in BITS else data
+
+
+def _cast(self: Any, src: Any, dst_type: Any, *rounding: Any) -> Any:
+    """Every cast between floats rounds to the nearest number, and to the even one of two."""
+    source, target = src.dtype.scalar, dst_type.scalar
+    if source not in BITS and target not in BITS:
+        return _cast_impl(self, src, dst_type)
+    made, held = _numbers(src.data, source).astype(np.float32), interpreter._get_np_dtype(target)
+    made = made.astype(BITS[target]).view(held) if target in BITS else made.astype(held)
+    return interpreter.TensorHandle(made, target)
+
+
 def _float32(handle: Any) -> np.ndarray:
-    if handle.dtype.scalar != tl.bfloat16:
-        return handle.data
-    return (handle.data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return _numbers(handle.data, handle.dtype.scalar).astype(np.float32)
 
 
+_cast_impl = interpreter.InterpreterBuilder.cast_impl
 _create_dot = interpreter.InterpreterBuilder.create_dot
 _patch_lang_tensor = interpreter._patch_lang_tensor
 
 
 def _dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
-    if tl.bfloat16 not in (a.dtype.scalar, b.dtype.scalar):
+    if not {a.dtype.scalar, b.dtype.scalar} & BITS.keys():
         return _create_dot(self, a, b, d, *options)
     product = np.matmul(_float32(a), _float32(b))
     return interpreter.TensorHandle(product + d.data, d.dtype.scalar)
@@ -70,11 +96,34 @@ def _reduced(self: Any, value: Any) -> Any:
     return self.min_max(value[0], val_reduce_op=EXTREMES[name])
 
 
+def _prepared(function: Any) -> Any:
+    """At the begin of a launch; what was prepared for the last one is no more."""
+    READY.clear()
+    READY.add(function.__module__)
+    return _patch_lang(function)
+
+
+def _called(self: Any, *args: Any, **options: Any) -> Any:
+    """A function that a kernel calls: the language is prepared once for each of its modules."""
+    if self.fn.__module__ not in READY:
+        READY.add(self.fn.__module__)
+        _patch_lang(self.fn)
+    return self.rewrite()(*args, **options)
+
+
+READY: set[str] = set()  # modules
+
+
 EXTREMES = {"_nan_max": np.max, "_nan_min": np.min}
 _apply_impl = interpreter.ReduceOps.apply_impl
+_patch_lang = interpreter._patch_lang
 _patch_lang_core = interpreter._patch_lang_core
 interpreter.ReduceOps.apply_impl = _reduced
+interpreter._patch_lang = _prepared
+interpreter.InterpretedFunction.__call__ = _called
 interpreter.InterpreterBuilder.create_dot = _dot
+interpreter.InterpreterBuilder.cast_impl = _cast
+interpreter.InterpreterBuilder.create_fp_to_fp = _cast
 interpreter._patch_lang_tensor = _patched
 interpreter._patch_lang_core = _patched_core
 LEAST_PRODUCT = (1, 1, 16)  # of the nvidia back end, for types of 16 bits and more
@@ -94,11 +143,19 @@ def call(kernel: tile.Kernel, config: tile.Config | None, target: str = TARGET) 
     """The generated module as a function of NumPy arrays and static values."""
 
     def run(*args: Any) -> Any:
-        lowered = kernel.lower(*args, config=config, target=target)
-        host = lowered.source.load()
+        return host(kernel.lower(*args, config=config, target=target).source)(*args)
+
+    return run
+
+
+def host(source: Source) -> Callable:
+    """The function of a generated module as one of NumPy arrays and static values."""
+    loaded = source.load()
+
+    def run(*args: Any) -> Any:
         torch.empty = _spoiled
         try:
-            return from_torch(host, [a for a in args if isinstance(a, np.ndarray)])
+            return from_torch(loaded, [a for a in args if isinstance(a, np.ndarray)])
         finally:
             torch.empty = _empty
 

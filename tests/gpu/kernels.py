@@ -117,3 +117,18 @@ def nested(x, outer, inner):
             for t in hl.tile(inner[s], inner[s + 1], max_extent=x.shape[0]):
                 y[t] = x[t] * (g + 1.0)
     return y
+
+
+@tile.kernel
+def lonely(x):
+    """The index of a grid of one is a number, whatever is computed from it."""
+    M, N = x.shape
+    y = hl.empty([M, N], dtype=hl.bfloat16)
+    z = hl.empty([M], dtype=hl.float32)
+    for i in hl.grid(M):
+        scale, acc = hl.exp(i * 0.5), i * 1.5
+        for t in hl.tile(N):
+            y[i, t] = (x[i, t] * scale + hl.tanh(i + 0.25) + i**2).to(hl.bfloat16)
+            acc = acc + x[i, t].sum(0)
+        z[i] = hl.where(i > 0, -acc, acc)
+    return y, z

@@ -1,14 +1,10 @@
-"""Bugs planted into generated Triton, each of which a check must catch.
-
-Programs run one after the other in the interpreter, so that a store into the next group's rows is
-overwritten by that group: bugs of that kind need a GPU.
-"""
+"""Bugs planted into generated Triton, each of which a check must catch: python -m tests.gpu.trial."""
 
 from __future__ import annotations
 
 from tests.planted.bug import Bug, bug
 
-SEARCH, TABLE = "search", "table"
+SEARCH, TABLE, DENSE = "search", "table", "default"
 
 BUGS: tuple[Bug, ...] = (
     bug(
@@ -90,9 +86,9 @@ BUGS: tuple[Bug, ...] = (
     bug(
         "jagged_softmax",
         SEARCH,
-        "the largest of NaN is not NaN and of nothing is 0",
-        'float("-inf"))',
-        "0.0)",
+        "the sum is not rescaled",
+        "total * tl.exp(m - new)",
+        "total",
     ),
     bug(
         "jagged_dense_add",
@@ -149,5 +145,121 @@ BUGS: tuple[Bug, ...] = (
         "the mean is that of the tile",
         "mean = total / count",
         "mean = total",
+    ),
+    bug(
+        "grouped_gemm",
+        SEARCH,
+        "a tile is stored into the rows of the next group",
+        "acc,\n            mask=tm_in",
+        "acc,\n            mask=(tm_at < 45)",
+    ),
+    bug(
+        "grouped_gemm",
+        SEARCH,
+        "the end of a range is not clamped",
+        "tl.minimum(offsets_value_1, 45)",
+        "offsets_value_1",
+    ),
+    bug(
+        "grouped_gemm",
+        SEARCH,
+        "the begin of a range is not clamped",
+        "tl.maximum(offsets_value, 0)",
+        "offsets_value",
+    ),
+    bug(
+        "grouped_gemm",
+        SEARCH,
+        "a range that ends before it begins has a negative count",
+        "tl.maximum(tm_ends - tm_begins + 15, 0)",
+        "(tm_ends - tm_begins + 15)",
+    ),
+    bug(
+        "grouped_gemm",
+        SEARCH,
+        "two programs take one item",
+        "item_count * 2, 16)",
+        "item_count * 2, 8)",
+    ),
+    bug("grouped_gemm", SEARCH, "fewer programs than the stride", "kernel[(16,)]", "kernel[(3,)]"),
+    bug(
+        "grouped_gemm",
+        SEARCH,
+        "columns are those of the item",
+        "step % 2 * 128",
+        "item % 2 * 128",
+    ),
+    bug(
+        "grouped_gemm", SEARCH, "the weights of the next group", "+ g * 27200", "+ (g + 1) * 27200"
+    ),
+    bug("grouped_gemm", SEARCH, "the end of the sum is left out", "tk_at < 136", "tk_at < 128"),
+    bug(
+        "grouped_gemm",
+        SEARCH,
+        "rows in no group hold what memory held",
+        "torch.zeros((45",
+        "torch.empty((45",
+    ),
+    bug("grouped_gemm", TABLE, "a chunk starts at one item", "items_before +", "1 +"),
+    bug(
+        "grouped_gemm",
+        TABLE,
+        "a chunk forgets the groups before",
+        "items_before + tl.cumsum",
+        "tl.cumsum",
+    ),
+    bug(
+        "grouped_gemm",
+        TABLE,
+        "only the last chunk is carried",
+        "items_before = items_before + ",
+        "items_before = ",
+    ),
+    bug("grouped_gemm", TABLE, "the last group has no entry", "groups < 5", "groups < 4"),
+    bug("grouped_gemm", TABLE, "the second group starts at no item", "mask=g > 0", "mask=g > 1"),
+    bug(
+        "grouped_gemm",
+        TABLE,
+        "a level of the search is left out",
+        "item, 5, 3)",
+        "item, 5, 2)",
+    ),
+    bug(
+        "segment_sum",
+        DENSE,
+        "sums of programs are not atomic",
+        "tl.atomic_add(",
+        "tl.store(",
+        ('        sem="relaxed",\n', ""),
+    ),
+    bug("segment_sum", DENSE, "the last segment is left out", "ids_tile < 7", "ids_tile < 6"),
+    bug(
+        "cross_entropy",
+        DENSE,
+        "lanes behind the vocabulary count",
+        'logits_tile, float("-inf"))',
+        "logits_tile, 0.0)",
+    ),
+    bug(
+        "sliding_window_attention",
+        SEARCH,
+        "the window is one longer",
+        "(distance < 20)",
+        "(distance < 21)",
+    ),
+    bug(
+        "sliding_window_attention",
+        SEARCH,
+        "the first keys of the window are left out",
+        "tq_start - 20 + 1",
+        "tq_start - 20 + 9",
+    ),
+    bug("paged_attention", SEARCH, "a query does not see itself", "<= asks[", "< asks["),
+    bug(
+        "paged_attention",
+        SEARCH,
+        "heads share no keys",
+        "h // 2 * 16384",
+        "h % 2 * 16384",
     ),
 )

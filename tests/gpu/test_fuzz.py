@@ -30,7 +30,7 @@ X = np.arange(16, dtype=np.float32)
 ROWS = np.random.default_rng(0).integers(0, 16, (4, 16)).astype(np.int32)
 
 
-@pytest.mark.parametrize("seed", [1, 3, 14, 16, 500, 504])  # the first four were wrong once
+@pytest.mark.parametrize("seed", [1, 3, 14, 16, 3286, 500, 504])  # the first five were wrong once
 def test_random_kernels(seed):
     program = compose(seed).program
     ways = list(configs(program, random.Random(seed), 2))

@@ -16,7 +16,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests import checks
 from tests.gpu import kernels
-from tests.ragged import Space, every_stratum, wild_offsets
+from tests.ragged import Space, every_stratum, falling_offsets
 from tests.subjects import SUBJECTS
 from tilelang.language.op import BINARY, UNARY
 
@@ -65,12 +65,12 @@ def test_every_layout(subject, dtype):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("subject", SAMPLED)
-def test_neighbours_and_wild_offsets(subject, form):
+def test_neighbours_and_falling_offsets(subject, form):
     run = interpreter.small(subject, **FORMS[form])
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     space = subject.ragged.space(SPACE)
     assert checks.neighbours(subject, run, arrays, every_stratum(space)[-2:]) == []
-    for name, offsets in wild_offsets(space).items():
+    for name, offsets in falling_offsets(space).items():
         assert checks.unchecked(subject, run, arrays, offsets) == [], name
 
 
@@ -107,6 +107,8 @@ SMALL = {
         (np.arange(-20, 20, dtype=np.int32), np.resize(np.int32([3, -3, 7, -1]), 40)),
         {"blocks": {"t": 16}},
     ),
+    "lonely": (kernels.lonely, (floats(1, 40),), {"blocks": {"t": 16}}),
+    "a few that are not lonely": (kernels.lonely, (floats(3, 40),), {"blocks": {"t": 16}}),
     "nested": (
         kernels.nested,
         (floats(30), np.int32([0, 2, 2, 5]), np.int32([0, 4, 4, 11, 20, 28])),
@@ -183,6 +185,43 @@ def test_every_elementwise_op(op, dtype):
     agrees(kernel, x, y, tolerance=1e-5 if dtype == "float32" else 2e-2, blocks={"t": 16})
 
 
+WHOLE = {
+    "float32": (VALUES, (0, 1, 2, 3, 7, -2)),
+    "int32": (np.resize(np.int32([0, 1, -1, 2, -3, 7, 46341]), 48), (0, 1, 2, 3, 31)),
+    "int8": (np.resize(np.int8([0, 1, -1, 2, -3, 11]), 48), (0, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_whole_powers(dtype):
+    x, numbers = WHOLE[dtype]
+    for n in numbers:
+
+        @tile.kernel
+        def raised(x, n=n):
+            out = hl.empty(x.shape, dtype=x.dtype)
+            for t in hl.tile(x.shape[0]):
+                out[t] = x[t] ** n
+            return out
+
+        agrees(raised, x, blocks={"t": 16})
+
+
+def test_powers_of_integers_to_integers_in_memory():
+    @tile.kernel
+    def raised(x, y):
+        out = hl.empty(x.shape, dtype=x.dtype)
+        two = hl.empty(x.shape, dtype=x.dtype)
+        for t in hl.tile(x.shape[0]):
+            out[t] = x[t] ** y[t]
+            two[t] = 2 ** y[t]
+        return out, two
+
+    x = np.resize(np.int32([0, 1, -1, 2, -3, 7, 46341]), 48)
+    y = np.resize(np.int32([0, 1, 2, 5, 31]), 48)
+    agrees(raised, x, y, blocks={"t": 16})
+
+
 @pytest.mark.parametrize("op", ["sum", "max", "min", "argmax", "argmin", "any", "all"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_every_reduction(op, axis):
@@ -197,4 +236,7 @@ def test_every_reduction(op, axis):
         return out
 
     x = floats(21, 13)
+    if op.startswith("arg"):  # the first of equals; the first NaN, before everything else
+        x[:, 4], x[4, :] = x[:, 2], x[2, :]
+        x[3, 5], x[3, 8], x[7, 5], x[9, 1] = np.nan, np.nan, np.nan, np.inf
     agrees(reduced, x > 1.2 if op in ("any", "all") else x, blocks={"t": 8})

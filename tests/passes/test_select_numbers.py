@@ -81,6 +81,30 @@ def test_the_other_branch_states_nothing():
     )
 
 
+def under_an_if(x, offsets, n):
+    """Short ranges go where their offsets say: these are positions of blocks, under the if."""
+    y = hl.zeros([50, 16], dtype=hl.float32)
+    for g in hl.grid(n[0], max_extent=4):
+        length = offsets[g + 1] - offsets[g]
+        for t in hl.tile(length, max_extent=50):
+            if length < 20:
+                y[offsets[g] + t.index, :] = x[t, :]
+    return y
+
+
+@pytest.mark.parametrize("count", [4, 2])
+def test_positions_of_stores_under_an_if(count):
+    x = np.random.default_rng(0).standard_normal((50, 16)).astype(np.float32)
+    offsets, wanted = np.array([0, 7, 7, 30, 45], np.int32), np.zeros((50, 16), np.float32)
+    for g in range(count):
+        begin, end = offsets[g : g + 2]
+        if end - begin < 20:
+            wanted[begin:end] = x[: end - begin]
+    kernel = tile.kernel(under_an_if)
+    found = kernel(x, offsets, np.array([count]), config=tile.Config({"t": 8}))
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_blocks_keep_their_masks():
     k = Writing()
     k.input("x", 6, 128)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.codegen import (
     test_left_out,
     test_masked_stores,
+    test_masks,
     test_moved_ranges,
     test_read_after_write,
 )
@@ -24,13 +25,14 @@ from tests.passes import (
     test_select_numbers,
     test_separate_gathers,
 )
-from tests.schedule import test_rewriting
+from tests.schedule import test_rewriting, test_verify
 from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
-from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
 from tilelang.codegen.pallas.plan.body import lower, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
+from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose
 from tilelang.ir import Store, Var, names
 from tilelang.passes import (
@@ -104,6 +106,10 @@ def _any_fill(expr):
     return None if found is None else (found[0], found[1], replace(found[2], value=0.0))
 
 
+def _of_ranges(stmt: physical.PStmt) -> Iterator[Any]:
+    return (m for m in physical.masks(stmt) if isinstance(m[0], types.Mask))
+
+
 MUTATIONS = (
     Mutation(
         "masks of stores are not rewritten", inline_indices, "map_stmt", _masks_stay,
@@ -151,6 +157,10 @@ MUTATIONS = (
         lambda: test_moved_ranges.test_no_cursor_follows_ranges_that_go_back(2),
     ),
     Mutation(
+        "masks of positions stay", select_numbers, "map_index", lambda entry, fn: entry,
+        lambda: test_select_numbers.test_positions_of_stores_under_an_if(4),
+    ),
+    Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),
         test_name_shared.test_a_name_in_use_is_not_taken,
     ),
@@ -180,11 +190,40 @@ MUTATIONS = (
         test_drop_unused.test_what_feeds_a_store_stays,
     ),
     Mutation(
-        "positions of a store keep their names", physical, "_map_rows", lambda select, _: select,
+        "positions of a store keep their names", rewriting, "_selected", lambda select, _: select,
         test_rewriting.test_every_expression_of_a_statement,
     ),
     Mutation(
-        "operands of an operation keep their names", physical, "map_physical", lambda expr, _: expr,
+        "rows that are stored alone keep their names", rewriting, "_rows", lambda rows, _: rows,
+        test_rewriting.test_every_expression_of_a_statement,
+    ),
+    Mutation(
+        "operands of an operation keep their names", rewriting, "map_physical",
+        lambda expr, _: expr, test_rewriting.test_every_operand_of_an_expression,
+    ),
+    Mutation(
+        "which part of a block is meant keeps its names", rewriting, "_part", lambda part, _: part,
         test_rewriting.test_every_operand_of_an_expression,
+    ),
+    Mutation(
+        "the lines of a range are not verified", verify, "_lines", lambda here, *_: here,
+        test_verify.test_every_expression_that_is_printed_is_verified,
+    ),
+    Mutation(
+        "what a work list holds is not verified", verify, "_listed", lambda here, *_: here,
+        test_verify.test_every_expression_that_is_printed_is_verified,
+    ),
+    Mutation(
+        "rows beside a step's are not verified", verify, "_around", lambda *_: None,
+        test_verify.test_every_expression_that_is_printed_is_verified,
+    ),
+    Mutation(
+        "only masks of ranges are shown", types, "masks", _of_ranges,
+        test_masks.test_masks_of_the_author_and_of_arrays,
+    ),
+    Mutation(
+        "what lies outside of an array has no line", types, "_mask_text",
+        lambda launch, mask, loc: _mask_text(launch, mask, None),
+        test_masks.test_masks_of_the_author_and_of_arrays,
     ),
 )  # fmt: skip

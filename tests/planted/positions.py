@@ -26,7 +26,7 @@ class Mutation:
         return self.what
 
 
-_inside, _limits, _varies = positions._inside, positions.limits, stores._varies
+_inside, _limits = positions._inside, positions.limits
 
 
 def _one_too_far(place, size, loops, known):
@@ -68,6 +68,10 @@ MUTATIONS = (
     ),
     Mutation("no tile is taken to be cut", stores, "_is_cut", lambda axis: False, "column_sum"),
     Mutation("numbers of tiles are alike", stores, "_of_lanes", _only_lanes, "begin_of_a_tile"),
+    Mutation(
+        "what tiles carry is added once", stores, "_reachable", lambda expr, defined: frozenset(),
+        "carried_and_added",
+    ),
     Mutation(
         "carries of inner loops hide what they add", stores, "_sources",
         lambda exprs, ir, defined: iter(exprs), "through_a_name",

@@ -226,6 +226,15 @@ def test_an_offset_read_from_a_tensor():
     assert message(ir, starts=ints(0, 240, -1, 7)) == "starts[2] = -1 is negative"
 
 
+def test_an_end_that_is_a_number():
+    """No number is said to be itself."""
+    d = Draft(x=(16, 8), y=(16, 8), n=(1,))
+    kept = store("y", "t", slice(0, 8), value=floats("x", "t", slice(0, 8)))
+    ir = d.kernel(d.tile("t", load("n", 0), 20, kept))
+    assert message(ir, n=ints(3)) == "20 is past the 16 rows of x"
+    assert message(ir, n=ints(30)) == "n[0] = 30 is past the end of its range, 20"
+
+
 # ---------------------------------------------------------------- indices
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import contextlib
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from tests.schedule.written import Writing, planned
-from tilelang.codegen.pallas.plan.types import Column, InPhase, Plan, Table
+from tests.subjects import SUBJECTS
+from tilelang import ir
+from tilelang.codegen.pallas.emit import emit
+from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan.types import Column, InPhase, Launch, Plan, Table
 from tilelang.codegen.pallas.plan.verify import verify
 from tilelang.errors import InternalError
 from tilelang.ir import GridIndex
@@ -127,3 +134,116 @@ def test_a_loop_in_a_row_that_reads_the_tile_of_another() -> None:
         for s in launch.sections
     )
     assert "where nothing defines it" in refused(changed(plan, sections=sections))
+
+
+# ---------------------------------------------------------------- everything that is printed
+
+EXPRS = get_args(physical.PExpr)
+STATEMENTS = (
+    *get_args(physical.PStmt),
+    *get_args(physical.Select),
+    physical.PutRows,
+    physical.InnerCarry,
+)  # of which test_rewriting asks the same
+NOBODY = ir.Var("nobody", ir.Type((), "int32"))
+STEPS = {
+    "table": Config(loop_type="outer_pipeline"),
+    "rectangle": Config(loop_type="outer_pipeline", steps="rectangle"),
+    "worklist": Config(loop_type="worklist"),
+    "inside": Config(loop_type="emit_pipeline"),
+    "exact": Config(windows="exact"),
+}
+PLANS = {
+    "grouped_gemm": ("table", "rectangle", "worklist"),
+    "jagged_softmax": ("table", "worklist", "inside"),
+    "paged_attention": ("rectangle", "inside"),
+    "varlen_attention": ("exact",),
+    "split_k_matmul": ("table",),
+    "jagged_dense_add": ("table",),
+    "jagged_sum": ("table",),
+}
+# Of tiles that are moved, tables that offsets could overfill, and lists that may be empty.
+UNMET = {("AxisPlan", "shift"), ("Column", "capped"), ("Table", "shown")}
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where a plan holds expressions, whatever its fields are called."""
+    if isinstance(node, EXPRS):
+        yield path
+    elif isinstance(node, tuple):
+        for position, item in enumerate(node):
+            yield from places(item, (*path, position))
+    elif is_dataclass(node):
+        for field in fields(node):
+            yield from places(getattr(node, field.name), (*path, field.name))
+
+
+def put(node: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    head, *rest = path
+    if isinstance(head, int):
+        return (*node[:head], put(node[head], tuple(rest), value), *node[head + 1 :])
+    return replace(node, **{head: put(getattr(node, head), tuple(rest), value)})
+
+
+def some_plans() -> Iterator[Plan]:
+    for subject in SUBJECTS:
+        for form in PLANS.get(subject.name, ()):
+            arguments = subject.cases[-2]
+            yield subject.kernel.lower(*arguments, target="tpu:v6e", config=STEPS[form]).plan
+    yield rows_of_two()
+
+
+def test_every_expression_that_is_printed_is_verified() -> None:
+    for plan in some_plans():
+        text, launch = str(emit(plan)), plan.launches[0]
+        some: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+        for path in places(launch):
+            some.setdefault(tuple(p for p in path if isinstance(p, str)), []).append(path)
+        for path in (path for found in some.values() for path in (found[0], found[-1])):
+            broken = replace(plan, launches=(put(launch, path, NOBODY), *plan.launches[1:]))
+            try:
+                verify(broken)
+            except InternalError:
+                continue
+            assert printed_of(broken) == text, path  # nothing is printed there
+
+
+def printed_of(plan: Plan) -> str:
+    with contextlib.suppress(KeyError):  # a name that the printer does not know
+        return str(emit(plan))
+    return ""
+
+
+def holders(kind: Any, seen: set[Any]) -> Iterator[tuple[str, str]]:
+    """The fields that may hold an expression, of a type and of those in its fields."""
+    if kind in seen:
+        return
+    seen.add(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        for name, hint in get_type_hints(kind).items():
+            if any(e in flattened(hint) for e in EXPRS):
+                yield kind.__name__, name
+            for part in flattened(hint):
+                yield from () if part in EXPRS else holders(part, seen)
+
+
+def flattened(hint: Any) -> list[Any]:
+    return [hint, *(p for a in get_args(hint) for p in flattened(a))]
+
+
+def owners(launch: Launch) -> Iterator[tuple[str, str]]:
+    for path in places(launch):
+        names = [i for i, part in enumerate(path) if isinstance(part, str)]
+        node: Any = launch
+        for part in path[: names[-1]]:
+            node = node[part] if isinstance(part, int) else getattr(node, part)
+        yield type(node).__name__, path[names[-1]]
+
+
+def test_those_plans_have_every_field_that_holds_an_expression() -> None:
+    of_statements = {c.__name__ for c in (*EXPRS, *STATEMENTS)}
+    every = {h for h in holders(Launch, set()) if h[0] not in of_statements}
+    met = {owner for plan in some_plans() for launch in plan.launches for owner in owners(launch)}
+    assert every - met == UNMET

@@ -84,15 +84,17 @@ class PositionFact:
 
 @dataclass(frozen=True)
 class StoreFact:
-    """What is known of one plain store.
+    """What is known of one store.
 
     varies  tile axes around it that neither the index nor a carry depends on, although the value
             depends on which positions one of their tiles covers
+    again   it adds a value that these axes carry to what is there, once for every tile
     """
 
     tensor: str
     varies: tuple[str, ...]
     loc: Loc
+    again: bool = False
 
     def __str__(self) -> str:
         if not self.varies:

@@ -20,5 +20,7 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
                 f"every tile of {users} stores to the same elements of {store.tensor}, and another "
                 f"value: the result would depend on the block of {users}",
                 store.loc,
-                f"carry the value over the loop, or use hl.atomic_add({store.tensor}, ...)",
+                f"store it after the loop of {users}, which carries a part of it"
+                if store.again
+                else f"carry the value over the loop, or use hl.atomic_add({store.tensor}, ...)",
             )

@@ -3,6 +3,7 @@
 for tm, tn in hl.tile([M, N]):
     y[tn] = x[tm, tn].sum(0)            varies with tm: the last tile's rows stay
     y[tn] = acc                         not if tm carries acc
+    y[tn] = y[tn] + acc                 then it does: what every tile left is added
     part[tm.id, tn] = x[tm, tn].sum(0)  not: every tile has its own place
     y[tn] = scale[tn] * 2               not: every tile stores the same
 """
@@ -35,31 +36,36 @@ FOLDS = ("sum", "dot")  # ops whose result depends on how many positions they fo
 
 
 def store_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[StoreFact, ...]:
-    """One fact per store that is no atomic update."""
-    return tuple(
-        StoreFact(stmt.tensor, _varies(ir, stmt, around, defined, known), stmt.loc)
+    """One fact per store, of atomic updates only of those that vary."""
+    found = (
+        (stmt, _fact(ir, stmt, around, defined, known))
         for stmt, around in placed(ir.body)
-        if isinstance(stmt, Store) and stmt.combine is None
+        if isinstance(stmt, Store)
     )
+    return tuple(fact for stmt, fact in found if stmt.combine is None or fact.varies)
 
 
-def _varies(
+def _fact(
     ir: KernelIR, store: Store, around: Place, defined: Definitions, known: Ranges
-) -> tuple[str, ...]:
+) -> StoreFact:
     """The tile axes that decide what stays behind, though only the last tile's value does."""
     cut = [a for a in around if _is_cut(ir.axis(a))]
     if not cut:
-        return ()
+        return StoreFact(store.tensor, (), store.loc)
     value = list(_sources((store.value,), ir, defined))
-    if any(isinstance(e, Load) and root(ir, e.tensor) == root(ir, store.tensor) for e in value):
-        return ()  # it goes on with what the tiles before it stored
     used = _reachable(store.value, defined)
     placing = _moving(store.index, ir, defined, known)
     masks = () if store.mask is None else (store.mask,)
     placing |= {a for e in _sources(masks, ir, defined) for a in _named(e)}
     carried = {a for a in cut if used & {c.name for c in loops(ir)[a][0].carries}}
+    if any(isinstance(e, Load) and root(ir, e.tensor) == root(ir, store.tensor) for e in value):
+        # it goes on with what the tiles before it stored; a carry would count them once more
+        return StoreFact(
+            store.tensor, tuple(a for a in cut if a in carried - placing), store.loc, True
+        )
     seen = {a for e in value for a in _of_lanes(e)}
-    return tuple(a for a in cut if a in seen - placing - carried)
+    varies = tuple(a for a in cut if a in seen - placing - carried)
+    return StoreFact(store.tensor, varies, store.loc)
 
 
 def _is_cut(axis: Axis) -> bool:

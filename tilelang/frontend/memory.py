@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from ..errors import Loc, ParseError, TypingError
+from ..errors import Loc, ParseError, TypingError, stored_to_jax
 from ..ir import Dim, Expr, Gather, Load, Scalar, Store, Tensor, Type, map_index, map_stmt
 from ..language.build import binary, broadcast, cast
 from ..language.build import where as select
@@ -184,8 +184,7 @@ def _mutate(here: Here, name: str, loc: Loc) -> None:
         hint = f"pass an array of one element, or make an output, {owner.name} = hl.zeros([])"
         raise ParseError(f"{owner.name} is stored to, and has no dimensions", loc, hint)
     if here.draft.frameworks.get(owner.name) == "jax":
-        hint = f"store to a new output, hl.empty_like({owner.name}), and return it"
-        raise ParseError(f"{owner.name} is stored to, and JAX arrays cannot be changed", loc, hint)
+        raise stored_to_jax(owner.name, loc)
     here.draft.tensors[owner.name] = replace(owner, mutated=True)
 
 

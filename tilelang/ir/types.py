@@ -122,6 +122,8 @@ class Apply:
     type: Type
     attrs: tuple[tuple[str, object], ...] = ()
     loc: Loc | None = field(default=None, compare=False)
+    # of a `where` that leaves lanes out: why, and of which array
+    masks: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def attr(self, name: str, default: Any = None) -> Any:
         return dict(self.attrs).get(name, default)

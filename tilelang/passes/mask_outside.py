@@ -8,15 +8,15 @@ before anything is computed from it.  Tiles that were proved to lie in the array
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 from .. import ir
 from ..analysis.facts import Facts, Leaving
 from ..analysis.uses import references
-from ..ir.integers import compare
+from ..ir.integers import Linear, compare, linear
 
 Values = Mapping[str, ir.Expr]
 
@@ -72,7 +72,8 @@ def _guarded(expr: ir.Expr, about: _Loads) -> ir.Expr:
     if not inside:
         return load
     other = ir.Const(expr.other, ir.Type((), expr.type.dtype))
-    return ir.Apply("where", (reduce(_both, inside), load, other), expr.type, (), expr.loc)
+    why = (("array", expr.tensor),)
+    return ir.Apply("where", (reduce(_both, inside), load, other), expr.type, (), expr.loc, why)
 
 
 def _entries(load: ir.Load, about: _Loads) -> Iterator[tuple[ir.Index, int]]:
@@ -149,7 +150,7 @@ def _conjuncts(mask: ir.Expr | None, values: Values) -> Iterator[ir.Apply]:
 def _implies(stated: ir.Apply, op: str, place: ir.Expr, limit: int, values: Values) -> bool:
     """Whether `stated` says that `place op limit`."""
     left, right = stated.args
-    if not isinstance(right, ir.Const) or _terms(left, values) != _terms(place, values):
+    if not isinstance(right, ir.Const) or _sum(left, values) != _sum(place, values):
         return False
     bound = int(right.value) + (stated.op in ("le", "gt"))  # place < bound, or place >= bound
     if op == "lt":
@@ -157,16 +158,13 @@ def _implies(stated: ir.Apply, op: str, place: ir.Expr, limit: int, values: Valu
     return stated.op in ("ge", "gt") and bound >= limit
 
 
-def _terms(expr: ir.Expr, values: Values, sign: int = 1) -> Counter[ir.Expr]:
-    """A sum as what is added, each as often as it is."""
-    match expr:
-        case ir.Var(name) if name in values:
-            return _terms(values[name], values, sign)
-        case ir.Apply("add" | "sub", (a, b)):
-            total = _terms(a, values, sign)
-            total.update(_terms(b, values, sign if expr.op == "add" else -sign))
-            return Counter({e: n for e, n in total.items() if n})
-        case ir.Apply("neg", (a,)):
-            return _terms(a, values, -sign)
-        case _:
-            return Counter({expr: sign})
+def _sum(expr: ir.Expr, values: Values) -> Linear | None:
+    """A sum as what is added, each as often as it is; names are what they stand for."""
+
+    def leaf(part: ir.Expr) -> Linear | None:
+        if isinstance(part, ir.Var) and part.name in values:
+            return linear(values[part.name], leaf)
+        index: Any = part  # whatever is no sum is taken as it is
+        return {index: 1}, 0
+
+    return linear(expr, leaf)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from .. import ir
-from ..ir.traversal import map_body, map_children, map_range, map_stmt
+from ..ir.traversal import map_body, map_children, map_index, map_range, map_stmt
 
 
 def select_numbers(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel in which no load of a single number has a mask."""
     run = _Pass({})
     axes = tuple(map_range(axis, run.read) for axis in kernel.axes)
-    body = map_body(kernel.body, lambda stmt: (map_stmt(stmt, run.read),))
+    body = map_body(kernel.body, lambda stmt: (run.statement(stmt),))
     return replace(kernel, axes=axes, body=body)
 
 
@@ -39,6 +39,12 @@ class _Pass:
             self.done[key] = self._rewritten(expr, stated)
         return self.done[key]
 
+    def statement(self, stmt: ir.Stmt) -> ir.Stmt:
+        """What a store's mask states holds where its positions matter."""
+        mask = stmt.mask if isinstance(stmt, ir.Store) else None
+        place = partial(self.read, stated=_stated(mask))
+        return map_stmt(stmt, self.read, lambda entry: map_index(entry, place))
+
     def _rewritten(self, expr: ir.Expr, stated: Stated) -> ir.Expr:
         match expr:
             case ir.Apply("where", (condition, yes, no)):
@@ -47,17 +53,25 @@ class _Pass:
                 return replace(expr, args=args)
             case ir.Load(mask=mask) if mask is not None and not expr.type.shape:
                 return self._selected(expr, mask, stated)
+            case ir.Load(mask=mask) if mask is not None:
+                under = partial(self.read, stated=stated | _stated(mask))
+                block = map_children(replace(expr, mask=None), under)
+                return replace(block, mask=self.read(mask, stated))
             case _:
                 return map_children(expr, partial(self.read, stated=stated))
 
     def _selected(self, load: ir.Load, mask: ir.Expr, stated: Stated) -> ir.Expr:
-        needed = frozenset(_conjuncts(mask))
+        needed = _stated(mask)
         under = partial(self.read, stated=stated | needed)
         number = map_children(replace(load, mask=None), under)
         if needed <= stated:
             return number
         args = (self.read(mask, stated), number, ir.Const(load.other, load.type))
-        return ir.Apply("where", args, load.type, (), load.loc)
+        return ir.Apply("where", args, load.type, (), load.loc, (("user", load.tensor),))
+
+
+def _stated(mask: ir.Expr | None) -> Stated:
+    return frozenset() if mask is None else frozenset(_conjuncts(mask))
 
 
 def _conjuncts(mask: ir.Expr) -> Iterator[ir.Expr]:

@@ -153,32 +153,38 @@ def _error(rule: Rule, say: Say, every: _Place, found: Sequence[np.ndarray]) -> 
     return RaggedValueError(what, rule.loc)
 
 
+def _number(here: _Place, expr: Expr, value: int) -> str:
+    """`offsets[4] = 300`; a number is only said once."""
+    text = here(expr)
+    return text if text == str(value) else f"{text} = {value}"
+
+
 def _outside(rule: IndexRule, here: _Place, value: int) -> str:
     why = "is negative" if value < 0 else "is too large"
-    return f"{here(rule.value)} = {value} {why}: it picks one of {rule.limit}"
+    return f"{_number(here, rule.value, value)} {why}: it picks one of {rule.limit}"
 
 
 def _negative(rule: RangeRule, here: _Place, low: int, high: int) -> str:
-    return f"{here(rule.begin)} = {low} is negative"
+    return f"{_number(here, rule.begin, low)} is negative"
 
 
 def _decreasing(rule: RangeRule, here: _Place, low: int, high: int) -> str:
-    begin, end = here(rule.begin), here(rule.end)
+    begin, end = _number(here, rule.begin, low), _number(here, rule.end, high)
     match rule.end:
         case Apply("add", (a, b)) if rule.begin in (a, b):  # [b, b + length)
-            return f"{here(b if a == rule.begin else a)} = {high - low} is negative"
+            return f"{_number(here, b if a == rule.begin else a, high - low)} is negative"
     if isinstance(rule.begin, Const) and high < 0:
-        return f"{end} = {high} is negative"
+        return f"{end} is negative"
     if isinstance(rule.end, Const):
-        return f"{begin} = {low} is past the end of its range, {high}"
+        return f"{begin} is past the end of its range, {high}"
     ranges = f"[{phrase(rule.begin, here.ahead.ir)}, {phrase(rule.end, here.ahead.ir)})"
     same = _tensors(rule.begin) == _tensors(rule.end)
     must = "must not decrease" if same else "must not end before they begin"
-    return f"{end} = {high} is less than {begin} = {low}: ranges {ranges} {must}"
+    return f"{end} is less than {begin}: ranges {ranges} {must}"
 
 
 def _past(rule: RangeRule, here: _Place, low: int, high: int) -> str:
-    return f"{here(rule.end)} = {high} is past {rule.limit}"
+    return f"{_number(here, rule.end, high)} is past {rule.limit}"
 
 
 def _too_long(rule: RangeRule, here: _Place, low: int, high: int) -> str:

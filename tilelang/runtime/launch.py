@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..analysis.facts import Facts
-from ..errors import CallError
+from ..errors import CallError, stored_to_jax
 from ..ir import KernelIR, Store, statements
 from . import bridge
 from .checks import Check, compile_checks
@@ -158,11 +158,7 @@ def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:
         return
     stores = (s for s in statements(ir.body) if isinstance(s, Store) and _names(ir, s, operand))
     stored = next(stores, None)
-    raise CallError(
-        f"{operand.name} is stored to, and JAX arrays cannot be changed",
-        None if stored is None else stored.loc,
-        f"store to a new output, hl.empty_like({operand.name}), and return it",
-    )
+    raise stored_to_jax(operand.name, None if stored is None else stored.loc)
 
 
 def _refuse_late_stores(ir: KernelIR, operands: Sequence[Operand]) -> None:

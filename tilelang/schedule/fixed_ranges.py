@@ -1,4 +1,4 @@
-"""Spans: ranges of one fixed length behind another, such as the tiles of a tile.
+"""Fixed ranges: ranges of one fixed length behind another, such as the tiles of a tile.
 
     for ts in hl.tile(K, block_size=L): for tk in hl.tile(ts.begin, ts.end)
     for s in hl.grid(4): for tk in hl.tile(s * L, (s + 1) * L)
@@ -20,7 +20,7 @@ Blocks = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Span:
+class FixedRange:
     """The range [begin, begin + length) with a begin that is linear in outer indices.
 
     An index is the number of an `hl.grid`, or the id of a tile.
@@ -48,8 +48,8 @@ class Span:
         return integers.add(total, integers.const(self.constant // block))
 
 
-def span(problem: Problem, axis: Axis, blocks: Blocks) -> Span | None:
-    """The span of a tile axis whose range moves with static outer loops; None for other axes.
+def fixed_range(problem: Problem, axis: Axis, blocks: Blocks) -> FixedRange | None:
+    """The range of a tile axis that moves with static outer loops; None for other axes.
 
     `blocks` are those of the outer tile axes.
     """
@@ -69,7 +69,7 @@ def span(problem: Problem, axis: Axis, blocks: Blocks) -> Span | None:
     most = constant + sum(factor * _largest(problem, i, blocks) for i, factor in moved.items())
     if found and most + length > problem.extent(axis.name):
         return None  # the array ends inside of a range
-    return Span(tuple(moved.items()), constant, length)
+    return FixedRange(tuple(moved.items()), constant, length)
 
 
 def _linear(problem: Problem, expr: Expr, blocks: Blocks) -> Linear | None:
@@ -115,13 +115,13 @@ def _largest(problem: Problem, index: Expr, blocks: Blocks) -> int:
     return 0 if whole is None else whole.length // blocks[index.axis] - 1
 
 
-def _range(problem: Problem, name: str, blocks: Blocks) -> Span | None:
+def _range(problem: Problem, name: str, blocks: Blocks) -> FixedRange | None:
     """The range of a tile axis that whole tiles fill, in positions of the author; else None."""
     axis, block = problem.axis(name), blocks.get(name)
     if block is None or any(u.offset for u in problem.uses(name)):
         return None
-    found = span(problem, axis, blocks)
+    found = fixed_range(problem, axis, blocks)
     if axis.static is not None and axis.static[0] >= 0:
         begin, end = axis.static
-        found = Span((), begin, end - begin) if end > begin else None
+        found = FixedRange((), begin, end - begin) if end > begin else None
     return found if found is not None and found.divisible(block) else None

@@ -24,7 +24,7 @@ def flash_attention_steps() -> tuple[jax.Array, ...]:
     tk_end = tq * 256 + 256
     tk_live = tk_end > 0
     tk_entry, tk, steps = expand(
-        0, jnp.where(tk_live, jnp.clip(jax.lax.div(tk_end + 511, 512) - 0, 0, 8), 0), 128
+        0, jnp.where(tk_live, jnp.clip(jax.lax.div(tk_end + 511, 512), 0, 8), 0), 128
     )
     tq = tq[tk_entry]
     return tq, tk, steps.reshape((1,))

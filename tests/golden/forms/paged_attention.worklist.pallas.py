@@ -54,7 +54,7 @@ def paged_attention_steps(
             jnp.arange(len(b)) < steps,
             jnp.maximum(
                 jnp.where(
-                    p_live, jnp.clip(jnp.minimum((lengths[b] + 128 - 1) // 128, 64) - 0, 0, 64), 0
+                    p_live, jnp.clip(jnp.minimum((lengths[b] + 128 - 1) // 128, 64), 0, 64), 0
                 ),
                 1,
             ),

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 from tilelang import ir
 from tilelang.codegen.pallas.plan import types as plan
 from tilelang.codegen.pallas.plan.reads import sources
+from tilelang.codegen.pallas.plan.steps.names import ROWS
 from tilelang.codegen.writer import TIGHT, Atom, Call, Group, Keyword, Node, flat, infix, level
 from tilelang.ir.names import fresh
 
@@ -90,6 +91,8 @@ class Printer:
                 return Call("jax.lax.rem", (self.node(position), Atom(str(block))))
             case plan.Recorded(column, row):
                 return Atom(f"{self.names.columns[column]}[{self.text(row)}]")
+            case plan.OverRows(what, value):
+                return self._over_rows(what, self.node(value))
             case plan.Roll(value, by, dim):
                 return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
             case plan.Head(value, dim):
@@ -108,6 +111,25 @@ class Printer:
         """Which block of a dimension is shown."""
         node = self.node(number.expr)
         return node if number.rows == 1 else Call("jax.lax.div", (node, Atom(str(number.rows))))
+
+    def _over_rows(self, what: str, value: Node) -> Node:
+        """Numbers of all rows of a work list; `locals` know the shape of those."""
+        match what:
+            case "running":
+                return Call("jax.lax.cummax", (value,))
+            case "before":
+                zero, rest = Atom("jnp.zeros(1, jnp.int32)"), Atom(f"{flat(value)}[:-1]")
+                return Call("jnp.concatenate", (Group((zero, rest), "[]"),))
+            case "largest":
+                return Call("jnp.max", (value,))
+            case "alone":
+                return Call("jnp.reshape", (value, Atom("(1,)")))
+            case "nowhere":
+                return Call("jnp.full_like", (value, Atom("-1")))
+            case "alike":
+                return Call("jnp.broadcast_to", (value, Atom(self.locals[ROWS.name])))
+            case _:
+                return Call("jnp.full", (Atom(self.locals[ROWS.name]), value, Atom("jnp.int32")))
 
     # ------------------------------------------------------------ lines of their own
 
@@ -209,8 +231,6 @@ class Printer:
                 ranks = (len(expr.args[0].type.shape), len(expr.args[1].type.shape))
                 batch = attrs.get("batch", ((), ()))
                 return ops.dot(args[0], args[1], attrs["contract"], batch, ranks, expr.type.dtype)
-            case "mod" if not shape and self._counts(expr):
-                return Call("jax.lax.rem", args)
             case _ if op in ops.REDUCE:
                 return ops.reduce(op, args[0], attrs["axis"], bool(attrs["keepdim"]))
             case _:
@@ -237,14 +257,6 @@ class Printer:
         if isinstance(expr, ir.Apply) and expr.op == op:
             return [t for a in expr.args for t in self._terms(op, a)]
         return [expr]
-
-    def _counts(self, expr: ir.Apply) -> bool:
-        """Whether the dividend is an index, which is never negative."""
-        match expr.args:
-            case ir.GridIndex(axis), ir.Const(by):
-                return self.launch.axis(axis).counts and by > 0
-            case _:
-                return False
 
     def _full(self, expr: ir.Apply, shape: tuple[int, ...], args: tuple[Node, ...]) -> Node:
         if args:

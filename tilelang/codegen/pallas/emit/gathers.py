@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.physical import COPIES
+from tilelang.codegen.pallas.plan.physical import COPIES, FIRST, SLOT
 from tilelang.codegen.writer import Atom, Node, filled, flat, inner
 
 from . import ops
@@ -28,10 +28,15 @@ def {copy}({lane}):
 # The lane that a slot is for, its row, and where that row's register tile starts.
 TILE_OF = """
 def {place_of}({first}, {slot}):
-    {lane} = jnp.minimum({first} * {held} + {slot}, {last})
+    @lane
     @place
     return {lane}, {row}, jax.lax.div({row}, {tile}) * {tile}
 
+"""
+ONE_ROW = """
+{chosen} = {lanes} == {row} - {start}
+{kept} = jnp.where({chosen}, {rows}, 0)
+{target} = jnp.sum({kept}, axis=0, keepdims=True)
 """
 TILE_COPY = """
 def {copy}({slot}):
@@ -113,11 +118,7 @@ def _near(printer: Printer, take: plan.TakeRows, rows: str, w: Words) -> list[st
 def _one_of(take: plan.TakeRows, target: str, tile: str, w: Words) -> list[str]:
     """One row of a register tile: a masked sum, exact and blind to NaN."""
     rows, lanes = flat(ops.cast(Atom(tile), take.held, 2)), flat(ops.iota((take.tile, 1), 0))
-    return [
-        f"{w['chosen']} = {lanes} == {w['row']} - {w['start']}",
-        f"{w['kept']} = jnp.where({w['chosen']}, {rows}, 0)",
-        f"{target} = jnp.sum({w['kept']}, axis=0, keepdims=True)",
-    ]
+    return filled(ONE_ROW, {**w, "lanes": lanes, "rows": rows, "target": target})
 
 
 # ---------------------------------------------------------------- copies
@@ -174,12 +175,13 @@ def _copied_tiles(
 ) -> list[str]:
     """Register tiles that hold a row each, some at a time, and then the row of each."""
     tiles = printer.names.scratch[take.tiles]
-    held = next(s.shape[0] for s in printer.launch.scratch if s.name == take.tiles)
+    assert take.lane is not None
+    scope = printer.scope()
+    scope.locals |= {FIRST.name: w["first"], SLOT.name: w["slot"]}
     place_of, some, pick, copy = (
         printer.names.fresh(n) for n in ("place_of", "fetch_some", "take_row", "tile_copy")
     )
-    numbers = {"held": str(held), "last": str(count - 1), "tile": str(take.tile)}
-    words = {**w, **numbers, "place_of": place_of, "copy": copy}
+    words = {**w, "tile": str(take.tile), "place_of": place_of, "copy": copy}
     slot, found = w["slot"], f"{w['lane']}, {w['row']}, {w['start']}"
     row = _one_of(take, f"{rows}[pl.ds({w['lane']}, 1), :]", f"{tiles}[{slot}]", w)
     picked = [f"{found} = {place_of}({w['first']}, {slot})", *row]
@@ -187,11 +189,11 @@ def _copied_tiles(
         TILE_COPY,
         words,
         made=_copy(printer, take, f"pl.ds({w['start']}, {take.tile})", f"{tiles}.at[{slot}]"),
-        moved=_all_copies(printer, slot, copy, held),
-        picks=loop(pick, slot, picked, held),
+        moved=_all_copies(printer, slot, copy, take.together),
+        picks=loop(pick, slot, picked, take.together),
     )
     return [
-        *filled(TILE_OF, words, place=place),
+        *filled(TILE_OF, words, lane=inner(w["lane"], scope.node(take.lane), 0), place=place),
         "",
-        *loop(some, w["first"], body, -(-count // held)),
+        *loop(some, w["first"], body, -(-count // take.together)),
     ]

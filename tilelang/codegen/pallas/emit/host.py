@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilelang.codegen.pallas.plan.steps.names import COUNT
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Window
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, signature, statement
 from tilelang.ir import Tensor
@@ -190,9 +191,9 @@ def _print_call(
 
 def _gridded(launch: Launch, names: Names, shared: list[Keyword], leading: int) -> list[Keyword]:
     """The grid and what it cuts; a spec of its own where scalars are there before."""
-    count = f"{names.steps}_of[0]"
-    unsure = launch.table is not None and not launch.table.sure
-    grid = specs.grid(launch, f"jnp.maximum({count}, 1)" if unsure else count)
+    printer, table = Printer(launch, names, {COUNT.name: f"{names.steps}_of[0]"}), launch.table
+    length = table.length if table is not None else None
+    grid = specs.grid(launch, "" if length is None else printer.text(length))
     if launch.prefetches:
         grid = grid if launch.dims else Atom("(1,)")  # index maps that read memory need a grid
         first = Keyword("num_scalar_prefetch", Atom(str(leading)))

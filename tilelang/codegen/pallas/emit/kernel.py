@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
 from tilelang.codegen.pallas.plan.reads import Reads, step_reads, targets
+from tilelang.codegen.pallas.plan.steps.names import COUNT, STEP
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, statement
 
 from . import ops, specs
@@ -114,6 +115,7 @@ def _print_step(printer: Printer, block: Block) -> None:
     if table is not None and table.tracks:  # the tile of a loop in a row is that of its track
         tracks = {c.axis: table.track(c.axis).name for c in table.phases}
         printer = printer.scope({axis: names.axes[track] for axis, track in tracks.items()})
+    printer.locals |= {STEP.name: names.step, COUNT.name: names.steps}
     _print_indices(printer, block, reads)
     if table is not None:
         columns = {names.axes.get(key, key): column for key, column in names.columns.items()}
@@ -148,10 +150,10 @@ def _print_row(
     launch, names, live = printer.launch, printer.names, printer.names.word("live")
     if launch.worklist:
         ends = (c for s in launch.sections for c in s.conditions if isinstance(c, plan.Ends))
-        if not table.sure or any(e.end == "last" for e in ends):
+        if table.live is not None or any(e.end == "last" for e in ends):
             block.raw(f"{names.steps} = {names.steps}_of[0]")
-        if not table.sure:
-            block.raw(f"{live} = {names.step} < {names.steps}")
+        if table.live is not None:
+            block.put(live, printer.node(table.live))
     if table.steps == "rectangle":
         ends = [(names.axes[a], "first" if e == "first" else "stop") for a, e in asked_ends(launch)]
         listed = [names.axes[c.axis] if c.axis in reads.numbers else "_" for c in table.columns]
@@ -169,28 +171,21 @@ def _print_row(
 
 def _print_neighbours(printer: Printer, block: Block, table: plan.Table) -> None:
     """The rows beside the step's, as far as conditions ask for them."""
-    conditions = [c for s in printer.launch.sections for c in s.conditions]
     names, before, after = printer.names, printer.names.word("before"), printer.names.word("after")
-    turns = any(isinstance(c, plan.Turns) and c.axis is None and c.numbers for c in conditions)
-    ends = {c.end for c in conditions if isinstance(c, plan.Ends) and c.outer}
-    if table.steps == "rectangle":
-        if turns:
-            rest = ", _" if asked_ends(printer.launch) else ""
-            there = f"{names.word('at')}(jnp.maximum({names.step} - 1, 0))"
-            block.raw(f"_, {before}{rest} = {there}")
-        return
-    if turns or "first" in ends or any(isinstance(c, plan.Enters) for c in conditions):
-        block.raw(f"{before} = jnp.maximum({names.step} - 1, 0)")
-    if "last" in ends:
-        block.raw(f"{after} = jnp.minimum({names.step} + 1, {names.steps} - 1)")
+    if table.before is not None and table.steps == "rectangle":
+        rest = ", _" if asked_ends(printer.launch) else ""
+        there = f"{names.word('at')}({printer.text(table.before)})"
+        block.raw(f"_, {before}{rest} = {there}")
+    elif table.before is not None:
+        block.put(before, printer.node(table.before))
+    if table.after is not None:
+        block.put(after, printer.node(table.after))
 
 
 def _print_section(printer: Printer, block: Block, section: plan.Section) -> None:
-    launch, table = printer.launch, printer.launch.table
+    table = printer.launch.table
     tests = [test_of(printer, c) for c in section.conditions]
-    unsure = launch.worklist and table is not None and not table.sure
-    dead = unsure or (table is not None and table.steps == "rectangle")
-    if dead and not section.always:
+    if table is not None and table.live is not None and not section.always:
         tests.insert(0, Atom(printer.names.word("live")))
     if not tests:
         _print_content(printer, block, section)

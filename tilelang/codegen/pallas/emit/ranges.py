@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.steps.loops import COUNT, seen
+from tilelang.codegen.pallas.plan.steps.names import COUNT, seen
 from tilelang.codegen.writer import Node, flat
 from tilelang.ir import Expr
 

@@ -7,7 +7,6 @@ loop is not one of a track's, the track stays where no block has to be copied.
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.steps.loops import COUNT, row_before
 from tilelang.codegen.writer import Atom, Call, Node
 from tilelang.ir import Expr
 
@@ -51,9 +50,8 @@ def print_loops(printer: Printer, block: Block, table: plan.Table, counter: str)
             printer, block, column, (scope.node(column.visits.first), stop), outer, at, counter
         )
     for column, scope in zip(table.phases, scopes, strict=True):
-        if column.cursor and column.visits is not None:
-            seen = Atom(seen_name(printer, table, column))
-            block.put(seen.text, Call("jnp.maximum", (seen, scope.node(column.visits.stop))))
+        if column.risen is not None:
+            block.put(seen_name(printer, table, column), scope.node(column.risen))
 
 
 def _print_loop(
@@ -77,17 +75,17 @@ def print_tail(
     block: Block,
     table: plan.Table,
     column: plan.Column,
-    limit: int,
+    tail: plan.Tail,
     outer: list[str],
 ) -> None:
-    """Tiles behind the last range of one loop; the tracks of the others stay."""
-    names, scope = printer.names, printer.scope()
-    scope.locals[COUNT.name] = names.steps
-    at: list[str] = []
-    for track in table.tracks:
-        own = column.axis in track.axes
-        at.append(names.axes[column.axis] if own else f"{names.axes[track.name]}_at")
-        if not own:
-            block.put(at[-1], scope.node(row_before(track.name)))
-    bounds = Atom(seen_name(printer, table, column)), Atom(str(limit))
+    """Tiles behind the last range of one loop; the tracks of the others stay.
+
+    `printer` knows the number of rows and the cursor.
+    """
+    names, at = printer.names, list[str]()
+    for track, stay in zip(table.tracks, tail.at, strict=True):
+        at.append(names.axes[column.axis] if stay is None else f"{names.axes[track.name]}_at")
+        if stay is not None:
+            block.put(at[-1], printer.node(stay))
+    bounds = printer.node(tail.first), printer.node(tail.stop)
     _print_loop(printer, block, column, bounds, outer, at, names.steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.physical import COPIES
+from tilelang.codegen.pallas.plan.physical import COPIES, FIRST
 from tilelang.codegen.writer import Atom, Call, Node, filled, flat, inner
 
 from . import ops
@@ -224,9 +224,9 @@ def _far(s: Storing) -> list[str]:
     unit, other = w["row"], w["other"]
     if rows.tile > 1:
         unit, other = (f"jax.lax.div({name}, {rows.tile})" for name in (unit, other))
-    stop = f"{w['first']} + {rows.together}"
-    if lanes % rows.together:
-        stop = f"jnp.minimum({stop}, {lanes})"
+    scope = s.printer.scope()
+    scope.locals[FIRST.name] = w["first"]
+    assert rows.stop is not None
     if rows.changes:
         moved = filled(
             CHANGED,
@@ -237,7 +237,9 @@ def _far(s: Storing) -> list[str]:
         )
     else:
         moved = filled(REPLACED, w, wait=_wait(w["row_copy"], w["started"]))
-    some = filled(SOME, {**w, "together": str(rows.together), "some_stop": stop}, moved=moved)
+    some = filled(
+        SOME, {**w, "together": str(rows.together), "some_stop": scope.text(rows.stop)}, moved=moved
+    )
     turns = -(-lanes // rows.together)
     next_of = filled(NEXT_OF, {**w, "unit": unit, "other_unit": other})
     return [*lines, *next_of, "", *loop(w["store_some"], w["number"], some, turns)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, infix, statement
-from tilelang.ir import Apply, Const, Type
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, statement
 
 from . import ops
-from .expressions import ONE, ZERO, Printer
+from .expressions import ZERO, Printer
 
 
 @dataclass(frozen=True)
@@ -119,24 +118,15 @@ def _bare(text: str) -> str:
 
 
 def print_rows(printer: Printer, lines: list[str]) -> None:
-    """`def tm_rows(n)`: the rows of a tile that begins with its range, as far as that goes.
-
-    A step that stands for an empty range gets a row that exists.
-    """
+    """`def tm_rows(n)`: the rows of a tile that begins where its range does."""
     names, mapped, launch = printer.names, _mapped(printer), printer.launch
     for column in launch.table.columns if launch.table else ():
-        axis = launch.axis(column.axis)
-        if axis.length is None:
+        if column.rows is None:
             continue
-        first, size = Atom(mapped.names.axes[axis.name]), Const(axis.length, Type((), "int32"))
-        end = mapped.node(Apply("minimum", (axis.end, size), Type((), "int32")))
-        count = Call("jnp.minimum", (infix("-", end, first), Atom(str(axis.block))))
-        if column.visit != "live":
-            first = Call("jnp.minimum", (first, Atom(str(max(axis.length - 1, 0)))))
-            count = Call("jnp.maximum", (count, ONE))
         words = printer.free("first"), printer.free("count")
-        lines.append(f"    def {names.rows[axis.name]}({names.step}):")
-        lines += statement(words[0], first, 8) + statement(words[1], count, 8)
+        lines.append(f"    def {names.rows[column.axis]}({names.step}):")
+        lines += statement(words[0], mapped.node(column.rows.first), 8)
+        lines += statement(words[1], mapped.node(column.rows.count), 8)
         lines += [f"        return pl.ds({words[0]}, {words[1]})", ""]
 
 

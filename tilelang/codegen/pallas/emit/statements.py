@@ -16,10 +16,9 @@ from tilelang.codegen.writer import (
     Node,
     Tuple,
     flat,
-    infix,
     statement,
 )
-from tilelang.ir import Var
+from tilelang.ir import Const, Var
 from tilelang.ir.names import fresh, stem
 
 from . import specs
@@ -98,7 +97,7 @@ def local_name(printer: Printer, unique: str, user: str, needed: frozenset[str])
 
 def _inner(printer: Printer, block: Block, loop: plan.Inner, later: frozenset[str]) -> None:
     axis, index = printer.launch.axis(loop.axis), printer.names.axes[loop.axis]
-    first, stop = _bounds(printer, block, axis)
+    first, stop, _ = _bounds(printer, block, axis)
     # every trip reads these again, so nothing inside the loop may take their names
     ends = {e.name for c in loop.carries for e in walk_physical(c.next) if isinstance(e, Var)}
     again = later | names_read(loop) | ends
@@ -142,7 +141,7 @@ def _pipeline(printer: Printer, block: Block, loop: plan.Inner, later: frozenset
     """A pipeline of its own over blocks of arrays; scratch memory carries from step to step."""
     launch, index = printer.launch, printer.names.axes[loop.axis]
     axis = launch.axis(loop.axis)
-    first, stop = _bounds(printer, block, axis)
+    first, _, count = _bounds(printer, block, axis)
     windows = [w for w in (*launch.inputs, *launch.outputs) if w.stream == loop.axis]
     body = f"each_{index}"
     block.raw("")
@@ -157,12 +156,9 @@ def _pipeline(printer: Printer, block: Block, loop: plan.Inner, later: frozenset
             inner.raw(f"{window.ref}[...] = {window.existing}[...]")
     print_body(scope, inner, loop.body, later | names_read(loop))
     block.raw("")
-    count = stop if first == Atom("0") else infix("-", stop, first)
-    if launch.form == "pipeline" and axis.tiles is not None:
-        # JAX 0.10.2's interpreter fails on a constant number of steps inside another pipeline
-        block.raw(f"# always {flat(count)}, but JAX's interpreter needs a count that is computed")
-        there = infix(">=", Atom(printer.names.step), Atom("0"))
-        count = Call("jnp.where", (there, count, Atom("0")))
+    if axis.tiles is not None and not isinstance(axis.range.count, Const):
+        many = f"# always {axis.tiles}, but JAX's interpreter"
+        block.raw(f"{many} needs a count that is computed")
     args: list[Node] = [Atom(body), Keyword("grid", Group((count,)))]
     for name, output in (("in_specs", False), ("out_specs", True)):
         each = tuple(specs.stream_spec(printer, w, first) for w in windows if w.output == output)
@@ -182,16 +178,14 @@ def _set_all(block: Block, names: list[str], values: list[Node]) -> None:
         block.put(", ".join(n for n, _ in moved), Tuple(tuple(v for _, v in moved)))
 
 
-def _bounds(printer: Printer, block: Block, axis: plan.AxisPlan) -> tuple[Node, Node]:
-    """First and stop of a loop inside the step, with the lines they need."""
+def _bounds(printer: Printer, block: Block, axis: plan.AxisPlan) -> tuple[Node, Node, Node]:
+    """First, stop and number of steps of a loop inside the step, with the lines they need."""
     found = axis.range
     scope = print_lines(printer, block, found.lines)
     first, stop = scope.node(found.first), scope.node(found.stop)
-    if found.live is not None:
-        stop = Call("jnp.where", (scope.node(found.live), stop, first))
-        stop = block.named(f"{printer.names.axes[axis.name]}_stop", stop)
+    count = stop if found.count is None else scope.node(found.count)
     block.flush(scope)
-    return first, stop
+    return first, stop, count
 
 
 def _fori(

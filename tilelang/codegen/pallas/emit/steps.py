@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.steps.loops import COUNT
+from tilelang.codegen.pallas.plan.steps.names import COUNT, seen
 from tilelang.codegen.writer import Atom, Call, Group, Node, flat
 
 from . import rows
@@ -43,9 +43,9 @@ def _print_comment(printer: Printer, block: Block, table: plan.Table) -> None:
         text = f"one row for every {live}({', '.join(shown)}), in the order of the loops."
         block.raw(f"# Step table: {text}")
     for column in _covers(table):
-        index, seen = names.axes[column.axis], seen_name(printer, table, column)
+        index, cursor = names.axes[column.axis], seen_name(printer, table, column)
         block.raw(f"# A {index} of no range gets one too, so that its outputs are defined;")
-        block.raw(f"# every {index} below `{seen}` has a row already.")
+        block.raw(f"# every {index} below `{cursor}` has a row already.")
     for track in table.tracks:
         loops = [names.axes[c.axis] for c in table.phases if c.axis not in track.axes]
         if loops:
@@ -57,7 +57,7 @@ def _print_comment(printer: Printer, block: Block, table: plan.Table) -> None:
 
 def _covers(table: plan.Table) -> list[plan.Column]:
     """Columns whose tiles behind the last range get rows, too."""
-    return [c for c in table.columns if c.visit == "cover"]
+    return [c for c in table.columns if c.tail is not None]
 
 
 def _params(printer: Printer, table: plan.Table, count: int) -> list[str]:
@@ -96,11 +96,11 @@ def _print_loop(
 ) -> None:
     """The loop over one column, from the state before it to the state after it."""
     column, names = table.columns[position], printer.names
-    axis, index = printer.launch.axis(column.axis), names.axes[column.axis]
+    index = names.axes[column.axis]
     inner = _cursors(printer, table, position + 1)
-    counter, seen = names.step, seen_name(printer, table, column)
+    counter, cursor = names.step, seen_name(printer, table, column)
     if column.cursor:
-        block.raw(f"{', '.join([counter, seen, *inner])} = {state}")
+        block.raw(f"{', '.join([counter, cursor, *inner])} = {state}")
         state = f"({', '.join([counter, *inner])})" if inner else counter
     visits = column.visits
     assert visits is not None
@@ -108,16 +108,17 @@ def _print_loop(
     stop = scope.node(visits.stop)
     outer = _params(printer, table, position)
     call = f"add_{index}"
-    if outer or axis.length is not None:
+    if outer or column.row is not None:
         carried = names.word("state") if inner else counter
-        args = ", ".join([*outer, _visited(scope, axis, visits), carried])
+        own = index if column.row is None else scope.text(column.row)
+        args = ", ".join([*outer, own, carried])
         call = f"lambda {index}, {carried}: add_{index}({args})"
     bounds = scope.node(visits.first), stop
     loop = Call("jax.lax.fori_loop", (*bounds, Atom(call), Atom(state)))
     if column.cursor:
         block.put(", ".join([counter, *inner]), loop)
-        risen = f"jnp.maximum({seen}, {flat(stop)})"
-        block.raw(f"return {', '.join([counter, risen, *inner])}")
+        assert column.risen is not None
+        block.raw(f"return {', '.join([counter, scope.text(column.risen), *inner])}")
     elif position:
         block.put("return", loop, " ")
     else:  # the number of steps, and the cursors that rows behind the last range need
@@ -126,33 +127,23 @@ def _print_loop(
         block.put(", ".join([names.steps, *kept]), loop)
 
 
-def _visited(scope: Printer, axis: plan.AxisPlan, visits: plan.Range) -> str:
-    """What the loop over a column passes on: the tile's number, or the row it begins with."""
-    index = scope.names.axes[axis.name]
-    if axis.length is None:
-        return index
-    begins = [line.name for line in visits.lines if line.part == "begin"]
-    return f"{scope.text(begins[0] if begins else axis.begin)} + {index} * {axis.block}"
-
-
 def _print_tail(printer: Printer, block: Block, table: plan.Table, column: plan.Column) -> None:
     """Tiles after the last range: they get steps too, so that their outputs are initialised."""
-    names, last = printer.names, list[str]()
-    axis, index = printer.launch.axis(column.axis), names.axes[column.axis]
-    for outer in table.outer[: table.columns.index(column)]:
-        around = printer.launch.axis(outer.axis)
-        if around.tiles is not None:
-            last.append(str(around.first + around.tiles - 1))
-            continue
-        last.append(f"{names.axes[outer.axis]}_stop")  # any index that exists will do
-        row = f"{names.columns[outer.axis]}[jnp.maximum({names.steps} - 1, 0)]"
-        block.raw(f"{last[-1]} = jnp.where({names.steps} > 0, {row}, 0)")
+    names, index, tail = printer.names, printer.names.axes[column.axis], column.tail
+    assert tail is not None
+    scope, last = printer.scope(), list[str]()
+    scope.locals |= {
+        COUNT.name: names.steps,
+        seen(column.axis).name: seen_name(printer, table, column),
+    }
+    for outer, at in zip(table.outer, tail.around, strict=False):
+        last.append(flat(block.named(f"{names.axes[outer.axis]}_stop", scope.node(at))))
     if column.phase is not None:
-        rows.print_tail(printer, block, table, column, axis.limit, last)
+        rows.print_tail(scope, block, table, column, tail, last)
         return
-    tail = f"lambda {index}, {names.step}: add_{index}({', '.join([*last, index, names.step])})"
-    bounds = Atom(seen_name(printer, table, column)), Atom(str(axis.limit))
-    loop = Call("jax.lax.fori_loop", (*bounds, Atom(tail), Atom(names.steps)))
+    each = f"lambda {index}, {names.step}: add_{index}({', '.join([*last, index, names.step])})"
+    bounds = scope.node(tail.first), scope.node(tail.stop)
+    loop = Call("jax.lax.fori_loop", (*bounds, Atom(each), Atom(names.steps)))
     block.put(names.steps, loop)
 
 

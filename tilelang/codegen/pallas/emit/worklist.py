@@ -7,12 +7,11 @@ begin at `first`.  An entry's rows are found by searching the running sums of th
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.reads import varies
-from tilelang.codegen.pallas.plan.steps.loops import standing
-from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, infix, signature
+from tilelang.codegen.pallas.plan.steps.names import AWAY, COUNT, PHASE, ROW, ROWS, TILE, seen
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, signature
 
 from .block import Block
-from .expressions import ONE, ZERO, Printer, all_of, any_of
+from .expressions import ONE, ZERO, Printer
 from .ranges import outer_indices, print_lines
 
 EXPAND = '''\
@@ -49,11 +48,9 @@ def print_worklist(printer: Printer) -> list[str]:
         _print_column(printer, block, table, position)
     if table.phases:
         _print_phases(printer, block, table)
-    if not table.sure:  # the grid has a step all the same, and it must show some block
-        last = table.columns[-1].axis
-        for name, axes in [(t.name, t.axes) for t in table.tracks] or [(last, (last,))]:
-            most = min(launch.axis(a).limit for a in axes) - 1
-            block.raw(f"{names.axes[name]} = jnp.clip({names.axes[name]}, 0, {most})")
+    scope = printer.scope()
+    for name, shown in table.shown:  # the grid has a step all the same, and it must show some block
+        block.put(names.axes[name], scope.node(shown))
     block.raw(f"return {', '.join(columns)}, {names.steps}.reshape((1,))")
     return [*signature(list_name(launch), params, "tuple[jax.Array, ...]"), *block.lines]
 
@@ -68,17 +65,18 @@ def _print_column(printer: Printer, block: Block, table: plan.Table, position: i
         block.raw(f"{names.steps} = jnp.int32({axis.tiles})")
         return
     outer = [names.axes[c.axis] for c in table.columns[:position]]
-    first, count = _row_ranges(printer, block, table, column, outer)
-    if column.visit == "cover":
-        count = block.named(f"{index}_count", count)
+    scope, listed = _print_range(printer, block, table, column, outer)
+    first, count = scope.node(listed.first), scope.node(listed.count)
+    if listed.rest is not None:
         block.raw(f"# one more entry: the {index} behind the last range")
-        block.raw(f"{index}_rest = jnp.max({index}_stop)")
+        scope = print_lines(scope, block, (listed.rest,))
         _repeat_last(block, outer)
-        first = _append(first, Atom(f"{index}_rest"))
-        count = _append(count, infix("-", Atom(str(axis.limit)), Atom(f"{index}_rest")))
+        first = _append(first, scope.node(listed.rest.name))
+        count = _append(count, scope.node(listed.left))
     entry = f"{index}_entry"
-    most = Atom(str(_rows(table, printer, position)))
-    block.put(f"{entry}, {index}, {names.steps}", Call("expand", (first, count, most)))
+    block.put(
+        f"{entry}, {index}, {names.steps}", Call("expand", (first, count, Atom(str(listed.rows))))
+    )
     if outer:
         block.raw(f"{', '.join(outer)} = {', '.join(f'{name}[{entry}]' for name in outer)}")
 
@@ -87,16 +85,20 @@ def _print_phases(printer: Printer, block: Block, table: plan.Table) -> None:
     """Loops in a row: an entry for each of them in every row of the columns before."""
     names, outer = printer.names, outer_indices(printer, table)
     phase, count = names.word("phase"), len(table.phases)
-    ranges = [_phase_range(printer, block, table, column) for column in table.phases]
-    if any(c.visit == "cover" for c in table.phases):
+    known, ranges = printer.scope(), list[Pair]()
+    for column in table.phases:
+        scope, listed = _print_range(printer, block, table, column, outer)
+        ranges.append((scope.node(listed.first), scope.node(listed.count)))
+        known.locals |= scope.locals
+    if any(c.tail is not None for c in table.phases):
         block.raw("# one more entry each: tiles behind the last range, of loops that need those")
         for column, (first, many) in zip(table.phases, ranges, strict=True):
-            index, rest, left = names.axes[column.axis], ZERO, ZERO
-            if column.visit == "cover":
-                rest = block.named(f"{index}_rest", Call("jnp.max", (Atom(f"{index}_stop"),)))
-                left = infix("-", Atom(str(printer.launch.axis(column.axis).limit)), rest)
+            listed, rest = _listed(column), ZERO
+            if listed.rest is not None:
+                known = print_lines(known, block, (listed.rest,))
+                rest = known.node(listed.rest.name)
             block.put(flat(first), _append(first, rest))
-            block.put(flat(many), _append(many, left))
+            block.put(flat(many), _append(many, known.node(listed.left)))
         _repeat_last(block, outer)
     block.raw("# entries of one row follow each other, in the order of the loops")
     firsts, counts = (_beside([r[i] for r in ranges]) for i in (0, 1))
@@ -104,8 +106,9 @@ def _print_phases(printer: Printer, block: Block, table: plan.Table) -> None:
     made = Call("expand", (firsts, counts, Atom(str(table.rows))))
     block.put(f"{entry}, {phase}_tile, {names.steps}", made)
     block.raw(f"{phase} = jax.lax.rem({entry}, {count})")
+    known.locals |= {PHASE.name: phase, TILE.name: f"{phase}_tile"}
     for track in table.tracks:
-        _print_track(printer, block, table, track, ranges)
+        _print_track(known, block, table, track)
     if outer:
         picked = ", ".join(f"{name}[jax.lax.div({entry}, {count})]" for name in outer)
         block.put(", ".join(outer), Atom(picked))
@@ -121,141 +124,43 @@ def _append(nodes: Node, last: Node) -> Node:
     return Call("jnp.append", (nodes, last))
 
 
-def _phase_range(printer: Printer, block: Block, table: plan.Table, column: plan.Column) -> Pair:
-    """The first tile of one loop in a row, and how many it has, for every row so far."""
-    launch, axis = printer.launch, printer.launch.axis(column.axis)
-    index, outer = printer.names.axes[column.axis], outer_indices(printer, table)
-    first, count = _row_ranges(printer, block, table, column, outer)
-    ends_differ = axis.tiles is None and varies(launch, axis.end)
-    if outer and ends_differ and not (varies(launch, axis.begin) or _follows(column)):
-        first = _everywhere(first, outer)  # only the end differs from row to row
-    return block.named(f"{index}_first", first), block.named(f"{index}_count", count)
-
-
 def _beside(nodes: list[Node]) -> Node:
     stacked = Call("jnp.stack", (Group(tuple(nodes), "[]"), Keyword("axis", ONE)))
     return Call("reshape", (Atom("-1"),), of=stacked)
 
 
-def _print_track(
-    printer: Printer, block: Block, table: plan.Table, track: plan.Track, ranges: list[Pair]
-) -> None:
+def _print_track(printer: Printer, block: Block, table: plan.Table, track: plan.Track) -> None:
     """The tile of a track: its loop's, else the next one, else that of the row before."""
-    phase = printer.names.word("phase")
-    own = [i for i, c in enumerate(table.phases) if c.axis in track.axes]
-    tile, target = Atom(f"{phase}_tile"), printer.names.axes[track.name]
-    if len(own) == len(table.phases):
-        block.put(target, tile)
+    target = printer.names.axes[track.name]
+    if track.listed is None:
+        block.put(target, printer.node(TILE))
         return
-    waits: list[Node] = []
-    for position in range(len(table.phases)):
-        wait: Node = Call("jnp.full_like", (ranges[position][0], Atom("-1")))
-        for later in reversed([i for i in own if i > position and position not in own]):
-            first, count = ranges[later]
-            wait = Call("jnp.where", (infix(">", count, ZERO), first, wait))
-        waits.append(wait)
+    position = table.tracks.index(track)
+    waits = [printer.node(_listed(c).stays[position]) for c in table.phases]
     block.put(f"{target}_at", _beside(waits))
-    mine = any_of([infix("==", Atom(phase), Atom(str(i))) for i in own])
-    known = Call("jnp.where", (mine, tile, Atom(f"{target}_at[{phase}_entry]")))
-    block.put(target, Call("held", (known,)))
+    printer.locals[AWAY.name] = f"{target}_at[{printer.names.word('phase')}_entry]"
+    block.put(target, Call("held", (printer.node(track.listed),)))
 
 
-def _row_ranges(
+def _listed(column: plan.Column) -> plan.Listed:
+    assert column.listed is not None
+    return column.listed
+
+
+def _print_range(
     printer: Printer, block: Block, table: plan.Table, column: plan.Column, outer: list[str]
-) -> Pair:
-    """The first tile of a column's range, and how many it has, for every row of `outer`."""
-    launch, axis = printer.launch, printer.launch.axis(column.axis)
-    block.raw(f"# every range of {printer.names.axes[axis.name]}, and the rows that its tiles are")
-    first, count = _range(printer, block, table, column, len(outer))
-    arrays = column.visit == "sweep" or axis.tiles is not None
-    if not outer:
-        first, count = (Call("jnp.reshape", (node, Atom("(1,)"))) for node in (first, count))
-    elif not (arrays or varies(launch, axis.begin) or varies(launch, axis.end)):
-        first, count = _everywhere(first, outer), _everywhere(count, outer)
-    always = column.range.live is None or column.visit == "at_least_one"
-    if always and _spare(printer, table, len(outer)):
-        count = Call("jnp.where", (_real(printer, table), count, ZERO))
-    return first, count
-
-
-def _everywhere(node: Node, outer: list[str]) -> Node:
-    return Call("jnp.broadcast_to", (node, Atom(f"{outer[0]}.shape")))
-
-
-def _spare(printer: Printer, table: plan.Table, position: int) -> bool:
-    """Whether the columns before may leave rows of the list unused: their ranges are data."""
-    return any(printer.launch.axis(c.axis).tiles is None for c in table.columns[:position])
-
-
-def _real(printer: Printer, table: plan.Table) -> Node:
-    """Which rows so far stand for something: those before the last one that is needed."""
-    rows = Call("len", (Atom(printer.names.axes[table.columns[0].axis]),))
-    return infix("<", Call("jnp.arange", (rows,)), Atom(printer.names.steps))
-
-
-def _rows(table: plan.Table, printer: Printer, position: int) -> int:
-    """How many rows the list can need once this column is there."""
-    if position + 1 == len(table.columns):
-        return table.rows
-    total = 1
-    for column in table.columns[: position + 1]:
-        limit = printer.launch.axis(column.axis).limit
-        total *= limit if column.visit == "sweep" else column.most
-        total += limit if column.visit == "cover" else 0
-    return min(total, table.rows)
-
-
-def _range(
-    printer: Printer, block: Block, table: plan.Table, column: plan.Column, position: int
-) -> Pair:
-    """The first tile of every row's range, and how many there are."""
-    axis, index, found = (
-        printer.launch.axis(column.axis),
-        printer.names.axes[column.axis],
-        column.range,
-    )
-    scope = print_lines(printer, block, found.lines)
-    first, stop = scope.node(found.first), scope.node(found.stop)
-    if found.live is None:
-        shape = Atom(f"{printer.names.axes[table.columns[0].axis]}.shape" if position else "()")
-        count = Atom(str(axis.limit if column.visit == "sweep" else axis.tiles))
-        int32 = Atom("jnp.int32")
-        return Call("jnp.full", (shape, first, int32)), Call("jnp.full", (shape, count, int32))
-    axes = {a.name: a for a in printer.launch.axes}
-    tests = [found.live, *(outer.tile.runs for outer in standing(table, column, axes))]
-    real = [_real(printer, table)] if _spare(printer, table, position) else []
-    live = block.named(f"{index}_live", all_of([*map(scope.node, tests), *real]))
-    if _follows(column):
-        stop = block.named(f"{index}_stop", Call("jnp.where", (live, stop, ZERO)))
-        first = _behind(block, column, index, first, stop, live)
-        if column.visit == "cover":
-            stop = Call("jnp.where", (live, stop, Atom(f"{index}_seen")))
-    most = Atom(str(axis.limit if axis.block is not None else column.most))
-    some: Node = Call("jnp.clip", (infix("-", stop, first), ZERO, most))
-    some = some if column.visit == "cover" else Call("jnp.where", (live, some, ZERO))
-    if column.stand_in is not None:
-        first = block.named(f"{index}_first", scope.node(column.stand_in))
-        some = Call("jnp.maximum", (some, ONE))
-    return first, some
-
-
-def _follows(column: plan.Column) -> bool:
-    """Whether a range's first tile depends on the ranges before it."""
-    return column.visit == "cover" or column.cursor
-
-
-def _behind(
-    block: Block, column: plan.Column, index: str, first: Node, stop: Node, live: Node
-) -> Node:
-    """Tiles rise over the whole list: every range begins where the ones before it ended."""
-    seen = f"{index}_seen"
-    block.raw(f"# tiles below {seen} have a row already; only the last one may be shared")
-    block.raw(f"{seen} = jnp.maximum(jax.lax.cummax({flat(stop)}), 0)")
-    block.raw(f"{seen} = jnp.concatenate([jnp.zeros(1, jnp.int32), {seen}[:-1]])")
-    before = infix("-", Atom(seen), ONE)
-    if column.visit == "cover":
-        again = infix("&", live, infix("<", first, Atom(seen)))
-        first = Call("jnp.where", (again, before, Atom(seen)))
-    else:
-        first = Call("jnp.maximum", (first, before))
-    return block.named(f"{index}_start", first)
+) -> tuple[Printer, plan.Listed]:
+    """The lines of every row's range; the printer that is returned knows their names."""
+    names, listed, scope = printer.names, _listed(column), printer.scope()
+    index, rows = names.axes[column.axis], names.axes[table.columns[0].axis]
+    scope.locals |= {ROW.name: f"jnp.arange(len({rows}))", COUNT.name: names.steps}
+    scope.locals[ROWS.name] = f"{rows}.shape" if outer else "()"
+    block.raw(f"# every range of {index}, and the rows that its tiles are")
+    cursor = seen(column.axis)
+    for line in listed.lines:
+        if line.name == cursor and cursor.name not in scope.locals:
+            block.raw(
+                f"# tiles below {index}_seen have a row already; only the last one may be shared"
+            )
+        scope = print_lines(scope, block, (line,))
+    return scope, listed

@@ -10,7 +10,9 @@ from tilelang.errors import Loc
 from tilelang.ir import Expr, GridIndex, Var, integers
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
-Part = Literal["begin", "end", "first", "stop", "start", "runs", "seen", "step", "live", ""]
+Part = Literal[
+    "begin", "end", "first", "stop", "start", "count", "rest", "runs", "seen", "step", "live", ""
+]  # fmt: skip
 Reason = Literal["reduction", "store"]
 NONE = integers.const(0)
 
@@ -42,6 +44,7 @@ class Range:
     first, stop  over those, inside the dimension whatever memory says
     live         None: first and stop are all
     last         the last index of an `hl.grid`, or the one before an empty range
+    count        how many there are, of a loop that is a pipeline inside the step
     """
 
     lines: tuple[Line, ...] = ()
@@ -49,6 +52,7 @@ class Range:
     stop: Expr = NONE
     live: Expr | None = None
     last: Expr | None = None
+    count: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,19 @@ class Mask:
 
     axis: str
     reason: Reason = field(compare=False)  # the lanes are the same
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Some of what a load or store names is left out; the condition is the author's, or computed.
+
+    reason  "user": the author says which; "array": a moved tile reaches past the array;
+            "row": the block holds other rows; "blocks": the tile lies in two of its blocks;
+            "picked": rows go where an index array says
+    """
+
+    array: str
+    reason: str
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tilelang.analysis.facts import AxisFact
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Axis
 from tilelang.schedule.config import Config
-from tilelang.schedule.fixed_ranges import span
+from tilelang.schedule.fixed_ranges import fixed_range
 from tilelang.schedule.problem import Problem
 
 from .blocks import multiple
@@ -89,7 +89,7 @@ def _in_bounds(problem: Problem, name: str, block: int) -> bool:
 
 def _start(problem: Problem, target: Target, axis: Axis, outer: Mapping[str, int]) -> int:
     size, fact = problem.extent(axis.name), problem.fact(axis.name)
-    fixed = span(problem, axis, outer)  # a range of fixed length, wherever it begins
+    fixed = fixed_range(problem, axis, outer)  # a range of fixed length, wherever it begins
     want = _wanted(problem, fact, fact.ragged and fixed is None)
     need = multiple(problem, axis.name, target)
     if fixed is not None:
@@ -131,7 +131,7 @@ def whole_products(
     """
     cut = {}
     for name, size in sizes.items():
-        fixed = span(problem, problem.axis(name), sizes)
+        fixed = fixed_range(problem, problem.axis(name), sizes)
         whole = problem.extent(name) if fixed is None else fixed.length
         aligned = fixed is None or whole % legal[name] == 0
         shorter = size < whole <= LONGEST_PRODUCT and problem.bounds(name) is None

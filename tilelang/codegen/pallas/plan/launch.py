@@ -24,13 +24,15 @@ from .body.heads import copies, iterations, unrolled
 from .body.sections import split
 from .body.statements import Groups, Key
 from .memory import estimate
-from .physical import InRange, Keep, Kept, PExpr, PStmt, Write, flat, parts_of, walk_physical
+from .physical import InRange, Keep, Kept, PExpr, PStmt, Rest, Write, flat, parts_of, walk_physical
 from .placement import Placed
+from .rewriting import rewrite
 from .steps import revisits
 from .steps import table as tables
 from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
 from .steps.loops import with_loops
 from .steps.moves import Order, first_visit, owns
+from .steps.neighbours import with_steps
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table
 from .windows.exact import check_cuts
 from .windows.outputs import all_windows, initialised, lowered, selective, whole
@@ -87,7 +89,7 @@ def plan_launch(
     sections = unrolled(placed, windows, order, sections)
     everything = [stmt for s in sections for stmt in flat(s.body)]
     scratch = tuple(_scratch(k, placed) for k in kept) + copies(windows)
-    scratch += buffers(everything, axes, target)
+    scratch += buffers(everything, axes)
     memory = estimate(kernel, target, axes, windows, scratch, sections, table, arrays.scalars)
     dims = _dims(placed, order, windows, table)
     launch = Launch(
@@ -95,7 +97,21 @@ def plan_launch(
         scratch, sections, memory, _cores(kernel, config, target, dims), kernel.loc,
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
     )  # fmt: skip
-    return launch, tuple(arrays.hosts.values())
+    bodies = (replace(s, body=_with_rests(s.body, axes)) for s in sections)
+    return with_steps(replace(launch, sections=tuple(bodies))), tuple(arrays.hosts.values())
+
+
+def _with_rests(body: tuple[PStmt, ...], axes: Mapping[str, AxisPlan]) -> tuple[PStmt, ...]:
+    """Indices are never negative where they count from 0 on: there, chips have `%` as they do."""
+
+    def change(expr: PExpr) -> PExpr:
+        match expr:
+            case Apply("mod", (ir.GridIndex(axis) as index, ir.Const(by)), ir.Type(())):
+                return Rest(index, int(by)) if axes[axis].counts and by > 0 else expr
+            case _:
+                return expr
+
+    return tuple(rewrite(stmt, change) for stmt in body)
 
 
 def _check_config(kernel: KernelIR, config: Config, placed: Placed) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,9 +11,11 @@ from tilelang.ir import Apply, Expr, Load, Type, Var, children
 from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize, wide_of
 
-from .axis import Mask
+from .axis import LeftOut, Mask
 
 COPIES = "copies"  # the semaphore that counts copies
+FIRST = Var("copies.first", INT)  # the number of some copies that are on their way together
+SLOT = Var("copies.slot", INT)  # the number of one of those
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class TakeRows:
     tile    rows of a register tile, where a row of the array cannot be read alone; else 1
     held    the dtype in which rows are put together: single rows of narrow ones cannot be stored
     part    what is copied of the last dimension of rows that lie far away, and `kept` of that
+    together  how many copies of register tiles are on their way at once
+    lane    which lane a slot of those copies is for: over FIRST and SLOT
     """
 
     ref: str
@@ -128,6 +132,8 @@ class TakeRows:
     held: str
     part: Part | None = None
     kept: Part | None = None
+    together: int = 1
+    lane: Expr | None = None
 
     @property
     def rows(self) -> str:
@@ -176,6 +182,20 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class OverRows:
+    """Numbers of all rows of a work list at once.
+
+    what  running: the largest so far; before: that of the row before, 0 in the first one; largest:
+          of all rows; alike, filled: the same one in all of them; alone: of the only row there is;
+          nowhere: -1 in as many rows
+    """
+
+    what: Literal["running", "before", "largest", "alike", "filled", "alone", "nowhere"]
+    value: PExpr
+    type: Type = INT
+
+
+@dataclass(frozen=True)
 class Roll:
     """A value turned along dimension `dim`: what was at i is at i + by, modulo the length."""
 
@@ -218,6 +238,7 @@ PExpr = (
     | Tiles
     | Rest
     | Recorded
+    | OverRows
     | Roll
     | Head
     | Named
@@ -264,6 +285,8 @@ class PutRows:
     far          rows are copied to where the array lies; else they are stored to a block of it
     together     how many copies are on their way at once, at most
     part         what is copied of the last dimension, where that is not all of it
+    stop         of copies that are on their way together, the lane behind the last: over FIRST
+    array        what the author calls the array
     """
 
     place: Expr
@@ -275,6 +298,8 @@ class PutRows:
     far: bool = False
     together: int = 1
     part: Part | None = None
+    stop: Expr | None = None
+    array: str = ""
 
     @property
     def held(self) -> str:
@@ -354,12 +379,13 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
         case Read():
             return select_exprs(expr.select)
         case TakeRows():
-            return (expr.place, *select_exprs(expr.select))
+            lane = () if expr.lane is None else (expr.lane,)
+            return (expr.place, *select_exprs(expr.select), *lane)
         case Tiles(position) | Rest(position) | Recorded(_, position):
             return (position,)
         case Roll(value, by):
             return (value, by)
-        case Head(value) | Named(value):
+        case Head(value) | Named(value) | OverRows(_, value):
             return (value,)
         case _:
             return ()
@@ -389,6 +415,8 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
             yield from (stmt.value, *select_exprs(stmt.select))
             if stmt.rows is not None:
                 yield from (stmt.rows.place, stmt.rows.live)
+                if stmt.rows.stop is not None:
+                    yield stmt.rows.stop
         case Inner():
             for carry in stmt.carries:
                 yield from (carry.init, carry.next)
@@ -410,12 +438,20 @@ def flat(stmts: Iterable[PStmt]) -> Iterator[PStmt]:
             yield from flat(stmt.body)
 
 
-def masks(stmt: PStmt) -> Iterator[tuple[Mask, Loc | None]]:
+def masks(stmt: PStmt) -> Iterator[tuple[Mask | LeftOut, Loc | None]]:
     """The masks that a statement applies, and the author's line."""
     for inner in stmt.body if isinstance(stmt, Inner) else ():
         yield from masks(inner)
     own = replace(stmt, body=()) if isinstance(stmt, Inner) else stmt
-    yield from ((e.mask, stmt.loc) for e in parts_of(own) if isinstance(e, InRange))
+    for part in parts_of(own):
+        if isinstance(part, InRange):
+            yield part.mask, stmt.loc
+        elif isinstance(part, Apply):
+            for reason, array in part.masks:
+                yield LeftOut(array, reason), part.loc or stmt.loc
+    rows = own.rows if isinstance(own, Write) else None
+    if rows is not None:
+        yield LeftOut(rows.array, "picked"), stmt.loc
 
 
 def names_read(stmt: PStmt) -> set[str]:
@@ -444,57 +480,3 @@ def kept_read(stmt: PStmt) -> Iterator[Kept]:
 def kept_by(stmt: PStmt) -> set[str]:
     """Values in scratch memory that a statement writes."""
     return {s.name for s in flat((stmt,)) if isinstance(s, Keep)}
-
-
-# ---------------------------------------------------------------- rewriting
-
-
-def rewritten(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
-    """The expression with every part that `change` replaces replaced, outermost first."""
-    changed = change(expr)
-    return map_physical(expr, lambda e: rewritten(e, change)) if changed is expr else changed
-
-
-def map_physical(expr: PExpr, change: Callable[[PExpr], PExpr]) -> PExpr:
-    """The expression with `change` applied to its operands."""
-    match expr:
-        case Apply():
-            args: Any = tuple(change(a) for a in expr.args)
-            return replace(expr, args=args)
-        case ScalarRead():
-            return replace(expr, index=tuple(change(i) for i in expr.index))
-        case Read():
-            return replace(expr, select=_map_rows(expr.select, change))
-        case TakeRows():
-            place: Any = change(expr.place)
-            return replace(expr, place=place, select=_map_rows(expr.select, change))
-        case Tiles(position) | Rest(position):
-            return replace(expr, position=change(position))
-        case Recorded(_, row):
-            return replace(expr, row=change(row))
-        case Roll(value, by):
-            return replace(expr, value=change(value), by=change(by))
-        case Head(value) | Named(value):
-            return replace(expr, value=change(value))
-        case _:
-            return expr
-
-
-def _map_rows(select: tuple[Select, ...], change: Callable[[PExpr], PExpr]) -> tuple[Select, ...]:
-    return tuple(Row(change(s.expr)) if isinstance(s, Row) else s for s in select)
-
-
-def rewrite(stmt: PStmt, change: Callable[[PExpr], PExpr]) -> PStmt:
-    """The statement with every expression rewritten, loops inside included."""
-    match stmt:
-        case Bind() | Keep():
-            return replace(stmt, value=rewritten(stmt.value, change))
-        case Write():
-            select = _map_rows(stmt.select, lambda e: rewritten(e, change))
-            return replace(stmt, select=select, value=rewritten(stmt.value, change))
-        case Inner():
-            carries = tuple(
-                replace(c, init=rewritten(c.init, change), next=rewritten(c.next, change))
-                for c in stmt.carries
-            )
-            return replace(stmt, carries=carries, body=tuple(rewrite(s, change) for s in stmt.body))

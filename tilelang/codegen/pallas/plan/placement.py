@@ -16,7 +16,7 @@ from tilelang.ir.traversal import map_range, rewrite, rewrite_body, statements
 from tilelang.passes.drop_unused import drop_unused
 from tilelang.passes.write_out import write_out
 from tilelang.schedule.config import Config
-from tilelang.schedule.fixed_ranges import Span, span
+from tilelang.schedule.fixed_ranges import FixedRange, fixed_range
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -77,7 +77,7 @@ class Nest:
     blocks: Blocks
     body: tuple[Stmt, ...]
     trips: Mapping[str, int | None]
-    fixed: Mapping[str, Span]
+    fixed: Mapping[str, FixedRange]
 
     @property
     def loops(self) -> frozenset[str]:
@@ -110,7 +110,7 @@ def place(
     }
     problem = _with_constants(problem, indices)
 
-    def nest_of(fixed: Mapping[str, Span]) -> Nest:
+    def nest_of(fixed: Mapping[str, FixedRange]) -> Nest:
         counts = trips | {n: found.length // blocks[n] for n, found in fixed.items()}
         once, never = ({n for n, count in counts.items() if count == many} for many in (1, 0))
         body = drop_unused(write_out((loop,), once, never, dict(indices)))
@@ -163,10 +163,10 @@ def _with_constants(problem: Problem, indices: Mapping[str, Expr]) -> Problem:
     return Problem(replace(ir, axes=axes, body=rewrite_body(ir.body, change)), problem.facts)
 
 
-def _fixed(problem: Problem, names: Iterable[str], blocks: Blocks) -> dict[str, Span]:
+def _fixed(problem: Problem, names: Iterable[str], blocks: Blocks) -> dict[str, FixedRange]:
     """Tile axes whose ranges move with outer indices and are cut by no tile."""
     tiles = (problem.axis(n) for n in names if problem.axis(n).kind == "tile")
-    found = {axis.name: span(problem, axis, blocks) for axis in tiles}
+    found = {axis.name: fixed_range(problem, axis, blocks) for axis in tiles}
     return {n: s for n, s in found.items() if s is not None and s.divisible(blocks[n])}
 
 

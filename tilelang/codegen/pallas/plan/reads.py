@@ -146,7 +146,7 @@ def _steps(select: Iterable[Select]) -> Iterator[str]:
 
 def _expr(launch: Launch, expr: PExpr) -> Iterator[str]:
     for part in walk_physical(expr):
-        for inside in _made_of(launch, part):
+        for inside in made_of(launch, part):
             yield from _expr(launch, inside)
         match part:
             case GridIndex(axis):
@@ -159,7 +159,7 @@ def _expr(launch: Launch, expr: PExpr) -> Iterator[str]:
                 pass
 
 
-def _made_of(launch: Launch, part: PExpr) -> Iterator[Expr]:
+def made_of(launch: Launch, part: PExpr) -> Iterator[Expr]:
     """What positions, masks and scalars of tiles are printed as."""
     match part:
         case TileScalar(axis, what):

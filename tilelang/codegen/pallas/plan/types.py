@@ -39,6 +39,7 @@ from tilelang.ir.text import expression
 from tilelang.schedule.config import Config
 
 from .axis import AxisPlan as AxisPlan
+from .axis import LeftOut as LeftOut
 from .axis import Line as Line
 from .axis import Mask as Mask
 from .axis import Place as Place
@@ -54,6 +55,7 @@ from .physical import Keep as Keep
 from .physical import Kept as Kept
 from .physical import Lane as Lane
 from .physical import Named as Named
+from .physical import OverRows as OverRows
 from .physical import Part as Part
 from .physical import PExpr as PExpr
 from .physical import PStmt as PStmt
@@ -100,6 +102,47 @@ class Dim:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """The rows that a step has of an axis whose tiles begin where its range does."""
+
+    first: Expr
+    count: Expr
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Tiles behind the last range of a column, which have rows of the table too.
+
+    around  where the columns around are in those: any index that exists will do
+    at      of a loop in a row, where each track is; None: at the tile itself
+    """
+
+    first: Expr
+    stop: Expr
+    around: tuple[Expr, ...]
+    at: tuple[Expr | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What a work list has of a column: numbers of all rows of the columns before at once.
+
+    first, count  the first tile (or index) of every row's range, and how many it has
+    rows          how many rows the list can need with this column, at most
+    rest, left    the first tile behind the last range and how many follow, if those are listed
+    stays         of a loop in a row, where each track is in its rows; -1: where it was
+    """
+
+    lines: tuple[Line, ...]
+    first: Expr
+    count: Expr
+    rows: int
+    rest: Line | None
+    left: Expr
+    stays: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
 class Column:
     """One axis of the step table.
 
@@ -115,6 +158,11 @@ class Column:
     visits  of this range, what the loop visits that makes the table: over the rows so far
     capped  of a loop in a row, where it stops if the table may be full
     stays   of a loop in a row, where each track is in its rows; None: at the loop's own tile
+    risen   the cursor behind the loop
+    tail    tiles behind the last range, if those have rows too
+    listed  what a work list has of it, where XLA makes that
+    rows    the rows that a step has, of an axis that is cut where its range begins
+    row     what a row of the table has of it, where that is not the index of its loop
     """
 
     axis: str
@@ -128,6 +176,11 @@ class Column:
     visits: Range | None = None
     capped: Expr | None = None
     stays: tuple[Expr | None, ...] = ()
+    risen: Expr | None = None
+    tail: Tail | None = None
+    listed: Listed | None = None
+    rows: Rows | None = None
+    row: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -137,10 +190,13 @@ class Track:
     A row of one of `axes` is at that loop's tile.  A row of another loop moves no data: it is at
     the first tile that one of `axes` has next in the same iteration of the loops around, or, if
     none has any, where the row before is.
+
+    listed  the tile of a row of a work list, before those that wait have one; None: the row's own
     """
 
     name: str
     axes: tuple[str, ...]
+    listed: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +208,11 @@ class Table:
 
     `capped`: offsets that break the rules could ask for more rows, so the builder stops at `rows`.
     `sure`: it has a row, whatever the ranges are.
-    `lines`, `live`: of the rectangle, where a step is, and whether it stands for anything.
+    `lines`: of the rectangle, where a step is.
+    `live`: whether a step stands for anything, where that is not sure.
+    `length`: how many steps a grid over a work list has.
+    `before`, `after`: the rows beside a step's own, where conditions ask for them.
+    `shown`: of a work list that may be empty, the block that the only step shows all the same.
     """
 
     columns: tuple[Column, ...]
@@ -163,6 +223,10 @@ class Table:
     tracks: tuple[Track, ...] = ()
     lines: tuple[Line, ...] = ()
     live: Expr | None = None
+    length: Expr | None = None
+    before: Expr | None = None
+    after: Expr | None = None
+    shown: tuple[tuple[str, Expr], ...] = ()
 
     @property
     def outer(self) -> tuple[Column, ...]:
@@ -178,6 +242,11 @@ class Table:
     def width(self) -> int:
         """Numbers in a row."""
         return len(self.outer) + (1 + len(self.tracks) if self.tracks else 0)
+
+    @property
+    def recorded(self) -> frozenset[str]:
+        """What a row holds, besides the number of its loop."""
+        return frozenset((*(c.axis for c in self.outer), *(t.name for t in self.tracks)))
 
     def track(self, axis: str) -> Track:
         """Where the tile of a loop is found in the loop's own rows."""
@@ -277,14 +346,25 @@ def _columns_text(table: Table) -> str:
     return ", ".join([*nested, in_a_row] if in_a_row else nested)
 
 
-WHY = {"reduction": "other lanes would be counted", "store": "other lanes stay as they are"}
+WHY = {
+    "reduction": "other lanes would be counted",
+    "store": "other lanes stay as they are",
+    "user": "the author leaves the others out",
+    "array": "what lies outside of the array is no data",
+    "row": "the block holds other rows too",
+    "blocks": "a tile lies in two of its blocks",
+    "picked": "rows that the array does not have, or that are left out, are not stored",
+}
 
 
-def _mask_text(launch: Launch, mask: Mask, loc: Loc | None) -> str:
+def _mask_text(launch: Launch, mask: Mask | LeftOut, loc: Loc | None) -> str:
     """Why a mask is there, and of which line of the author's."""
-    sides = " & ".join(f"{s.op} {expression(s.bound)}" for s in launch.axis(mask.axis).tile.sides)
     where = "" if loc is None else f" in line {loc.line}"
-    return f"  masks {mask.axis} {sides}: {mask.reason}{where}, {WHY[mask.reason]}"
+    why = f"{mask.reason}{where}, {WHY[mask.reason]}"
+    if isinstance(mask, LeftOut):
+        return f"  masks {mask.array}: {why}"
+    sides = " & ".join(f"{s.op} {expression(s.bound)}" for s in launch.axis(mask.axis).tile.sides)
+    return f"  masks {mask.axis} {sides}: {why}"
 
 
 def _launch_text(launch: Launch) -> str:

@@ -19,10 +19,11 @@ from tilelang.ir import integers
 from . import physical
 from .axis import AxisPlan, Range
 from .clamps import bounds
-from .physical import PExpr, PStmt, Select
+from .physical import FIRST, SLOT, PExpr, PStmt, Select
+from .reads import made_of
 from .steps import conditions
-from .steps.loops import COUNT, seen
-from .types import Launch, Plan, Section
+from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
+from .types import Column, Launch, Plan, Section, Table
 from .windows import types as windows
 
 
@@ -75,22 +76,74 @@ def verify(plan: Plan) -> Plan:
 def _table(here: Reader) -> None:
     """The loops that make the table run before the first step: they know columns only."""
     table = here.launch.table
-    for column in table.columns if table is not None else ():
+    if table is None:
+        return
+    listed = rows = here  # what is known behind the lines of loops in a row
+    for column in table.columns:
         axis = here.launch.axis(column.axis)
-        own = _lines(here, axis).of(f"where {axis.user} begins or stops", axis.loc)
-        ends = column.range
-        _exprs(own, ends.first, ends.stop, ends.live, column.stand_in)
-        counted = column.cursor or column.visit != "cover"  # tiles behind the last range
-        here.of("the table", axis.loc).needs(
-            f"the number of tiles of {axis.user} that have a row", counted
-        )
-        visits = column.visits  # what the loop visits that makes the table knows the rows so far
-        assert table is not None and visits is not None
-        cursors = [seen(c.axis).name for c in table.columns if c.cursor]
-        own = _lines(here.plus(names=[COUNT.name, *cursors]), axis, visits)
-        _exprs(own.of(f"what of {axis.user} has a row", axis.loc), visits.first, visits.stop)
+        made = _column(here, table, column, axis)
+        rows = rows.plus(names=made.names)
+        listed = listed.plus(names=_listed(here, column, axis).names)
         if column.phase is None:
             here = here.plus([column.axis])
+    for column in table.phases:
+        own = rows.of("a loop in a row", here.launch.axis(column.axis).loc)
+        _exprs(replace(own, axes=here.axes), column.capped, *column.stays)
+        waits = column.listed.stays if column.listed is not None else ()
+        _exprs(replace(listed.of("a track", own.loc), axes=here.axes), *waits)
+    phase = here.plus(names=[PHASE.name, TILE.name, AWAY.name]).of("a track", here.launch.loc)
+    _exprs(phase, *(track.listed for track in table.tracks))
+    _around(here, table)
+
+
+def _column(here: Reader, table: Table, column: Column, axis: AxisPlan) -> Reader:
+    """What one loop visits; what is defined behind its lines."""
+    own = _lines(here, axis, column.range).of(f"where {axis.user} begins or stops", axis.loc)
+    ends = column.range
+    _exprs(own, ends.first, ends.stop, ends.live, column.stand_in)
+    counted = column.cursor or column.visit != "cover"  # tiles behind the last range
+    here.of("the table", axis.loc).needs(
+        f"the number of tiles of {axis.user} that have a row", counted
+    )
+    visits, tail = column.visits, column.tail  # they know the rows so far
+    assert visits is not None
+    counting = here.plus(
+        names=[COUNT.name, *(seen(c.axis).name for c in table.columns if c.cursor)]
+    )
+    own = _lines(counting, axis, visits).of(f"what of {axis.user} has a row", axis.loc)
+    _exprs(own, visits.first, visits.stop, visits.live, column.risen)
+    _exprs(own.plus([axis.name]), column.row)
+    if tail is not None:
+        behind = counting.of(f"the tiles of {axis.user} behind the last range", axis.loc)
+        _exprs(behind, tail.first, tail.stop, *tail.around, *tail.at)
+    return own
+
+
+def _listed(here: Reader, column: Column, axis: AxisPlan) -> Reader:
+    """What XLA computes of a column of a work list; what is defined behind that."""
+    listed = column.listed
+    if listed is None:
+        return here
+    here = here.plus(names=[ROW.name, COUNT.name])
+    rest = () if listed.rest is None else (listed.rest,)
+    own = _lines(here, axis, Range((*listed.lines, *rest))).of(f"the list of {axis.user}", axis.loc)
+    _exprs(own, listed.first, listed.count, listed.left)
+    return own
+
+
+def _around(here: Reader, table: Table) -> None:
+    """What steps know of the table besides their row."""
+    here = here.of("a row of the table", here.launch.loc)
+    _exprs(here.plus(names=[COUNT.name]), table.length)
+    step = here.plus(names=[COUNT.name, STEP.name])
+    _exprs(step, table.before, table.after)
+    _exprs(here.plus(table.recorded), *(shown for _, shown in table.shown))
+    if table.steps == "rectangle":
+        step = here.plus(names=[COUNT.name])  # which step it is
+    for line in table.lines:
+        _exprs(step, line.value)
+        step = step.plus([] if line.part else [line.axis], [line.name.name])
+    _exprs(step, table.live)
 
 
 def _lines(here: Reader, axis: AxisPlan, found: Range | None = None) -> Reader:
@@ -109,13 +162,19 @@ def _step(here: Reader) -> Reader:
     here = here.plus([*dims, *(c.axis for c in columns)])
     for axis in map(launch.axis, dims):
         _exprs(here.of(f"the first tile of {axis.user}", axis.loc), axis.base)
+    for column in columns:
+        if column.rows is not None:
+            own = here.of(f"the rows of {column.axis}", launch.axis(column.axis).loc)
+            _exprs(own, column.rows.first, column.rows.count)
     open_ = (w.ref for w in launch.windows if w.far or w.stream is None)
-    return replace(here, refs=frozenset(open_))
+    counted = (STEP.name,) if any(d.axis is None for d in launch.dims) else ()
+    return replace(here.plus(names=counted), refs=frozenset(open_))
 
 
 def _window(here: Reader, window: windows.Window) -> None:
     here = here.of(f"the window of {window.array}", here.launch.loc)
     for dim, size, number in zip(window.dims, window.shape, window.numbers, strict=True):
+        _exprs(here, number.expr)
         match dim:
             case windows.ByTile(axis, block) if here.launch.axis(axis).base is None:
                 _inside(here, number, -(-size // block))
@@ -154,6 +213,7 @@ def _section(here: Reader, section: Section) -> None:
         inside = here if isinstance(condition, conditions.Runs) else every
         for axis in _compared(condition):
             _axis(inside.of("a condition", here.launch.axis(axis).loc), axis)
+        _exprs(inside.of("a condition", here.launch.loc), *_conditional(here.launch, condition))
     _body(here, section.body)
 
 
@@ -174,21 +234,33 @@ def _compared(condition: conditions.Condition) -> tuple[str, ...]:
             assert_never(condition)
 
 
+def _conditional(launch: Launch, condition: conditions.Condition) -> tuple[ir.Expr, ...]:
+    """The expressions that a condition is printed with."""
+    match condition:
+        case conditions.Turns(numbers):
+            return tuple(n.expr for n in numbers)
+        case conditions.RowStarts(_, number):
+            return (number.expr,)
+        case conditions.Runs(axis):
+            return (launch.axis(axis).tile.runs,)
+        case _:
+            return ()
+
+
 def _body(here: Reader, body: tuple[PStmt, ...]) -> Reader:
     """Checks the statements of one scope; what is defined behind them."""
     for stmt in body:
         match stmt:
             case physical.Bind():
-                _exprs(here.of(stmt.user or stmt.name, stmt.loc), stmt.value)
+                _exprs(_moving(here, stmt).of(stmt.user or stmt.name, stmt.loc), stmt.value)
                 here = here.plus(names=[stmt.name])
             case physical.Keep():
                 _exprs(here.of("a value that is kept", stmt.loc), stmt.value, *stmt.at)
                 _scratch(here.of("a value", stmt.loc), stmt.name)
             case physical.Write():
-                own = here.of(f"a store to {stmt.ref}", stmt.loc)
+                own = _moving(here, stmt).of(f"a store to {stmt.ref}", stmt.loc)
                 _block(own, stmt.ref, stmt.select)
-                rows = () if stmt.rows is None else (stmt.rows.place, stmt.rows.live)
-                _exprs(own, stmt.value, *rows)
+                _exprs(own, *physical.exprs_of(stmt))
             case physical.Inner():
                 here = here.plus(names=_inner(here, stmt))
             case _:
@@ -196,11 +268,18 @@ def _body(here: Reader, body: tuple[PStmt, ...]) -> Reader:
     return here
 
 
+def _moving(here: Reader, stmt: physical.Bind | physical.Write) -> Reader:
+    """Rows that are copied some at a time have numbers among those."""
+    takes = isinstance(stmt, physical.Bind) and isinstance(stmt.value, physical.TakeRows)
+    puts = isinstance(stmt, physical.Write) and stmt.rows is not None
+    return here.plus(names=[FIRST.name, SLOT.name] if takes or puts else ())
+
+
 def _inner(here: Reader, loop: physical.Inner) -> list[str]:
     """Checks a loop inside the step; the names that it leaves."""
     axis = here.launch.axis(loop.axis)
     own = _lines(here, axis).of(f"where {axis.user} begins or stops", axis.loc)
-    _exprs(own, axis.range.first, axis.range.stop, axis.range.live)
+    _exprs(own, axis.range.first, axis.range.stop, axis.range.live, axis.range.count)
     for carry in loop.carries:
         _exprs(here.of(carry.user or carry.name, loop.loc), carry.init)
     inside = here.plus([loop.axis], [c.name for c in loop.carries])
@@ -222,6 +301,8 @@ def _exprs(here: Reader, *exprs: PExpr | None) -> None:
 
 
 def _part(here: Reader, part: PExpr) -> None:
+    for inside in made_of(here.launch, part):
+        _exprs(here, inside)
     match part:
         case ir.Var(name):
             here.needs(f"the value {name}", name in here.names)
@@ -233,6 +314,10 @@ def _part(here: Reader, part: PExpr) -> None:
             _axis(here, mask.axis)
         case physical.Lane(axis) if axis is not None:
             _axis(here, axis)
+        case physical.Recorded(column):
+            table = here.launch.table
+            found = table is not None and column in table.recorded
+            here.needs(f"what rows hold of {column}", found)
         case physical.Kept(name):
             _scratch(here, name)
         case ir.Load(tensor) | physical.ScalarRead(tensor):

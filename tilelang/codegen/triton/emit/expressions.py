@@ -97,7 +97,12 @@ class Printer:
                 floats = is_float(expr.args[0].type.dtype)
                 axis, keep = expr.attr("axis"), bool(expr.attr("keepdim"))
                 assert isinstance(axis, int)
+                if op.startswith("arg") and floats:
+                    lanes = self._lanes(expr.args[0], axis)
+                    return ops.position(op, args[0], lanes, axis, keep)
                 return ops.reduce(op, args[0], axis, keep, floats)
+            case "power":
+                return Call("_power", (*args, Atom(str(expr.attr("bits")))))
             case "minimum" | "maximum":
                 return ops.extreme(op, args, is_float(expr.type.dtype))
             case _ if op in ops.ROUNDING and not is_float(expr.type.dtype):
@@ -142,6 +147,16 @@ class Printer:
             node = infix("+", ops.number(start, expr.type.dtype), node)
         plain = expr.type.dtype == "int32"
         return node if plain else Call("to", (ops.dtype(expr.type.dtype),), of=node)
+
+    def _lanes(self, value: Expr, axis: int) -> Node:
+        """The number of each element's lane along one dimension."""
+        extents = self.extents(value)
+        lanes = Call("tl.arange", (Atom("0"), Atom(str(extents[axis]))))
+        if len(extents) == 1:
+            return lanes
+        places = [":" if d == axis else "None" for d in range(len(extents))]
+        node = Atom(f"{flat(lanes)}[{', '.join(places)}]")
+        return Call("tl.broadcast_to", (node, ops.shape(extents)))
 
     def _full(self, expr: Apply) -> Node:
         value = expr.attr("value")

@@ -72,6 +72,37 @@ def _trunc(x):
 def _sign(x):
     return tl.where(x > 0, x * 0 + 1, tl.where(x < 0, x * 0 - 1, x))
 """,
+    "_power": '''
+def _power(x, n, BITS: tl.constexpr):
+    """x multiplied n times by itself; n has that many bits."""
+    power = tl.full(x.shape, 1, x.dtype)
+    for bit in tl.static_range(BITS):
+        power = tl.where((n >> bit) & 1 != 0, power * x, power)
+        x = x * x
+    return power
+''',
+    "_larger": '''
+def _larger(a, i, b, j):
+    """The larger of two values and its lane; the first of equals, and NaN above all."""
+    first = tl.where((a == b) | ((a != a) & (b != b)), i < j, (a > b) | (a != a))
+    return tl.where(first, a, b), tl.where(first, i, j)
+''',
+    "_smaller": '''
+def _smaller(a, i, b, j):
+    """The smaller of two values and its lane; the first of equals, and NaN below all."""
+    first = tl.where((a == b) | ((a != a) & (b != b)), i < j, (a < b) | (a != a))
+    return tl.where(first, a, b), tl.where(first, i, j)
+''',
+    "_argmax": """
+def _argmax(values, lanes, AXIS: tl.constexpr, KEEP: tl.constexpr):
+    _, found = tl.reduce((values, lanes), AXIS, _larger, keep_dims=KEEP)
+    return found
+""",
+    "_argmin": """
+def _argmin(values, lanes, AXIS: tl.constexpr, KEEP: tl.constexpr):
+    _, found = tl.reduce((values, lanes), AXIS, _smaller, keep_dims=KEEP)
+    return found
+""",
     "_pow": '''
 def _pow(x, y):
     """Negative numbers have powers that are whole; every number to the power 0 is 1."""
@@ -94,7 +125,14 @@ def _find(ends, item, GROUPS: tl.constexpr, LEVELS: tl.constexpr):
 }
 TEXTS = MappingProxyType(_TEXTS)
 # function -> those that it calls
-CALLS = MappingProxyType({"_gelu_tanh": ("_tanh",), "_softplus": ("_log1p",)})
+CALLS = MappingProxyType(
+    {
+        "_gelu_tanh": ("_tanh",),
+        "_softplus": ("_log1p",),
+        "_argmax": ("_larger",),
+        "_argmin": ("_smaller",),
+    }
+)
 
 
 def function_lines(used: Iterable[str]) -> list[str]:

@@ -108,6 +108,11 @@ def reduce(op: str, value: Node, axis: int, keepdim: bool, floats: bool) -> Node
     return Call(f"tl.{op}", (value, place, *keep))
 
 
+def position(op: str, value: Node, lanes: Node, axis: int, keepdim: bool) -> Node:
+    """Where the largest or smallest float is; Triton's own argmax and argmin pass over NaN."""
+    return Call(f"_{op}", (value, lanes, Atom(str(axis)), Atom(str(keepdim))))
+
+
 def shape(extents: Sequence[int]) -> Group:
     return Group(tuple(Atom(str(e)) for e in extents), "[]")
 

@@ -3,6 +3,7 @@
     a + b : bfloat16               ->  cast(cast(a, float32) + cast(b, float32), bfloat16)
     cast(n: int8, bfloat16)        ->  cast(cast(n, float32), bfloat16)
     i // 4 where i >= 0            ->  quotient(i, 4); other signs need a floor
+    x ** 3, n ** m of integers     ->  power(x, 3), power(n, m): products; x ** y is exp2
 
 Triton computes with 16-bit floats as they are, rejects them in most functions, and its `//`
 truncates.
@@ -13,6 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+
+import numpy as np
 
 from tilelang.analysis.masks import kind
 from tilelang.ir import (
@@ -31,6 +34,7 @@ from tilelang.ir.traversal import map_body, map_index, map_range, map_stmt
 from tilelang.language.dtypes import is_float, is_narrow, to_numpy
 
 INT, FLOAT = "int32", "float32"
+MOST = 64  # the largest number of products in place of a logarithm
 
 
 def explicit_casts(ir: KernelIR) -> KernelIR:
@@ -156,9 +160,24 @@ def _isnan(args: tuple[Expr, ...], dtype: str, shape: tuple) -> Expr:
     return apply("ne", (args[0], args[0]), dtype, shape)
 
 
+def _pow(args: tuple[Expr, ...], dtype: str, shape: tuple) -> Expr:
+    """Whole powers are products: they are exact, and integers have no logarithm."""
+    base, exponent = args
+    if isinstance(exponent, Const) and abs(exponent.value) <= MOST and exponent.value % 1 == 0:
+        count = abs(int(exponent.value))
+        times = (base, Const(count, Type((), INT)))
+        made = apply("power", times, dtype, shape, bits=count.bit_length())
+        one = Const(1.0, Type((), dtype))
+        return made if exponent.value >= 0 else apply("div", (one, made), dtype, shape)
+    if not is_float(dtype):
+        return apply("power", (base, exponent), dtype, shape, bits=np.iinfo(dtype).max.bit_length())
+    return apply("pow", (base, exponent), dtype, shape)
+
+
 REWRITTEN: dict[str, Callable[[tuple[Expr, ...], str, tuple], Expr]] = {
     "floordiv": _floor,
     "mod": _mod,
+    "pow": _pow,
     "relu": _relu,
     "isfinite": _isfinite,
     "isnan": _isnan,

@@ -6,7 +6,6 @@ from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
 from tilelang.errors import Loc, PlanError
 from tilelang.ir import Apply, KernelIR, statement_exprs, statements, walk
-from tilelang.language.dtypes import is_float
 from tilelang.language.op import OPS
 from tilelang.schedule import legal
 from tilelang.schedule.config import Config
@@ -36,12 +35,6 @@ def _check_op(expr: Apply, target: Target, loc: Loc | None) -> None:
             f"values cannot be joined on {target} yet",
             loc,
             "store the parts one by one, each to its own part of the output",
-        )
-    if expr.op == "pow" and not is_float(expr.type.dtype):
-        raise PlanError(
-            f"powers of integers are not there yet on {target}",
-            loc,
-            "multiply, or compute the power of floats",
         )
 
 

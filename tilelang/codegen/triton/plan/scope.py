@@ -29,10 +29,27 @@ from tilelang.ir import (
 )
 from tilelang.ir.integers import INT
 from tilelang.ir.names import fresh
+from tilelang.language.dtypes import is_float
+from tilelang.language.evaluate import evaluate
+from tilelang.language.op import OPS
 
 from .access import access, layout
 from .problem import Kernel
 from .types import Let, Read, Step
+
+
+def _computed(expr: Expr) -> Expr:
+    """An op of numbers, such as the index of a grid of one, as a number: those have no methods."""
+    if not isinstance(expr, Apply):
+        return expr
+    op = "pow" if expr.op == "power" else expr.op
+    if all(isinstance(a, Const) for a in expr.args) and op in OPS and OPS[op].kind == "elementwise":
+        value = evaluate(replace(expr, op=op, attrs=()), {})
+        return Const(float(value) if is_float(expr.type.dtype) else value.item(), expr.type)
+    if expr.op == "power" and isinstance(expr.args[0], Const):
+        base = apply("full", (), expr.type.dtype, (), value=expr.args[0].value)
+        return replace(expr, args=(base, expr.args[1]))
+    return expr
 
 
 @dataclass(frozen=True)
@@ -124,7 +141,7 @@ class Scope:
             case Apply("arange"):
                 return self._arange(expr)
             case Apply():
-                return map_children(expr, lambda e: self.lower(e, loc))
+                return _computed(map_children(expr, lambda e: self.lower(e, loc)))
             case _:
                 assert_never(expr)
 

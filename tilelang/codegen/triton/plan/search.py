@@ -9,8 +9,9 @@ from tilelang.analysis.masks import masked_reads
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
 from tilelang.codegen.triton.passes.pad_dims import pad_dims
+from tilelang.codegen.triton.passes.updates import updates
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Apply, KernelIR, Loop, Stmt, Store
+from tilelang.ir import KernelIR, Loop, Stmt
 from tilelang.ir.chain import Level
 from tilelang.ir.traversal import map_body
 from tilelang.passes.drop_implied_masks import drop_implied_masks
@@ -48,23 +49,11 @@ def normalised(problem: Problem) -> Iterator[tuple[str, KernelIR]]:
         ("keep_inside", lambda ir: keep_inside(ir, facts)),
         ("fold_empty", fold_empty),
         ("name_shared", name_shared),
-        ("updates", _updates),
+        ("updates", updates),
     )
     for name, run in passes:
         ir = run(ir)
         yield name, ir
-
-
-def _updates(ir: KernelIR) -> KernelIR:
-    """Atomic updates store what they add: memory holds the other operand."""
-
-    def change(stmt: Stmt) -> tuple[Stmt, ...]:
-        if isinstance(stmt, Store) and stmt.combine is not None:
-            assert isinstance(stmt.value, Apply)
-            return (replace(stmt, value=stmt.value.args[1]),)
-        return (stmt,)
-
-    return replace(ir, body=map_body(ir.body, change))
 
 
 def _plan(problem: Problem, config: Config, target: Target) -> Plan:

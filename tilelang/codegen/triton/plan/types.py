@@ -42,6 +42,7 @@ PHYSICAL: Mapping[str, str] = MappingProxyType(
         "program": "the number of this program",
         "quotient": "a // b of integers that are not negative",
         "remainder": "a % b of integers that are not negative",
+        "power": "x multiplied n times by itself, where n has that many `bits`",
         "multiply": "dot(a, b, acc): a matrix product, or one per first dimension, added to acc",
         "cumsum": "running sums along the only dimension",
         "take": "take(x, index): x at the index along `axis`",

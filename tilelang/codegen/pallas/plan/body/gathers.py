@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
@@ -12,7 +13,7 @@ from tilelang.codegen.pallas.plan.types import Scratch
 from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
 from tilelang.codegen.pallas.plan.windows.types import Fetched, WindowDim
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
-from tilelang.ir import Type
+from tilelang.ir import Type, integers
 from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.schedule.refusal import Refused, Rule
@@ -69,7 +70,23 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
     value = TakeRows(
         window.ref, place, where, select, stmt.name, far, tile, size, load.type, held, part, kept
     )
+    if far and tile > 1:
+        value = _tiles(value, arrays.axes, arrays.target)
     return _bound(scope, stmt, value, "plain")
+
+
+def _tiles(take: TakeRows, axes: Mapping[str, AxisPlan], target: Target) -> TakeRows:
+    """Copies of register tiles: so many at once, and which lane each of them is for."""
+    count = extents(take.type, axes)[0]
+    copies = most_copies(count, (take.tile, _row(take, axes)), take.type.dtype, target)
+    lane = integers.add(integers.mul(physical.FIRST, copies), physical.SLOT)
+    return replace(take, together=copies, lane=integers.minimum(lane, count - 1))
+
+
+def _row(take: TakeRows, axes: Mapping[str, AxisPlan]) -> int:
+    """Numbers of a row that is put together."""
+    whole = extents(take.type, axes)[-1]
+    return whole if take.part is None else take.part.stop - take.part.start
 
 
 def register_rows(dim: WindowDim, place: int, dtype: str, target: Target) -> int:
@@ -99,9 +116,7 @@ def _bound(scope: Scope, stmt: ir.Assign, value: TakeRows, layout: Layout) -> tu
     return (physical.Bind(stmt.name, value, stmt.loc, stmt.user),)
 
 
-def buffers(
-    stmts: Iterable[PStmt], axes: Mapping[str, AxisPlan], target: Target
-) -> tuple[Scratch, ...]:
+def buffers(stmts: Iterable[PStmt], axes: Mapping[str, AxisPlan]) -> tuple[Scratch, ...]:
     """Where rows are put together, tiles that hold a row each, and the semaphore of the copies."""
     stmts = tuple(stmts)
     values = [s.value for s in stmts if not isinstance(s, physical.Inner)]
@@ -115,14 +130,12 @@ def buffers(
             row = (rows.tile, *shape[1:]) if len(shape) == 2 else shape[1:]
             found.append(Scratch(rows.places, (rows.together, *row), rows.type.dtype))
     for take in takes:
-        shape = extents(take.type, axes)
-        if take.part is not None:
-            shape = (*shape[:-1], take.part.stop - take.part.start)
+        shape = (*extents(take.type, axes)[:-1], _row(take, axes))
         found.append(Scratch(take.rows, shape, take.held))
         if take.far and take.tile > 1:
-            tile = (take.tile, shape[-1])
-            copies = most_copies(shape[0], tile, take.type.dtype, target)
-            found.append(Scratch(take.tiles, (copies, *tile), take.type.dtype))
+            found.append(
+                Scratch(take.tiles, (take.together, take.tile, shape[-1]), take.type.dtype)
+            )
     if any(rows.far for rows in (*takes, *stores)):
         found.append(Scratch(physical.COPIES, (), "semaphore"))
     return tuple({scratch.name: scratch for scratch in found}.values())

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.physical import PExpr, PStmt, parts_of
 from tilelang.codegen.pallas.plan.placement import Placed
+from tilelang.codegen.pallas.plan.rewriting import rewrite
 from tilelang.codegen.pallas.plan.steps.conditions import Turns
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
 from tilelang.codegen.pallas.plan.types import Scratch, Section
@@ -168,4 +169,4 @@ def _own_values(stmt: PStmt, at: tuple[PExpr, ...]) -> PStmt:
             case _:
                 return one
 
-    return kept(physical.rewrite(stmt, owned))
+    return kept(rewrite(stmt, owned))

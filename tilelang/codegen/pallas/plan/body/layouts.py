@@ -41,10 +41,11 @@ def apply(
     dtype: str,
     attrs: tuple[tuple[str, object], ...] = (),
     loc: Loc | None = None,
+    masks: tuple[tuple[str, str], ...] = (),
 ) -> Apply:
     """An op on physical values; Apply is shared with the IR, whose operands are logical ones."""
     operands: Any = args
-    return Apply(op, operands, Type(shape, dtype), attrs, loc)
+    return Apply(op, operands, Type(shape, dtype), attrs, loc, masks)
 
 
 def physical_shape(shape: tuple[Dim, ...], layout: Layout) -> tuple[Dim, ...]:

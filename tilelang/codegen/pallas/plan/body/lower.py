@@ -55,7 +55,8 @@ def lower(scope: Scope, expr: ir.Expr, want: Layout | None = None) -> Value:
 
 def _typed(expr: Apply, args: tuple[PExpr, ...], shape: tuple[Dim, ...], **attrs: object) -> Apply:
     merged = {**dict(expr.attrs), **attrs}
-    return apply(expr.op, args, shape, expr.type.dtype, tuple(merged.items()), expr.loc)
+    named = tuple(merged.items())
+    return apply(expr.op, args, shape, expr.type.dtype, named, expr.loc, expr.masks)
 
 
 def _result(expr: Apply, args: Iterable[Value], layout: Layout, **attrs: object) -> Value:
@@ -207,7 +208,8 @@ def _one_row(scope: Scope, value: PExpr, position: int, packed: Packed, tensor: 
     """The one row of a packed block that is meant: a masked sum, exact and blind to NaN."""
     shape, dtype = value.type.shape, value.type.dtype
     zero = ir.Const(0, Type((), dtype), weak=True)
-    masked = apply("where", (row_mask(scope, shape, position, packed), value, zero), shape, dtype)
+    own, why = row_mask(scope, shape, position, packed), (("row", tensor),)
+    masked = apply("where", (own, value, zero), shape, dtype, masks=why)
     out = tuple(1 if i == position else d for i, d in enumerate(shape))
     label = f"{tensor}_{_row_name(packed)}"
     attrs = (("axis", position), ("keepdim", True))
@@ -238,9 +240,9 @@ def _masked(scope: Scope, load: ir.Load, mask: ir.Expr, value: Value) -> Value:
     where = _as_operand(scope, mask, own, layout, rank).expr
     shape = physical_shape(load.type.shape, layout)
     args = (where, relayout(value, layout).expr, other)
-    return Value(
-        apply("where", args, shape, load.type.dtype, (), load.loc), layout, load.type.shape
-    )
+    why = (("user", load.tensor),)
+    chosen = apply("where", args, shape, load.type.dtype, (), load.loc, why)
+    return Value(chosen, layout, load.type.shape)
 
 
 # ---------------------------------------------------------------- operations

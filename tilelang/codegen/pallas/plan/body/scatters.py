@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan import clamps
-from tilelang.codegen.pallas.plan.physical import Part, PExpr, PutRows, Write
+from tilelang.codegen.pallas.plan.physical import FIRST, Part, PExpr, PutRows, Write
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
 from tilelang.codegen.pallas.plan.windows.types import ByIndex, ByTile, Fetched, Whole, Window
-from tilelang.ir import Dim, Expr, Store, Type
+from tilelang.ir import Dim, Expr, Store, Type, integers
 from tilelang.ir.integers import clamped
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -37,7 +37,11 @@ def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExp
             part = Part(start, stop)
         case _:
             pass
-    rows = PutRows(place, live, store.combine, name, tile, stored, far, copies, part)
+    stop = integers.add(FIRST, integers.const(copies))
+    stop = integers.minimum(stop, lanes) if lanes % copies else stop
+    rows = PutRows(
+        place, live, store.combine, name, tile, stored, far, copies, part, stop, store.tensor
+    )
     select = () if far else selects(arrays, window, store.index, store.tensor)
     return Write(window.ref, select, block(shape), store.loc, rows)
 

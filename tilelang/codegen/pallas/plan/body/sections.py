@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.physical import Bind, Inner, Keep, Kept, PExpr, PStmt
+from tilelang.codegen.pallas.plan.rewriting import rewrite
 from tilelang.ir import Var
 
 from .lower import is_costly
@@ -84,7 +85,7 @@ def _swapped(stmts: tuple[PStmt, ...], old: Var | Kept, new: Var | Kept) -> tupl
     def swap(expr: PExpr) -> PExpr:
         return new if isinstance(expr, type(old)) and expr.name == old.name else expr
 
-    return tuple(physical.rewrite(s, swap) for s in stmts)
+    return tuple(rewrite(s, swap) for s in stmts)
 
 
 def _after(stmts: tuple[PStmt, ...], source: PStmt, keep: Keep) -> tuple[PStmt, ...]:

@@ -43,9 +43,11 @@ def stores(scope: Scope, stmt: Store) -> tuple[Write, ...]:
     if window.turned is not None:
         return _store_turned(scope, stmt, window, chosen, filled(value, block))
     masks: list[PExpr] = [row_mask(scope, shape, p, d) for p, d in packed.items() if d.rows > 1]
+    why = [("row", stmt.tensor)] if masks else []
     masks += _lane_masks(arrays, shape)
     if stmt.mask is not None:
         masks.append(_aligned(scope, stmt.mask, given, stmt))
+        why.append(("user", stmt.tensor))
     if not masks:
         return (Write(window.ref, chosen, filled(value, block), stmt.loc),)
     mask = masks[0]
@@ -54,7 +56,7 @@ def stores(scope: Scope, stmt: Store) -> tuple[Write, ...]:
         both = tuple(b if a == 1 else a for a, b in pairs)
         mask = apply("logical_and", (mask, more), both, "bool")
     old = Read(window.ref, chosen, block)
-    kept = apply("where", (mask, value, old), shape, window.dtype)
+    kept = apply("where", (mask, value, old), shape, window.dtype, (), stmt.loc, tuple(why))
     return (Write(window.ref, chosen, kept, stmt.loc),)
 
 

@@ -14,22 +14,16 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tilelang.codegen.pallas.plan.axis import AxisPlan, Line, Part, Range, line_name
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Line, Part, Range
 from tilelang.codegen.pallas.plan.clamps import BOOL
 from tilelang.codegen.pallas.plan.physical import Recorded, Rest, Tiles, scalar
-from tilelang.codegen.pallas.plan.types import Column, Table
+from tilelang.codegen.pallas.plan.types import Column, Table, Tail
 from tilelang.ir import Apply, Const, Expr, GridIndex, Load, Var
 from tilelang.ir.integers import INT, add, const, maximum, minimum, sub
 
+from .names import COUNT, seen
+
 Axes = Mapping[str, AxisPlan]
-COUNT = Var(
-    "steps.count", INT
-)  # how many rows there are so far; of the rectangle, which step it is
-
-
-def seen(axis: str) -> Var:
-    """Every tile below it has a row already."""
-    return line_name(axis, "seen")
 
 
 @dataclass(frozen=True)
@@ -54,14 +48,27 @@ class Lines:
 
 def with_loops(table: Table, axes: Axes) -> Table:
     """The table with what each of its columns visits."""
-    columns = tuple(replace(c, visits=_visits(table, c, axes)) for c in table.columns)
+    columns = tuple(
+        replace(c, visits=_visits(table, c, axes), row=_row(c, axes[c.axis])) for c in table.columns
+    )
     table = replace(table, columns=columns)
     in_a_row = (
         replace(c, capped=_capped(table, c), stays=_stays(table, i, axes))
         for i, c in enumerate(table.phases)
     )
     table = replace(table, columns=(*table.outer, *in_a_row))
+    columns = tuple(replace(c, risen=_risen(c), tail=_tail(table, c, axes)) for c in table.columns)
+    table = replace(table, columns=columns)
     return _rectangle(table, axes) if table.steps == "rectangle" else table
+
+
+def _row(column: Column, axis: AxisPlan) -> Expr | None:
+    """The row that a tile begins with, where its range does."""
+    if axis.length is None or axis.block is None:
+        return None
+    begins = [line.name for line in column.range.lines if line.part == "begin"]
+    number = Apply("mul", (GridIndex(axis.name), const(axis.block)), INT)
+    return add(begins[0] if begins else axis.begin, number)
 
 
 def standing(table: Table, column: Column, axes: Axes) -> list[AxisPlan]:
@@ -88,10 +95,10 @@ def _visits(table: Table, column: Column, axes: Axes) -> Range:
         return _named(made, column, first, stop)
     if column.visit == "cover":
         live = all_of([live, *_runs(table, column, axes, made)])
-        stop = made.line("stop", _where(live, stop, seen(column.axis)))
+        stop = made.line("stop", where(live, stop, seen(column.axis)))
         again = all_of([live, Apply("lt", (first, seen(column.axis)), BOOL)])
         return _named(
-            made, column, made.line("start", _where(again, behind, seen(column.axis))), stop
+            made, column, made.line("start", where(again, behind, seen(column.axis))), stop
         )
     if not column.certain:
         live = all_of([live, *_runs(table, column, axes, made)])
@@ -100,7 +107,7 @@ def _visits(table: Table, column: Column, axes: Axes) -> Range:
         if axis.block is not None and axis.length is None:
             first = _or_stay(table, column, first, _runs(table, column, axes, made))
         first = made.line("first", first)
-    stop = stop if column.certain else _where(live, stop, first)
+    stop = stop if column.certain else where(live, stop, first)
     if column.stand_in is not None:
         stop = maximum(stop, add(first, const(1)))
     if column.cursor:
@@ -140,14 +147,35 @@ def _stays(table: Table, position: int, axes: Axes) -> tuple[Expr | None, ...]:
             assert column.visits is not None
             first, stop = column.visits.first, column.visits.stop
             sure = column.visit in ("at_least_one", "sweep") or axes[column.axis].tiles is not None
-            wait = first if sure else _where(Apply("gt", (stop, first), BOOL), first, wait)
+            wait = first if sure else where(Apply("gt", (stop, first), BOOL), first, wait)
         out.append(None if position in own else wait)
     return tuple(out)
 
 
+def _risen(column: Column) -> Expr | None:
+    """The cursor behind the loop."""
+    assert column.visits is not None
+    return maximum(seen(column.axis), column.visits.stop) if column.cursor else None
+
+
+def _tail(table: Table, column: Column, axes: Axes) -> Tail | None:
+    """Tiles behind the last range; the tracks of other loops in a row stay."""
+    if column.visit != "cover":
+        return None
+    outer = table.outer[: table.columns.index(column)]
+    around = (_last(axes[c.axis]) or row_before(c.axis) for c in outer)
+    at = (None if column.axis in t.axes else row_before(t.name) for t in table.tracks)
+    limit = const(axes[column.axis].limit)
+    return Tail(seen(column.axis), limit, tuple(around), tuple(at))
+
+
+def _last(axis: AxisPlan) -> Expr | None:
+    return None if axis.tiles is None else const(axis.first + axis.tiles - 1)
+
+
 def row_before(track: str) -> Expr:
     """Where a track is in the row before; 0 if there is none."""
-    return _where(Apply("gt", (COUNT, const(0)), BOOL), before(track), const(0))
+    return where(Apply("gt", (COUNT, const(0)), BOOL), before(track), const(0))
 
 
 def _runs(table: Table, column: Column, axes: Axes, made: Lines) -> list[Expr]:
@@ -161,7 +189,7 @@ def _or_stay(table: Table, column: Column, first: Expr, runs: list[Expr]) -> Exp
         return first
     held = column.axis if column.phase is None else table.track(column.axis).name
     real = Apply("logical_or", (Apply("eq", (COUNT, const(0)), BOOL), all_of(runs)), BOOL)
-    return _where(real, first, before(held))
+    return where(real, first, before(held))
 
 
 def before(held: str) -> Expr:
@@ -177,7 +205,16 @@ def all_of(conditions: Iterable[Expr]) -> Expr:
     return first
 
 
-def _where(condition: Expr, then: Expr, other: Expr) -> Expr:
+def any_of(conditions: Iterable[Expr]) -> Expr:
+    """One of the conditions holds."""
+    first, *rest = conditions
+    for condition in rest:
+        first = Apply("logical_or", (first, condition), BOOL)
+    return first
+
+
+def where(condition: Expr, then: Expr, other: Expr) -> Expr:
+    """One number or the other."""
     return Apply("where", (condition, then, other), INT)
 
 
@@ -197,7 +234,7 @@ def _rectangle(table: Table, axes: Axes) -> Table:
             count = made.line("step", scalar(Rest(count, column.most)))
         made.lines.extend(visits.lines)
         if live:  # under a dead outer step, stay where the last live one was
-            count = made.line("step", _where(all_of(live), count, const(column.most - 1)))
+            count = made.line("step", where(all_of(live), count, const(column.most - 1)))
         index = add(count, visits.first)
         if column.range.live is not None:
             live.append(

@@ -16,14 +16,24 @@ from dataclasses import replace
 from tilelang.codegen.pallas.plan import clamps
 from tilelang.codegen.pallas.plan.axis import AxisPlan, Line, Part, Range
 from tilelang.codegen.pallas.plan.physical import Tiles, scalar
-from tilelang.ir import Const, Expr, integers
+from tilelang.ir import Apply, Const, Expr, integers
 
 Axes = Mapping[str, AxisPlan]
 UNBOUNDED = 2**31 - 1  # the limit of an index that counts along no dimension
 
 
 def with_ranges(axes: Axes) -> dict[str, AxisPlan]:
-    return {n: replace(a, range=_range(a, axes)) for n, a in axes.items()}
+    return {n: replace(a, range=_closed(a, _range(a, axes))) for n, a in axes.items()}
+
+
+def _closed(axis: AxisPlan, found: Range) -> Range:
+    """A loop inside the step runs from first to stop, whether the range is live or not."""
+    if found.live is None or axis.place not in ("inner", "stream", "within"):
+        return found
+    lines = [*found.lines]
+    stop = Apply("where", (found.live, found.stop, found.first), integers.INT)
+    stop = _line(axis, "stop", stop, lines)
+    return replace(found, lines=tuple(lines), stop=stop, live=None)
 
 
 def swept(axis: AxisPlan) -> Range:

@@ -99,7 +99,8 @@ def joined(
     )
     value: PExpr = blocks[0]
     if first != second:
-        value = Named(apply("where", (here, *blocks), kind.shape, wide), f"{name}_blocks")
+        chosen = apply("where", (here, *blocks), kind.shape, wide, masks=(("blocks", name),))
+        value = Named(chosen, f"{name}_blocks")
     value = Roll(value, back, dim, Type(kind.shape, wide))
     tile = tuple(axis.name if i == dim else d for i, d in enumerate(kind.shape))
     if block != axis.block:

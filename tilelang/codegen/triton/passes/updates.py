@@ -1,0 +1,23 @@
+"""Updates: an atomic store holds what it adds; the other operand is in memory.
+
+y[i] = y[i] + x  [combine add]   ->   y[i] = x  [combine add]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilelang.ir import Apply, KernelIR, Stmt, Store
+from tilelang.ir.traversal import map_body
+
+
+def updates(ir: KernelIR) -> KernelIR:
+    """The kernel without the loads of what atomic stores update."""
+    return replace(ir, body=map_body(ir.body, _update))
+
+
+def _update(stmt: Stmt) -> tuple[Stmt, ...]:
+    if isinstance(stmt, Store) and stmt.combine is not None:
+        assert isinstance(stmt.value, Apply)
+        return (replace(stmt, value=stmt.value.args[1]),)
+    return (stmt,)
