@@ -212,5 +212,5 @@ ENTRY %main.1 (ids.1: s32[1024], table.1: bf16[4096,256]) -> bf16[1024,256] {
   %copy-start.1 = (s32[1024]{0:T(1024)S(1)}, s32[1024]{0:T(1024)}, u32[]{:S(2)}) copy-start(%ids.1)
   %copy.3 = s32[1024]{0:T(256)} copy(%ids.1)
 }
-"""  # noqa: E501
+"""
     assert fetched(text) == [4096 * 256 * 2, 1024 * 4]
