@@ -9,7 +9,7 @@ import pytest
 
 from tests.aot.written import by_hand, first_line, lowered
 from tilelang.aot.bundles import collect, count, step
-from tilelang.aot.hlo import copies, kernels
+from tilelang.aot.hlo import copies, fetched, kernels
 from tilelang.aot.rules import RULES, rule_of
 from tilelang.aot.translate import place
 
@@ -199,3 +199,18 @@ def test_rules_say_what_to_change():
     for rule in RULES:
         assert rule.hint
         assert not rule.what.endswith(".")
+
+
+def test_bytes_that_move_between_memories() -> None:
+    """Small arrays that XLA fetches into vector memory as they are, and nothing else."""
+    text = """
+ENTRY %main.1 (ids.1: s32[1024], table.1: bf16[4096,256]) -> bf16[1024,256] {
+  %ids.1 = s32[1024]{0:T(1024)} parameter(0)
+  %table.1 = bf16[4096,256]{1,0:T(8,128)(2,1)} parameter(1)
+  %copy-start = (bf16[4096,256]{1,0:T(8,128)(2,1)S(1)}, bf16[4096,256]{1,0:T(8,128)(2,1)}, u32[]{:S(2)}) copy-start(%table.1)
+  %copy-done = bf16[4096,256]{1,0:T(8,128)(2,1)S(1)} copy-done(%copy-start)
+  %copy-start.1 = (s32[1024]{0:T(1024)S(1)}, s32[1024]{0:T(1024)}, u32[]{:S(2)}) copy-start(%ids.1)
+  %copy.3 = s32[1024]{0:T(256)} copy(%ids.1)
+}
+"""
+    assert fetched(text) == [4096 * 256 * 2, 1024 * 4]
