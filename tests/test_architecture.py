@@ -143,7 +143,7 @@ BUDGET = {
     "aot": 1450,  # a worker that does more shares its parts: built, answered, asked, texts
     "autotune": 1830,  # the executor of compiled schedules
     "commands": 500,
-    PACKAGE: 1770,  # modules of no package: api (predict, the compiler for JAX), reference, reads ...
+    PACKAGE: 1770,  # modules of no package: api (predict, JAX on GPUs), reference, reads ...
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
