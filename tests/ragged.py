@@ -218,21 +218,13 @@ def wild_offsets(space: Space) -> dict[str, np.ndarray]:
         "huge": np.concatenate([fair[:-1], [limits.max]]),
         "very negative": np.concatenate([[limits.min], fair[1:]]),
         "reversed": fair[::-1],
+        "falling": np.concatenate([fair[-1:], fair[1:]]),  # from the end to the first group's
         "all past the end": fair + space.rows + 1,
         "all negative": fair - space.rows - 1,
         "to and fro": np.resize([0, space.rows], space.groups + 1),
         "anything": np.resize([12, limits.max, limits.min, limits.max, -5, 17], space.groups + 1),
     }
     return {name: offsets.astype(np.int32) for name, offsets in wild.items()}
-
-
-def falling_offsets(space: Space) -> dict[str, np.ndarray]:
-    """The same, and a range that falls from the end to the first group's.
-
-    Step tables of stages do not stand it: in jagged_softmax for TPUs later groups lose tiles.
-    """
-    fair = np.linspace(0, space.rows, space.groups + 1).astype(np.int32)
-    return {**wild_offsets(space), "falling": np.concatenate([fair[-1:], fair[1:]])}
 
 
 def legal_groups(offsets: np.ndarray, rows: int) -> list[int]:

@@ -32,10 +32,10 @@ def jagged_layer_norm_kernel(
         tm_end = jnp.minimum(offsets[g + 1], 131072)
         tm_first = jax.lax.div(tm_begin, 256)
         tm_first = jnp.maximum(tm_first, tm_seen - 1)
-        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_first)
+        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), 0)
         tm_1_first = jax.lax.div(tm_begin, 256)
         tm_1_first = jnp.maximum(tm_1_first, tm_1_seen - 1)
-        tm_1_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_1_first)
+        tm_1_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), 0)
         tm_2_first = jax.lax.div(tm_begin, 256)
         tm_2_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_2_seen)
         tm_2_start = jnp.where(

@@ -29,7 +29,7 @@ def jagged_softmax_kernel(offsets, x, y, total_ref, m_ref, g_of, phase_of, tm_of
         tm_end = jnp.minimum(offsets[g + 1], 131072)
         tm_first = jax.lax.div(tm_begin, 256)
         tm_first = jnp.maximum(tm_first, tm_seen - 1)
-        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_first)
+        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), 0)
         tm_1_first = jax.lax.div(tm_begin, 256)
         tm_1_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_1_seen)
         tm_1_start = jnp.where(

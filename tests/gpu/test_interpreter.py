@@ -16,7 +16,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests import checks
 from tests.gpu import kernels
-from tests.ragged import Space, every_stratum, falling_offsets
+from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS
 from tilelang.language.op import BINARY, UNARY
 
@@ -65,12 +65,12 @@ def test_every_layout(subject, dtype):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("subject", SAMPLED)
-def test_neighbours_and_falling_offsets(subject, form):
+def test_neighbours_and_wild_offsets(subject, form):
     run = interpreter.small(subject, **FORMS[form])
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     space = subject.ragged.space(SPACE)
     assert checks.neighbours(subject, run, arrays, every_stratum(space)[-2:]) == []
-    for name, offsets in falling_offsets(space).items():
+    for name, offsets in wild_offsets(space).items():
         assert checks.unchecked(subject, run, arrays, offsets) == [], name
 
 

@@ -24,7 +24,7 @@ from tests import checks
 from tests.gpu.fuzz import CutOff, time_limit
 from tests.gpu.planted import BUGS, DENSE, SPLIT
 from tests.planted.bug import Bug
-from tests.ragged import Space, every_stratum, falling_offsets
+from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS, Arrays, Subject
 from tilelang.codegen.source import Source
 from tilelang.codegen.triton.plan import worklist
@@ -92,7 +92,7 @@ def _said(subject: Subject, arrays: Arrays, run: Watched) -> Iterator[str]:
         found = checks.every_layout(subject, run, arrays, [layout], "float32")
         yield from _both("layout", found, run)
     yield from _both("neighbours", checks.neighbours(subject, run, arrays, layouts[-2:]), run)
-    for offsets in falling_offsets(space).values():
+    for offsets in wild_offsets(space).values():
         yield from _both("wild", checks.unchecked(subject, run, arrays, offsets), run, "outside")
 
 

@@ -107,7 +107,8 @@ def _visits(table: Table, column: Column, axes: Axes) -> Range:
         if axis.block is not None and axis.length is None:
             first = _or_stay(table, column, first, _runs(table, column, axes, made))
         first = made.line("first", first)
-    stop = stop if column.certain else where(live, stop, first)
+    if not column.certain:  # what has no tiles has seen none, wherever it begins
+        stop = where(live, stop, const(0) if column.cursor else first)
     if column.stand_in is not None:
         stop = maximum(stop, add(first, const(1)))
     if column.cursor:
