@@ -1,10 +1,10 @@
-"""execute(program, chip, arrays, core) -> Execution: the program's scalar slots, run cycle by cycle.
+"""execute(program, chip, arrays, core) -> Execution: the scalar slots, run cycle by cycle.
 
 All control flow, copies and waits are in the scalar slots, and every operand of theirs is in the
 dump.  So trip counts, skipped copies, prologues and steps that data decide come out exactly, given
 the integers that steer them.  Every line of bundles without a jump into it becomes a Python
 function; vector instructions only cost time.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
