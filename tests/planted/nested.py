@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilelang.analysis import axes
-from tilelang.codegen.pallas.emit import worklist
+from tilelang.codegen.pallas.plan.steps import worklist
 from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.schedule.problem import Problem
 
@@ -39,12 +39,12 @@ def _through_others(order, window, rising=False):
 BROKEN = (
     Broken(
         "unused rows of the list ask for tiles", worklist, "_spare",
-        lambda printer, table, position: position > 1,
+        lambda table, columns, axes: columns > 1,
         "some_groups", {"loop_type": "worklist"},
     ),
     Broken(
         "unused rows of the list ask for every index of a grid", worklist, "_spare",
-        lambda printer, table, position: False,
+        lambda table, columns, axes: False,
         "moved_over_groups", {"loop_type": "worklist"},
     ),
     Broken(
@@ -61,7 +61,7 @@ BROKEN = (
         lambda name, known: (), "tile_in_tile", {"loop_type": "outer_pipeline"},
     ),
     Broken(
-        "tiles that count from their range said to rise over all ranges", axes, "_placed",
-        lambda axis, references: True, "added_alone", {"loop_type": "worklist"},
+        "tiles that count from their range said to rise over all ranges", Problem, "rises",
+        lambda problem, axis: problem.fact(axis).rises, "added_alone", {"loop_type": "worklist"},
     ),
 )  # fmt: skip

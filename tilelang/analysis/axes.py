@@ -39,7 +39,7 @@ def axis_fact(
         carries=tuple(dict.fromkeys(c.user for c in loop.carries)),
         depends=outer,
         ragged=bool(outer) or not _constant(name, known),
-        rises=rises_over(name, references, known) if _placed(axis, references) else (),
+        rises=rises_over(name, references, known),
         nonempty=nonempty(name, known),
         independent=not reasons and independent(name, references, known),
         limit=known.limits.get(name),
@@ -49,17 +49,6 @@ def axis_fact(
 def _constant(name: str, known: Ranges) -> bool:
     interval = known.intervals[name]
     return bool(interval.begin.is_Integer and interval.end.is_Integer)
-
-
-def _placed(axis: Axis, references: Sequence[Reference]) -> bool:
-    """Whether its iterations have positions: tiles that only reach into tensors cut none."""
-    if axis.kind == "grid":
-        return True
-    indices = ((d.index, r.writes) for r in references for d in r.dims)
-    return any(
-        isinstance(i, Along) and i.axis == axis.name and (writes or not i.loose)
-        for i, writes in indices
-    )
 
 
 def rises_over(name: str, references: Sequence[Reference], known: Ranges) -> tuple[str, ...]:

@@ -96,7 +96,8 @@ def _start(problem: Problem, target: Target, axis: Axis, outer: Mapping[str, int
         for block in range(min(want, fixed.length) // need * need, 0, -need):
             if fixed.divisible(block):
                 return block
-    groups = problem.axis(fact.rises[-1]) if fact.rises else None
+    rises = problem.rises(axis.name)
+    groups = problem.axis(rises[-1]) if rises else None
     if groups is not None and groups.kind == "grid" and groups.static is not None:
         # at most twice the mean range, if the shapes tell it: short ranges waste long tiles
         begin, end = groups.static

@@ -161,7 +161,7 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
 
 def _rows(problem: Problem, axis: Axis, most: int) -> int:
     """Rows of a result: fewer where groups have few of them on average."""
-    found = (problem.axis(outer).static for outer in problem.fact(axis.name).rises)
+    found = (problem.axis(outer).static for outer in problem.rises(axis.name))
     groups = max((end - begin for begin, end in filter(None, found)), default=0)
     if groups < 1:
         return most

@@ -51,9 +51,7 @@ def _shown(table: Table, axes: Mapping[str, AxisPlan]) -> tuple[tuple[str, Expr]
 def _listed(launch: Launch, table: Table, column: Column, axes: Mapping[str, AxisPlan]) -> Listed:
     axis, lines = axes[column.axis], [*column.range.lines]
     outer = [c for c in table.outer if table.columns.index(c) < table.columns.index(column)]
-    # the columns before may leave rows of the list unused, where their ranges are data
-    spare = any(axes[c.axis].tiles is None for c in table.columns[: len(outer)])
-    real = [Apply("lt", (ROW, COUNT), BOOL)] if spare else []
+    real = [Apply("lt", (ROW, COUNT), BOOL)] if _spare(table, len(outer), axes) else []
     if column.range.live is None:
         many = axis.limit if column.visit == "sweep" else axis.tiles or 0
         first, count = (_over("filled", e) for e in (column.range.first, const(many)))
@@ -79,6 +77,11 @@ def _listed(launch: Launch, table: Table, column: Column, axes: Mapping[str, Axi
         count = _line(lines, axis, "count", count)
     rows, stays = _most(table, column, axes), _stays(table, column)
     return Listed(tuple(lines), first, count, rows, rest, left, stays)
+
+
+def _spare(table: Table, columns: int, axes: Mapping[str, AxisPlan]) -> bool:
+    """Whether the first columns may leave rows of the list unused: their ranges are data."""
+    return any(axes[c.axis].tiles is None for c in table.columns[:columns])
 
 
 def _over(what: str, value: Expr) -> Expr:
