@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiers
 from tests.aot.written import needs_libtpu
 from tests.subjects import HAS_TORCH
 from tilelang.aot import GENERATIONS
@@ -42,7 +43,9 @@ def share(cases: Sequence[Case], generation: str) -> list[Case]:
 
 
 @needs_libtpu
-@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize(
+    "generation", tiers.share(GENERATIONS, len(GENERATIONS), GENERATIONS.index("v6e"))
+)
 def test_every_example_compiles(generation: str) -> None:
     cases = [case for path in FILES for case in cases_of(path)]
     assert len(cases) >= 6 * len(FILES)
