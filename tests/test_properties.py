@@ -29,6 +29,7 @@ from tests.ragged import (
     second_rows,
 )
 from tests.subjects import JAGGED, Subject
+from tests.tiers import share
 
 SPACE = Space(rows=72, groups=5, block=16)
 SHAPES = ((0, 2), (1, 1), (7, 4), (33, 3))  # rows and groups; XLA compiles once for each
@@ -59,7 +60,7 @@ def compiled(subject: Subject):
     return call, subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
 
 
-@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@pytest.mark.parametrize("subject", share(JAGGED, 3))
 @settings(max_examples=25)
 @given(data=st.data())
 def test_any_layout(subject, data):
@@ -68,7 +69,7 @@ def test_any_layout(subject, data):
     assert checks.every_layout(subject, call, arrays, [layout], "float32") == []
 
 
-@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@pytest.mark.parametrize("subject", share(JAGGED, 3))
 @settings(max_examples=10)
 @given(data=st.data())
 def test_neighbours_never_leak(subject, data):
@@ -77,7 +78,7 @@ def test_neighbours_never_leak(subject, data):
     assert checks.neighbours(subject, call, arrays, [layout]) == []
 
 
-@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@pytest.mark.parametrize("subject", share(JAGGED, 3, 1))
 @settings(max_examples=15)
 @given(data=st.data())
 def test_any_block_in_the_reference(subject, data):

@@ -6,16 +6,22 @@ file take turns, so that every example is asked something by every tier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 
-def share(values: Iterable[Any], of: int, nth: int = 0, rest: str = "slow") -> list[Any]:
+def share(
+    values: Iterable[Any],
+    of: int,
+    nth: int = 0,
+    rest: str = "slow",
+    ids: Callable[[Any], str] = str,
+) -> list[Any]:
     """Of every `of` values the `nth` has no mark, and the others have the mark `rest`."""
     others = getattr(pytest.mark, rest)
     return [
-        pytest.param(value, id=str(value), marks=() if n % of == nth % of else others)
+        pytest.param(value, id=ids(value), marks=() if n % of == nth % of else others)
         for n, value in enumerate(values)
     ]

@@ -72,6 +72,7 @@ def test_a_share_of_the_page(subject, worker):
         assert needed(lowered, worker) <= max(predicted if fitted else predicted * 1.25, LEAST)
 
 
+@pytest.mark.slow
 def test_a_page():
     fine, moved, fails = Cell(""), Cell("", 2), Cell("no such op")
     found = [
@@ -87,6 +88,7 @@ def test_a_page():
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 100
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_the_command(tmp_path, capsys):
     there = tmp_path / "page.md"

@@ -13,6 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.tiers import share
 
 ROWS, WIDTH = 12001, 384  # an output that is far too large for a block
 NEAR = 30  # indices are drawn below this: rows repeat, and lie in one register tile
@@ -203,7 +204,7 @@ def test_rows(kernel: tile.Kernel, dtype: str) -> None:
     same(result, by_hand(kernel.__name__, x, index))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", share(FORMS, 2))
 @pytest.mark.parametrize("kernel", [stored, stored_blocks, added], ids=lambda k: k.__name__)
 def test_forms(kernel: tile.Kernel, form: str | None) -> None:
     x, index = drawn(2)

@@ -12,6 +12,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.planted.nested import BROKEN
+from tests.tiers import share
 
 M = 40
 FORMS = (
@@ -207,7 +208,7 @@ def agrees(fn, form, layouts=OFFSETS):
     return not refused
 
 
-@pytest.mark.parametrize("form", FORMS, ids=name_of)
+@pytest.mark.parametrize("form", share(FORMS, 3, ids=name_of))
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_ranges_in_ranges(fn, form):
     assert agrees(fn, form)

@@ -60,7 +60,7 @@ def test_every_layout(subject):
 GUARDED = [s for s in JAGGED if s.name not in VARIANTS]
 
 
-@pytest.mark.parametrize("subject", share(GUARDED, 3, 2))
+@pytest.mark.parametrize("subject", share(GUARDED, 3, 2, "thorough"))
 def test_every_layout_with_guarded_steps(subject):
     config = tile.Config(subject.blocks, loop_type="outer_pipeline", steps="rectangle")
     arrays, call = _arrays(subject, "float32"), _jax(subject, config)

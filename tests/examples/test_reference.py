@@ -26,7 +26,7 @@ def _reference(subject: Subject, block: int, seed: int | None):
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("subject", share(JAGGED, 3))
+@pytest.mark.parametrize("subject", share(JAGGED, 3, rest="thorough"))
 def test_jagged(subject, block):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     wrong = []

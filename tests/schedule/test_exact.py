@@ -34,6 +34,7 @@ def arrays(dtype="float32"):
     return VARLEN.arrays(dtype, rows=SPACE.rows, groups=SPACE.groups)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_kind_of_layout(dtype):
     layouts = every_stratum(SPACE)[:: 1 if dtype == "float32" else 3]
