@@ -23,6 +23,7 @@ from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
 from examples.jagged.jagged_sum import jagged_sum
 from tests.runtime import launch_record
 from tests.runtime.launch_record import LAUNCHER
+from tests.runtime.test_platforms import into, ragged
 from tests.subjects import SUBJECTS
 from tilelang import api
 from tilelang.codegen.triton.plan.steps import every_step
@@ -58,19 +59,6 @@ def fakes(lowered):
 def uncompiled(monkeypatch):
     """Triton is not asked."""
     monkeypatch.setattr(api, "_compiled", fakes)
-
-
-def ragged(x, offsets):
-    y = hl.zeros(x.shape, dtype=x.dtype)
-    for g in hl.grid(offsets.shape[0] - 1):
-        for tm in hl.tile(offsets[g], offsets[g + 1]):
-            y[tm, :] = x[tm, :] * 2.0
-    return y
-
-
-def into(x, y):
-    for tm, tn in hl.tile(x.shape):
-        y[tm, tn] = x[tm, tn] * 2.0
 
 
 def mixed(x, offsets, first):

@@ -176,18 +176,16 @@ def _window(here: Reader, window: windows.Window) -> None:
     for dim, size, number in zip(window.dims, window.shape, window.numbers, strict=True):
         _exprs(here, number.expr)
         match dim:
-            case windows.ByTile(axis, block) if here.launch.axis(axis).base is None:
-                _inside(here, number, -(-size // block))
-            case windows.ByBlock(_, block):
-                _inside(here, number, -(-size // block))
-            case (
-                _
-            ):  # where fixed ranges begin is asked when they are found, rows when they are copied
-                pass
-        match dim:
-            case windows.ByTile(axis) | windows.ByRow(axis):
+            case windows.ByTile(axis, block):
                 _axis(here, axis)
-            case windows.ByBlock(expr) | windows.ByIndex(expr):
+                if here.launch.axis(axis).base is None:  # fixed ranges are asked when found
+                    _inside(here, number, -(-size // block))
+            case windows.ByRow(axis):
+                _axis(here, axis)
+            case windows.ByBlock(expr, block):
+                _exprs(here, expr)
+                _inside(here, number, -(-size // block))
+            case windows.ByIndex(expr):
                 _exprs(here, expr)
             case windows.Packed(expr, rows):
                 _exprs(here, expr if rows < size else None)
