@@ -12,11 +12,22 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from tests.runtime.pipeline import expected, numbered
 from tilelang.errors import CallError
 from tilelang.runtime.primitive import Code
-from tilelang.runtime.program import Device, generated, program
+from tilelang.runtime.program import Device, generated, one_by_one, program
 
 KIND = "TPU v5 lite"
 X = np.arange(32 * 128, dtype=np.float32).reshape(32, 128)
 OFFSETS = np.array([0, 5, 20, 32], np.int32)
+
+
+def made(name, results, run, effectful=False) -> Code:
+    """Code that is the same on every platform, and batched one element after the other."""
+
+    def batched(flags, size):
+        larger = tuple(((size, *shape), dtype) for shape, dtype in results)
+        each = one_by_one(run, flags, [True] * len(results))
+        return made(name, larger, each, effectful)
+
+    return Code(name, results, lambda platform, kind: run, effectful, batched)
 
 
 class Traces:
@@ -26,8 +37,8 @@ class Traces:
         self.count = 0
         run = generated(self.host, Device(KIND, 1, interpret, present=False))
         effectful = isinstance(interpret, pltpu.InterpretParams)
-        code = Code("numbered", ((X.shape, "float32"),), lambda platform, kind: run, effectful)
-        self.run = program(code, ("x", "offsets"))
+        results = ((X.shape, "float32"),)
+        self.run = program(made("numbered", results, run, effectful), ("x", "offsets"))
 
     def host(self, x, offsets, *, interpret):
         self.count += 1

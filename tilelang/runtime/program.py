@@ -6,7 +6,7 @@ raises an error that names the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,27 +52,41 @@ def generated(function: Callable[..., Any], device: Device) -> Callable[..., Any
 def program(code: Code, operands: tuple[str, ...]) -> Callable[..., Any]:
     """The jitted host function; it takes the tensor parameters in order.
 
-    The layers, innermost first: the kernel as one operation; `sequential_vmap`, because a batched
-    `emit_pipeline` is silently wrong or refused on a chip; a derivative rule that only raises.  The
-    jit is outermost, so none of them costs anything per call.
+    The layers, innermost first: the kernel as one operation, which batches itself; a derivative
+    rule that only raises.  The jit is outermost, so neither costs anything per call.
     """
     name, single = code.name, len(code.results) == 1
 
-    def traced(*arrays: Any) -> Any:
+    def call(*arrays: Any) -> Any:
         for operand, array in zip(operands, arrays, strict=True):
             _refuse_sharded(name, operand, array)
         results = call_kernel(code, arrays)
         return results[0] if single else results
 
-    batched = jax.custom_batching.sequential_vmap(traced)
-
-    def call(*arrays: Any) -> Any:
-        return batched(*arrays)
-
     call.__name__ = call.__qualname__ = name
     primitive = jax.custom_jvp(call)
     primitive.defjvp(lambda primals, tangents: _no_derivative(name))
     return jax.jit(primitive)
+
+
+def one_by_one(
+    element: Callable[..., Any], flags: Sequence[bool], own: Sequence[bool]
+) -> Callable[..., tuple[Any, ...]]:
+    """The generated code of one element, run for each: a loop of XLA around it.
+
+    `flags` says which arguments have a leading dimension of elements, `own` which results do.
+    """
+
+    def call(*arrays: Any) -> tuple[Any, ...]:
+        def one(batch: Sequence[Any]) -> tuple[Any, ...]:
+            rest = iter(batch)
+            given = [next(rest) if flag else a for a, flag in zip(arrays, flags, strict=True)]
+            return tuple(jax.tree.leaves(element(*given)))
+
+        results = jax.lax.map(one, [a for a, flag in zip(arrays, flags, strict=True) if flag])
+        return tuple(r if each else r[0] for r, each in zip(results, own, strict=True))
+
+    return call
 
 
 def at_once(run: Callable[..., Any]) -> Callable[..., Any]:
