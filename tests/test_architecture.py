@@ -137,7 +137,7 @@ BUDGET = {
     "frontend": 4300,
     "analysis": 2800,
     "passes": 880,  # select_numbers: masks of numbers, in positions too
-    "transforms": 3500,
+    "transforms": 140,  # its parts are added up: gradients, batches, partitions
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 11000,  # what steps ask of tables and work lists is data, and verified
     "codegen.triton": 4340,  # split_reductions; whole powers, positions of NaN, updates in a file
