@@ -138,11 +138,11 @@ BUDGET = {
     "frontend": 4300,
     "analysis": 2800,
     "passes": 880,  # select_numbers: masks of numbers, in positions too
-    "transforms": 140,  # its parts are added up: gradients, batches, partitions
+    "transforms": 580,  # its parts are added up: batches and partitions
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 11000,  # what steps ask of tables and work lists is data, and verified
     "codegen.triton": 4340,  # split_reductions; whole powers, positions of NaN, updates in a file
-    "runtime": 3700,  # batches: vmap of JAX and of torch; given.py was api's
+    "runtime": 3840,  # batches and meshes: vmap of JAX and torch, shardings; given.py was api's
     "aot": 1450,  # a worker that does more shares its parts: built, answered, asked, texts
     "autotune": 1830,  # the executor of compiled schedules
     "commands": 500,

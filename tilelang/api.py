@@ -260,10 +260,8 @@ class Kernel:
                 else f"which arguments of {self.signature.kernel} are batched?",
                 hint=f"name some of {', '.join(self.signature.names)}",
             )
-        made = Kernel(
-            self._fn, config=self._config, target=self._target, interpret=self._interpret,
-            checks=self._checks,
-        )  # fmt: skip
+        options = {"config": self._config, "target": self._target, "interpret": self._interpret}
+        made = Kernel(self._fn, **options, checks=self._checks)
         made._element, made._lock = (self, names), self._lock
         made._lowered, made._programs, made._batches = self._lowered, self._programs, self._batches
         return self._larger.setdefault(names, made)
@@ -344,10 +342,13 @@ class Kernel:
         def batched(names: Collection[str], size: int) -> Stages:
             return self._stages(self._batch(parsed, names, size), config)
 
+        def replaced(ir: KernelIR) -> Stages:
+            return self._stages(_Parsed(ir, parsed.reads), config)
+
         planned, element = functools.partial(self._planned, parsed, config), None
         if parsed.element is not None:
             element = self._stages(parsed.element[0], config), parsed.element[1]
-        return batching.Stages(parsed.ir, planned, batched, element)
+        return batching.Stages(parsed.ir, planned, batched, replaced, element)
 
     def _planned(self, parsed: _Parsed, config: Config | None, target: Target) -> Lowered:
         """The later stages; also called when JAX lowers for a device, long after the call.

@@ -1,4 +1,4 @@
-"""Bugs planted in batches of kernels, and the test that must notice each."""
+"""Bugs planted in batches and parts of kernels, and the test that must notice each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 import tilelang as tile
 from tests.planted.passes import Mutation
 from tests.runtime import test_batching
-from tests.transforms import test_batch
-from tilelang.ir import Load, Store
+from tests.subjects import SUBJECTS
+from tests.transforms import test_batch, test_partition
+from tilelang.ir import Load, Store, Var, walk
 from tilelang.runtime import execution, program, torch_batching
-from tilelang.transforms import batch
+from tilelang.transforms import batch, partition
 
 _grown, _each, _operands_of = batch._grown, program.one_by_one, execution.operands_of
 
@@ -59,6 +60,15 @@ def _one_by_one():
         test_batching.test_one_element_after_the_other(test_batching.refusing_kernel(patch))
 
 
+def _parts(name):
+    subject = next(s for s in SUBJECTS if s.name == name)
+    return lambda: test_partition.test_the_parts_of_every_example(subject)
+
+
+def _obstacle(case):
+    return lambda: test_partition.test_obstacles(case)
+
+
 MUTATIONS = (
     Mutation(
         "ranges read the offsets of no element", batch, "map_range", lambda axis, fn: axis,
@@ -99,7 +109,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the batched arguments are other ones", execution, "operands_of",
-        lambda ir: tuple(reversed(_operands_of(ir))),
+        lambda ir: (*_operands_of(ir)[1:], _operands_of(ir)[0]),
         _fresh_kernel(test_batching.test_vmap_of_vmap),
     ),
     Mutation(
@@ -113,5 +123,40 @@ MUTATIONS = (
     Mutation(
         "torch loses what is stored", torch_batching, "_refuse_stores", lambda ir: None,
         test_batching.test_torch_does_not_batch_stores,
+    ),
+    Mutation(
+        "offsets are not clipped", partition, "_clipped", lambda *args: frozenset(),
+        _parts("grouped_gemm"),
+    ),
+    Mutation(
+        "offsets are read as numbers and clipped", partition, "_clipped",
+        lambda *args: frozenset({"offsets"}), _obstacle("lengths"),
+    ),
+    Mutation(
+        "devices run the whole axis", partition, "_shorter", lambda axis, size: axis,
+        test_partition.test_the_kernel_of_one_device,
+    ),
+    Mutation(
+        "a bias is added on every device", partition, "_total",
+        lambda expr, outs: next(
+            (e for e in walk(expr) if isinstance(e, Var) and e.name in outs), None
+        ),
+        _obstacle("a bias"),
+    ),
+    Mutation(
+        "what brings elements together is split", partition, "_keeps", lambda *args: True,
+        _obstacle("a whole row"),
+    ),
+    Mutation(
+        "positions are those of a device", partition, "_numbers", lambda expr: iter(()),
+        _obstacle("positions"),
+    ),
+    Mutation(
+        "results of groups are not added up", partition, "_written_by_all",
+        lambda *args: frozenset(), _parts("grouped_gemm"),
+    ),
+    Mutation(
+        "g + 1 is a position of its own", partition, "_next", lambda entry: None,
+        test_partition.test_the_factors_of_a_grouped_product,
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
 from tests.runtime.pipeline import expected, numbered
 from tilelang.errors import CallError
@@ -38,7 +38,7 @@ class Traces:
         run = generated(self.host, Device(KIND, 1, interpret, present=False))
         effectful = isinstance(interpret, pltpu.InterpretParams)
         results = ((X.shape, "float32"),)
-        self.run = program(made("numbered", results, run, effectful), ("x", "offsets"))
+        self.run = program(made("numbered", results, run, effectful))
 
     def host(self, x, offsets, *, interpret):
         self.count += 1
@@ -168,15 +168,3 @@ def test_shard_map(traces):
         traces.run, mesh=mesh, in_specs=(rows, all_of_it), out_specs=rows, check_vma=False
     )
     np.testing.assert_array_equal(run(X, OFFSETS), expected(X, OFFSETS))
-
-
-def test_an_argument_that_is_sharded_explicitly(traces):
-    mesh = jax.make_mesh((1,), ("d",), axis_types=(AxisType.Explicit,))
-    with jax.set_mesh(mesh):
-        x = jax.device_put(X, NamedSharding(mesh, PartitionSpec("d")))
-        with pytest.raises(CallError) as caught:
-            traces.run(x, OFFSETS)
-    assert str(caught.value) == (
-        "x of kernel numbered is sharded over mesh axis d\n"
-        "  hint: call the kernel inside jax.shard_map, which gives it one shard at a time"
-    )

@@ -20,12 +20,14 @@ class Stages:
 
     planned  target -> the kernel planned for it; PlanError if it is refused
     batched  (names, size) -> those of the kernel with a leading dimension on these parameters
+    replaced a kernel of the same parameters -> its stages
     element  of a batch: the stages of one element, and which parameters have the dimension
     """
 
     ir: KernelIR
     planned: Callable[[Target], Lowered]
     batched: Callable[[Collection[str], int], Stages]
+    replaced: Callable[[KernelIR], Stages]
     element: tuple[Stages, Collection[str]] | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..analysis.facts import Facts
@@ -15,10 +16,12 @@ from .batching import Stages
 from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import Compiled
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
+from .jax_compat import mesh_of, sharded_axes
 from .launch import Launch, Operand, check_of, framework_of, launch
-from .lowering import Lowered, Target
-from .primitive import Code, Flags, Generated
+from .lowering import Lowered, Target, proved
+from .primitive import Code, Flags, Generated, call
 from .program import at_once, generated, on_cpu, one_by_one, program
+from .sharding import over_mesh, split_of
 
 Programs = MutableMapping[Hashable, Callable[..., Any]]
 
@@ -71,7 +74,7 @@ def prepare(
         refuse_foreign(ir.name, target, platform, chosen.interpret)
         chosen.stages.planned(target)
     if key not in programs:
-        programs[key] = program(_code(chosen), tuple(o.name for o in operands))
+        programs[key] = program(_code(chosen))
     run = programs[key]
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
@@ -106,7 +109,23 @@ def _code(chosen: Chosen) -> Code:
 
     effectful = strict if interpret is None else not isinstance(interpret, bool)
     effectful = effectful or (strict and interpret is True)
-    return Code(name, results_of(stages.ir), generate, effectful, batched)
+    sharded = partial(_sharded, chosen, {})
+    return Code(name, results_of(stages.ir), generate, effectful, batched, sharded)
+
+
+def _sharded(
+    chosen: Chosen, codes: MutableMapping[Any, Any], arrays: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The results on sharded arguments: each device runs its part; `codes` keeps what it runs."""
+    ir, mesh = chosen.stages.ir, mesh_of(arrays)
+    operands, specs = operands_of(ir), tuple(sharded_axes(array) for array in arrays)
+    key = (specs, tuple(mesh.shape.items()))
+    if key not in codes:
+        split = split_of(ir, proved(ir), dict(zip(operands, specs, strict=True)), mesh.shape)
+        codes[key] = split, _code(replace(chosen, stages=chosen.stages.replaced(split.local)))
+    split, code = codes[key]
+    results = (*ir.returns, *(t.name for t in ir.tensors if t.mutated))
+    return over_mesh(split, operands, results, mesh, partial(call, code))(arrays)
 
 
 def _each(

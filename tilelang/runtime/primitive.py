@@ -23,7 +23,6 @@ from .jax_compat import (
     needs_devices,
     result_avals,
     undisturbed,
-    varying_axes,
 )
 
 Generated = Callable[..., Any]
@@ -39,6 +38,7 @@ class Code:
     generated  (platform, `kind_of` its devices or None) -> the function to trace there
     effectful  the CPU's code has effects, which JAX must know of when it traces the operation
     batched    (which operands are batched, how many elements) -> the code for all elements
+    sharded    the results for operands that are sharded over an explicit mesh
     traces     the code's jaxprs so far
     batches    the batched codes so far: each is one operation, wherever it is made
     """
@@ -48,6 +48,7 @@ class Code:
     generated: Callable[[str, str | None], Generated]
     effectful: bool = False
     batched: Callable[[Flags, int], Code] | None = None
+    sharded: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
     traces: dict[Any, Any] = field(default_factory=dict)
     batches: dict[tuple[Flags, int], Code] = field(default_factory=dict)
 
@@ -80,14 +81,6 @@ def _impl(*arrays: Any, code: Code, kind: str | None) -> Any:
 
 
 def _abstract(*operands: Any, code: Code, kind: str | None) -> Any:
-    varying = [varying_axes(o) for o in operands]
-    every = frozenset[str]().union(*varying)
-    if every and every not in varying:
-        raise CallError(
-            f"the arguments of kernel {code.name} vary over different mesh axes: "
-            f"{', '.join(sorted(every))}",
-            hint="give jax.shard_map check_vma=False",
-        )
     effects = _traced(code, "cpu", kind, operands).effects if code.effectful else set()
     return result_avals(operands, code.results), effects
 

@@ -20,6 +20,7 @@ from .jax_compat import (
     sharded_axes,
     traced_for,
     traced_on_tpu,
+    varying_alike,
 )
 from .primitive import Code
 from .primitive import call as call_kernel
@@ -49,7 +50,7 @@ def generated(function: Callable[..., Any], device: Device) -> Callable[..., Any
     return traced
 
 
-def program(code: Code, operands: tuple[str, ...]) -> Callable[..., Any]:
+def program(code: Code) -> Callable[..., Any]:
     """The jitted host function; it takes the tensor parameters in order.
 
     The layers, innermost first: the kernel as one operation, which batches itself; a derivative
@@ -58,9 +59,11 @@ def program(code: Code, operands: tuple[str, ...]) -> Callable[..., Any]:
     name, single = code.name, len(code.results) == 1
 
     def call(*arrays: Any) -> Any:
-        for operand, array in zip(operands, arrays, strict=True):
-            _refuse_sharded(name, operand, array)
-        results = call_kernel(code, arrays)
+        if any(any(sharded_axes(array)) for array in arrays):
+            assert code.sharded is not None, f"{name} was made without a way to split it"
+            results = code.sharded(arrays)
+        else:
+            results = call_kernel(code, varying_alike(arrays))
         return results[0] if single else results
 
     call.__name__ = call.__qualname__ = name
@@ -120,12 +123,3 @@ def _no_derivative(name: str) -> Any:
         f"kernel {name} has no backward yet",
         hint="use jax.lax.stop_gradient on its inputs, if no gradient is needed",
     )
-
-
-def _refuse_sharded(name: str, operand: str, array: Any) -> None:
-    axes = sharded_axes(array)
-    if axes:
-        raise CallError(
-            f"{operand} of kernel {name} is sharded over mesh axis {', '.join(axes)}",
-            hint="call the kernel inside jax.shard_map, which gives it one shard at a time",
-        )
