@@ -32,6 +32,7 @@ RANKS = {
     "analysis": 3,
     "reference": 3,
     "passes": 4,
+    "transforms": 5,
     "schedule": 5,
     "codegen": 6,
     "codegen.pallas": 7,
@@ -57,6 +58,7 @@ BACKEND = {"frontend", "reference"}
 FORBIDDEN = {
     "analysis": {"schedule"},
     "passes": BACKEND,
+    "transforms": BACKEND,
     "schedule": BACKEND,
     "codegen": BACKEND,
     "codegen.pallas": BACKEND,
@@ -136,6 +138,7 @@ BUDGET = {
     "frontend": 4300,
     "analysis": 2800,
     "passes": 880,  # select_numbers: masks of numbers, in positions too
+    "transforms": 1500,  # gradients, derived
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 11000,  # what steps ask of tables and work lists is data, and verified
     "codegen.triton": 4340,  # split_reductions; whole powers, positions of NaN, updates in a file
