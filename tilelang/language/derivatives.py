@@ -159,7 +159,7 @@ def _div(use: Use) -> tuple[Expr, Expr]:
 
 def _mod(use: Use) -> tuple[Expr, Expr]:
     """x - floor(x / y) y"""
-    whole = unary("floor", binary("div", *use.args, use.loc), use.loc)
+    whole = unary("floor", binary("div", use.args[0], use.args[1], use.loc), use.loc)
     return use.adjoint, unary("neg", use.mul(use.adjoint, whole), use.loc)
 
 

@@ -124,6 +124,10 @@ def _pass_on(reverse: _Reverse, value: Var, term: Term, adjoint: Expr) -> None:
         case Over():
             inner, share = _to_extremes(graph, value, term, adjoint)
             reverse.push(inner, share, graph.scope(share))
+        case Apply("transpose", (x,)) if isinstance(sum_ := graph.term(adjoint), Over):
+            turned = _by_rule(graph, value, term, sum_.value)[0]
+            assert turned is not None
+            reverse.push(x, graph.over(sum_.axis, graph.add(turned), "sum", sum_.loc), around)
         case Apply():
             for arg, part in zip(term.args, _by_rule(graph, value, term, adjoint), strict=True):
                 if part is not None:
@@ -154,7 +158,7 @@ def _to_extremes(graph: Graph, value: Var, term: Over, adjoint: Expr) -> tuple[E
 
     m = largest over tm of max(x[tm, tf], axis=0): every x[tm, tf] that is m gets its part.
     """
-    inner, layers = term.value, [term]
+    inner, layers = term.value, list[Term | Expr]([term])
     while (below := graph.term(inner)) and _continues(below, term.how):
         layers.append(below)
         inner = graph.parts(inner)[0]

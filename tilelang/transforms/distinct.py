@@ -37,6 +37,8 @@ def distinct(
         return False
     if any(isinstance(i, Gather) for p in places for i in p.index):
         return False
+    if not chain:  # one iteration
+        return True
     name = unique(kernel, tensor, "probe")
     own = kernel.tensor(tensor)
     probe = Tensor(name, own.shape, "float32", "output", own.loc, 0.0)

@@ -105,7 +105,7 @@ class _Reader:
     def _renamed(self, expr: Expr) -> Expr:
         """An operation along an axis that another one stands for."""
         args = tuple(self.value(a) for a in getattr(expr, "args", ()))
-        return replace(expr, args=args, type=self.typed(expr.type))  # type: ignore[call-arg]
+        return replace(expr, args=args, type=self.typed(expr.type))
 
     def typed(self, type: Type) -> Type:
         """The type along the axes that stand for others."""
@@ -123,16 +123,18 @@ class _Reader:
         for stmt in body:
             match stmt:
                 case Assign(name, value, _, user):
-                    self.names[name] = made = self.value(value, user)
-                    self.note(made, name)
+                    self.names[name] = made = self.value(value)
+                    self.note(made, name, user)
                 case Store():
                     self.stores.append(self.store(stmt, around))
                 case Loop():
                     self.loop(stmt, around)
 
-    def note(self, value: Expr, name: str) -> None:
+    def note(self, value: Expr, name: str, user: str) -> None:
+        """The author's kernel computes a value, and calls it so."""
         if isinstance(value, Var):
             self.written.setdefault(value.name, name)
+            self.graph.hints.setdefault(value.name, user)
 
     def store(self, store: Store, around: tuple[str, ...]) -> Stored:
         adds = store.combine == "add"
@@ -159,7 +161,7 @@ class _Reader:
         found = self.results(loop, axis, first, after)
         for carry, value in zip(loop.carries, found, strict=True):
             self.names[carry.out] = value
-            self.note(value, carry.out)
+            self.note(value, carry.out, carry.user)
 
     def results(
         self, loop: Loop, axis: str, first: list[Expr], after: list[Expr]

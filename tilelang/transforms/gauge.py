@@ -160,11 +160,11 @@ def _moved(graph: Graph, term: Term, parts: list[Move | None]) -> Move | None:
 def _applied(graph: Graph, term: Apply, parts: list[Move]) -> Move | None:
     match term.op:
         case "add" | "sub":
-            return _added(*parts, -1 if term.op == "sub" else 1)
+            return _added(parts[0], parts[1], -1 if term.op == "sub" else 1)
         case "mul" | "div":
-            return _multiplied(*parts, -1 if term.op == "div" else 1)
+            return _multiplied(parts[0], parts[1], -1 if term.op == "div" else 1)
         case "dot":
-            return _multiplied(*parts, 1)
+            return _multiplied(parts[0], parts[1], 1)
         case "neg":
             return _times(parts[0], -1) if "shift" in parts[0].how else parts[0]
         case "exp" | "exp2":
@@ -255,9 +255,9 @@ def _through_exp(move: Move, base: float) -> Move | None:
 def _joined(parts: list[Move]) -> Move | None:
     """The move that all of them make."""
     kinds = {p for p in parts if p.how in ("shift", "scale")}
-    wild = {p.how for p in parts} - {"shift", "scale"}
+    wild = {p.how for p in parts if p not in kinds}
     if not kinds:
-        return Move(wild.pop()) if len(wild) == 1 else STAYS
+        return parts[0] if len(wild) == 1 else STAYS
     if len(kinds) > 1:
         return STAYS if all(k.free for k in kinds) and not wild else None
     (kind,) = kinds

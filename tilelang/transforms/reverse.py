@@ -156,18 +156,26 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
     program.residuals.append((launched, residuals.added))
     for saved in residuals.added:
         program.arrays[saved.tensor.name] = replace(saved.tensor, role="input")
-    groups: dict[tuple[str, ...], list[Target]] = {}
+    groups: dict[_Cut, list[Target]] = {}
     for tensor in dict.fromkeys(s.load.tensor for s in sites):
         for chain, targets in _targets(program, launched, tensor, sites):
             if any(t.adds for t in targets):
                 program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
             else:
-                groups.setdefault(chain, []).extend(targets)
-    for chain, targets in groups.items():
+                groups.setdefault(_cut(chain, targets), []).extend(targets)
+    for (chain, _), targets in groups.items():
         program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
 
 
 # ---------------------------------------------------------------- what is stored, and where
+
+_Cut = tuple[tuple[str, ...], frozenset[Index]]
+
+
+def _cut(chain: tuple[str, ...], targets: Sequence[Target]) -> _Cut:
+    """What stores of one kernel share: its loops, and where their tiles are cut."""
+    moved = (i for t in targets for i in t.index if isinstance(i, Along))
+    return chain, frozenset(i for i in moved if i.offset is not None)
 
 
 def _targets(

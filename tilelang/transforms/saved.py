@@ -75,8 +75,9 @@ class Residuals:
     def _with_loops(self, forward: Collection[str]) -> set[str]:
         """The values of the forward kernel that a loop of its has to run for."""
         graph, found = self.launched.graph, set[str]()
-        for name in forward:
-            term = graph.values[name]
+        for name, term in graph.values.items():
+            if name not in forward:
+                continue
             parts = graph.parts(Var(name, term.type))
             below = any(isinstance(p, Var) and p.name in found for p in parts)
             if isinstance(term, Over) or below:

@@ -57,10 +57,9 @@ def simplified(term: Expr, look: Look) -> Expr:
 
 def _turned(term: Apply, inner: Any) -> Expr:
     """Two transpositions are one, or none; (x @ y).T is y.T @ x.T."""
-    if isinstance(inner, Apply) and inner.op == "dot" and all(a.type.rank == 2 for a in inner.args):
-        if inner.attr("contract") == (1, 0):
-            x, y = (transpose(a, (1, 0), term.loc) for a in reversed(inner.args))
-            return replace(inner, args=(x, y), type=term.type)
+    if _is_matmul(inner):
+        x, y = (transpose(a, (1, 0), term.loc) for a in reversed(inner.args))
+        return replace(inner, args=(x, y), type=term.type)
     if not (isinstance(inner, Apply) and inner.op == "transpose"):
         return term
     first, then = inner.attr("perm"), term.attr("perm")
@@ -68,6 +67,13 @@ def _turned(term: Apply, inner: Any) -> Expr:
     if perm == tuple(range(len(perm))):
         return inner.args[0]
     return replace(term, args=inner.args, attrs=(("perm", perm),))
+
+
+def _is_matmul(term: Any) -> bool:
+    """Of two matrices, as `x @ y` is."""
+    if not isinstance(term, Apply) or term.op != "dot" or term.attr("contract") != (1, 0):
+        return False
+    return all(a.type.rank == 2 for a in term.args)
 
 
 def _squeezed(term: Apply, inner: Any) -> Expr:
