@@ -1,5 +1,6 @@
 """Rewrites of whole kernels that users apply: gradients.  Every target plans the results."""
 
+from .gradient_text import source as source
 from .reverse import derive as derive
 from .types import Derivative as Derivative
 from .types import Launch as Launch
