@@ -77,5 +77,9 @@ class RaggedValueError(TileError, ValueError):
     """Offsets or lengths whose values are out of range."""
 
 
+class GradientError(TileError):
+    """A kernel whose gradient cannot be derived; the hint names `@kernel.vjp`."""
+
+
 class InternalError(TileError):
     """A fault of the compiler that it found before it could do harm."""

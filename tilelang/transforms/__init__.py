@@ -1,1 +1,6 @@
-"""Rewrites of kernels: gradients, batches, partitions."""
+"""Rewrites of whole kernels: gradients, batches, partitions.  Every target plans the results."""
+
+from .gradient_text import source as source
+from .reverse import derive as derive
+from .types import Derivative as Derivative
+from .types import Launch as Launch

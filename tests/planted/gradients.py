@@ -1,0 +1,124 @@
+"""Bugs planted in derivation; a comparison with JAX, or a refusal, must notice each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from tests.planted.passes import Mutation
+from tests.subjects import SUBJECTS
+from tests.transforms import test_gradients, test_language_text, test_refused
+from tilelang.ir import Expr
+from tilelang.language.build import unary, where
+from tilelang.language.derivatives import RULES, Rule, Use
+from tilelang.transforms import adjoints, legal, ranges, reverse, saved, sums
+from tilelang.transforms.language_text import _Printer
+
+
+def _compares(name: str) -> Callable[[], None]:
+    subject = next(s for s in SUBJECTS if s.name == name)
+    layout = test_gradients.HARD[0] if subject.ragged is not None else None
+
+    def seen() -> None:
+        test_gradients._derivative.cache_clear()
+        assert test_gradients.compare(subject, layout, 32) == ""
+
+    return seen
+
+
+def _refuses(name: str) -> Callable[[], None]:
+    entry = next(e for e in test_refused.REFUSED if e[0].__name__ == name)
+    return partial(test_refused.test_refused, *entry)
+
+
+def _prints(name: str) -> Callable[[], None]:
+    def seen() -> None:
+        test_gradients._derivative.cache_clear()
+        test_language_text.round_trip(name, Path(mkdtemp()))
+
+    return seen
+
+
+def _with(op: str, rule: Rule) -> Mapping[str, Rule]:
+    return {**RULES, op: rule}
+
+
+def _swapped(use: Use) -> tuple[Expr | None, ...]:
+    condition = use.args[0]
+    yes = where(condition, use.adjoint, 0.0, use.loc)
+    return None, where(condition, 0.0, use.adjoint, use.loc), yes
+
+
+def _without_sign(use: Use) -> tuple[Expr | None, ...]:
+    over, minus = RULES["div"](use)
+    assert minus is not None
+    return over, unary("neg", minus, use.loc)
+
+
+def _without_heads(self: saved.Residuals, expr: Any) -> Any:
+    found = _INDEX(self, expr)
+    return None if found is None else found[-1:]
+
+
+_INDEX = saved.Residuals._index
+_CUT = ranges._cut
+
+
+def _bug(what: str, owner: Any, name: str, wrong: Any, seen_by: Callable[[], None]) -> Mutation:
+    return Mutation(what, owner, name, wrong, seen_by)
+
+
+MUTATIONS = (
+    _bug(
+        "exp has its operand as derivative", adjoints, "RULES",
+        _with("exp", lambda use: use.times(use.args[0])), _compares("jagged_softmax"),
+    ),
+    _bug(
+        "where passes to the other branch", adjoints, "RULES",
+        _with("where", _swapped), _compares("hstu_attention"),
+    ),
+    _bug(
+        "maximum passes to both", adjoints, "RULES",
+        _with("maximum", RULES["add"]), _compares("matmul_bias_relu"),
+    ),
+    _bug(
+        "a quotient grows with its divisor", adjoints, "RULES",
+        _with("div", _without_sign), _compares("softmax"),
+    ),
+    _bug(
+        "every maximum is a gauge", adjoints, "_is_gauge",
+        lambda *given: True, _compares("segment_reduction"),
+    ),
+    _bug(
+        "any factor of a sum is taken for 1", sums, "_is_one",
+        lambda *given: True, _refuses("doubled"),
+    ),
+    _bug(
+        "a window is cut on the wrong side", ranges, "_cut",
+        lambda graph, bound, edge, offset: _CUT(graph, bound, edge, -offset),
+        _compares("sliding_window_attention"),
+    ),
+    _bug(
+        "a group without rows multiplies by what it never read", reverse, "guarded",
+        lambda launched, site: site.adjoint, test_gradients.test_a_group_without_rows,
+    ),
+    _bug(
+        "shared heads are stored over each other", reverse, "distinct",
+        lambda *given: True, _compares("grouped_query_attention"),
+    ),
+    _bug(
+        "what is stored twice is differentiated", legal, "distinct",
+        lambda *given: True, _refuses("stored_twice"),
+    ),
+    _bug(
+        "heads share what is saved", saved.Residuals, "_index",
+        _without_heads, _compares("jagged_attention"),
+    ),
+    _bug(
+        "parentheses are left out", _Printer, "wrapped",
+        lambda self, expr, level: self.shown(expr)[0], _prints("jagged_layer_norm"),
+    ),
+)  # fmt: skip
