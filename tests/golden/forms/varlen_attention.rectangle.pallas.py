@@ -60,9 +60,9 @@ def varlen_attention_kernel(
             # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
             acc_ref[...] = jnp.zeros((16, 256, 64), jnp.float32)
             # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
-            m_ref[...] = jnp.full((16, 256, 1), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((16, 256, 128), -jnp.inf, jnp.float32)
             # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
-            total_ref[...] = jnp.zeros((16, 256, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         @pl.when(live)
         def _():
@@ -99,13 +99,13 @@ def varlen_attention_kernel(
                 # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
                 alpha = jnp.exp(m - m_new)
                 # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-                p = jnp.exp(scores - m_new)
+                p = jnp.exp(scores - jnp.tile(m_new, (1, 2)))
                 # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
                 total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
                 # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_elem...
                 new = jnp.dot(p.astype(jnp.bfloat16), values, preferred_element_type=jnp.float32)
                 # varlen_attention.py:67: acc = acc * alpha[:, None] + new
-                acc_ref[h] = acc_ref[h] * alpha + new
+                acc_ref[h] = acc_ref[h] * alpha[:, :64] + new
                 # varlen_attention.py:68: m = m_new
                 m_ref[h] = m_new
 
@@ -114,7 +114,7 @@ def varlen_attention_kernel(
             # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
             for h in range(16):
                 # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
-                out_by_h_ref[h] = (acc_ref[h] / total_ref[h]).astype(jnp.bfloat16)
+                out_by_h_ref[h] = (acc_ref[h] / total_ref[h, :, :64]).astype(jnp.bfloat16)
             # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
@@ -158,9 +158,9 @@ def varlen_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((16, 256, 1), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 64), jnp.float32),
-            pltpu.VMEM((16, 256, 1), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((8, 256, 64), jnp.bfloat16),
             pltpu.VMEM((8, 256, 64), jnp.bfloat16),
             pltpu.VMEM((16, 256, 64), jnp.bfloat16),

@@ -19,6 +19,7 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 from .axis import AxisPlan
+from .body.all_lanes import in_all_lanes
 from .body.gathers import buffers, extents
 from .body.heads import copies, iterations, unrolled
 from .body.sections import split
@@ -86,6 +87,7 @@ def plan_launch(
         tables.check_fits(kernel, table, target, needed)
     windows = whole(all_windows(arrays, outputs, config))
     kept, sections = _sections(placed, groups, windows, order, columns)
+    kept, sections = in_all_lanes(kept, sections, axes, target.lanes)
     sections = unrolled(placed, windows, order, sections)
     everything = [stmt for s in sections for stmt in flat(s.body)]
     scratch = tuple(_scratch(k, placed) for k in kept) + copies(windows)

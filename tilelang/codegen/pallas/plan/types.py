@@ -62,6 +62,7 @@ from .physical import PStmt as PStmt
 from .physical import PutRows as PutRows
 from .physical import Read as Read
 from .physical import Recorded as Recorded
+from .physical import Repeat as Repeat
 from .physical import Rest as Rest
 from .physical import Roll as Roll
 from .physical import Row as Row
