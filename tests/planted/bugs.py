@@ -154,8 +154,8 @@ HEADS: tuple[Bug, ...] = (
            "@pl.when(n == 0)\n        def _():\n" + _TURNED),
     _HEADS("keys of the first head for all", "k_by_h_ref[h // 2]", "k_by_h_ref[0]"),
     _HEADS("heads share a maximum", "m_ref[h] = m_new", "m_ref[0] = m_new"),
-    _HEADS("sum of the last head only is reset", "total_ref[...] = jnp.zeros((4, 16, 1), ",
-           "total_ref[3] = jnp.zeros((16, 1), "),
+    _HEADS("sum of the last head only is reset", "total_ref[...] = jnp.zeros((4, 16, 128), ",
+           "total_ref[3] = jnp.zeros((16, 128), "),
     _HEADS("values without a neutral fill: 0 * NaN", "jnp.where(tk_mask, v_by_h_ref[h // 2], 0.0)",
            "v_by_h_ref[h // 2]"),
     _HEADS("rows of other ranges are overwritten", "tq_mask, jnp.transpose(out_by_h_ref[...], "

@@ -142,7 +142,9 @@ class _Lanes:
         kind = replace(value.type, shape=(*value.type.shape[:-1], width))
         if size % self.lanes == 0:
             return physical.Repeat(value, kind)
-        return physical.Head(value, len(kind.shape) - 1, kind) if size < self.lanes else _first(value)
+        return (
+            physical.Head(value, len(kind.shape) - 1, kind) if size < self.lanes else _first(value)
+        )
 
     def column(self, expr: PExpr) -> PExpr:
         """The value as it was: a column in all lanes is its first lane.
