@@ -1,7 +1,8 @@
-"""Columns that are carried fill all lanes of their registers: which do, and that nothing changes."""
+"""Columns that are carried fill all lanes of registers: which do, and that nothing changes."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -48,7 +49,7 @@ def weighted(x, y, offsets):
 
 def exactly(x, y, offsets, block):
     out, log, count = np.zeros(y.shape), np.zeros(len(y)), np.zeros(len(y), int)
-    for begin, end in zip(offsets[:-1], offsets[1:], strict=True):
+    for begin, end in itertools.pairwise(offsets):
         if begin < end:
             scores = x[begin:end].astype(np.float64) @ x[begin:end].astype(np.float64).T
             log[begin:end] = np.log(np.exp(scores).sum(1))
