@@ -7,8 +7,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def varlen_attention_kernel(
-    offsets, k, v, q, out, total_ref, acc_ref, m_ref, k_by_h_ref, v_by_h_ref, q_by_h_ref,
-    out_by_h_ref, b_of, tq_of, tk_of,
+    offsets, k, v, q, out, total_ref, acc_ref, m_ref, scores_ref, k_by_h_ref, v_by_h_ref,
+    q_by_h_ref, out_by_h_ref, b_of, tq_of, tk_of,
 ):
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted
@@ -85,6 +85,19 @@ def varlen_attention_kernel(
             total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+        for h in range(16):
+            # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
+            keys = k_by_h_ref[h // 2]
+            # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
+            scores_ref[h] = (
+                jax.lax.dot_general(
+                    q_by_h_ref[h],
+                    keys,
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.125
+            )
         tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask = (
             (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
@@ -96,20 +109,9 @@ def varlen_attention_kernel(
         )
         for h in range(16):
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
-            keys = k_by_h_ref[h // 2]
             values = jnp.where(tk_mask, v_by_h_ref[h // 2], 0.0)
-            # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
-            scores = (
-                jax.lax.dot_general(
-                    q_by_h_ref[h],
-                    keys,
-                    (((1,), (1,)), ((), ())),
-                    preferred_element_type=jnp.float32,
-                )
-                * 0.125
-            )
             # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
-            scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores, -jnp.inf)
+            scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores_ref[h], -jnp.inf)
             m = m_ref[h]
             # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
             m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
@@ -175,6 +177,7 @@ def varlen_attention(
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 64), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
             pltpu.VMEM((8, 256, 64), jnp.bfloat16),
             pltpu.VMEM((8, 256, 64), jnp.bfloat16),
             pltpu.VMEM((16, 256, 64), jnp.bfloat16),

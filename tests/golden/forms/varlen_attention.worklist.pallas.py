@@ -66,7 +66,7 @@ def varlen_attention_steps(offsets: jax.Array) -> tuple[jax.Array, ...]:
 
 def varlen_attention_kernel(
     offsets, b_of, tq_of, tk_of, steps_of, k_ref, v_ref, q_ref, out_ref, total_ref, acc_ref, m_ref,
-    k_by_h_ref, v_by_h_ref, q_by_h_ref, out_by_h_ref,
+    scores_ref, k_by_h_ref, v_by_h_ref, q_by_h_ref, out_by_h_ref,
 ):
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted
@@ -104,6 +104,19 @@ def varlen_attention_kernel(
         total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
     # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+    for h in range(16):
+        # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
+        keys = k_by_h_ref[h // 2]
+        # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jn...
+        scores_ref[h] = (
+            jax.lax.dot_general(
+                q_by_h_ref[h],
+                keys,
+                (((1,), (1,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+            * 0.125
+        )
     tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
     tk_mask = (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
     tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
@@ -113,20 +126,9 @@ def varlen_attention_kernel(
     )
     for h in range(16):
         # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
-        keys = k_by_h_ref[h // 2]
         values = jnp.where(tk_mask, v_by_h_ref[h // 2], 0.0)
-        # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jn...
-        scores = (
-            jax.lax.dot_general(
-                q_by_h_ref[h],
-                keys,
-                (((1,), (1,)), ((), ())),
-                preferred_element_type=jnp.float32,
-            )
-            * 0.125
-        )
         # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], scor...
-        scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores, -jnp.inf)
+        scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores_ref[h], -jnp.inf)
         m = m_ref[h]
         # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
@@ -190,6 +192,7 @@ def varlen_attention(
                 pltpu.VMEM((16, 256, 128), jnp.float32),
                 pltpu.VMEM((16, 256, 64), jnp.float32),
                 pltpu.VMEM((16, 256, 128), jnp.float32),
+                pltpu.VMEM((16, 256, 256), jnp.float32),
                 pltpu.VMEM((8, 256, 64), jnp.bfloat16),
                 pltpu.VMEM((8, 256, 64), jnp.bfloat16),
                 pltpu.VMEM((16, 256, 64), jnp.bfloat16),
