@@ -33,6 +33,7 @@ RANKS = {
     "reference": 3,
     "passes": 4,
     "schedule": 5,
+    "transforms": 5,
     "codegen": 6,
     "codegen.pallas": 7,
     "codegen.pallas.plan": 8,
@@ -137,14 +138,15 @@ BUDGET = {
     "frontend": 4300,
     "analysis": 2800,
     "passes": 880,  # select_numbers: masks of numbers, in positions too
+    "transforms": 580,  # its parts are added up: batches and partitions
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 11700,  # forms of experts: columns in all lanes, products first, small steps
     "codegen.triton": 4340,  # split_reductions; whole powers, positions of NaN, updates in a file
-    "runtime": 3320,  # JAX launches Triton programs: records and custom calls
+    "runtime": 3840,  # batches and meshes: vmap of JAX and torch, shardings; given.py was api's
     "aot": 1450,  # a worker that does more shares its parts: built, answered, asked, texts
     "autotune": 1830,  # the executor of compiled schedules
     "commands": 500,
-    PACKAGE: 1770,  # modules of no package: api (predict, JAX on GPUs), reference, reads ...
+    PACKAGE: 1790,  # modules of no package: api (batched, predict), reference, reads ...
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
