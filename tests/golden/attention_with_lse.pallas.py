@@ -72,9 +72,9 @@ def attention_with_lse_kernel(
             # jagged_attention_backward.py:45: acc = hl.zeros([tq, D], dtype=hl.float32)
             acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
             # jagged_attention_backward.py:43: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((512, 1), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((512, 128), -jnp.inf, jnp.float32)
             # jagged_attention_backward.py:44: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((512, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((512, 128), jnp.float32)
 
         # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
         tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
@@ -96,7 +96,7 @@ def attention_with_lse_kernel(
         # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - m_new)
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
         # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alp...
@@ -125,7 +125,9 @@ def attention_with_lse_kernel(
             # jagged_attention_backward.py:55: lse[h, tq] = m + hl.log(total)
             tq_index_1 = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
             tq_mask_1 = (tq_index_1 >= offsets[b]) & (tq_index_1 < offsets[b + 1])
-            lse_ref[...] = jnp.where(tq_mask_1, (m_ref[...] + jnp.log(total)).T, lse_ref[...])
+            lse_ref[...] = jnp.where(
+                tq_mask_1, (m_ref[...] + jnp.log(total))[:, :1].T, lse_ref[...]
+            )
 
     pltpu.emit_pipeline(
         step,
@@ -166,9 +168,9 @@ def attention_with_lse(
         ],
         out_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[
-            pltpu.VMEM((512, 1), jnp.float32),
             pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.VMEM((512, 1), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
             pltpu.SMEM((2016,), jnp.int32),
             pltpu.SMEM((2016,), jnp.int32),
             pltpu.SMEM((2016,), jnp.int32),

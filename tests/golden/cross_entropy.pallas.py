@@ -14,11 +14,11 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
     @pl.when(tv == 0)
     def _():
         # cross_entropy.py:29: m = hl.full([tm], LOWEST, dtype=hl.float32)
-        m_ref[...] = jnp.full((512, 1), -3.4028234663852886e+38, jnp.float32)
+        m_ref[...] = jnp.full((512, 128), -3.4028234663852886e+38, jnp.float32)
         # cross_entropy.py:30: total = hl.zeros([tm], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((512, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((512, 128), jnp.float32)
         # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
-        target_ref[...] = jnp.zeros((512, 1), jnp.float32)
+        target_ref[...] = jnp.zeros((512, 128), jnp.float32)
 
     # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
     tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
@@ -29,7 +29,8 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
     m_new = jnp.maximum(m, jnp.max(row, axis=1, keepdims=True))
     # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).sum(-1)
     total_ref[...] = (
-        total_ref[...] * jnp.exp(m - m_new) + jnp.sum(jnp.exp(row - m_new), axis=1, keepdims=True)
+        total_ref[...] * jnp.exp(m - m_new)
+        + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 16))), axis=1, keepdims=True)
     )
     # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
     here = tv_index == labels_ref[...].T
@@ -41,7 +42,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
     @pl.when(tv == 62)
     def _():
         # cross_entropy.py:39: loss[tm] = hl.log(total) + (m - target)
-        loss_ref[...] = (jnp.log(total_ref[...]) + (m_ref[...] - target_ref[...])).T
+        loss_ref[...] = (jnp.log(total_ref[...]) + (m_ref[...] - target_ref[...]))[:, :1].T
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -57,9 +58,9 @@ def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = Fal
         ],
         out_specs=pl.BlockSpec((1, 512), lambda tm, tv: (0, tm)),
         scratch_shapes=[
-            pltpu.VMEM((512, 1), jnp.float32),
-            pltpu.VMEM((512, 1), jnp.float32),
-            pltpu.VMEM((512, 1), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
         ],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         interpret=interpret,

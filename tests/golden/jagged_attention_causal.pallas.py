@@ -64,9 +64,9 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
             # jagged_attention.py:78: acc = hl.zeros([tq, v.shape[2]], dtype=hl.float32)
             acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
             # jagged_attention.py:76: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
             # jagged_attention.py:77: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((256, 128), jnp.float32)
 
         # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
         scores = (
@@ -93,7 +93,7 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         # jagged_attention.py:86: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - m_new)
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
         # jagged_attention.py:88: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:, None])
@@ -153,9 +153,9 @@ def jagged_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 1), jnp.float32),
             pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
             pltpu.SMEM((3040,), jnp.int32),
             pltpu.SMEM((3040,), jnp.int32),
             pltpu.SMEM((3040,), jnp.int32),

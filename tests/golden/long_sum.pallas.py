@@ -14,7 +14,7 @@ def long_sum_kernel(x_ref, y_ref, total_ref):
     @pl.when(tn == 0)
     def _():
         # long_sum.py:23: total = hl.zeros([tm], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((256, 128), jnp.float32)
 
     # long_sum.py:25: total += x[tm, tn].to(hl.float32).sum(-1)
     total_ref[...] += jnp.sum(x_ref[...].astype(jnp.float32), axis=1, keepdims=True)
@@ -22,7 +22,7 @@ def long_sum_kernel(x_ref, y_ref, total_ref):
     @pl.when(tn == 511)
     def _():
         # long_sum.py:26: y[tm] = total.to(y.dtype)
-        y_ref[...] = total_ref[...].astype(jnp.bfloat16).T
+        y_ref[...] = total_ref[:, :1].astype(jnp.bfloat16).T
 
 
 def long_sum(x: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -33,7 +33,7 @@ def long_sum(x: jax.Array, *, interpret: bool = False) -> jax.Array:
         grid=(512,),
         in_specs=[pl.BlockSpec((256, 2048), lambda tn: (0, tn))],
         out_specs=pl.BlockSpec((1, 256), lambda tn: (0, 0)),
-        scratch_shapes=[pltpu.VMEM((256, 1), jnp.float32)],
+        scratch_shapes=[pltpu.VMEM((256, 128), jnp.float32)],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
         interpret=interpret,
     )(x)

@@ -152,10 +152,15 @@ _LENGTH = "jnp.minimum(offsets[b_of[n] + 1], 72) - tq_of[n], 16)"
 HEADS: tuple[Bug, ...] = (
     _HEADS("queries of the first tile for all", _NEW_TILE + _TURNED,
            "@pl.when(n == 0)\n        def _():\n" + _TURNED),
+    _HEADS("scores of the first head for all", "scores_ref[h], -jnp.inf",
+           "scores_ref[0], -jnp.inf"),
+    _HEADS("heads put their scores into one place", "scores_ref[h] = (", "scores_ref[0] = ("),
+    bug("paged_attention", "table", "scores of the head before", "scores_ref[h],",
+        "scores_ref[max(h - 1, 0)],"),
     _HEADS("keys of the first head for all", "k_by_h_ref[h // 2]", "k_by_h_ref[0]"),
     _HEADS("heads share a maximum", "m_ref[h] = m_new", "m_ref[0] = m_new"),
-    _HEADS("sum of the last head only is reset", "total_ref[...] = jnp.zeros((4, 16, 1), ",
-           "total_ref[3] = jnp.zeros((16, 1), "),
+    _HEADS("sum of the last head only is reset", "total_ref[...] = jnp.zeros((4, 16, 128), ",
+           "total_ref[3] = jnp.zeros((16, 128), "),
     _HEADS("values without a neutral fill: 0 * NaN", "jnp.where(tk_mask, v_by_h_ref[h // 2], 0.0)",
            "v_by_h_ref[h // 2]"),
     _HEADS("rows of other ranges are overwritten", "tq_mask, jnp.transpose(out_by_h_ref[...], "

@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 import tilelang as tile
-from tests.codegen import test_lookup, test_outer_carry, test_outside
+from tests.codegen import (
+    test_all_lanes,
+    test_by_phases,
+    test_lookup,
+    test_outer_carry,
+    test_outside,
+)
 
 ROWS = np.arange(33 * 8, dtype=np.float32).reshape(33, 8) % 13
 STARTS = np.array([-3, 0, 30, 33], np.int32)
@@ -57,6 +63,18 @@ CASES = {
         tile.Config({"t": 16}),
         test_outer_carry.exact,
     ),
+    "recurrent": Case(
+        test_by_phases.recurrent,
+        (test_by_phases.X, test_by_phases.W, test_by_phases.CUTS),
+        tile.Config({"tm": 16, "tk": 8}, within=["a", "b"]),
+        test_by_phases.result,
+    ),
+    "prefixes": Case(
+        test_all_lanes.prefixes,
+        (test_all_lanes.X, test_all_lanes.Z, test_all_lanes.CUTS),
+        tile.Config({"tm": 16, "tk": 128}),
+        test_all_lanes.prefixed,
+    ),
 }
 
 _INSIDE = "tk_index_1 + start < 33"
@@ -71,5 +89,17 @@ BUGS = (
     ("biased", "entries of the first head", "bias[h, 2]", "bias[0, 2]"),
     ("running", "the carry begins anew in every group", "acc_ref_1[...] = acc_ref[...]",
      "acc_ref_1[...] = jnp.zeros((1, 12), jnp.float32)"),
+    ("recurrent", "the state of the first iteration for all", "state = state_ref[a, b]",
+     "state = state_ref[0, b]"),
+    ("recurrent", "products of two iterations in one place", "mixed_ref[a, b] = ",
+     "mixed_ref[a, 0] = "),
+    ("recurrent", "the product of the last iteration for all", "jnp.sum(mixed_ref[a, b]",
+     "jnp.sum(mixed_ref[a, 1]"),
+    ("prefixes", "only the first lane is summed", "jnp.sum(x_ref[...], axis=1, keepdims=True)",
+     "jnp.pad(jnp.sum(x_ref[...], axis=1, keepdims=True), ((0, 0), (0, 127)))"),
+    ("prefixes", "lanes begin apart", "jnp.zeros((16, 128), jnp.float32)",
+     "jnp.ones((16, 128)).at[:, 0].set(0)"),
+    ("prefixes", "the second half meets the column of before", "jnp.tile(total, (1, 2))",
+     "jnp.concatenate([total, total_ref[...]], 1)"),
     ("running", "the carry is not handed on", "            acc_ref[...] = acc\n", ""),
 )  # fmt: skip

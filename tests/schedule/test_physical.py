@@ -159,7 +159,7 @@ def test_carries_take_the_layout_of_what_is_added_to_them() -> None:
         k.store("rows", "tm", value=k.after("acc", acc))
     ir, config = k.ir(), Config({"tm": 16, "tn": 128})
     text = printed(ir, config).text
-    assert "pltpu.VMEM((16, 1), jnp.float32)" in text
+    assert "pltpu.VMEM((16, 128), jnp.float32)" in text
     assert text.count(".T") == 1
     x = np.random.default_rng(0).standard_normal((48, 256), np.float32)
     np.testing.assert_allclose(run(ir, {"x": x}, config)["rows"], x.sum(1), rtol=1e-4, atol=1e-4)

@@ -14,6 +14,7 @@ from tests.subjects import SUBJECTS
 from tilelang import ir
 from tilelang.codegen.pallas.emit import emit
 from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan.rewriting import rewrite
 from tilelang.codegen.pallas.plan.types import Column, InPhase, Launch, Plan, Table
 from tilelang.codegen.pallas.plan.verify import verify
 from tilelang.errors import InternalError
@@ -134,6 +135,47 @@ def test_a_loop_in_a_row_that_reads_the_tile_of_another() -> None:
         for s in launch.sections
     )
     assert "where nothing defines it" in refused(changed(plan, sections=sections))
+
+
+def summed() -> Plan:
+    k = Writing("summed")
+    k.input("x", 32, 256)
+    k.output("y", 32, fill=None)
+    with k.tile("tm", 0, 32):
+        with k.tile("tn", 0, 256):
+            acc = k.carried("acc", ir.Apply("full", (), ir.Type(("tm",), "float32"), FULL))
+            x = k.load("x", "tm", "tn")
+            row = ir.Apply("sum", (x,), acc.type, (("axis", 1), ("keepdim", False)))
+            k.becomes(acc, ir.Apply("add", (acc, row), acc.type))
+        k.store("y", "tm", value=k.after("acc", acc))
+    return planned(k.ir(), Config({"tm": 16, "tn": 128}))
+
+
+FULL = (("value", 0.0),)
+
+
+def test_scratch_memory_of_another_shape() -> None:
+    plan = summed()
+    (launch,) = plan.launches
+    (acc,) = launch.scratch
+    assert acc.shape == (16, 128)
+    assert refused(changed(plan, scratch=(replace(acc, shape=(16, 1)),))) == (
+        f"internal error: a value has another shape than {acc.name}"
+    )
+
+
+def test_operands_that_do_not_meet() -> None:
+    plan = summed()
+    (launch,) = plan.launches
+
+    def narrow(expr: physical.PExpr) -> physical.PExpr:
+        kept = isinstance(expr, physical.Kept)
+        return replace(expr, type=replace(expr.type, shape=("tm", 64))) if kept else expr
+
+    sections = tuple(
+        replace(s, body=tuple(rewrite(stmt, narrow) for stmt in s.body)) for s in launch.sections
+    )
+    assert "has operands of shapes that do not meet" in refused(changed(plan, sections=sections))
 
 
 # ---------------------------------------------------------------- everything that is printed

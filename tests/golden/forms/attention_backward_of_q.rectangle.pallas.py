@@ -47,10 +47,13 @@ def backward_q_kernel(offsets, grad, out, q, k, lse, v, dq_in, dq, acc_ref, delt
             # jagged_attention_backward.py:66: g = grad[h, tq, :]
             g = grad_ref[...]
             # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.fl...
-            delta_ref[...] = jnp.sum(
-                g.astype(jnp.float32) * out_ref[...].astype(jnp.float32),
-                axis=1,
-                keepdims=True,
+            delta_ref[...] = jnp.broadcast_to(
+                jnp.sum(
+                    g.astype(jnp.float32) * out_ref[...].astype(jnp.float32),
+                    axis=1,
+                    keepdims=True,
+                ),
+                (512, 128),
             )
             # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
             acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
@@ -83,7 +86,9 @@ def backward_q_kernel(offsets, grad, out, q, k, lse, v, dq_in, dq, acc_ref, delt
             # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
             tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
-            ds = jnp.where(tk_mask, p * (dp - delta_ref[...]) * 0.08838834764831845, 0.0)
+            ds = jnp.where(
+                tk_mask, p * (dp - jnp.tile(delta_ref[...], (1, 4))) * 0.08838834764831845, 0.0
+            )
             # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
             tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
@@ -144,7 +149,7 @@ def backward_q(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.VMEM((512, 128), jnp.float32), pltpu.VMEM((512, 1), jnp.float32)],
+        scratch_shapes=[pltpu.VMEM((512, 128), jnp.float32), pltpu.VMEM((512, 128), jnp.float32)],
         input_output_aliases={7: 0},
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v, dq_in)

@@ -90,10 +90,13 @@ def backward_q_kernel(
         # jagged_attention_backward.py:66: g = grad[h, tq, :]
         g = grad_ref[...]
         # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
-        delta_ref[...] = jnp.sum(
-            g.astype(jnp.float32) * out_ref[...].astype(jnp.float32),
-            axis=1,
-            keepdims=True,
+        delta_ref[...] = jnp.broadcast_to(
+            jnp.sum(
+                g.astype(jnp.float32) * out_ref[...].astype(jnp.float32),
+                axis=1,
+                keepdims=True,
+            ),
+            (512, 128),
         )
         # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
@@ -124,7 +127,7 @@ def backward_q_kernel(
     # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
     tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
     tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
-    ds = jnp.where(tk_mask, p * (dp - delta_ref[...]) * 0.08838834764831845, 0.0)
+    ds = jnp.where(tk_mask, p * (dp - jnp.tile(delta_ref[...], (1, 4))) * 0.08838834764831845, 0.0)
     # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
     tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
     tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
@@ -193,7 +196,9 @@ def backward_q(
                 (None, 512, 128),
                 lambda h, n, offsets, b_of, tq_of, tk_of, steps_of: (h, tq_of[n], 0),
             ),
-            scratch_shapes=[pltpu.VMEM((512, 128), jnp.float32), pltpu.VMEM((512, 1), jnp.float32)],
+            scratch_shapes=[
+                pltpu.VMEM((512, 128), jnp.float32), pltpu.VMEM((512, 128), jnp.float32)
+            ],
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         interpret=interpret,

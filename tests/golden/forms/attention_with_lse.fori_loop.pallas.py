@@ -40,7 +40,7 @@ def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
         tk_first = jax.lax.div(tk_begin, 16)
         tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
         total, acc_1, m = (
-            jnp.zeros((128, 1), jnp.float32), acc, jnp.full((128, 1), -jnp.inf, jnp.float32)
+            jnp.zeros((128, 128), jnp.float32), acc, jnp.full((128, 128), -jnp.inf, jnp.float32)
         )
         def each_tk(tk, carried):
             total, acc_1, m = carried
@@ -63,7 +63,7 @@ def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
             # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
-            p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+            p = jnp.where(tk_mask, jnp.exp(scores - m_new[:, :16]), 0.0)
             # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
             total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
             # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc *...
@@ -91,7 +91,7 @@ def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
         tq_index_1 = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
         tq_mask_1 = (tq_index_1 >= offsets[b]) & (tq_index_1 < offsets[b + 1])
         lse_ref[:, pl.ds(tq * 128, 128)] = jnp.where(
-            h_row & tq_mask_1, (m + jnp.log(total)).T, lse_ref[:, pl.ds(tq * 128, 128)]
+            h_row & tq_mask_1, (m + jnp.log(total))[:, :1].T, lse_ref[:, pl.ds(tq * 128, 128)]
         )
         return 0
 

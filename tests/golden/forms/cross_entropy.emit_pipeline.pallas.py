@@ -11,11 +11,11 @@ def cross_entropy_kernel(labels_ref, logits, loss_ref, total_ref, target_ref, m_
     # tv: pipeline inside the step, blocks of 2048; ordered: carries total, target, m
     tm = pl.program_id(0)
     # cross_entropy.py:29: m = hl.full([tm], LOWEST, dtype=hl.float32)
-    m_ref[...] = jnp.full((512, 1), -3.4028234663852886e+38, jnp.float32)
+    m_ref[...] = jnp.full((512, 128), -3.4028234663852886e+38, jnp.float32)
     # cross_entropy.py:30: total = hl.zeros([tm], dtype=hl.float32)
-    total_ref[...] = jnp.zeros((512, 1), jnp.float32)
+    total_ref[...] = jnp.zeros((512, 128), jnp.float32)
     # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
-    target_ref[...] = jnp.zeros((512, 1), jnp.float32)
+    target_ref[...] = jnp.zeros((512, 128), jnp.float32)
     # cross_entropy.py:32: for tv in hl.tile(V):
 
     def each_tv(logits_ref):
@@ -30,7 +30,7 @@ def cross_entropy_kernel(labels_ref, logits, loss_ref, total_ref, target_ref, m_
         # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).s...
         total_ref[...] = (
             total_ref[...] * jnp.exp(m - m_new)
-            + jnp.sum(jnp.exp(row - m_new), axis=1, keepdims=True)
+            + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 16))), axis=1, keepdims=True)
         )
         # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
         here = tv_index == labels_ref[...].T
@@ -45,7 +45,7 @@ def cross_entropy_kernel(labels_ref, logits, loss_ref, total_ref, target_ref, m_
         in_specs=[pl.BlockSpec((512, 2048), lambda tv: (tm, tv))],
     )(logits)
     # cross_entropy.py:39: loss[tm] = hl.log(total) + (m - target)
-    loss_ref[...] = (jnp.log(total_ref[...]) + (m_ref[...] - target_ref[...])).T
+    loss_ref[...] = (jnp.log(total_ref[...]) + (m_ref[...] - target_ref[...]))[:, :1].T
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -60,9 +60,9 @@ def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = Fal
         in_specs=[pl.BlockSpec((1, 512), lambda tm: (0, tm)), pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec((1, 512), lambda tm: (0, tm)),
         scratch_shapes=[
-            pltpu.VMEM((512, 1), jnp.float32),
-            pltpu.VMEM((512, 1), jnp.float32),
-            pltpu.VMEM((512, 1), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
         ],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         interpret=interpret,

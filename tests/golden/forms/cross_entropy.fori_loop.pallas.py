@@ -11,9 +11,9 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref):
     # tv: loop inside the step, blocks of 128; ordered: carries total, target, m
     # cross_entropy.py:32: for tv in hl.tile(V):
     total, target, m = (
-        jnp.zeros((128, 1), jnp.float32),
-        jnp.zeros((128, 1), jnp.float32),
-        jnp.full((128, 1), -3.4028234663852886e+38, jnp.float32),
+        jnp.zeros((128, 128), jnp.float32),
+        jnp.zeros((128, 128), jnp.float32),
+        jnp.full((128, 128), -3.4028234663852886e+38, jnp.float32),
     )
     def each_tv(tv, carried):
         total, target, m = carried
@@ -32,7 +32,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref):
 
     total, target, m = jax.lax.fori_loop(0, 1002, each_tv, (total, target, m))
     # cross_entropy.py:39: loss[tm] = hl.log(total) + (m - target)
-    loss_ref[...] = (jnp.log(total) + (m - target)).T
+    loss_ref[...] = (jnp.log(total) + (m - target))[:, :1].T
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = False) -> jax.Array:

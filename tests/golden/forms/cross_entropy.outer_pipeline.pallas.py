@@ -15,11 +15,11 @@ def cross_entropy_kernel(logits, labels_row, loss_row, total_ref, target_ref, m_
         @pl.when(tv == 0)
         def _():
             # cross_entropy.py:29: m = hl.full([tm], LOWEST, dtype=hl.float32)
-            m_ref[...] = jnp.full((512, 1), -3.4028234663852886e+38, jnp.float32)
+            m_ref[...] = jnp.full((512, 128), -3.4028234663852886e+38, jnp.float32)
             # cross_entropy.py:30: total = hl.zeros([tm], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((512, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((512, 128), jnp.float32)
             # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
-            target_ref[...] = jnp.zeros((512, 1), jnp.float32)
+            target_ref[...] = jnp.zeros((512, 128), jnp.float32)
 
         # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
         tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
@@ -31,7 +31,7 @@ def cross_entropy_kernel(logits, labels_row, loss_row, total_ref, target_ref, m_
         # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).s...
         total_ref[...] = (
             total_ref[...] * jnp.exp(m - m_new)
-            + jnp.sum(jnp.exp(row - m_new), axis=1, keepdims=True)
+            + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 16))), axis=1, keepdims=True)
         )
         # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
         here = tv_index == labels_ref[...].T
@@ -43,7 +43,7 @@ def cross_entropy_kernel(logits, labels_row, loss_row, total_ref, target_ref, m_
         @pl.when(tv == 62)
         def _():
             # cross_entropy.py:39: loss[tm] = hl.log(total) + (m - target)
-            loss_ref[...] = (jnp.log(total_ref[...]) + (m_ref[...] - target_ref[...])).T
+            loss_ref[...] = (jnp.log(total_ref[...]) + (m_ref[...] - target_ref[...]))[:, :1].T
 
     pltpu.emit_pipeline(
         step,
@@ -68,9 +68,9 @@ def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = Fal
         in_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((512, 1), jnp.float32),
-            pltpu.VMEM((512, 1), jnp.float32),
-            pltpu.VMEM((512, 1), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
         ],
         interpret=interpret,
     )(logits, labels_row)

@@ -11,9 +11,9 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref):
     # tv: loop inside the step, blocks of 128; ordered: carries total, target, m
     # cross_entropy.py:32: for tv in hl.tile(V):
     total, target, m = (
-        jnp.zeros((128, 1), jnp.float32),
-        jnp.zeros((128, 1), jnp.float32),
-        jnp.full((128, 1), -3.4028234663852886e+38, jnp.float32),
+        jnp.zeros((128, 128), jnp.float32),
+        jnp.zeros((128, 128), jnp.float32),
+        jnp.full((128, 128), -3.4028234663852886e+38, jnp.float32),
     )
     for tv in range(1002):
         # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
@@ -29,7 +29,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref):
         target_1 = target + jnp.sum(jnp.where(here, row, 0.0), axis=1, keepdims=True)
         total, target, m = total_1, target_1, m_new
     # cross_entropy.py:39: loss[tm] = hl.log(total) + (m - target)
-    loss_ref[...] = (jnp.log(total) + (m - target)).T
+    loss_ref[...] = (jnp.log(total) + (m - target))[:, :1].T
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = False) -> jax.Array:

@@ -17,9 +17,9 @@ def attention_with_lse_kernel(q_ref, k, v, out_ref, lse_ref, total_ref, acc_ref,
     # attention_backward.py:40: acc = hl.zeros([tq, D], dtype=hl.float32)
     acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
     # attention_backward.py:38: m = hl.full([tq], -math.inf, dtype=hl.float32)
-    m_ref[...] = jnp.full((512, 1), -jnp.inf, jnp.float32)
+    m_ref[...] = jnp.full((512, 128), -jnp.inf, jnp.float32)
     # attention_backward.py:39: total = hl.zeros([tq], dtype=hl.float32)
-    total_ref[...] = jnp.zeros((512, 1), jnp.float32)
+    total_ref[...] = jnp.zeros((512, 128), jnp.float32)
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
     tk_end = tq * 512 + 512
     tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
@@ -46,7 +46,7 @@ def attention_with_lse_kernel(q_ref, k, v, out_ref, lse_ref, total_ref, acc_ref,
         # attention_backward.py:45: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - m_new)
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
@@ -69,7 +69,7 @@ def attention_with_lse_kernel(q_ref, k, v, out_ref, lse_ref, total_ref, acc_ref,
     out_ref[...] = (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16)
     # attention_backward.py:51: lse[b, h, tq] = m + hl.log(total)
     h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
-    lse_ref[...] = jnp.where(h_row, (m_ref[...] + jnp.log(total_ref[...])).T, lse_ref[...])
+    lse_ref[...] = jnp.where(h_row, (m_ref[...] + jnp.log(total_ref[...]))[:, :1].T, lse_ref[...])
 
 
 def attention_with_lse(
@@ -97,9 +97,9 @@ def attention_with_lse(
             pl.BlockSpec((None, 8, 512), lambda b, tq, h: (b, jax.lax.div(h, 8), tq)),
         ],
         scratch_shapes=[
-            pltpu.VMEM((512, 1), jnp.float32),
             pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.VMEM((512, 1), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
         ],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"),

@@ -19,7 +19,7 @@ def attention_with_lse_kernel(q_ref, k_ref, v_ref, out_ref, lse_ref):
     tk_end = tq * 512 + 512
     tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
     total, acc_1, m = (
-        jnp.zeros((512, 1), jnp.float32), acc, jnp.full((512, 1), -jnp.inf, jnp.float32)
+        jnp.zeros((512, 128), jnp.float32), acc, jnp.full((512, 128), -jnp.inf, jnp.float32)
     )
     def each_tk(tk, carried):
         total, acc_1, m = carried
@@ -42,7 +42,7 @@ def attention_with_lse_kernel(q_ref, k_ref, v_ref, out_ref, lse_ref):
         # attention_backward.py:45: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - m_new)
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
@@ -61,7 +61,7 @@ def attention_with_lse_kernel(q_ref, k_ref, v_ref, out_ref, lse_ref):
     out_ref[...] = (acc_1 / total).astype(jnp.bfloat16)
     # attention_backward.py:51: lse[b, h, tq] = m + hl.log(total)
     h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
-    lse_ref[...] = jnp.where(h_row, (m + jnp.log(total)).T, lse_ref[...])
+    lse_ref[...] = jnp.where(h_row, (m + jnp.log(total))[:, :1].T, lse_ref[...])
 
 
 def attention_with_lse(

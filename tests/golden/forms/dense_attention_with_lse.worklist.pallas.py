@@ -49,9 +49,9 @@ def attention_with_lse_kernel(
         # attention_backward.py:40: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
         # attention_backward.py:38: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m_ref[...] = jnp.full((512, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((512, 128), -jnp.inf, jnp.float32)
         # attention_backward.py:39: total = hl.zeros([tq], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((512, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((512, 128), jnp.float32)
 
     # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
     scores = (
@@ -73,7 +73,7 @@ def attention_with_lse_kernel(
     # attention_backward.py:45: alpha = hl.exp(m - m_new)
     alpha = jnp.exp(m - m_new)
     # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-    p = jnp.exp(scores - m_new)
+    p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
     # attention_backward.py:47: total = total * alpha + p.sum(-1)
     total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
     # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:, No...
@@ -90,7 +90,7 @@ def attention_with_lse_kernel(
         # attention_backward.py:50: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
         out_ref[...] = (acc_ref[...] / total).astype(jnp.bfloat16)
         # attention_backward.py:51: lse[b, h, tq] = m + hl.log(total)
-        lse_ref[...] = (m_ref[...] + jnp.log(total)).T
+        lse_ref[...] = (m_ref[...] + jnp.log(total))[:, :1].T
 
 
 def attention_with_lse(
@@ -136,9 +136,9 @@ def attention_with_lse(
                 ),
             ],
             scratch_shapes=[
-                pltpu.VMEM((512, 1), jnp.float32),
                 pltpu.VMEM((512, 128), jnp.float32),
-                pltpu.VMEM((512, 1), jnp.float32),
+                pltpu.VMEM((512, 128), jnp.float32),
+                pltpu.VMEM((512, 128), jnp.float32),
             ],
         ),
         compiler_params=pltpu.CompilerParams(

@@ -15,7 +15,7 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
     acc = jnp.zeros((256, 128), jnp.float32)
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
     total, acc_1, m = (
-        jnp.zeros((256, 1), jnp.float32), acc, jnp.full((256, 1), -jnp.inf, jnp.float32)
+        jnp.zeros((256, 128), jnp.float32), acc, jnp.full((256, 128), -jnp.inf, jnp.float32)
     )
     for tk in range(8):
         # flash_attention.py:41: keys = k[b, h, tk, :]
@@ -35,7 +35,7 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - m_new)
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...

@@ -18,7 +18,7 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
     tk_end = tq * 256 + 256
     tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
     total, acc_1, m = (
-        jnp.zeros((256, 1), jnp.float32), acc, jnp.full((256, 1), -jnp.inf, jnp.float32)
+        jnp.zeros((256, 128), jnp.float32), acc, jnp.full((256, 128), -jnp.inf, jnp.float32)
     )
     def each_tk(tk, carried):
         total, acc_1, m = carried
@@ -46,7 +46,7 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+        p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(m_new, (1, 4))), 0.0)
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...

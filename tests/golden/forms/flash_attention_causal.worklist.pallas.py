@@ -48,9 +48,9 @@ def flash_attention_kernel(
         # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
         acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # flash_attention.py:37: m = torch.full([tq], -math.inf, dtype=torch.float32)
-        m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
         # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
-        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((256, 128), jnp.float32)
 
     # flash_attention.py:41: keys = k[b, h, tk, :]
     keys = k_ref[...]
@@ -77,7 +77,7 @@ def flash_attention_kernel(
     # flash_attention.py:47: alpha = torch.exp(m - m_new)
     alpha = jnp.exp(m - m_new)
     # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-    p = jnp.exp(scores - m_new)
+    p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
     # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
     total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
     # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, tk, :])
@@ -133,9 +133,9 @@ def flash_attention(
                 (None, None, 256, 128), lambda b, h, n, tq_of, tk_of, steps_of: (b, h, tq_of[n], 0)
             ),
             scratch_shapes=[
-                pltpu.VMEM((256, 1), jnp.float32),
                 pltpu.VMEM((256, 128), jnp.float32),
-                pltpu.VMEM((256, 1), jnp.float32),
+                pltpu.VMEM((256, 128), jnp.float32),
+                pltpu.VMEM((256, 128), jnp.float32),
             ],
         ),
         compiler_params=pltpu.CompilerParams(

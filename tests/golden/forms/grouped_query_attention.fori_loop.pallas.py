@@ -32,7 +32,7 @@ def grouped_query_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
         tk_first = jax.lax.div(tk_begin, 16)
         tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
         total, acc_1, m = (
-            jnp.zeros((16, 1), jnp.float32), acc, jnp.full((16, 1), -jnp.inf, jnp.float32)
+            jnp.zeros((16, 128), jnp.float32), acc, jnp.full((16, 128), -jnp.inf, jnp.float32)
         )
         def each_tk(tk, carried):
             total, acc_1, m = carried
@@ -58,7 +58,7 @@ def grouped_query_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
             # grouped_query_attention.py:52: alpha = hl.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # grouped_query_attention.py:53: p = hl.exp(scores - m_new[:, None])
-            p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+            p = jnp.where(tk_mask, jnp.exp(scores - m_new[:, :16]), 0.0)
             # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
             total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
             # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], ac...

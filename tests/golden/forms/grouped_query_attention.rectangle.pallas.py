@@ -47,9 +47,9 @@ def grouped_query_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc
             # grouped_query_attention.py:45: acc = hl.zeros([tq, D], dtype=hl.float32)
             acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
             # grouped_query_attention.py:43: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
             # grouped_query_attention.py:44: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((256, 128), jnp.float32)
 
         @pl.when(live)
         def _():
@@ -76,7 +76,7 @@ def grouped_query_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc
             # grouped_query_attention.py:52: alpha = hl.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # grouped_query_attention.py:53: p = hl.exp(scores - m_new[:, None])
-            p = jnp.exp(scores - m_new)
+            p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
             # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
             total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], ac...
@@ -141,9 +141,9 @@ def grouped_query_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 1), jnp.float32),
             pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
         ],
         input_output_aliases={4: 0},
         interpret=interpret,

@@ -47,9 +47,9 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
         # jagged_attention.py:78: acc = hl.zeros([tq, v.shape[2]], dtype=hl.float32)
         acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # jagged_attention.py:76: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
         # jagged_attention.py:77: total = hl.zeros([tq], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
@@ -78,7 +78,7 @@ def jagged_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m_ref, b_
             # jagged_attention.py:86: alpha = hl.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-            p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
+            p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(m_new, (1, 4))), 0.0)
             # jagged_attention.py:88: total = total * alpha + p.sum(-1)
             total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
@@ -139,9 +139,9 @@ def jagged_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 1), jnp.float32),
             pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
             pltpu.SMEM((95,), jnp.int32),
             pltpu.SMEM((95,), jnp.int32),
         ],

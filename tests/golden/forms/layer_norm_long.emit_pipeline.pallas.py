@@ -14,7 +14,7 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out, total_ref, squares_ref)
     #     out
     tm = pl.program_id(0)
     # layer_norm.py:43: total = torch.zeros([tm], dtype=torch.float32)
-    total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+    total_ref[...] = jnp.zeros((256, 128), jnp.float32)
     # layer_norm.py:44: for tn in hl.tile(N):
 
     def each_tn(x_ref):
@@ -29,12 +29,12 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out, total_ref, squares_ref)
     # layer_norm.py:46: mean = (total / N)[:, None]
     mean = total_ref[...] / 4096.0
     # layer_norm.py:48: squares = torch.zeros([tm], dtype=torch.float32)
-    squares_ref[...] = jnp.zeros((256, 1), jnp.float32)
+    squares_ref[...] = jnp.zeros((256, 128), jnp.float32)
     # layer_norm.py:49: for tn in hl.tile(N):
 
     def each_tn_1(x_1_ref):
         # layer_norm.py:50: centred = x[tm, tn].float() - mean
-        centred = x_1_ref[...].astype(jnp.float32) - mean
+        centred = x_1_ref[...].astype(jnp.float32) - jnp.tile(mean, (1, 16))
         # layer_norm.py:51: squares += torch.sum(centred * centred, dim=-1)
         squares_ref[...] += jnp.sum(centred * centred, axis=1, keepdims=True)
 
@@ -49,7 +49,9 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out, total_ref, squares_ref)
 
     def each_tn_2(x_2_ref, weight_ref, bias_ref, out_ref):
         # layer_norm.py:55: normal = (x[tm, tn].float() - mean) * scale
-        normal = (x_2_ref[...].astype(jnp.float32) - mean) * scale
+        normal = (
+            (x_2_ref[...].astype(jnp.float32) - jnp.tile(mean, (1, 4))) * jnp.tile(scale, (1, 4))
+        )
         # layer_norm.py:56: out[tm, tn] = (normal * weight[tn] + bias[tn]).to(out.dtype)
         out_ref[...] = (
             normal * weight_ref[...].astype(jnp.float32) + bias_ref[...].astype(jnp.float32)
@@ -87,7 +89,7 @@ def layer_norm_long(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.VMEM((256, 1), jnp.float32), pltpu.VMEM((256, 1), jnp.float32)],
+        scratch_shapes=[pltpu.VMEM((256, 128), jnp.float32), pltpu.VMEM((256, 128), jnp.float32)],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         interpret=interpret,
     )(x, weight_row, bias_row)

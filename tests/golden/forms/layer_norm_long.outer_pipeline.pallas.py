@@ -13,7 +13,7 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out):
     # tn_2: loop inside the step, blocks of 512; parallel: each tn writes its own columns of out
     def step(x_ref, weight_ref, bias_ref, out_ref):
         # layer_norm.py:44: for tn in hl.tile(N):
-        total = jnp.zeros((256, 1), jnp.float32)
+        total = jnp.zeros((256, 128), jnp.float32)
         def each_tn(tn, total):
             # layer_norm.py:45: total += torch.sum(x[tm, tn].float(), dim=-1)
             total_1 = (
@@ -30,10 +30,12 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out):
         # layer_norm.py:46: mean = (total / N)[:, None]
         mean = total / 4096.0
         # layer_norm.py:49: for tn in hl.tile(N):
-        squares = jnp.zeros((256, 1), jnp.float32)
+        squares = jnp.zeros((256, 128), jnp.float32)
         def each_tn_1(tn_1, squares):
             # layer_norm.py:50: centred = x[tm, tn].float() - mean
-            centred = x_ref[:, pl.ds(tn_1 * 2048, 2048)].astype(jnp.float32) - mean
+            centred = (
+                x_ref[:, pl.ds(tn_1 * 2048, 2048)].astype(jnp.float32) - jnp.tile(mean, (1, 16))
+            )
             # layer_norm.py:51: squares += torch.sum(centred * centred, dim=-1)
             squares_1 = squares + jnp.sum(centred * centred, axis=1, keepdims=True)
             return squares_1
@@ -44,7 +46,10 @@ def layer_norm_long_kernel(x, weight_row, bias_row, out):
         # layer_norm.py:54: for tn in hl.tile(N):
         def each_tn_2(tn_2, _):
             # layer_norm.py:55: normal = (x[tm, tn].float() - mean) * scale
-            normal = (x_ref[:, pl.ds(tn_2 * 512, 512)].astype(jnp.float32) - mean) * scale
+            normal = (
+                (x_ref[:, pl.ds(tn_2 * 512, 512)].astype(jnp.float32) - jnp.tile(mean, (1, 4)))
+                * jnp.tile(scale, (1, 4))
+            )
             # layer_norm.py:56: out[tm, tn] = (normal * weight[tn] + bias[tn]).to(out.dtype)
             out_ref[:, pl.ds(tn_2 * 512, 512)] = (
                 normal * weight_ref[:, pl.ds(tn_2 * 512, 512)].astype(jnp.float32)

@@ -10,7 +10,7 @@ def long_sum_kernel(x, y_ref, total_ref):
     # tm: one tile, blocks of 256; parallel: each tm writes its own elements of y
     # tn: pipeline inside the step, blocks of 2048; ordered: carries total, a sum
     # long_sum.py:23: total = hl.zeros([tm], dtype=hl.float32)
-    total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+    total_ref[...] = jnp.zeros((256, 128), jnp.float32)
     # long_sum.py:24: for tn in hl.tile(N):
 
     def each_tn(x_ref):
@@ -23,7 +23,7 @@ def long_sum_kernel(x, y_ref, total_ref):
         in_specs=[pl.BlockSpec((256, 2048), lambda tn: (0, tn))],
     )(x)
     # long_sum.py:26: y[tm] = total.to(y.dtype)
-    y_ref[...] = total_ref[...].astype(jnp.bfloat16).T
+    y_ref[...] = total_ref[:, :1].astype(jnp.bfloat16).T
 
 
 def long_sum(x: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -33,7 +33,7 @@ def long_sum(x: jax.Array, *, interpret: bool = False) -> jax.Array:
         out_shape=jax.ShapeDtypeStruct((1, 256), jnp.bfloat16),
         in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec((1, 256), lambda: (0, 0)),
-        scratch_shapes=[pltpu.VMEM((256, 1), jnp.float32)],
+        scratch_shapes=[pltpu.VMEM((256, 128), jnp.float32)],
         interpret=interpret,
     )(x)
     y = y_row.reshape((256,))

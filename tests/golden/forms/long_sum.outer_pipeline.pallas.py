@@ -15,7 +15,7 @@ def long_sum_kernel(x, y_row, total_ref):
         @pl.when(tn == 0)
         def _():
             # long_sum.py:23: total = hl.zeros([tm], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((256, 128), jnp.float32)
 
         # long_sum.py:25: total += x[tm, tn].to(hl.float32).sum(-1)
         total_ref[...] += jnp.sum(x_ref[...].astype(jnp.float32), axis=1, keepdims=True)
@@ -23,7 +23,7 @@ def long_sum_kernel(x, y_row, total_ref):
         @pl.when(tn == 511)
         def _():
             # long_sum.py:26: y[tm] = total.to(y.dtype)
-            y_ref[...] = total_ref[...].astype(jnp.bfloat16).T
+            y_ref[...] = total_ref[:, :1].astype(jnp.bfloat16).T
 
     pltpu.emit_pipeline(
         step,
@@ -41,7 +41,7 @@ def long_sum(x: jax.Array, *, interpret: bool = False) -> jax.Array:
         out_shape=jax.ShapeDtypeStruct((1, 256), jnp.bfloat16),
         in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.VMEM((256, 1), jnp.float32)],
+        scratch_shapes=[pltpu.VMEM((256, 128), jnp.float32)],
         interpret=interpret,
     )(x)
     y = y_row.reshape((256,))

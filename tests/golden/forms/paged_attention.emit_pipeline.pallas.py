@@ -49,9 +49,9 @@ def paged_attention_kernel(
         # paged_attention.py:57: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc_ref[...] = jnp.zeros((128, 128), jnp.float32)
         # paged_attention.py:55: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m_ref[...] = jnp.full((128, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((128, 128), -jnp.inf, jnp.float32)
         # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((128, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((128, 128), jnp.float32)
         # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
         length = lengths[b]
         end = offsets[b + 1]
@@ -159,9 +159,9 @@ def paged_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((128, 1), jnp.float32),
             pltpu.VMEM((128, 128), jnp.float32),
-            pltpu.VMEM((128, 1), jnp.float32),
+            pltpu.VMEM((128, 128), jnp.float32),
+            pltpu.VMEM((128, 128), jnp.float32),
             pltpu.SMEM((95,), jnp.int32),
             pltpu.SMEM((95,), jnp.int32),
         ],

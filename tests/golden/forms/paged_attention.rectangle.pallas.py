@@ -8,12 +8,13 @@ from jax.experimental.pallas import tpu as pltpu
 
 def paged_attention_kernel(
     table, lengths, offsets, k_pages, v_pages, q, out_in, out, total_ref, acc_ref, m_ref,
+    scores_ref,
 ):
-    # h: grid dimension; parallel: each h writes its own rows of out
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
     # p: column of the step table; ordered: carries total, acc, m
+    # h: every step runs all of them; parallel: each h writes its own rows of out
     # Rectangle of steps (b, tq, p), 64 x 32 x 64; dead steps move no data.
     def at(n):
         b = jax.lax.div(n, 2048)
@@ -40,7 +41,7 @@ def paged_attention_kernel(
         return live, (b, tq, p), (0, p_stop)
 
     def step(k_pages_ref, v_pages_ref, q_ref, out_in_ref, out_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         live, (b, tq, p), (p_first, p_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
@@ -52,86 +53,95 @@ def paged_attention_kernel(
         @pl.when(live & (p == p_first))
         def _():
             # paged_attention.py:57: acc = hl.zeros([tq, D], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((128, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((32, 128, 128), jnp.float32)
             # paged_attention.py:55: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((128, 1), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((32, 128, 128), -jnp.inf, jnp.float32)
             # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((128, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((32, 128, 128), jnp.float32)
 
         @pl.when(live & (p < (lengths[b] + 128 - 1) // 128))
         def _():
-            # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
-            k = k_pages_ref[...]
-            # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
-            v = v_pages_ref[...]
-            # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
-            scores = (
-                jax.lax.dot_general(
-                    q_ref[...],
-                    k,
-                    (((1,), (1,)), ((), ())),
-                    preferred_element_type=jnp.float32,
-                )
-                * 0.08838834764831845
-            )
             # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
             length = lengths[b]
             end = offsets[b + 1]
-            # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], scores, -...
+            # paged_attention.py:52: for h, b in hl.grid([H, B]):
+            for h in range(32):
+                # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
+                k = k_pages_ref[h // 4]
+                # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+                scores_ref[h] = (
+                    jax.lax.dot_general(
+                        q_ref[h],
+                        k,
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                    * 0.08838834764831845
+                )
             tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
-            scores = jnp.where(
-                p * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
-                <= tq_index - end + length,
-                scores,
-                -jnp.inf,
-            )
-            m = m_ref[...]
-            # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
-            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
-            # paged_attention.py:67: alpha = hl.exp(m - m_new)
-            alpha = jnp.exp(m - m_new)
-            # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
-            weights = jnp.exp(scores - m_new)
-            # paged_attention.py:69: total = total * alpha + weights.sum(-1)
-            total_ref[...] = total_ref[...] * alpha + jnp.sum(weights, axis=1, keepdims=True)
-            # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
-            used = jnp.where(
-                p * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
-            )
-            # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[:, N...
-            acc_ref[...] = (
-                acc_ref[...] * alpha
-                + jnp.dot(weights.astype(jnp.bfloat16), used, preferred_element_type=jnp.float32)
-            )
-            # paged_attention.py:72: m = m_new
-            m_ref[...] = m_new
+            for h in range(32):
+                # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+                v = v_pages_ref[h // 4]
+                # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], score...
+                scores = jnp.where(
+                    p * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+                    <= tq_index - end + length,
+                    scores_ref[h],
+                    -jnp.inf,
+                )
+                m = m_ref[h]
+                # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
+                m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+                # paged_attention.py:67: alpha = hl.exp(m - m_new)
+                alpha = jnp.exp(m - m_new)
+                # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
+                weights = jnp.exp(scores - m_new)
+                # paged_attention.py:69: total = total * alpha + weights.sum(-1)
+                total_ref[h] = total_ref[h] * alpha + jnp.sum(weights, axis=1, keepdims=True)
+                # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
+                used = jnp.where(
+                    p * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
+                )
+                # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[...
+                acc_ref[h] = (
+                    acc_ref[h] * alpha
+                    + jnp.dot(
+                        weights.astype(jnp.bfloat16),
+                        used,
+                        preferred_element_type=jnp.float32,
+                    )
+                )
+                # paged_attention.py:72: m = m_new
+                m_ref[h] = m_new
 
         @pl.when(live & (p == p_stop - 1))
         def _():
-            # paged_attention.py:73: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+            # paged_attention.py:52: for h, b in hl.grid([H, B]):
             tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-            out_ref[...] = jnp.where(
-                tq_mask, (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16), out_ref[...]
-            )
+            for h in range(32):
+                # paged_attention.py:73: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+                out_ref[h] = jnp.where(
+                    tq_mask, (acc_ref[h] / total_ref[h]).astype(jnp.bfloat16), out_ref[h]
+                )
 
     pltpu.emit_pipeline(
         step,
-        grid=(32, 131072),
+        grid=(131072,),
         in_specs=[
             pl.BlockSpec(
-                (None, None, 128, 128),
-                lambda h, n: (h // 4, jnp.clip(table[at(n)[1][0], at(n)[1][2]], 0, 4095), 0, 0),
+                (8, None, 128, 128),
+                lambda n: (0, jnp.clip(table[at(n)[1][0], at(n)[1][2]], 0, 4095), 0, 0),
             ),
             pl.BlockSpec(
-                (None, None, 128, 128),
-                lambda h, n: (h // 4, jnp.clip(table[at(n)[1][0], at(n)[1][2]], 0, 4095), 0, 0),
+                (8, None, 128, 128),
+                lambda n: (0, jnp.clip(table[at(n)[1][0], at(n)[1][2]], 0, 4095), 0, 0),
             ),
-            pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0)),
-            pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((32, 128, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((32, 128, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((32, 128, 128), lambda n: (0, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(k_pages, v_pages, q, out_in, out)
 
 
@@ -161,9 +171,10 @@ def paged_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((128, 1), jnp.float32),
-            pltpu.VMEM((128, 128), jnp.float32),
-            pltpu.VMEM((128, 1), jnp.float32),
+            pltpu.VMEM((32, 128, 128), jnp.float32),
+            pltpu.VMEM((32, 128, 128), jnp.float32),
+            pltpu.VMEM((32, 128, 128), jnp.float32),
+            pltpu.VMEM((32, 128, 128), jnp.float32),
         ],
         input_output_aliases={6: 0},
         interpret=interpret,

@@ -91,9 +91,9 @@ def paged_attention_kernel(
         # paged_attention.py:57: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc_ref[...] = jnp.zeros((128, 128), jnp.float32)
         # paged_attention.py:55: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m_ref[...] = jnp.full((128, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((128, 128), -jnp.inf, jnp.float32)
         # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((128, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((128, 128), jnp.float32)
 
     @pl.when(p < (lengths[b] + 128 - 1) // 128)
     def _():
@@ -195,9 +195,9 @@ def paged_attention(
                 lambda h, n, table, lengths, offsets, b_of, tq_of, p_of, steps_of: (h, tq_of[n], 0),
             ),
             scratch_shapes=[
-                pltpu.VMEM((128, 1), jnp.float32),
                 pltpu.VMEM((128, 128), jnp.float32),
-                pltpu.VMEM((128, 1), jnp.float32),
+                pltpu.VMEM((128, 128), jnp.float32),
+                pltpu.VMEM((128, 128), jnp.float32),
             ],
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),

@@ -47,9 +47,9 @@ def sliding_window_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m
         # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # sliding_window_attention.py:44: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
         # sliding_window_attention.py:45: total = hl.zeros([tq], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
         tk_begin = jnp.maximum(
             jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0
@@ -90,7 +90,7 @@ def sliding_window_attention_kernel(offsets, q, k, v, out, total_ref, acc_ref, m
             # sliding_window_attention.py:54: alpha = hl.exp(m - known)
             alpha = jnp.exp(m - known)
             # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
-            p = jnp.where(tk_mask, jnp.exp(scores - known), 0.0)
+            p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(known, (1, 4))), 0.0)
             # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
             total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
@@ -154,9 +154,9 @@ def sliding_window_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 1), jnp.float32),
             pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
             pltpu.SMEM((95,), jnp.int32),
             pltpu.SMEM((95,), jnp.int32),
         ],

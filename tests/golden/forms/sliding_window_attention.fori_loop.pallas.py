@@ -34,7 +34,7 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
         tk_first = jax.lax.div(tk_begin, 16)
         tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
         total, acc_1, m = (
-            jnp.zeros((16, 1), jnp.float32), acc, jnp.full((16, 1), -jnp.inf, jnp.float32)
+            jnp.zeros((16, 128), jnp.float32), acc, jnp.full((16, 128), -jnp.inf, jnp.float32)
         )
         def each_tk(tk, carried):
             total, acc_1, m = carried
@@ -67,7 +67,7 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
             # sliding_window_attention.py:54: alpha = hl.exp(m - known)
             alpha = jnp.exp(m - known)
             # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
-            p = jnp.where(tk_mask, jnp.exp(scores - known), 0.0)
+            p = jnp.where(tk_mask, jnp.exp(scores - known[:, :16]), 0.0)
             # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
             total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...

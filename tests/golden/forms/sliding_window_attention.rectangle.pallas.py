@@ -50,9 +50,9 @@ def sliding_window_attention_kernel(offsets, q, k, v, out_in, out, total_ref, ac
             # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
             acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
             # sliding_window_attention.py:44: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
             # sliding_window_attention.py:45: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((256, 128), jnp.float32)
 
         @pl.when(live)
         def _():
@@ -86,7 +86,7 @@ def sliding_window_attention_kernel(offsets, q, k, v, out_in, out, total_ref, ac
             # sliding_window_attention.py:54: alpha = hl.exp(m - known)
             alpha = jnp.exp(m - known)
             # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
-            p = jnp.where(tk_mask, jnp.exp(scores - known), 0.0)
+            p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(known, (1, 4))), 0.0)
             # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
             total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
@@ -151,9 +151,9 @@ def sliding_window_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 1), jnp.float32),
             pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
         ],
         input_output_aliases={4: 0},
         interpret=interpret,

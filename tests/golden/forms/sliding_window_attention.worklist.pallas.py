@@ -88,9 +88,9 @@ def sliding_window_attention_kernel(
         # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # sliding_window_attention.py:44: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
         # sliding_window_attention.py:45: total = hl.zeros([tq], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((256, 128), jnp.float32)
 
     # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
     tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
@@ -122,7 +122,7 @@ def sliding_window_attention_kernel(
     # sliding_window_attention.py:54: alpha = hl.exp(m - known)
     alpha = jnp.exp(m - known)
     # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
-    p = jnp.where(tk_mask, jnp.exp(scores - known), 0.0)
+    p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(known, (1, 4))), 0.0)
     # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
     total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
     # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
@@ -186,9 +186,9 @@ def sliding_window_attention(
                 lambda h, n, offsets, b_of, tq_of, tk_of, steps_of: (h, tq_of[n], 0),
             ),
             scratch_shapes=[
-                pltpu.VMEM((256, 1), jnp.float32),
                 pltpu.VMEM((256, 128), jnp.float32),
-                pltpu.VMEM((256, 1), jnp.float32),
+                pltpu.VMEM((256, 128), jnp.float32),
+                pltpu.VMEM((256, 128), jnp.float32),
             ],
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),

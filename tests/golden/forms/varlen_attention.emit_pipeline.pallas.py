@@ -49,9 +49,9 @@ def varlen_attention_kernel(
         # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
         acc_ref[...] = jnp.zeros((256, 64), jnp.float32)
         # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
-        m_ref[...] = jnp.full((256, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
         # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
-        total_ref[...] = jnp.zeros((256, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
@@ -91,13 +91,13 @@ def varlen_attention_kernel(
             # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-            p = jnp.where(tk_mask_1, jnp.exp(scores - m_new), 0.0)
+            p = jnp.where(tk_mask_1, jnp.exp(scores - jnp.tile(m_new, (1, 4))), 0.0)
             # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
             total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
             new = jnp.dot(p.astype(jnp.bfloat16), values, preferred_element_type=jnp.float32)
             # varlen_attention.py:67: acc = acc * alpha[:, None] + new
-            acc_ref[...] = acc_ref[...] * alpha + new
+            acc_ref[...] = acc_ref[...] * alpha[:, :64] + new
             # varlen_attention.py:68: m = m_new
             m_ref[...] = m_new
 
@@ -113,7 +113,7 @@ def varlen_attention_kernel(
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
         out_ref[...] = jnp.where(
-            tq_mask, (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16), out_ref[...]
+            tq_mask, (acc_ref[...] / total_ref[:, :64]).astype(jnp.bfloat16), out_ref[...]
         )
 
     pltpu.emit_pipeline(
@@ -148,9 +148,9 @@ def varlen_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
             pltpu.VMEM((256, 64), jnp.float32),
-            pltpu.VMEM((256, 1), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
             pltpu.SMEM((511,), jnp.int32),
             pltpu.SMEM((511,), jnp.int32),
         ],

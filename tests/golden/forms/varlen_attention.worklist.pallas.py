@@ -66,7 +66,7 @@ def varlen_attention_steps(offsets: jax.Array) -> tuple[jax.Array, ...]:
 
 def varlen_attention_kernel(
     offsets, b_of, tq_of, tk_of, steps_of, k_ref, v_ref, q_ref, out_ref, total_ref, acc_ref, m_ref,
-    k_by_h_ref, v_by_h_ref, q_by_h_ref, out_by_h_ref,
+    scores_ref, k_by_h_ref, v_by_h_ref, q_by_h_ref, out_by_h_ref,
 ):
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted
@@ -99,11 +99,24 @@ def varlen_attention_kernel(
         # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
         acc_ref[...] = jnp.zeros((16, 256, 64), jnp.float32)
         # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
-        m_ref[...] = jnp.full((16, 256, 1), -jnp.inf, jnp.float32)
+        m_ref[...] = jnp.full((16, 256, 128), -jnp.inf, jnp.float32)
         # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
-        total_ref[...] = jnp.zeros((16, 256, 1), jnp.float32)
+        total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
     # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+    for h in range(16):
+        # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
+        keys = k_by_h_ref[h // 2]
+        # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jn...
+        scores_ref[h] = (
+            jax.lax.dot_general(
+                q_by_h_ref[h],
+                keys,
+                (((1,), (1,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+            * 0.125
+        )
     tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
     tk_mask = (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
     tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
@@ -113,33 +126,22 @@ def varlen_attention_kernel(
     )
     for h in range(16):
         # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
-        keys = k_by_h_ref[h // 2]
         values = jnp.where(tk_mask, v_by_h_ref[h // 2], 0.0)
-        # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jn...
-        scores = (
-            jax.lax.dot_general(
-                q_by_h_ref[h],
-                keys,
-                (((1,), (1,)), ((), ())),
-                preferred_element_type=jnp.float32,
-            )
-            * 0.125
-        )
         # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], scor...
-        scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores, -jnp.inf)
+        scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores_ref[h], -jnp.inf)
         m = m_ref[h]
         # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
         # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - m_new)
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 2)))
         # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
         total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_type...
         new = jnp.dot(p.astype(jnp.bfloat16), values, preferred_element_type=jnp.float32)
         # varlen_attention.py:67: acc = acc * alpha[:, None] + new
-        acc_ref[h] = acc_ref[h] * alpha + new
+        acc_ref[h] = acc_ref[h] * alpha[:, :64] + new
         # varlen_attention.py:68: m = m_new
         m_ref[h] = m_new
 
@@ -148,7 +150,7 @@ def varlen_attention_kernel(
         # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
         for h in range(16):
             # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
-            out_by_h_ref[h] = (acc_ref[h] / total_ref[h]).astype(jnp.bfloat16)
+            out_by_h_ref[h] = (acc_ref[h] / total_ref[h, :, :64]).astype(jnp.bfloat16)
         # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
@@ -187,9 +189,10 @@ def varlen_attention(
                 (256, 16, 64), lambda n, offsets, b_of, tq_of, tk_of, steps_of: (tq_of[n], 0, 0)
             ),
             scratch_shapes=[
-                pltpu.VMEM((16, 256, 1), jnp.float32),
+                pltpu.VMEM((16, 256, 128), jnp.float32),
                 pltpu.VMEM((16, 256, 64), jnp.float32),
-                pltpu.VMEM((16, 256, 1), jnp.float32),
+                pltpu.VMEM((16, 256, 128), jnp.float32),
+                pltpu.VMEM((16, 256, 256), jnp.float32),
                 pltpu.VMEM((8, 256, 64), jnp.bfloat16),
                 pltpu.VMEM((8, 256, 64), jnp.bfloat16),
                 pltpu.VMEM((16, 256, 64), jnp.bfloat16),

@@ -96,8 +96,14 @@ class Printer:
             case plan.Roll(value, by, dim):
                 return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
             case plan.Head(value, dim):
-                kept = self.shape(expr.type.shape)[dim]
-                return Atom(f"{_method(self.node(value))}[{':, ' * dim}:{kept}]")
+                part = f"{':, ' * dim}:{self.shape(expr.type.shape)[dim]}"
+                if isinstance(value, plan.Kept):
+                    return Atom(self.kept(value, part))
+                return Atom(f"{_method(self.node(value))}[{part}]")
+            case plan.Repeat(value):
+                times = self.shape(expr.type.shape)[-1] // self.shape(value.type.shape)[-1]
+                many = (1,) * (expr.type.rank - 1) + (times,)
+                return Call("jnp.tile", (self.node(value), ops.shape(many)))
             case plan.Named(value, name):
                 return self._named(name, value)
             case plan.TakeRows():
@@ -170,9 +176,9 @@ class Printer:
 
     # ------------------------------------------------------------ blocks
 
-    def kept(self, value: plan.Kept | plan.Keep) -> str:
-        """The scratch memory that holds a value, as it is read and written."""
-        at = ", ".join(map(self.text, value.at))
+    def kept(self, value: plan.Kept | plan.Keep, part: str = "") -> str:
+        """The scratch memory that holds a value, or part of it, as it is read and written."""
+        at = ", ".join([*map(self.text, value.at), *([part] if part else [])])
         return f"{self.names.scratch[value.name]}[{at or '...'}]"
 
     def block(self, ref: str, turned: bool) -> str:

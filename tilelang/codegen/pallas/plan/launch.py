@@ -19,6 +19,7 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 from .axis import AxisPlan
+from .body.all_lanes import in_all_lanes
 from .body.gathers import buffers, extents
 from .body.heads import copies, iterations, unrolled
 from .body.sections import split
@@ -37,6 +38,9 @@ from .types import Column, Dim, Form, Launch, Scratch, Section, Table
 from .windows.exact import check_cuts
 from .windows.outputs import all_windows, initialised, lowered, selective, whole
 from .windows.types import HostArray, Window
+
+IN_ALL_LANES = "a column in all lanes, so that no use has to spread it"
+BY_PHASES = "products of all iterations, before what waits for them"
 
 
 def plan_launch(
@@ -86,9 +90,12 @@ def plan_launch(
         tables.check_fits(kernel, table, target, needed)
     windows = whole(all_windows(arrays, outputs, config))
     kept, sections = _sections(placed, groups, windows, order, columns)
-    sections = unrolled(placed, windows, order, sections)
+    spread, sections = in_all_lanes(kept, sections, axes, target.lanes)
+    every, sections = unrolled(placed, target, windows, order, spread, sections)
+    why = {old.name: IN_ALL_LANES for old, new in zip(kept, spread, strict=True) if old != new}
+    why |= {k.name: BY_PHASES for k in every[len(kept) :]}
     everything = [stmt for s in sections for stmt in flat(s.body)]
-    scratch = tuple(_scratch(k, placed) for k in kept) + copies(windows)
+    scratch = tuple(_scratch(k, placed, why.get(k.name, "")) for k in every) + copies(windows)
     scratch += buffers(everything, axes)
     memory = estimate(kernel, target, axes, windows, scratch, sections, table, arrays.scalars)
     dims = _dims(placed, order, windows, table)
@@ -304,9 +311,9 @@ def _is_range(expr: PExpr, axis: str) -> bool:
     return isinstance(expr, InRange) and expr.mask.axis == axis
 
 
-def _scratch(kept: Kept, placed: Placed) -> Scratch:
+def _scratch(kept: Kept, placed: Placed, why: str) -> Scratch:
     shape = (*iterations(placed), *extents(kept.type, placed.axes))
-    return Scratch(kept.name, shape, "int32" if kept.type.dtype == "bool" else kept.type.dtype)
+    return Scratch(kept.name, shape, "int32" if kept.type.dtype == "bool" else kept.type.dtype, why)
 
 
 def _dims(

@@ -73,7 +73,8 @@ def _temporaries(axes: Axes, section: Section, target: Target) -> int:
         return max((size(e.type) for stmt in body for e in parts_of(stmt)), default=0)
 
     named = sum(size(stmt.value.type) for stmt in section.body if isinstance(stmt, Bind))
-    repeated = sum((_iterations(axes, stmt) - 1) * largest(stmt) for stmt in section.body)
+    loops = ((_iterations(axes, stmt) - 1) * largest(stmt) for stmt in section.body)
+    repeated = max(loops, default=0)  # one loop after the other: scratch holds what they hand on
     return named + 2 * largest(*section.body) + repeated
 
 

@@ -215,6 +215,14 @@ class Head:
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """A value over and over along its last dimension, as often as `type` says."""
+
+    value: PExpr
+    type: Type
+
+
+@dataclass(frozen=True)
 class Named:
     """A value that gets a line and a name of its own."""
 
@@ -241,8 +249,14 @@ PExpr = (
     | OverRows
     | Roll
     | Head
+    | Repeat
     | Named
 )
+
+
+def is_column(kind: Type) -> bool:
+    """Whether an array has one lane, and rows."""
+    return kind.rank > 1 and kind.shape[-1] == 1 and kind.shape[-2] != 1
 
 
 def scalar(expr: PExpr) -> Expr:
@@ -385,7 +399,7 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return (position,)
         case Roll(value, by):
             return (value, by)
-        case Head(value) | Named(value) | OverRows(_, value):
+        case Head(value) | Repeat(value) | Named(value) | OverRows(_, value):
             return (value,)
         case _:
             return ()

@@ -43,7 +43,7 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
             return replace(expr, row=change(expr.row))
         case physical.Roll():
             return replace(expr, value=change(expr.value), by=change(expr.by))
-        case physical.Head() | physical.Named() | physical.OverRows():
+        case physical.Head() | physical.Repeat() | physical.Named() | physical.OverRows():
             return replace(expr, value=change(expr.value))
         case _:
             return expr

@@ -29,6 +29,7 @@ from .launch import plan_launch
 from .memory import with_margin
 from .physical import Inner
 from .placement import place
+from .small_steps import loops_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
 from .verify import verify
 from .windows.turned import picked_last
@@ -45,7 +46,8 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     problem = Problem(kernel, problem.facts)
     planned = _formed(problem, config, target)
     if config.within is None:
-        planned = _without_copies(problem, config, target, planned) or planned
+        instead = _without_copies(problem, config, target, planned)
+        planned = instead or _together(problem, config, target, planned) or planned
     return planned if isinstance(planned, Refusal) else verify(planned)
 
 
@@ -92,6 +94,15 @@ def _without_copies(
         return None
     needs = max((with_margin(one.memory.vmem) for one in instead.launches), default=0)
     return instead if needs <= target.vmem_physical else None
+
+
+def _together(
+    problem: Problem, config: Config, target: Target, planned: Plan | Refusal
+) -> Plan | None:
+    """The plan that runs all iterations of a loop in one step, where steps of one are small."""
+    loops = loops_of_small_steps(planned) if isinstance(planned, Plan) else ()
+    instead = _formed(problem, replace(config, within=loops), target) if loops else None
+    return instead if isinstance(instead, Plan) and _modest(instead) else None
 
 
 def _formed(problem: Problem, config: Config, target: Target) -> Plan | Refusal:

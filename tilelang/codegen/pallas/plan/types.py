@@ -62,6 +62,7 @@ from .physical import PStmt as PStmt
 from .physical import PutRows as PutRows
 from .physical import Read as Read
 from .physical import Recorded as Recorded
+from .physical import Repeat as Repeat
 from .physical import Rest as Rest
 from .physical import Roll as Roll
 from .physical import Row as Row
@@ -256,11 +257,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Vector memory that lives through the whole launch."""
+    """Vector memory that lives through the whole launch; `why` it has the shape that it has."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -367,6 +369,11 @@ def _mask_text(launch: Launch, mask: Mask | LeftOut, loc: Loc | None) -> str:
     return f"  masks {mask.axis} {sides}: {why}"
 
 
+def _scratch_text(scratch: Scratch) -> str:
+    why = f": {scratch.why}" if scratch.why else ""
+    return f"  keeps {scratch.name}: {scratch.dtype}{list(scratch.shape)}{why}"
+
+
 def _launch_text(launch: Launch) -> str:
     each = [f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims]
     dims = ", ".join(each)
@@ -385,7 +392,7 @@ def _launch_text(launch: Launch) -> str:
         lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")
     body = [stmt for section in launch.sections for stmt in section.body]
     lines += dict.fromkeys(_mask_text(launch, *found) for stmt in body for found in masks(stmt))
-    lines += [f"  keeps {s.name}: {s.dtype}{list(s.shape)}" for s in launch.scratch]
+    lines += [_scratch_text(scratch) for scratch in launch.scratch]
     lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
     limit = launch.memory.limit
     asked = "" if limit is None else f"; asks for {limit:,} B"

@@ -21,6 +21,7 @@ from .axis import AxisPlan, Range
 from .clamps import bounds
 from .physical import FIRST, SLOT, PExpr, PStmt, Select
 from .reads import made_of
+from .shapes import broadcasts, holds
 from .steps import conditions
 from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
 from .types import Column, Launch, Plan, Section, Table
@@ -48,9 +49,12 @@ class Reader:
         return replace(self, what=what, loc=loc)
 
     def needs(self, what: str, found: bool) -> None:
+        self.must(f"reads {what} where nothing defines it", found)
+
+    def must(self, wrong: str, found: bool) -> None:
         if not found:
             raise InternalError(
-                f"internal error: {self.what} reads {what} where nothing defines it",
+                f"internal error: {self.what} {wrong}",
                 self.loc,
                 "this is a fault of the compiler, not of the kernel: please report it",
             )
@@ -254,7 +258,9 @@ def _body(here: Reader, body: tuple[PStmt, ...]) -> Reader:
                 here = here.plus(names=[stmt.name])
             case physical.Keep():
                 _exprs(here.of("a value that is kept", stmt.loc), stmt.value, *stmt.at)
-                _scratch(here.of("a value", stmt.loc), stmt.name)
+                own = here.of("a value", stmt.loc)
+                _scratch(own, stmt.name)
+                own.must(f"has another shape than {stmt.name}", holds(here.launch, stmt))
             case physical.Write():
                 own = _moving(here, stmt).of(f"a store to {stmt.ref}", stmt.loc)
                 _block(own, stmt.ref, stmt.select)
@@ -296,6 +302,7 @@ def _exprs(here: Reader, *exprs: PExpr | None) -> None:
     for expr in exprs:
         for part in physical.walk_physical(expr) if expr is not None else ():
             _part(here, part)
+            here.must("has operands of shapes that do not meet", broadcasts(here.launch, part))
 
 
 def _part(here: Reader, part: PExpr) -> None:

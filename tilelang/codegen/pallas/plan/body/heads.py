@@ -18,25 +18,39 @@ from tilelang.codegen.pallas.plan.steps.conditions import Turns
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
 from tilelang.codegen.pallas.plan.types import Scratch, Section
 from tilelang.codegen.pallas.plan.windows.types import Number, Window
+from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Apply, Const, GridIndex, Type, Var
 from tilelang.schedule.refusal import Refused, Rule
 
+from .by_phases import by_phases
 from .layouts import apply
 
 
 def unrolled(
-    placed: Placed, windows: tuple[Window, ...], order: Order, sections: tuple[Section, ...]
-) -> tuple[Section, ...]:
+    placed: Placed,
+    target: Target,
+    windows: tuple[Window, ...],
+    order: Order,
+    kept: tuple[physical.Kept, ...],
+    sections: tuple[Section, ...],
+) -> tuple[tuple[physical.Kept, ...], tuple[Section, ...]]:
     """The sections with every loop within the step in them, after those that turn blocks.
 
-    Raises PlanError for statements that cannot be run for several iterations at once.
+    And the values in scratch memory, with those that phases of such a loop hand on.  Raises
+    PlanError for statements that cannot be run for several iterations at once.
     """
     if not placed.within:
-        return sections
+        return kept, sections
     prepared = [s for s in sections if s.always]
     turning = [_turn(w, order) for w in windows if w.turned and not w.output]
-    rest = [replace(s, body=_repeat(placed, s.body)) for s in sections if not s.always]
-    return (*prepared, *turning, *rest)
+    rest: list[Section] = []
+    for section in sections:
+        if not section.always:
+            taken = frozenset(k.name for k in kept)
+            body, more = _repeat(placed, target, section.body, taken)
+            rest.append(replace(section, body=body))
+            kept += more
+    return kept, (*prepared, *turning, *rest)
 
 
 def iterations(placed: Placed) -> tuple[int, ...]:
@@ -74,7 +88,9 @@ def _turn(window: Window, order: Order) -> Section:
     return Section(conditions, body, title=window.ref, always=True)
 
 
-def _repeat(placed: Placed, body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+def _repeat(
+    placed: Placed, target: Target, body: tuple[PStmt, ...], taken: frozenset[str]
+) -> tuple[tuple[PStmt, ...], tuple[physical.Kept, ...]]:
     """The statements in loops over all iterations, as far as they depend on them."""
     own = frozenset(placed.within)
     at = tuple(GridIndex(a) for a in placed.within)
@@ -94,10 +110,17 @@ def _repeat(placed: Placed, body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
             inside.append(_own_values(stmt, at))
         else:
             before.append(stmt)
-    for axis in reversed(placed.within):
-        if inside:
-            inside = [physical.Inner(axis, "unroll", (), tuple(inside), placed.axes[axis].loc)]
-    return (*before, *inside, *after)
+    phases = by_phases(tuple(inside), placed.axes, at, target, taken)
+    parts = (tuple(inside),) if phases is None else (phases.first, phases.rest)
+    loops = (_looped(placed, part) for part in parts)
+    more = () if phases is None else phases.kept
+    return (*before, *(s for loop in loops for s in loop), *after), more
+
+
+def _looped(placed: Placed, stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+    for axis in reversed(placed.within if stmts else ()):
+        stmts = (physical.Inner(axis, "unroll", (), stmts, placed.axes[axis].loc),)
+    return stmts
 
 
 def _check(placed: Placed, stmt: PStmt) -> None:

@@ -404,7 +404,7 @@ def is_costly(expr: PExpr) -> bool:
             return True
         case Apply(op) if op in OPS and OPS[op].cost == "costly":
             return True
-        case Apply() | physical.Roll() | physical.Head() | physical.Named():
+        case Apply() | physical.Roll() | physical.Head() | physical.Repeat() | physical.Named():
             return any(is_costly(e) for e in physical.physical_children(expr))
         case _:
             return False

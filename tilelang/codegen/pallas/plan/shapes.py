@@ -1,0 +1,37 @@
+"""Shapes: what the text of a step would compute fits, or a plan is not printed.
+
+Operands broadcast to the result as JAX's do, and scratch memory has the shape of what is kept.
+"""
+
+from __future__ import annotations
+
+from tilelang.ir import Apply, Type
+from tilelang.language.op import OPS
+
+from . import physical
+from .physical import PExpr
+from .types import Launch
+
+
+def broadcasts(launch: Launch, expr: PExpr) -> bool:
+    """Whether the operands of an elementwise operation broadcast to its result."""
+    if not (isinstance(expr, Apply) and OPS[expr.op].kind == "elementwise"):
+        return True
+    result = _sizes(launch, expr.type)
+    return all(_fits(_sizes(launch, arg.type), result) for arg in expr.args)
+
+
+def holds(launch: Launch, keep: physical.Keep) -> bool:
+    """Whether the scratch memory of a value has its shape, after the iteration that owns it."""
+    held = next((s.shape for s in launch.scratch if s.name == keep.name), ())
+    return held[len(keep.at) :] == _sizes(launch, keep.value.type)
+
+
+def _sizes(launch: Launch, kind: Type) -> tuple[int, ...]:
+    return tuple(d if isinstance(d, int) else launch.axis(d).size for d in kind.shape)
+
+
+def _fits(given: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    """From the last dimension on, every one is that of the result, or 1."""
+    pairs = zip(reversed(given), reversed(result), strict=False)
+    return len(given) <= len(result) and all(a in (1, b) for a, b in pairs)
