@@ -139,11 +139,7 @@ BUDGET = {
     "frontend": 4300,
     "analysis": 2800,
     "passes": 880,  # select_numbers: masks of numbers, in positions too
-<<<<<<< HEAD
-    "transforms": 3850,  # gradients are 3,250 of them: a rule per operation, loops, launches
-=======
-    "transforms": 3260,  # gradients: formulas, gauges, adjoints, residuals, loops; the language
->>>>>>> w5-reverse
+    "transforms": 3830,  # gradients are 3,250 of them: a rule per operation, loops, launches
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 11700,  # forms of experts: columns in all lanes, products first, small steps
     "codegen.triton": 4340,  # split_reductions; whole powers, positions of NaN, updates in a file
@@ -151,11 +147,7 @@ BUDGET = {
     "aot": 1450,  # a worker that does more shares its parts: built, answered, asked, texts
     "autotune": 1830,  # the executor of compiled schedules
     "commands": 500,
-<<<<<<< HEAD
     PACKAGE: 1790,  # modules of no package: api (batched, predict), reference, reads ...
-=======
-    PACKAGE: 1780,  # of no package: api (predict, grad_source, JAX on GPUs), reference ...
->>>>>>> w5-reverse
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
