@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilelang as tile
+import tilelang.language as hl
 from examples.jagged import jagged_attention as example
 from tests.schedule_table import attention, steps_of
 
@@ -32,3 +33,28 @@ def test_one_step_for_every_uncovered_tile(offsets: tuple[int, ...], causal: boo
     touched = {row // BLOCK for begin, end in pairwise(offsets) for row in range(begin, end)}
     uncovered = TOKENS // BLOCK - len(touched)
     assert steps_of(lowered, np.array(offsets, np.int32)) == live + HEADS * uncovered
+
+
+@tile.kernel
+def under_an_if(x, rows, chosen):
+    """y[b, rows[b, 0]] = the sum of x[b], for the b that are chosen."""
+    y = hl.full([x.shape[0], 2, x.shape[2]], 0.0, dtype=hl.float32)
+    for b in hl.grid(x.shape[0]):
+        if chosen[b] > 0:
+            for h in hl.grid(1):
+                acc = hl.zeros([x.shape[2]], dtype=hl.float32)
+                for t in hl.tile(x.shape[1]):
+                    acc = acc + x[b, t, :].sum(0)
+                y[b, rows[b, h], :] = acc
+    return y
+
+
+def test_blocks_that_no_step_shows_are_filled() -> None:
+    """Of a loop that may have no iteration inside of the one that moves the block."""
+    x, rows = np.ones((3, 16, 3), np.float32), np.array([[1], [0], [1]], np.int32)
+    for chosen in np.ndindex(2, 2, 2):
+        expected = np.zeros((3, 2, 3))
+        for b in np.flatnonzero(chosen):
+            expected[b, rows[b, 0]] = 16
+        found = under_an_if(x, rows, np.array(chosen, np.int32))
+        np.testing.assert_array_equal(found, expected)

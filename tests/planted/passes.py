@@ -12,6 +12,7 @@ from tests.codegen import (
     test_masks,
     test_moved_ranges,
     test_read_after_write,
+    test_uncovered,
 )
 from tests.passes import (
     test_drop_implied_masks,
@@ -33,7 +34,7 @@ from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
 from tilelang.codegen.pallas.plan.body import lower, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.types import _mask_text
-from tilelang.codegen.pallas.plan.windows import choose
+from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.ir import Store, Var, names
 from tilelang.passes import (
     drop_implied_masks,
@@ -108,6 +109,13 @@ def _any_fill(expr):
 
 def _of_ranges(stmt: physical.PStmt) -> Iterator[Any]:
     return (m for m in physical.masks(stmt) if isinstance(m[0], types.Mask))
+
+
+def _steps_or_not(window, order, sure):
+    return _visits_all(window, order, lambda helpers: True)
+
+
+_visits_all = outputs.visits_all
 
 
 MUTATIONS = (
@@ -220,6 +228,10 @@ MUTATIONS = (
     Mutation(
         "only masks of ranges are shown", types, "masks", _of_ranges,
         test_masks.test_masks_of_the_author_and_of_arrays,
+    ),
+    Mutation(
+        "blocks are filled by steps that may not come", outputs, "visits_all", _steps_or_not,
+        test_uncovered.test_blocks_that_no_step_shows_are_filled,
     ),
     Mutation(
         "what lies outside of an array has no line", types, "_mask_text",

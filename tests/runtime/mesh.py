@@ -70,6 +70,12 @@ CASES = {
     "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),
     "offsets": (grouped_gemm, (X, normal(4, 32, 32), OFFSETS), {"d": 1}, (P(), P(), P("d"))),
     "twice": (grouped_gemm, GEMM, TWO, (P("a"), P(None, None, "a"), P())),
+    "elements of a batch": (
+        jax.vmap(grouped_gemm, (0, None, None)),
+        (normal(4, 100, 32), W, OFFSETS),
+        TWO,
+        (P("a"), P(), P()),
+    ),
     "dense": (matmul, (normal(64, 48), normal(48, 40)), TWO, (P("a", "b"), P())),
     "batches": (batched_matmul, (normal(4, 8, 16), normal(4, 16, 8)), ONE, (P("d"), P())),
 }
@@ -105,13 +111,13 @@ def compiled_for_tpu(kernel, arguments, axes, specs) -> dict:
             for a, spec in zip(arguments, specs, strict=True)
         ]
         compiled = jax.jit(kernel).lower(*given).compile()
-    calls = compiled.as_text().count('custom_call_target="tpu_custom_call"')
+    calls = str(compiled.as_text()).count('custom_call_target="tpu_custom_call"')
     return {"kernels": calls, **read(compiled)}
 
 
 def read(compiled) -> dict:
     """The collectives of a compiled program, and how its result is sharded."""
-    found = Counter(COLLECTIVE.findall(compiled.as_text()))
+    found = Counter(COLLECTIVE.findall(str(compiled.as_text())))
     return {"collectives": dict(found), "out": str(compiled.output_shardings.spec)}
 
 

@@ -22,6 +22,7 @@ from .jax_compat import (
     lowered_kind,
     needs_devices,
     result_avals,
+    sharded_axes,
     undisturbed,
 )
 
@@ -96,7 +97,10 @@ def _batch(
         assert code.batched is not None, f"{code.name} was made without a way to batch it"
         code.batches[flags, size] = code.batched(flags, size)
     whole = code.batches[flags, size]
-    results = _kernel.bind(*moved, code=whole, kind=kind)
+    if whole.sharded is not None and any(any(sharded_axes(a)) for a in moved):
+        results = whole.sharded(moved)  # the dimension of the elements may be what is sharded
+    else:
+        results = _kernel.bind(*moved, code=whole, kind=kind)
     return results, [
         0 if len(shape) > len(one) else None
         for (shape, _), (one, _) in zip(whole.results, code.results, strict=True)
