@@ -140,7 +140,7 @@ BUDGET = {
     "codegen.pallas": 11000,  # what steps ask of tables and work lists is data, and verified
     "codegen.triton": 4340,  # split_reductions; whole powers, positions of NaN, updates in a file
     "runtime": 3320,  # JAX launches Triton programs: records and custom calls
-    "aot": 1450,  # a worker that does more shares its parts: built, answered, asked, texts
+    "aot": 1540,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 1830,  # the executor of compiled schedules
     "commands": 500,
     PACKAGE: 1770,  # modules of no package: api (predict, JAX on GPUs), reference, reads ...

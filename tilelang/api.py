@@ -389,7 +389,8 @@ def kernel(
 
 def _compiled(lowered: Lowered) -> Sequence[Program]:
     """What Triton makes of a kernel that is planned for a GPU."""
-    made = aot.compile_lowered(lowered)
+    with aot.standing_worker().lent() as worker:
+        made = aot.compile_lowered(lowered, worker=worker)
     assert isinstance(made, aot.CudaCompiled)
     return made.programs
 

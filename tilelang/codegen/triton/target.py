@@ -19,6 +19,7 @@ class Target:
     arch         compute capability times ten: what Triton's GPUTarget takes
     processors   streaming multiprocessors of the part that defaults are chosen for
     shared       bytes of shared memory that one program may have
+    columns      of tensor memory, which products of sm_100 are added up in
     registers    32-bit registers that one thread may have
     products     dtypes of which it multiplies matrices
     refused      dtypes that it does not compute in at all
@@ -37,6 +38,7 @@ class Target:
     refused: frozenset[str] = frozenset()
     matrix_warps: int = 1
     registers: int = 255
+    columns: int = 0
 
     @staticmethod
     def of(target: str | Target) -> Target:
@@ -59,7 +61,7 @@ def _targets() -> dict[str, Target]:
         "cuda:sm80": Target("cuda:sm80", 80, 108, 163 * KIB, PRODUCTS, FLOAT8),
         "cuda:sm89": Target("cuda:sm89", 89, 142, 99 * KIB, every),
         "cuda:sm90": Target("cuda:sm90", 90, 132, 227 * KIB, every, matrix_warps=4),
-        "cuda:sm100": Target("cuda:sm100", 100, 148, 227 * KIB, every, matrix_warps=4),
+        "cuda:sm100": Target("cuda:sm100", 100, 148, 227 * KIB, every, matrix_warps=4, columns=512),
     }
 
 
