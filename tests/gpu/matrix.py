@@ -28,6 +28,7 @@ from tests.subjects import SUBJECTS, Subject
 from tilelang.aot import CudaCompiled, Program, Worker, compile_lowered
 from tilelang.codegen.triton.plan.steps import every_step, exprs
 from tilelang.codegen.triton.plan.types import Launch
+from tilelang.codegen.triton.target import Target
 from tilelang.ir import Apply, walk
 
 ARCHITECTURES = (80, 89, 90, 100)
@@ -94,19 +95,20 @@ class Row:
 def _faults(arch: int, launch: Launch, made: Program) -> Iterator[str]:
     if made.stack:
         yield f"{made.name}: stack {made.stack}"
-    rows = products(launch)
-    wanted = PRODUCTS.get(arch, WARPS)
-    if rows and max(rows) >= LEAST and not counted(made, wanted):
+    dots = products(launch)
+    wanted, able = PRODUCTS.get(arch, WARPS), Target.of(f"cuda:sm{arch}").asynchronous
+    large = [d for d in dots if launch.width(d.type.shape[-2]) >= LEAST]
+    asked = [d for d in large if arch not in PRODUCTS or d.args[0].type.dtype in able]
+    if asked and not counted(made, wanted):
         yield f"{made.name}: none of {', '.join(wanted)}"
-    if rows and launch.stages > 1 and not counted(made, COPIES):
+    if dots and launch.stages > 1 and not counted(made, COPIES):
         yield f"{made.name}: copies wait"
 
 
-def products(launch: Launch) -> list[int]:
-    """Rows of the results of a launch's matrix products."""
+def products(launch: Launch) -> list[Apply]:
+    """A launch's matrix products."""
     values = (e for s in every_step(launch.body) for x in exprs(s) for e in walk(x))
-    dots = (e for e in values if isinstance(e, Apply) and e.op == "multiply")
-    return [launch.width(e.type.shape[-2]) for e in dots]
+    return [e for e in values if isinstance(e, Apply) and e.op == "multiply"]
 
 
 def counted(made: Program, names: Iterable[str]) -> int:

@@ -275,7 +275,9 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     sizes = [_elements(r.type.shape, blocks) for r in results]
     largest = max(sizes) if found.fused else sum(sizes)
     tight = found.backward or (found.fused and found.itemsize == 4)
-    warps = 8 if largest >= 128 * (64 if found.fused else 128) or tight else 4
+    # warps that multiply by themselves hold three times the operands of products of float32
+    wide = found.itemsize == 4 and target.matrix_warps == 1
+    warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
     stages = (
         1 if found.backward and not target.columns else 2 if found.fused or found.count > 1 else 3
     )
