@@ -467,8 +467,7 @@ def kernel(
 
 def _compiled(lowered: Lowered) -> Sequence[Program]:
     """What Triton makes of a kernel that is planned for a GPU."""
-    with aot.standing_worker().lent() as worker:
-        made = aot.compile_lowered(lowered, worker=worker)
+    made = aot.compile_standing(lowered)
     assert isinstance(made, aot.CudaCompiled)
     return made.programs
 

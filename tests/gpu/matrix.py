@@ -212,7 +212,7 @@ def main(argv: Sequence[str]) -> int:
         print(text)
     else:
         options.write.write_text(text, encoding="utf-8")
-    cells = [c for row in found for c in row.cells]
+    cells = [c for row in found for c in row.cells if c.problem != NOT_ASKED]
     bad = sum(bool(c.faults) for c in cells)
     print(
         f"{len(cells) - bad} of {len(cells)} as they should be, {time.perf_counter() - start:.0f} s"

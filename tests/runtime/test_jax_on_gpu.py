@@ -26,6 +26,7 @@ from tests.runtime.launch_record import LAUNCHER
 from tests.runtime.test_platforms import into, ragged
 from tests.subjects import SUBJECTS
 from tilelang import aot, api
+from tilelang.aot import compile as compiling
 from tilelang.codegen.triton.plan.steps import every_step
 from tilelang.codegen.triton.plan.types import Write
 from tilelang.errors import CallError, PlanError
@@ -240,7 +241,7 @@ def test_one_worker_compiles_whatever_is_lowered(monkeypatch):
         asked.append(worker)
         return aot.CudaCompiled(lowered.target, lowered.config, "", tuple(fakes(lowered)), 0.0)
 
-    monkeypatch.setattr(aot, "compile_lowered", compile_lowered)
+    monkeypatch.setattr(compiling, "compile_lowered", compile_lowered)
     for _ in range(2):
         assert LAUNCHER in on_cuda(tile.kernel(ragged), X, OFFSETS)
     assert len(asked) == 2 and asked[0] is asked[1] and asked[0].alive

@@ -73,6 +73,12 @@ def worker_for(target: str) -> Worker:
     return Worker(COMMAND) if target.startswith("cuda:") else Worker()
 
 
+def compile_standing(lowered: Lowered) -> Compiled | CudaCompiled:
+    """As `compile_lowered`, for a GPU, in the worker that stays."""
+    with standing_worker().lent() as worker:
+        return compile_lowered(lowered, worker=worker)
+
+
 @functools.cache
 def standing_worker() -> Standing:
     """The worker that compiles for GPUs whenever JAX lowers a kernel in this process."""

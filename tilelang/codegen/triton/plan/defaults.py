@@ -167,7 +167,7 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     if role == {"columns"}:
         # results of several products of one operand: what the registers of 8 warps hold
         several = found.count > 1 and target.matrix_warps == 1
-        return 64 if several or not narrow else 128
+        return (128 if narrow else 64) // (2 if several else 1)
     return _rows(problem, axis, 128 if narrow else 64)
 
 
