@@ -23,17 +23,21 @@ PYTHON_NEXT ?= $(shell ls -d $$(command -v python3.12) "$${PYENV_ROOT:-$$HOME/.p
                  | while read p; do "$$p" -c '' 2>/dev/null && echo "$$p" && break; done)
 VENV_NEXT   ?= .venv-next
 
+VENV_TRITON ?= .venv-triton
+
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
 BIN_NEXT  := $(VENV_NEXT)/bin
 STAMP_NEXT := $(VENV_NEXT)/.installed
+BIN_TRITON := $(VENV_TRITON)/bin
+STAMP_TRITON := $(VENV_TRITON)/.installed
 PIP       := -m pip install --quiet --disable-pip-version-check
 REQUIREMENTS := pyproject.toml constraints/dev.txt
 
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench triton triton-fuzz triton-planted test-next clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench gpu-matrix gpu-legality triton triton-fuzz triton-next triton-planted test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -58,12 +62,24 @@ types: $(STAMP)
 thorough:  ## every test there is; some forty minutes more than CI
 	@$(MAKE) --no-print-directory test EVERY=all
 
+gpu-matrix: $(STAMP)  ## every example for every GPU architecture, into docs/gpu-matrix.md
+	nice -n 19 $(BIN)/python -m tests.gpu.matrix --write docs/gpu-matrix.md
+
+gpu-legality: N := 500
+gpu-legality: $(STAMP)  ## N=... SEED=...: random configs through Triton's compiler
+	$(BIN)/python -m tests.gpu.legality --count $(N) --seed $(SEED)
+
 triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter, which needs processes of its own
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist load tests/gpu $(PYTEST_ARGS)
 
 triton-fuzz: N := 300
 triton-fuzz: $(STAMP)  ## N=... SEED=...: random kernels in Triton's interpreter
 	TRITON_INTERPRET=1 $(BIN)/python -m tests.gpu.fuzz --count $(N) --seed $(SEED)
+
+triton-next: $(STAMP_TRITON)  ## the same in the newest Triton on PyPI, and what its compiler makes of a product
+	@$(BIN_TRITON)/python -c "import triton; print('triton', triton.__version__)"
+	TRITON_INTERPRET=1 $(BIN_TRITON)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist load tests/gpu $(PYTEST_ARGS)
+	$(BIN_TRITON)/python -m tests.gpu.matrix matmul jagged_attention grouped_gemm
 
 triton-planted: $(STAMP)  ## which check catches which bug planted into Triton
 	TRITON_INTERPRET=1 $(BIN)/python -m tests.gpu.trial
@@ -106,7 +122,7 @@ test-next: $(STAMP_NEXT)  ## the Pallas tests on Python 3.12 with the newest JAX
 	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 clean:  ## remove both environments and every cache
-	rm -rf $(VENV) $(VENV_NEXT) build *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(VENV_NEXT) $(VENV_TRITON) build *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -129,4 +145,11 @@ $(BIN_NEXT)/python:
 $(STAMP_NEXT): $(REQUIREMENTS) | $(BIN_NEXT)/python
 	$(BIN_NEXT)/python $(PIP) --upgrade setuptools
 	$(BIN_NEXT)/python $(PIP) --upgrade --no-build-isolation --editable '.[dev,jax]'
+	@touch $@
+
+# The newest Triton; everything else is that of .venv, which a path file shows to Python.
+$(STAMP_TRITON): $(STAMP)
+	$(BIN)/python -m venv $(VENV_TRITON)
+	$(BIN_TRITON)/python $(PIP) --upgrade triton
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > "$$($(BIN_TRITON)/python -c 'import site; print(site.getsitepackages()[0])')/development.pth"
 	@touch $@

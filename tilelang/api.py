@@ -478,7 +478,7 @@ def kernel(
 
 def _compiled(lowered: Lowered) -> Sequence[Program]:
     """What Triton makes of a kernel that is planned for a GPU."""
-    made = aot.compile_lowered(lowered)
+    made = aot.compile_standing(lowered)
     assert isinstance(made, aot.CudaCompiled)
     return made.programs
 

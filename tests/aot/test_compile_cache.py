@@ -50,7 +50,7 @@ def test_an_answer_is_asked_for_once(cache):
 def test_other_versions_are_asked_again(cache, monkeypatch):
     with CachedWorker(cache) as worker:
         worker.ask(REQUEST, 1)
-        monkeypatch.setattr(compile_cache, "versions", lambda: "libtpu 99")
+        monkeypatch.setattr(compile_cache, "versions", lambda compiler: "libtpu 99")
         assert worker.ask(REQUEST, 1)["number"] == 2
 
 

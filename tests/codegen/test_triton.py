@@ -13,6 +13,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.gpu import kernels
 from tests.subjects import SUBJECTS
+from tilelang.codegen.triton.plan import unmoved
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 X = np.zeros((64, 32), np.float32)
@@ -212,3 +213,40 @@ def test_printing_needs_no_triton():
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout == '"""twice f\n'
+
+
+def _lines(subject, target):
+    text = subject.kernel.source(*subject.cases[-2], target=target)
+    lines = text.splitlines()
+    loop = next(n for n, line in enumerate(lines) if "num_stages=" in line and "for " in line)
+    return "\n".join(lines[:loop]), "\n".join(lines[loop:])
+
+
+def _read_before(target):
+    (subject,) = (s for s in SUBJECTS if s.name == "jagged_attention")
+    before, inside = _lines(subject, target)
+    return [name in before for name in ("q_tile =", "k_tile =", "v_tile =")], [
+        name in inside for name in ("q_tile =", "k_tile =", "v_tile =")
+    ]
+
+
+def test_where_triton_would_copy_it_again_what_does_not_move_is_read_before_the_loop():
+    assert _read_before("cuda:sm90") == ([False] * 3, [True] * 3)
+    assert _read_before("cuda:sm100") == ([True, False, False], [False, True, True])
+
+
+@pytest.mark.parametrize("bug", ["whatever moves is read before", "nothing is read before"])
+def test_planted(bug, monkeypatch):
+    """The test above finds what is read in the wrong place."""
+    bugs = {
+        "whatever moves is read before": lambda load, axes, names: False,
+        "nothing is read before": lambda load, axes, names: True,
+    }
+    monkeypatch.setattr(unmoved, "_moves", bugs[bug])
+    (subject,) = (s for s in SUBJECTS if s.name == "jagged_attention")
+    subject.kernel._lowered.clear()
+    try:
+        with pytest.raises((AssertionError, tile.TileError)):
+            assert _read_before("cuda:sm100") == ([True, False, False], [False, True, True])
+    finally:
+        subject.kernel._lowered.clear()

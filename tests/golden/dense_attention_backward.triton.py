@@ -1,4 +1,4 @@
-"""attention_backward for cuda:sm90, blocks tk=64, tk_1=64, tq=512, tq_1=64, tq_2=64."""
+"""attention_backward for cuda:sm90, blocks tk=64, tk_1=64, tq=256, tq_1=64, tq_2=64."""
 
 import torch
 import triton
@@ -9,18 +9,18 @@ import triton.language as tl
 def attention_backward_1_kernel(out_ptr, grad_ptr, delta_ptr):
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
-    tile = pid % 128
-    band = tile // 64 * 8
-    place = tile % 64
+    tile = pid % 256
+    band = tile // 128 * 8
+    place = tile % 128
     # attention_backward.py:69: for b, h in hl.grid([B, H]):
     # b is parallel: each b writes its own rows of delta
-    b = pid // 128
+    b = pid // 256
     # h is parallel: each h writes its own slices of delta
     h = band + place % 8
     # attention_backward.py:70: for tq in hl.tile(T):
     # tq is parallel: each tq writes its own slices of delta
-    tq_start = place // 8 * 512
-    tq_at = tq_start + tl.arange(0, 512)
+    tq_start = place // 8 * 256
+    tq_at = tq_start + tl.arange(0, 256)
     # attention_backward.py:71: products = grad[b, h, tq, :].to(hl.float32) * out[b, h, tq, :].to...
     grad_tile = tl.load(grad_ptr + b * 8388608 + h * 524288 + tq_at[:, None] * 128 + at128[None, :])
     out_tile = tl.load(out_ptr + b * 8388608 + h * 524288 + tq_at[:, None] * 128 + at128[None, :])
@@ -179,7 +179,7 @@ def attention_backward(
     dq = torch.empty((4, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
     dk = torch.empty((4, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
     dv = torch.empty((4, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
-    attention_backward_1_kernel[(512,)](out, grad, delta, num_warps=8, num_stages=1)
+    attention_backward_1_kernel[(1024,)](out, grad, delta, num_warps=8, num_stages=1)
     attention_backward_2_kernel[(4096,)](q, k, v, lse, grad, delta, dq, num_warps=8, num_stages=1)
     attention_backward_3_kernel[(4096,)](
         q,

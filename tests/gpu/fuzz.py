@@ -44,6 +44,7 @@ from tests.fuzzing.trial import OK, Outcome, _difference, _outcome, _specs, fail
 
 BLOCKS = (1, 4, 5, 8, 12, 16, 32)
 PERSISTENT = (None, None, 1, 3, True)
+TARGETS = (interpreter.TARGET, "cuda:sm100")  # where loops read what does not move, and before them
 MOST_RUNS = 200  # of statements, in one call
 
 
@@ -152,11 +153,11 @@ def configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.C
         )
 
 
-def run(kernel: tile.Kernel, program: Program, config: Any) -> Any:
+def run(kernel: tile.Kernel, program: Program, config: Any, target: str) -> Any:
     """The host function of the generated module; what a kernel has no place for is not asked."""
     for name, refusal in (("split", "split="), ("worklist", "no loop of"), ("", "")):
         try:
-            lowered = kernel.lower(*_specs(program), config=config, target=interpreter.TARGET)
+            lowered = kernel.lower(*_specs(program), config=config, target=target)
             return lowered.source.load()
         except tile.PlanError as error:
             if not name or refusal not in error.what:
@@ -172,12 +173,17 @@ def legal_cases(program: Program, seeds: Sequence[int]) -> tuple[tuple[int, Case
     return tuple((s, c) for s, c in cases if not c.illegal and not c.depends)
 
 
-def try_gpu(program: Program, config: tile.Config | None, seeds: Sequence[int]) -> Outcome:
+def try_gpu(
+    program: Program,
+    config: tile.Config | None,
+    seeds: Sequence[int],
+    target: str = interpreter.TARGET,
+) -> Outcome:
     """The first thing that is wrong over these arguments."""
     cases = legal_cases(program, tuple(seeds))
     with loaded(program) as kernel:
         try:
-            host = run(kernel, program, config)
+            host = run(kernel, program, config, target)
         except Exception as error:
             return failure(error)
         for seed, given in cases:
@@ -210,11 +216,16 @@ def _watched(host: Any, values: list[np.ndarray], seed: int) -> tuple[Any, list[
         interpreter.torch.empty = interpreter._empty
 
 
-def try_wild(program: Program, config: tile.Config | None, seeds: Sequence[int]) -> Outcome:
+def try_wild(
+    program: Program,
+    config: tile.Config | None,
+    seeds: Sequence[int],
+    target: str = interpreter.TARGET,
+) -> Outcome:
     """Whether wrong offsets and indices, unchecked, touch nothing outside of the arrays."""
     with loaded(program) as kernel:
         try:
-            host = run(kernel, program, config)
+            host = run(kernel, program, config, target)
         except Exception as error:
             return failure(error)
         for seed in seeds:
@@ -275,8 +286,12 @@ def explore(seed: int, options: argparse.Namespace, tally: Tally) -> None:
     program, rng, shown = light(compose(seed).program), random.Random(seed), set()
     seeds = [1000 * seed + n for n in range(options.layouts)]
     chosen = list(configs(program, rng, options.configs))
-    ways = [("", c, partial(try_gpu, config=c, seeds=seeds)) for c in chosen]
-    ways += [("wild", chosen[-1], partial(try_wild, config=chosen[-1], seeds=seeds))]
+    targets = [random.Random(f"{seed} {n}").choice(TARGETS) for n in range(len(chosen))]
+    pairs = list(zip(chosen, targets, strict=True))
+    ways = [(t, c, partial(try_gpu, config=c, seeds=seeds, target=t)) for c, t in pairs]
+    config, target = pairs[-1]
+    attempt = partial(try_wild, config=config, seeds=seeds, target=target)
+    ways += [(f"wild {target}", config, attempt)]
     for word, config, attempt in ways:
         outcome = attempt(program)
         tally.add(seed, word, outcome, len(seeds))

@@ -162,6 +162,6 @@ def host(source: Source) -> Callable:
     return run
 
 
-def small(subject: Subject, **options: Any) -> Callable:
+def small(subject: Subject, target: str = TARGET, **options: Any) -> Callable:
     """An example with blocks so small that small arguments have several tiles."""
-    return call(subject.kernel, tile.Config(subject.blocks, **options))
+    return call(subject.kernel, tile.Config(subject.blocks, **options), target)

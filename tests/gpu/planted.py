@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug, bug
 
 SEARCH, TABLE, DENSE, SPLIT = "search", "table", "default", "split"
+BEFORE = "before"  # what does not move with a loop is read before it
 
 BUGS: tuple[Bug, ...] = (
     bug(
@@ -138,6 +139,28 @@ BUGS: tuple[Bug, ...] = (
         "rows of neighbours enter the sum",
         "mask=tm_in[:, None]",
         "mask=(tm_at < 45)[:, None]",
+    ),
+    bug(
+        "gdpa_jagged_kv",
+        BEFORE,
+        "queries of the first tile are read before the loop",
+        "q_ptr + h * 1440 + tq_at",
+        "q_ptr + h * 1440 + (tq_at - tq_start + tq_begin)",
+    ),
+    bug(
+        "gdpa_jagged_kv",
+        BEFORE,
+        "queries of the first head are read before the loop",
+        "q_ptr + h * 1440",
+        "q_ptr + 0 * h",
+    ),
+    bug(
+        "gdpa_jagged_kv",
+        BEFORE,
+        "queries are read before the loop without a mask",
+        "        q_tile = tl.load(\n            q_ptr + h * 1440 + tq_at[:, None] * 32 + at32[None, :],\n"
+        "            mask=tq_in[:, None],\n            other=0.0,\n        )",
+        "        q_tile = tl.load(q_ptr + h * 1440 + tq_at[:, None] * 32 + at32[None, :])",
     ),
     bug("jagged_sum", SPLIT, "the last part is left out", "range(0, 3)", "range(0, 2)"),
     bug("jagged_sum", SPLIT, "one part too many is added", "range(0, 3)", "range(0, 4)"),

@@ -74,6 +74,26 @@ def test_neighbours_and_wild_offsets(subject, form):
         assert checks.unchecked(subject, run, arrays, offsets) == [], name
 
 
+# Products in a loop: of rows that a loop around it chose, of rows that are picked.
+STANDING = ("gdpa_jagged_kv", "moe", "jagged_attention_causal", "attention_backward_of_kv")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.thorough if n != STANDING[0] else ()) for n in STANDING],
+)
+def test_what_does_not_move_is_read_before_its_loop(name):
+    (subject,) = (s for s in JAGGED if s.name == name)
+    run = interpreter.small(subject, "cuda:sm100")
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    space = subject.ragged.space(SPACE)
+    layouts = every_stratum(space)
+    assert checks.every_layout(subject, run, arrays, layouts[::3], "float32") == []
+    assert checks.neighbours(subject, run, arrays, layouts[-2:]) == []
+    for words, offsets in wild_offsets(space).items():
+        assert checks.unchecked(subject, run, arrays, offsets) == [], words
+
+
 # ---------------------------------------------------------------- small kernels
 
 

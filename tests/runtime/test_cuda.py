@@ -115,7 +115,7 @@ def test_more_shared_memory_than_there_is():
     lowered = grouped_gemm.lower(*make_inputs(), target="cuda:sm90")
     program = cuda.Program("grouped_gemm_kernel", 10, 0, 300_000, 4, {})
     with pytest.raises(CompileError) as caught:
-        cuda._check_shared(lowered, lowered.target, program)
+        cuda._check_memory(lowered, lowered.target, program)
     assert caught.value.what == (
         "grouped_gemm for cuda:sm90 does not compile: grouped_gemm_kernel needs 300,000 bytes of "
         "shared memory, a program may have 232,448"

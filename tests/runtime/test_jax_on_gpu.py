@@ -25,7 +25,8 @@ from tests.runtime import launch_record
 from tests.runtime.launch_record import LAUNCHER
 from tests.runtime.test_platforms import into, ragged
 from tests.subjects import SUBJECTS
-from tilelang import api
+from tilelang import aot, api
+from tilelang.aot import compile as compiling
 from tilelang.codegen.triton.plan.steps import every_step
 from tilelang.codegen.triton.plan.types import Write
 from tilelang.errors import CallError, PlanError
@@ -230,6 +231,20 @@ def test_the_code_in_a_record_is_that_of_the_plan():
     # behind the pointers, memory for descriptors and for profiles, which the launcher appends
     head = ptx.split(".entry")[1].split("{")[0]
     assert head.count(".param") == len(said.alignments) + 2
+
+
+@needs_triton
+def test_one_worker_compiles_whatever_is_lowered(monkeypatch):
+    asked = []
+
+    def compile_lowered(lowered, worker):
+        asked.append(worker)
+        return aot.CudaCompiled(lowered.target, lowered.config, "", tuple(fakes(lowered)), 0.0)
+
+    monkeypatch.setattr(compiling, "compile_lowered", compile_lowered)
+    for _ in range(2):
+        assert LAUNCHER in on_cuda(tile.kernel(ragged), X, OFFSETS)
+    assert len(asked) == 2 and asked[0] is asked[1] and asked[0].alive
 
 
 # ---------------------------------------------------------------- in JAX

@@ -7,7 +7,7 @@ arrives here as a value or as a CompileError.
 
 from __future__ import annotations
 
-from .compile import GENERATIONS, compile_lowered, generation_of, worker_for
+from .compile import GENERATIONS, compile_lowered, compile_standing, generation_of, worker_for
 from .cuda import CudaCompiled, Program
 from .process import Gone, Worker
 from .report import Bundles, Compiled, Copy, Memory, Schedule
@@ -24,6 +24,7 @@ __all__ = [
     "Schedule",
     "Worker",
     "compile_lowered",
+    "compile_standing",
     "generation_of",
     "worker_for",
 ]

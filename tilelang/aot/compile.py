@@ -6,6 +6,7 @@ The worker gets text, never objects; libtpu and JAX, or Triton, are only importe
 from __future__ import annotations
 
 import base64
+import functools
 import importlib.util
 import tempfile
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from .bundles import FLAGS
 from .cuda import COMMAND, CudaCompiled, compile_for_cuda
 from .process import Gone, Worker
 from .report import Compiled, compiled
+from .standing import Standing
 from .translate import gone, refused
 
 # Generation -> the smallest topology of it that can be compiled for; one core of it is used.
@@ -69,6 +71,18 @@ def compile_lowered(
 def worker_for(target: str) -> Worker:
     """A new worker that compiles for this target."""
     return Worker(COMMAND) if target.startswith("cuda:") else Worker()
+
+
+def compile_standing(lowered: Lowered) -> Compiled | CudaCompiled:
+    """As `compile_lowered`, for a GPU, in the worker that stays."""
+    with standing_worker().lent() as worker:
+        return compile_lowered(lowered, worker=worker)
+
+
+@functools.cache
+def standing_worker() -> Standing:
+    """The worker that compiles for GPUs whenever JAX lowers a kernel in this process."""
+    return Standing(lambda: Worker(COMMAND))
 
 
 def generation_of(target: Target) -> str:

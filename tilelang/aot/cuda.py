@@ -31,6 +31,7 @@ class Program:
     registers     32-bit registers per thread
     stack         bytes per thread: what registers did not hold; 0 is what to aim for
     shared        bytes of shared memory per program
+    columns       of tensor memory, where sm_100 keeps what products add up
     warps         of one program
     instructions  how often the code has an instruction, loops count once: HGMMA (matrix products of
                   sm_90), UTCHMMA (of sm_100), HMMA, IMMA ... (of warps), LDGSTS and UTMALDG (copies
@@ -45,6 +46,7 @@ class Program:
     shared: int
     warps: int
     instructions: Mapping[str, int]
+    columns: int = 0
     scratch: int = 0
     ptx: str = field(default="", repr=False)
 
@@ -92,7 +94,7 @@ def compile_for_cuda(
     """Compiles every launch of a kernel, in `worker` or else in a worker of its own.
 
     Raises CompileError where Triton or ptxas refuses, dies, or needs more than `timeout` seconds
-    (the start of an own worker included), and where a program needs more shared memory than the
+    (the start of an own worker included), and where a program needs more memory than the
     architecture has, which would only be told when it is launched.
     """
     plan, target = lowered.plan, lowered.target
@@ -106,7 +108,7 @@ def compile_for_cuda(
         raise refused(lowered, reply["error"], reply["line"])
     programs = tuple(Program(**made) for made in reply["programs"])
     for program in programs:
-        _check_shared(lowered, target, program)
+        _check_memory(lowered, target, program)
     return CudaCompiled(
         target,
         lowered.config,
@@ -123,6 +125,7 @@ def request_of(lowered: Lowered, plan: Plan, target: Target) -> dict[str, Any]:
         "text": lowered.source.text,
         "entry": lowered.source.entry,
         "arch": target.arch,
+        "serialize": True,
         "launches": [
             {
                 "name": launch.name,
@@ -136,11 +139,16 @@ def request_of(lowered: Lowered, plan: Plan, target: Target) -> dict[str, Any]:
     }
 
 
-def _check_shared(lowered: Lowered, target: Target, program: Program) -> None:
-    if program.shared > target.shared:
-        raise CompileError(
-            f"{lowered.ir.name} for {target} does not compile: {program.name} needs "
-            f"{program.shared:,} bytes of shared memory, a program may have {target.shared:,}",
-            lowered.ir.loc,
-            "use smaller blocks or fewer stages: config=tile.Config(blocks={...}, stages=2)",
-        )
+def _check_memory(lowered: Lowered, target: Target, program: Program) -> None:
+    """CompileError for what would only be told when the program is launched."""
+    for needs, may, what in (
+        (program.shared, target.shared, "bytes of shared memory"),
+        (program.columns, target.columns, "columns of tensor memory"),
+    ):
+        if needs > may:
+            raise CompileError(
+                f"{lowered.ir.name} for {target} does not compile: {program.name} needs "
+                f"{needs:,} {what}, a program may have {may:,}",
+                lowered.ir.loc,
+                "use smaller blocks or fewer stages: config=tile.Config(blocks={...}, stages=2)",
+            )

@@ -5,7 +5,9 @@ Reads requests from stdin and writes answers to stdout, a line of JSON each, unt
 request  text, entry     the generated module and its host function
          arch            90 for sm_90
          launches        name, signature, warps, stages, max_registers of each @triton.jit function
-answer   programs        name, registers, stack, shared, warps, instructions, scratch, ptx of each
+         serialize       whether the answer has the PTX
+answer   programs        name, registers, stack, shared, columns, warps, instructions, scratch, ptx
+                         of each
          seconds, warnings
          or error, line: what was raised, and the line of the module that it is about
 """
@@ -49,7 +51,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("default")
                 module, start = _loaded(path), time.perf_counter()
-                made = [_program(module, launch, request["arch"]) for launch in request["launches"]]
+                made = [_program(module, launch, request) for launch in request["launches"]]
                 seconds = round(time.perf_counter() - start, 3)
         except Exception as error:
             return {"error": text_of(error), "line": failing_line(error, str(path))}
@@ -74,12 +76,14 @@ def _loaded(path: Path) -> types.ModuleType:
     return module
 
 
-def _program(module: types.ModuleType, launch: Mapping[str, Any], arch: int) -> dict[str, Any]:
+def _program(
+    module: types.ModuleType, launch: Mapping[str, Any], request: Mapping[str, Any]
+) -> dict[str, Any]:
     made = compiled(
         getattr(module, launch["name"]),
         launch["signature"],
         range(len(launch["signature"])),
-        GPUTarget("cuda", arch, 32),
+        GPUTarget("cuda", request["arch"], 32),
         warps=launch["warps"],
         stages=launch["stages"],
         max_registers=launch["max_registers"],
@@ -90,10 +94,11 @@ def _program(module: types.ModuleType, launch: Mapping[str, Any], arch: int) -> 
         "registers": registers,
         "stack": stack,
         "shared": made.metadata.shared,
+        "columns": made.metadata.tmem_size or 0,
         "warps": made.metadata.num_warps,
         "instructions": counts,
         "scratch": made.metadata.global_scratch_size,
-        "ptx": made.asm["ptx"],
+        "ptx": made.asm["ptx"] if request["serialize"] else "",
     }
 
 

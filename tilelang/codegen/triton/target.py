@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tilelang.errors import PlanError
 
 KIB = 1024
 PRODUCTS = frozenset({"float32", "bfloat16", "float16", "int8", "uint8"})
+ASYNCHRONOUS = frozenset({"float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"})
 FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 
@@ -19,10 +20,14 @@ class Target:
     arch         compute capability times ten: what Triton's GPUTarget takes
     processors   streaming multiprocessors of the part that defaults are chosen for
     shared       bytes of shared memory that one program may have
+    columns      of tensor memory, which products of sm_100 are added up in
     registers    32-bit registers that one thread may have
     products     dtypes of which it multiplies matrices
     refused      dtypes that it does not compute in at all
     matrix_warps warps that one matrix instruction takes: 4 where products are asynchronous
+    asynchronous dtypes of which Triton multiplies matrices without keeping the warps waiting
+    reads_before whether what does not move with a loop must be read before it: Triton, which moves
+                 it there by itself for the others, copies it anew in every iteration
 
     Source of the figures: CUDA programming guide, "technical specifications per compute
     capability"; the shared memory of sm_80 is what is left of 163 KiB plus the static 3 KiB that
@@ -37,6 +42,9 @@ class Target:
     refused: frozenset[str] = frozenset()
     matrix_warps: int = 1
     registers: int = 255
+    columns: int = 0
+    asynchronous: frozenset[str] = frozenset()
+    reads_before: bool = False
 
     @staticmethod
     def of(target: str | Target) -> Target:
@@ -55,11 +63,15 @@ class Target:
 
 def _targets() -> dict[str, Target]:
     every = PRODUCTS | FLOAT8
+    sm90 = Target("cuda:sm90", 90, 132, 227 * KIB, every, matrix_warps=4,
+                  asynchronous=ASYNCHRONOUS | {"int8"})  # fmt: skip
+    sm100 = replace(sm90, name="cuda:sm100", arch=100, processors=148, columns=512,
+                    asynchronous=ASYNCHRONOUS, reads_before=True)  # fmt: skip
     return {
         "cuda:sm80": Target("cuda:sm80", 80, 108, 163 * KIB, PRODUCTS, FLOAT8),
         "cuda:sm89": Target("cuda:sm89", 89, 142, 99 * KIB, every),
-        "cuda:sm90": Target("cuda:sm90", 90, 132, 227 * KIB, every, matrix_warps=4),
-        "cuda:sm100": Target("cuda:sm100", 100, 148, 227 * KIB, every, matrix_warps=4),
+        "cuda:sm90": sm90,
+        "cuda:sm100": sm100,
     }
 
 

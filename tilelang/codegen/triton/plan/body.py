@@ -31,6 +31,7 @@ from tilelang.ir.integers import INT
 from .access import access, arange, both, compare, in_range, layout, with_conditions
 from .scope import Running, Scope
 from .types import Access, Carried, For, Let, Write
+from .unmoved import unmoved
 
 ATOMIC = {
     "add": ("float32", "float16", "bfloat16", "int32", "uint32"),
@@ -57,6 +58,9 @@ def lower_body(scope: Scope, body: tuple[Stmt, ...], stages: int) -> None:
 def _assign(scope: Scope, stmt: Assign) -> None:
     forced = scope.wished.get(stmt.name)
     changes = forced is not None or stmt.name in scope.shared.inits
+    if isinstance(stmt.value, Load) and stmt.value in scope.seen and not changes:
+        scope.locals[stmt.name] = scope.seen[stmt.value]
+        return
     if isinstance(stmt.value, Load) and stmt.value not in scope.seen:
         value = scope.read(stmt.value, forced or scope.shared.fresh(stmt.name), stmt.loc)
         if not changes and not _stored(scope, stmt.value):
@@ -181,6 +185,11 @@ def _spread_to(mask: Expr, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
 
 def _loop(scope: Scope, loop: Loop, stages: int) -> None:
     begin, end = axis_bounds(scope, loop.axis, loop.loc)
+    multiplies = _multiplies(loop)
+    if multiplies and scope.shared.reads_before:
+        for load in unmoved(loop):
+            if not _stored(scope, load):
+                scope.read(load, None, load.loc)
     inner = scope.inner()
     carried = [_enter(scope, c) for c in loop.carries]
     for carry, (name, _) in zip(loop.carries, carried, strict=True):
@@ -198,13 +207,6 @@ def _loop(scope: Scope, loop: Loop, stages: int) -> None:
         carries.append(Carried(name, form, init, None if done else value))
         scope.locals[carry.out] = Var(name, carry.init.type)
         scope.own.add(carry.out)
-    products = any(
-        isinstance(e, Apply) and e.op == "multiply"
-        for s in loop.body
-        if not isinstance(s, Loop)
-        for x in (*statement_exprs(s), *(c.next for c in loop.carries))
-        for e in walk(x)
-    )
     step = integers.const(scope.kernel.step(loop.axis))
     fact = scope.kernel.facts.axis(loop.axis)
     user = scope.kernel.ir.axis(loop.axis).user
@@ -212,9 +214,20 @@ def _loop(scope: Scope, loop: Loop, stages: int) -> None:
     scope.steps.append(
         For(
             index.name, begin, end, step, tuple(carries), tuple(inner.steps),
-            stages if products else None, says, loop.loc,
+            stages if multiplies else None, says, loop.loc,
         )
     )  # fmt: skip
+
+
+def _multiplies(loop: Loop) -> bool:
+    """Whether a product is computed in the loop itself, and not in one inside of it."""
+    return any(
+        isinstance(e, Apply) and e.op == "multiply"
+        for s in loop.body
+        if not isinstance(s, Loop)
+        for x in (*statement_exprs(s), *(c.next for c in loop.carries))
+        for e in walk(x)
+    )
 
 
 def _enter(scope: Scope, carry: Carry) -> tuple[str, Expr | None]:

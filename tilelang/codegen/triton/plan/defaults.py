@@ -31,11 +31,11 @@ from tilelang.schedule.blocks import check_bounds, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
-from .memory import shared_bytes
+from .memory import Pipe, shared_bytes
 
 # Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
 ELEMENTS, LANES, ALONE = 4096, 512, 1024
-LONGEST = 16384  # elements of one value that programs without products may hold
+LONGEST, LEAST = 32768, 32  # elements of a value without products, and lanes to cut it down to
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class Width:
     stages: int
     precision: str
     products: bool
+
+    def pipe(self, target: Target) -> Pipe:
+        """How operands reach the products."""
+        return Pipe(target, self.warps, self.stages, self.precision)
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,11 @@ class Roles:
     count: int
     fused: bool
     itemsize: int
+
+    @property
+    def backward(self) -> bool:
+        """So many results and operands that registers hold small blocks of them."""
+        return self.fused and self.count >= 4
 
 
 def values(ir: KernelIR) -> Iterator[Expr]:
@@ -146,16 +155,19 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     if "batch" in role:
         return 1
     if found.fused:
-        if not narrow:  # three products of tf32 for one: what registers hold at 8 warps
-            return 32 if found.count <= 2 else 16
         parallel = problem.fact(axis.name).kind == "parallel"
-        backward = found.count >= 4
-        large = parallel and not backward and target.matrix_warps > 1
-        return _rows(problem, axis, 128) if large else 64
+        if not narrow:  # three products of tf32 for one: what registers hold at 8 warps
+            return 32 if parallel and found.count <= 2 else 16
+        if found.backward:
+            return 64
+        # where each warp multiplies, operands take registers, and rows keep warps apart
+        return _rows(problem, axis, 128) if parallel else 64 if target.matrix_warps > 1 else 32
     if role == {"summed"}:
         return 64 if narrow else 32
     if role == {"columns"}:
-        return 128 if narrow else 64
+        # results of several products of one operand: what the registers of 8 warps hold
+        several = found.count > 1 and target.matrix_warps == 1
+        return (128 if narrow else 64) // (2 if several else 1)
     return _rows(problem, axis, 128 if narrow else 64)
 
 
@@ -196,7 +208,7 @@ def _elementwise(
     if alone:
         return ALONE
     if _minor(problem.ir, axis.name) == 0:
-        return LANES
+        return min(LANES, max(LONGEST // beside, LEAST))
     return max(ELEMENTS // beside, 1)
 
 
@@ -219,7 +231,7 @@ def _fitting(
     fixed = {a.name for a in problem.ir.axes if isinstance(a.block, int)}
     while True:
         width = width_for(problem, config, target, blocks)
-        if shared_bytes(problem.ir, blocks, width.stages) <= target.shared:
+        if _needed(problem, blocks, width, target) <= target.shared:
             return blocks
         free = [n for n in blocks if n in kernel_roles.of and n not in fixed and blocks[n] > 16]
         if not free:
@@ -231,32 +243,48 @@ def _fitting(
 def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[str, int]) -> Width:
     """Warps and stages for given blocks, where the config leaves them open."""
     found = roles(problem.ir)
-    first = _products(problem, found, blocks) if found.count else _plain(problem, blocks)
+    first = _products(problem, found, blocks, target) if found.count else _plain(problem, blocks)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
-    stages = config.stages or first.stages
+    width = replace(
+        first,
+        warps=config.warps or first.warps,
+        stages=config.stages or first.stages,
+        precision=precision,
+    )
     given = bool(config.blocks) or config.block_sizes is not None
-    room = target.shared // 2 if found.fused else target.shared if given else None
-    while config.stages is None and stages > 1 and room is not None:
+    tight = found.fused and not target.columns
+    room = target.shared * 2 // 3 if tight else target.shared if given or found.fused else None
+    while config.stages is None and width.stages > 1 and room is not None:
         # attention has few registers to spare: addresses of large blocks in flight take the last
-        if shared_bytes(problem.ir, blocks, stages) <= room:
+        if _needed(problem, blocks, width, target) <= room:
             break
-        stages -= 1
-    return replace(first, warps=config.warps or first.warps, stages=stages, precision=precision)
+        width = replace(width, stages=width.stages - 1)
+    return width
+
+
+def _needed(problem: Problem, blocks: Mapping[str, int], width: Width, target: Target) -> int:
+    return shared_bytes(problem.ir, problem.facts, blocks, width.pipe(target))
 
 
 def _elements(shape: tuple, blocks: Mapping[str, int]) -> int:
     return prod(power_of_two(d if isinstance(d, int) else blocks.get(d, 1)) for d in shape)
 
 
-def _products(problem: Problem, found: Roles, blocks: Mapping[str, int]) -> Width:
-    results = [e for e in values(problem.ir) if isinstance(e, Apply) and e.op == "dot"]
-    largest = max(_elements(r.type.shape, blocks) for r in results)
-    backward = found.fused and (found.count >= 4 or found.itemsize == 4)
-    warps = 8 if largest >= 128 * (64 if found.fused else 128) or backward else 4
-    stages = 1 if backward else 2 if found.fused or found.count > 1 else 3
+def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target: Target) -> Width:
+    results = {e: None for e in values(problem.ir) if isinstance(e, Apply) and e.op == "dot"}
+    sizes = [_elements(r.type.shape, blocks) for r in results]
+    largest = max(sizes) if found.fused else sum(sizes)
+    tight = found.backward or (found.fused and found.itemsize == 4)
+    # warps that multiply by themselves hold three times the operands of products of float32
+    wide = found.itemsize == 4 and target.matrix_warps == 1
+    warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
+    stages = (
+        1 if found.backward and not target.columns else 2 if found.fused or found.count > 1 else 3
+    )
     return Width(warps, stages, "ieee", True)
 
 
 def _plain(problem: Problem, blocks: Mapping[str, int]) -> Width:
     largest = max((_elements(v.type.shape, blocks) for v in values(problem.ir)), default=1)
-    return Width(min(max(largest // 512, 1), 8), 1, "ieee", False)
+    warps = 16 if largest >= LONGEST else min(max(largest // 512, 1), 8)
+    return Width(warps, 1, "ieee", False)

@@ -64,7 +64,7 @@ def plan_launch(
         for c in s.carries
         if isinstance(c.init, Var)
     )
-    shared = Shared(own, set(taken), stored, uses, inits)
+    shared = Shared(own, set(taken), stored, uses, inits, target.reads_before)
     scope = Scope(shared)
     ends = ends_name(shared, work) if work is not None and work.form == "table" else None
     pid = scope.let("pid", apply("program", (), "int32", ()))

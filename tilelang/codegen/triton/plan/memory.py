@@ -1,24 +1,36 @@
-"""Memory: how much shared memory a launch needs, estimated from its products.
+"""Memory: how much shared memory a launch needs, derived from its products.
 
-Loads that feed a product are copied `stages` times ahead; other operands pass through shared memory
-once.
+    acc += dot(x[tm, tk], w[tk, tn])  3 stages    x and w, in 3 buffers each
+    dot(q[tq], k[tk].T)  in a loop over tk        q in one buffer, k in as many as there are stages
+
+What the compiler keeps for the whole loop:
+  * what moves with the loop is copied ahead: into a buffer for each stage but one, and one more
+    where an asynchronous product reads it there; rows that a tile of positions picks are copied
+    when the positions are there, which takes half of the stages;
+  * what does not move is copied once.
+And while one product runs, what is computed for it and passes through shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 
+from tilelang.analysis.facts import Facts
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
+from tilelang.codegen.triton.target import Target
 from tilelang.ir import (
     Along,
     Apply,
-    Assign,
+    Dim,
     Expr,
     GridIndex,
     KernelIR,
     Load,
     Loop,
+    Store,
     TileIndex,
     TileScalar,
     Var,
@@ -29,35 +41,201 @@ from tilelang.ir import (
 from tilelang.ir.traversal import definitions, index_exprs, inlined
 from tilelang.language.dtypes import itemsize
 
+from .placement import programs
 
-def shared_bytes(ir: KernelIR, blocks: Mapping[str, int], stages: int) -> int:
+MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
+BARRIERS = 48  # bytes, for the products of sm_100
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """How operands reach products: what the shared memory of a loop depends on besides blocks."""
+
+    target: Target
+    warps: int
+    stages: int
+    precision: str  # of float32
+
+    def asynchronous(self, dot: Apply, rows: int) -> bool:
+        """Whether the product reads shared memory while the program goes on."""
+        a, b = dot.args
+        contract: tuple[int, int] = dot.attr("contract")
+        if "int8" in a.type.dtype and contract[1] != b.type.rank - 1:
+            return False  # which takes a right operand only if what is summed is contiguous
+        grouped = self.target.matrix_warps > 1 and self.warps % self.target.matrix_warps == 0
+        known = a.type.dtype in self.target.asynchronous
+        exact = a.type.dtype == "float32" and self.precision == "ieee"
+        return grouped and known and not exact and rows >= MATRIX_ROWS
+
+    def parts(self, dot: Apply) -> int:
+        """Pieces that an operand is split into: a large and a small one for three products."""
+        return 2 if dot.args[0].type.dtype == "float32" and self.precision == "tf32x3" else 1
+
+
+def shared_bytes(ir: KernelIR, facts: Facts, blocks: Mapping[str, int], pipe: Pipe) -> int:
     """Bytes of shared memory that the largest launch needs."""
-    return max((_launch(ir, loop, blocks, stages) for loop in ir.body), default=0)
+    return max((launch_bytes(ir, facts, loop, blocks, pipe) for loop in ir.body), default=0)
 
 
-def _launch(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], stages: int) -> int:
-    made = definitions(ir.body)
-    loops = (s for s in statements((loop,)) if isinstance(s, Loop))
-    return max((_body(s, blocks, stages, made) for s in loops), default=0)
+def launch_bytes(
+    ir: KernelIR, facts: Facts, loop: Loop, blocks: Mapping[str, int], pipe: Pipe
+) -> int:
+    """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
+    made, taken = definitions(ir.body), programs(ir, facts, loop)
+    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
+    found = [_Loop(s, blocks, pipe, made, s.axis not in taken) for s in loops]
+    most = max(one.bytes() for one in found)
+    stored = (s.value for s in statements((loop,)) if isinstance(s, Store))
+    return max([most, *(_bytes(v, blocks) for v in stored if v.type.rank > 1)]) if most else 0
 
 
-def _body(loop: Loop, blocks: Mapping[str, int], stages: int, made: Mapping[str, Expr]) -> int:
-    """Bytes of the operands of one loop's own products, each load once.
+@dataclass(frozen=True)
+class _Loop:
+    """One loop with its own products; `runs`: inside of a program, so that copies go ahead."""
 
-    What does not move with the loop is copied once; left operands that are computed stay in
-    registers.
-    """
-    own = {s.name for s in loop.body if isinstance(s, Assign)}
-    found: dict[Expr, int] = {}
-    for expr in (e for s in loop.body if not isinstance(s, Loop) for e in statement_exprs(s)):
-        for dot in (e for e in walk(expr) if isinstance(e, Apply) and e.op == "dot"):
-            for side, operand in enumerate(dot.args):
-                load = _load(operand, made, own)
-                if load is None and side == 0:
-                    continue
-                moves = load is not None and _moves(load, loop.axis, made)
-                found[load or operand] = _bytes(load or operand, blocks) * (stages if moves else 1)
-    return sum(found.values())
+    loop: Loop
+    blocks: Mapping[str, int]
+    pipe: Pipe
+    made: Mapping[str, Expr]
+    runs: bool
+
+    def bytes(self) -> int:
+        """What all of the loop keeps, and the most that is beside it while one product runs."""
+        dots = list(self._dots())
+        kept: dict[Expr, int] = {}
+        beside: dict[Expr, list[tuple[int, int]]] = {}
+        uses = Counter[Load]()
+        for number, dot in enumerate(dots):
+            uses.update({load for a in dot.args if (load := self._source(a)[0]) is not None})
+            for side in (0, 1):
+                whole, passing = self._operand(dot, side)
+                for key, size in whole:
+                    kept[key] = max(kept.get(key, 0), size)
+                for key, size in passing:
+                    beside.setdefault(key, []).append((number, size))
+        if self._crowded() and self.ahead:  # an iteration more lies between first and last use
+            again = [key for key, n in uses.items() if n > 1 and self._moves(key)]
+            kept |= {key: kept[key] + _bytes(key, self.blocks) for key in again}
+        for load in self._others({*kept, *beside}) if dots else ():
+            kept[load] = self.ahead * _bytes(load, self.blocks)
+        most = (sum(_live(uses, n) for uses in beside.values()) for n in range(len(dots)))
+        barriers = BARRIERS if dots and self.pipe.target.columns else 0
+        return sum(kept.values()) + max(most, default=0) + barriers
+
+    @property
+    def ahead(self) -> int:
+        """Iterations between a copy and its use."""
+        if not self.runs:
+            return 0
+        picked = any(_picked(load, self.loop, self.made) for load in self._loads())
+        return (self.pipe.stages - 1) // (2 if picked else 1)
+
+    def _exprs(self) -> Iterator[Expr]:
+        own = (s for s in self.loop.body if not isinstance(s, Loop))
+        exprs = [e for s in own for e in statement_exprs(s)]
+        return (e for x in (*exprs, *(c.next for c in self.loop.carries)) for e in walk(x))
+
+    def _dots(self) -> Iterator[Apply]:
+        seen = dict.fromkeys(e for e in self._exprs() if isinstance(e, Apply) and e.op == "dot")
+        return iter(seen)
+
+    def _loads(self) -> Iterator[Load]:
+        """Tiles that the loop's own statements load, each in its turn."""
+        return (e for e in self._exprs() if isinstance(e, Load) and e.type.shape)
+
+    def _others(self, operands: set[Expr]) -> Iterator[Load]:
+        """What moves and is no operand is copied ahead all the same."""
+        for load in dict.fromkeys(self._loads()):
+            if load not in operands and self.ahead and self._moves(load):
+                yield load
+
+    def _moves(self, load: Load) -> bool:
+        return _moves(load, self.loop.axis, self.made)
+
+    def _operand(self, dot: Apply, side: int) -> tuple[list, list]:
+        """(kept for the loop, passing while the product runs) of an operand: keys and bytes."""
+        operand, parts = dot.args[side], self.pipe.parts(dot)
+        load, plain = self._source(operand)
+        through = self._asynchronous(dot)
+        size = _bytes(operand, self.blocks)
+        flat = side == 1 or dot.type.rank == 2 or (through and self.pipe.target.columns > 0)
+        direct = load is not None and plain and parts == 1 and flat
+        kept: list[tuple[Expr, int]] = []
+        passing: list[tuple[Expr, int]] = []
+        if load is not None and self._moves(load):
+            # warps that turn the left operand do it in registers, where copies do not arrive
+            arrives = through or (flat and (side == 1 or not _turned(dot)))
+            count = self.ahead + (through and direct) if self.ahead and arrives else 0
+            (kept if count else passing).append((load, max(count, 1) * _bytes(load, self.blocks)))
+        elif load is not None:
+            kept.append((operand, parts * size))
+        if not direct and (load is None or self._moves(load)):
+            passing += self._computed(dot, side, load is not None)
+        return kept, passing
+
+    def _computed(self, dot: Apply, side: int, loaded: bool) -> list[tuple[Expr, int]]:
+        """What passes through shared memory of an operand that was computed in registers.
+
+        An asynchronous product reads its right operand there, and a left one that is turned, unless
+        it is float32.  Warps that lie along the columns of results hold rows that others need.
+        """
+        operand, parts = dot.args[side], self.pipe.parts(dot)
+        size = _bytes(operand, self.blocks)
+        if self._asynchronous(dot):
+            passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded()))
+            return [(operand, parts * size)] if passes else []
+        across = any(rows < columns for rows, columns in map(self._shape, self._dots()))
+        chained = len(list(self._dots())) > 1 and across
+        # a right operand that is loaded for three products has left memory by then
+        gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
+        if loaded or (side == 0 and (gone or not chained)):
+            return []
+        return [(operand, parts * size)]
+
+    def _crowded(self) -> bool:
+        """Whether tensor memory has no room for left operands besides results."""
+        return bool(self.pipe.target.columns) and len(list(self._dots())) > 2
+
+    def _asynchronous(self, dot: Apply) -> bool:
+        return self.pipe.asynchronous(dot, self._shape(dot)[0])
+
+    def _shape(self, dot: Apply) -> tuple[int, int]:
+        rows, columns = (_lanes(d, self.blocks) for d in dot.type.shape[-2:])
+        return rows, columns
+
+    def _source(self, expr: Expr) -> tuple[Load | None, bool]:
+        """The load that an operand is made of, and whether it is as it was loaded."""
+        match expr:
+            case Load():
+                return expr, True
+            case Apply("transpose", (inner,)):
+                return self._source(inner)
+            case Apply("cast" | "reshape" | "squeeze", (inner,)):
+                load, plain = self._source(inner)
+                return load, plain and inner.type.dtype == expr.type.dtype
+            case Var(name) if name in self.made:
+                return self._source(self.made[name])
+            case _:
+                return None, False
+
+
+def _live(uses: list[tuple[int, int]], number: int) -> int:
+    """Bytes of what is live from its first product to its last one."""
+    (first, size), (last, _) = uses[0], uses[-1]
+    return size if first <= number <= last else 0
+
+
+def _turned(dot: Apply) -> bool:
+    """Whether the left operand is multiplied in another order than it has."""
+    contract: tuple[int, int] = dot.attr("contract")
+    left = dot.args[0]
+    return contract[0] != left.type.rank - 1 or (isinstance(left, Apply) and left.op == "transpose")
+
+
+def _picked(load: Load, loop: Loop, made: Mapping[str, Expr]) -> bool:
+    """Whether tiles of positions that move with the loop say which rows are loaded."""
+    parts = (e for i in load.index for x in index_exprs(i) for e in walk(inlined(x, made)))
+    return any(isinstance(e, Load) and e.type.shape and _moves(e, loop.axis, made) for e in parts)
 
 
 def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
@@ -69,19 +247,9 @@ def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
     )
 
 
-def _load(expr: Expr, made: Mapping[str, Expr], own: set[str]) -> Load | None:
-    """The load that an operand is, if it is one of the loop's own."""
-    match expr:
-        case Load():
-            return expr
-        case Apply("transpose" | "cast", (inner,)):
-            return _load(inner, made, own)
-        case Var(name) if name in own:
-            return _load(made[name], made, own)
-        case _:
-            return None
+def _lanes(dim: Dim, blocks: Mapping[str, int]) -> int:
+    return power_of_two(dim if isinstance(dim, int) else blocks.get(dim, 1))
 
 
 def _bytes(expr: Expr, blocks: Mapping[str, int]) -> int:
-    lanes = (power_of_two(d if isinstance(d, int) else blocks.get(d, 1)) for d in expr.type.shape)
-    return prod(lanes) * itemsize(expr.type.dtype)
+    return prod(_lanes(d, blocks) for d in expr.type.shape) * itemsize(expr.type.dtype)

@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tilelang.analysis.facts import Facts
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import (
     Assign,
     GridIndex,
+    KernelIR,
     Load,
     Loop,
     Stmt,
@@ -59,7 +61,7 @@ def place(kernel: Kernel, loop: Loop, form: Literal["search", "table"] | None) -
     worklist, guarded = None, False
     while True:
         before, inner = _single(body)
-        if inner is None or not runs_in_any_order(kernel, inner):
+        if inner is None or not runs_in_any_order(kernel.facts, inner):
             return Nest(tuple(outer), body, worklist)
         axes = tuple(s.axis for s in outer if isinstance(s, Loop))
         if kernel.ir.axis(inner.axis).static is None:
@@ -82,11 +84,24 @@ def _single(body: tuple[Stmt, ...]) -> tuple[tuple[Assign, ...], Loop | None]:
     return assigns, last
 
 
-def runs_in_any_order(kernel: Kernel, loop: Loop) -> bool:
+def programs(ir: KernelIR, facts: Facts, loop: Loop) -> frozenset[str]:
+    """The axes of known range of which a program runs one iteration; those of items are loops."""
+    found: set[str] = set()
+    body: tuple[Stmt, ...] = (loop,)
+    while True:
+        _, inner = _single(body)
+        if inner is None or not runs_in_any_order(facts, inner):
+            return frozenset(found)
+        if ir.axis(inner.axis).static is not None:
+            found.add(inner.axis)
+        body = inner.body
+
+
+def runs_in_any_order(facts: Facts, loop: Loop) -> bool:
     """Whether programs may run the iterations: they are parallel, or only update atomically."""
     if loop.carries:
         return False
-    if kernel.facts.axis(loop.axis).kind == "parallel":
+    if facts.axis(loop.axis).kind == "parallel":
         return True
     stores = [s for s in statements(loop.body) if isinstance(s, Store)]
     updated = {s.tensor for s in stores}

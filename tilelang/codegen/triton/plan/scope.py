@@ -72,6 +72,7 @@ class Shared:
     stored: frozenset[str]
     uses: Counter[str]
     inits: frozenset[str]  # values that a loop begins with, and changes
+    reads_before: bool  # whether what does not move with a loop is read before it, see Target
     lengths: dict[str, Var] = field(default_factory=dict)  # what is made once, at the top
     tops: list[Step] = field(default_factory=list)
 

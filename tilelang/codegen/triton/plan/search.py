@@ -30,7 +30,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 from .defaults import blocks_for, width_for
 from .launch import plan_launch
 from .legality import check_config, check_kernel
-from .memory import shared_bytes
+from .memory import launch_bytes
 from .problem import Kernel
 from .split import reduction_of
 from .types import Buffer, Launch, Plan, Result
@@ -64,7 +64,9 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     problem, blocks, parts = _split(problem, config, target)
     ir = problem.ir
     width = width_for(problem, config, target, blocks)
-    needed = shared_bytes(ir, blocks, width.stages)
+    pipe = width.pipe(target)
+    needs = [launch_bytes(ir, problem.facts, loop, blocks, pipe) for loop in _live(problem)]
+    needed = max(needs, default=0)
     if needed > target.shared:
         raise Refused(
             Rule.MEMORY,
@@ -75,7 +77,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     kernel = _masked(problem, blocks)
     launches: list[Launch] = []
     scratch: list[Buffer] = []
-    for number, loop in enumerate(_live(kernel)):
+    for number, (loop, needed) in enumerate(zip(_live(kernel), needs, strict=True)):
         suffix = f"_{number + 1}" if len(ir.body) > 1 else ""
         name = f"{ir.name}{suffix}_kernel"
         planned = plan_launch(kernel, loop, name, config, target, width)
@@ -109,7 +111,7 @@ def _passed(problem: Problem, config: Config, target: Target) -> tuple[Problem, 
     return problem, blocks_for(problem, config, target)
 
 
-def _live(kernel: Kernel) -> tuple[Loop, ...]:
+def _live(kernel: Kernel | Problem) -> tuple[Loop, ...]:
     """The top-level loops that store something to arrays that have elements."""
     loops = Problem(kernel.ir, kernel.facts).nests
     return tuple(loop for loop in loops if loop is not None)

@@ -127,7 +127,7 @@ def table_launch(kernel: Kernel, work: Worklist, ends: str, name: str, taken: se
     """The launch of one program that writes where the items of every group end."""
     lanes = min(CHUNK, power_of_two(work.groups))
     kernel = with_groups(kernel, work.groups, lanes)
-    shared = Shared(kernel, taken, frozenset(), Counter(), frozenset())
+    shared = Shared(kernel, taken, frozenset(), Counter(), frozenset(), False)
     scope, loop = Scope(shared), Scope(shared)
     first = Var(shared.fresh("first"), INT)
     width = Type((GROUPS,), "int32")

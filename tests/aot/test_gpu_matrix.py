@@ -1,0 +1,190 @@
+"""Shared memory as the plan says and as the compiler needs it; what the table of GPUs finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+import tilelang as tile
+from tests.compile_cache import CUDA, CachedWorker
+from tests.gpu import legality, matrix
+from tests.gpu.compiler import case
+from tests.subjects import SUBJECTS
+from tests.tiers import share
+from tilelang.aot import Gone, Program, compile_lowered
+from tilelang.codegen.triton.plan import memory
+
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
+)
+
+
+def subject(name):
+    return next(s for s in SUBJECTS if s.name == name)
+
+
+# ---------------------------------------------------------------- the estimate
+
+# Asynchronous products and those of warps; operands that are cast, turned, reshaped, picked, split
+# into three products, the same in every iteration, or used by several products.
+SAMPLE = (
+    ("grouped_gemm", "bfloat16", 90, None),
+    ("jagged_attention", "bfloat16", 89, None),
+    ("weight_only_matmul", "bfloat16", 100, None),
+    ("matmul", "float32", 90, None),
+    ("batched_matmul", "bfloat16", 90, None),
+    ("transposed_matmul", "bfloat16", 89, None),
+    ("quantized_matmul", "bfloat16", 90, None),
+    ("jagged_attention", "bfloat16", 100, None),
+    ("moe", "bfloat16", 100, None),
+    ("attention_backward_of_kv", "bfloat16", 89, None),
+    ("weight_only_matmul", "bfloat16", 89, None),
+    ("matmul", "bfloat16", 90, tile.Config({"tm": 64, "tn": 128, "tk": 32}, stages=5, warps=4)),
+)
+
+
+def _word(sample):
+    return f"{sample[0]}-{sample[1]}-sm{sample[2]}" + ("" if sample[3] is None else "-config")
+
+
+@needs_triton
+@pytest.mark.parametrize("sample", share(SAMPLE, of=4, ids=_word))
+def test_the_estimate_of_shared_memory_agrees_with_the_compiler(sample):
+    name, dtype, arch, config = sample
+    found = subject(name)
+    lowered = found.kernel.lower(*case(found, dtype), config=config, target=f"cuda:sm{arch}")
+    with CachedWorker(compiler=CUDA) as worker:
+        made = compile_lowered(lowered, worker=worker)
+    for launch, program in zip(lowered.plan.launches, made.programs, strict=True):
+        if launch.shared:
+            assert launch.shared == pytest.approx(program.shared, rel=0.05)
+
+
+# What each sample needs, by the compiler (Triton 3.6.0): the estimate without a compiler.
+NEEDED = {
+    ("grouped_gemm", "bfloat16", 90): 98304,
+    ("grouped_gemm", "bfloat16", 89): 65536,
+    ("matmul", "float32", 90): 49152,
+    ("hstu_attention", "float32", 90): 53248,
+    ("weight_only_matmul", "bfloat16", 100): 81936,
+    ("weight_only_matmul", "bfloat16", 89): 49152,
+    ("batched_matmul", "bfloat16", 90): 81920,
+    ("transposed_matmul", "bfloat16", 89): 49152,
+    ("quantized_matmul", "bfloat16", 100): 32768,
+    ("jagged_attention", "bfloat16", 90): 98304,
+    ("jagged_attention", "bfloat16", 100): 98848,
+}
+
+
+def disagrees():
+    """The samples whose estimate is more than 5 % off."""
+    found = []
+    for (name, dtype, arch), needed in NEEDED.items():
+        one = subject(name)
+        one.kernel._lowered.clear()  # planned anew, whatever was planned before
+        lowered = one.kernel.lower(*case(one, dtype), target=f"cuda:sm{arch}")
+        said = max(launch.shared for launch in lowered.plan.launches)
+        found += [name] if said != pytest.approx(needed, rel=0.05) else []
+        one.kernel._lowered.clear()
+    return found
+
+
+def test_the_estimate_agrees_with_what_was_seen():
+    assert disagrees() == []
+
+
+BUGS = {
+    "products of warps keep a copy more": ("asynchronous", lambda self, dot, rows: True),
+    "operands are never split": ("parts", lambda self, dot: 1),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted(bug, monkeypatch):
+    monkeypatch.setattr(memory.Pipe, *BUGS[bug])
+    assert disagrees()
+
+
+def test_a_picked_row_takes_half_of_the_stages(monkeypatch):
+    monkeypatch.setattr(memory, "_moves", lambda load, axis, made: True)
+    assert disagrees()
+
+
+# ---------------------------------------------------------------- the table
+
+
+def planned(name="matmul", dtype="bfloat16", arch=90):
+    one = subject(name)
+    return one.kernel.lower(*case(one, dtype), target=f"cuda:sm{arch}").plan.launches
+
+
+GOOD = Program("k", 100, 0, 98304, 8, {"HGMMA": 4, "LDGSTS": 24})
+FAULTS = {
+    "k: stack 8": replace(GOOD, stack=8),
+    "k: copies wait": replace(GOOD, instructions={"HGMMA": 4}),
+    "k: none of HGMMA, IGMMA, QGMMA": replace(GOOD, instructions={"HMMA": 64, "LDGSTS": 24}),
+}
+
+
+def test_what_a_cell_says():
+    cell = matrix.Cell(90, planned(), (GOOD,))
+    assert (cell.faults, str(cell)) == ((), "100, 96 K, HGMMA 4, LDGSTS 24")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_wrong_with_a_cell(fault):
+    assert matrix.Cell(90, planned(), (FAULTS[fault],)).faults == (fault,)
+
+
+def test_a_case_that_does_not_compile():
+    cell = matrix.Cell(90, (), (), "no")
+    assert (cell.faults, str(cell)) == (("no",), "**fails**: no")
+    page = matrix.page([matrix.Row("matmul", "bfloat16", (cell,))], (90,), "3.6.0")
+    assert "1 of 1 are not as they should be" in page
+
+
+# ---------------------------------------------------------------- random configs
+
+
+class Answers:
+    """A worker that answers, or dies, as it is told."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def ask(self, request, timeout):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        names = [launch["name"] for launch in request["launches"]]
+        made = [{**self.answer, "name": name} for name in names]
+        return {"programs": made, "seconds": 0.0, "warnings": []}
+
+
+FITS = {"registers": 9, "stack": 0, "shared": 98304, "warps": 8, "instructions": {}}
+OUTCOMES = {
+    "fits": FITS,
+    "slow": Gone(None, ""),
+    "WRONG": {**FITS, "shared": 300_000},
+}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_verdicts(outcome):
+    one = subject("matmul")
+    draw = legality.Draw(one, case(one, "bfloat16"), 90, tile.Config())
+    assert legality.judge(draw, Answers(OUTCOMES[outcome])).outcome == outcome
+
+
+def test_what_is_refused():
+    one = subject("matmul")
+    config = tile.Config({"tm": 256, "tn": 256, "tk": 256}, stages=5)
+    draw = legality.Draw(one, case(one, "bfloat16"), 90, config)
+    verdict = legality.judge(draw, Answers(FITS))
+    assert verdict.outcome == "refused" and "bytes of shared memory" in verdict.why
+
+
+def test_draws_are_the_same_for_a_seed():
+    first, again = (legality.draws(3, SUBJECTS) for _ in range(2))
+    assert [str(next(first)) for _ in range(5)] == [str(next(again)) for _ in range(5)]

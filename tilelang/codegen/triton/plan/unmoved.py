@@ -1,0 +1,59 @@
+"""unmoved(loop): what a loop reads that is the same in all of its iterations."""
+
+from __future__ import annotations
+
+from tilelang.ir import (
+    Along,
+    Apply,
+    Assign,
+    Expr,
+    GridIndex,
+    Index,
+    Load,
+    Loop,
+    TileIndex,
+    TileScalar,
+    Var,
+    children,
+    statement_exprs,
+    statements,
+    walk,
+)
+
+
+def unmoved(loop: Loop) -> tuple[Load, ...]:
+    """The tiles, in their order, whose elements are known before the loop."""
+    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
+    axes = {s.axis for s in loops}
+    names = {s.name for s in statements((loop,)) if isinstance(s, Assign)}
+    names |= {n for s in loops for c in s.carries for n in (c.name, c.out)}
+    found: dict[Load, None] = {}
+    for stmt in statements(loop.body):
+        for load in (e for x in statement_exprs(stmt) for e in walk(x) if isinstance(e, Load)):
+            if load.type.shape and not _moves(load, axes, names):
+                found[load] = None
+    return tuple(found)
+
+
+def _moves(load: Load, axes: set[str], names: set[str]) -> bool:
+    return any(_along(i, axes) for i in load.index) or any(
+        _depends(e, axes, names) for part in children(load) for e in walk(part)
+    )
+
+
+def _along(entry: Index, axes: set[str]) -> bool:
+    return isinstance(entry, Along) and entry.axis in axes
+
+
+def _depends(expr: Expr, axes: set[str], names: set[str]) -> bool:
+    match expr:
+        case Var(name):
+            return name in names
+        case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+            return axis in axes
+        case Load():
+            return any(_along(i, axes) for i in expr.index)
+        case Apply("in_range"):
+            return expr.attr("axis") in axes
+        case _:
+            return not axes.isdisjoint(expr.type.shape)
