@@ -1,4 +1,4 @@
-"""Rewrites of whole kernels: gradients, batches, partitions.  Every target plans the results."""
+"""Rewrites of kernels: gradients, batches, partitions.  Every target plans the results."""
 
 from .gradient_text import source as source
 from .reverse import derive as derive
