@@ -14,16 +14,14 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-
 from .errors import CallError
-from .reads import NotStatic, Read, check_static, stamp
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
-from .runtime.dynamo import keep_out
+from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
+from .runtime.given import Given, Keys, read_arguments
 from .runtime.method import Method, is_method
 from .runtime.signature import bind, signature
-from .runtime.tensors import KEYS, Described, describe, home_of
+from .runtime.tensors import KEYS
 from .texts import texts
 
 
@@ -47,16 +45,17 @@ class Late:
 
 if TYPE_CHECKING:
     from . import aot, frontend, reference
-    from .analysis.facts import Facts
     from .aot import Compiled, CudaCompiled, Program
     from .autotune import model
     from .autotune.model import Prediction
-    from .ir import KernelIR
-    from .runtime import execution, explain, lowering, oracle
+    from .runtime import execution, explain, gradients, jax_programs, lowering, oracle, torch_kernel
     from .runtime import launch as launching
+    from .runtime import parsed as parsing
     from .runtime.cuda import execution as cuda
+    from .runtime.gradients import Gradient, Run
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
+    from .runtime.parsed import Parsed
     from .schedule.config import Config
 
     AnyTarget = str | Target | None
@@ -65,6 +64,8 @@ else:
     execution, explain = Late("runtime.execution"), Late("runtime.explain")
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
+    gradients, parsing = Late("runtime.gradients"), Late("runtime.parsed")
+    jax_programs, torch_kernel = Late("runtime.jax_programs"), Late("runtime.torch_kernel")
     model = Late("autotune.model")
 
 
@@ -104,11 +105,15 @@ class Kernel:
         self._interpret, self._checks = interpret, checks
         self._arity = self.signature.positional
         self._texts = texts(fn)
-        self._keys = _Keys()
+        self._keys = Keys()
         self._launches: Choices[Launch] = Choices()
-        self._parses: Choices[_Parsed] = Choices()
+        self._parses: Choices[Parsed] = Choices()
         self._lowered: dict[Hashable, Lowered] = {}
-        self._programs: dict[Hashable, Callable[..., Any]] = {}
+        self._jax: jax_programs.Programs | None = None
+        self._part_launches: dict[Hashable, Launch] = {}
+        self._torches: dict[Hashable, torch_kernel.Compiler] = {}
+        self._registration: gradients.Registration | None = None
+        self._in_graph, self._is_method = None, is_method(fn)
         self._lock = threading.RLock()
         self._calls, self._launched, self._compiles, self._seconds = 0, 0, 0, 0.0
         functools.update_wrapper(self, fn)
@@ -122,19 +127,107 @@ class Kernel:
         Raises CallError for arguments that do not fit, RaggedValueError for offsets out of range,
         and ParseError, TypingError or PlanError at the first call for what is wrong in the kernel.
         """
+        if in_graph():
+            self._enter_graph()
+            return self._in_graph(*args, config=config, target=target, **kwargs)
         if kwargs or len(args) != self._arity:
             args = bind(self.signature, args, kwargs)
+        return self._called(args, config, target)
+
+    def _called(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
         self._calls += 1
+        return self._launch(values, config, target)(values)
+
+    def _launch(self, values: tuple, config: Config | None, target: AnyTarget) -> Launch:
+        """The specialisation for the arguments of a call, made if there is none yet."""
         keys = self._keys
         try:
-            key = (config, target, *[keys[type(arg)](arg) for arg in args])
-            launch = self._launches.find(key, (self._fn, *args))
+            key = (config, target, *[keys[type(value)](value) for value in values])
+            launch = self._launches.find(key, (self._fn, *values))
         except Exception:  # an argument that cannot be part of a key: specialising says which
             key, launch = None, None
         if launch is None:
             _keep_dynamo_out()  # here: torch may have been imported after the kernel was made
-            launch = self._specialise(key, args, config, target)
-        return launch(args)
+            launch = self._specialise(key, values, config, target)
+        return launch
+
+    # ------------------------------------------------------------ gradients
+
+    def def_vjp(
+        self, *, backward: Callable[..., Any], forward: Callable[..., Any] | None = None
+    ) -> None:
+        """Registers how the kernel is differentiated, by JAX and by torch alike.
+
+        forward   the kernel's arguments -> (what the kernel returns, what to save); if left out,
+                  the kernel itself, which saves its arguments by name
+        backward  (saved, *cotangents) -> {argument: gradient}; a gradient may be a function of no
+                  arguments, called only where it is wanted, or None if it is zero
+
+        Both are made of kernels and of array code that goes for the framework's arrays.
+        """
+        if self._registration is not None:
+            raise CallError(
+                f"kernel {self.signature.kernel} has a backward already",
+                hint="register one, where the kernel is defined",
+            )
+        with self._lock:
+            self._registration = gradients.Registration(forward, backward)
+            self._launches, self._jax = Choices(), None  # some may hold a derived gradient
+
+    def vjp(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """Registers a backward, as `def_vjp` does; use as a decorator: `@my_kernel.vjp`."""
+        self.def_vjp(backward=backward)
+        return backward
+
+    def _gradient(
+        self, parsed: Parsed, statics: Mapping[str, Any], wanted: frozenset[str], run: Run
+    ) -> Gradient:
+        """The registered gradient, or else a derived one; GradientError if there is neither."""
+        if self._registration is None:
+            return gradients.derived(parsed, wanted, run)
+        parsing.refuse_changed_arguments(parsed.ir)
+        return gradients.registered(self._registration, self, parsed, statics)
+
+    # ------------------------------------------------------------ torch
+
+    def _enter_graph(self) -> None:
+        """Has Dynamo record a call of `_in_graph`; it runs this, and takes it for a constant."""
+        if self._in_graph is None:
+            self._in_graph = entry_of(self.signature, self._called)
+
+    mark_constant(_enter_graph)
+
+    def _torch(self, config: Config | None, target: AnyTarget) -> torch_kernel.Compiler:
+        """What calls in torch's transforms are made of."""
+        key = (config, target)
+        if key not in self._torches:
+
+            def run(values: Sequence[Any]) -> Any:
+                return torch_kernel.plain(self._launch(tuple(values), config, target))(values)
+
+            identity = (self._fn.__module__, self._fn.__qualname__, *key)
+            part = functools.partial(self._run_part, target)
+            self._torches[key] = torch_kernel.Compiler(
+                self.signature.kernel, identity, self._parsed, run, part, self._gradient
+            )
+        return self._torches[key]
+
+    def _through_torch(
+        self, config: Config | None, target: AnyTarget, values: Sequence[Any]
+    ) -> Any:
+        compiler = self._torch(config, target)
+        return torch_kernel.called(compiler, self.signature.names, values)
+
+    def _run_part(
+        self, target: AnyTarget, parsed: Parsed, tensors: Sequence[Any], checked: bool
+    ) -> Any:
+        """Runs a part of a derived gradient on plain tensors."""
+        key = (parsed, target, *(KEYS["torch"](t) for t in tensors))
+        if key not in self._part_launches:
+            given = read_arguments(parsed.arguments, tensors)
+            checks = self._checks if checked else False
+            self._part_launches[key] = self._prepared(parsed, given, None, target, checks, None)
+        return self._part_launches[key](tuple(tensors))
 
     # ------------------------------------------------------------ looking inside
 
@@ -238,7 +331,7 @@ class Kernel:
 
     def __get__(self, instance: object, owner: type | None = None) -> Kernel | Method:
         """A kernel that is written as a method takes its object as the first argument."""
-        if instance is None or not is_method(self._fn):
+        if instance is None or not self._is_method:
             return self
         return Method(self, instance)
 
@@ -257,18 +350,11 @@ class Kernel:
 
     # ------------------------------------------------------------ compiling
 
-    def _given(self, values: tuple) -> _Given:
+    def _given(self, values: tuple) -> Given:
         """The arguments; CallError for what is neither tensor nor static value."""
-        named, tensors = dict(zip(self.signature.names, values, strict=True)), {}
-        for name, value in named.items():
-            described = describe(name, value)
-            if described is None:
-                _check_static(name, value)
-            else:
-                tensors[name] = described
-        return _Given(named, tensors)
+        return read_arguments(self.signature.names, values)
 
-    def _goal(self, given: _Given, target: AnyTarget) -> Target:
+    def _goal(self, given: Given, target: AnyTarget) -> Target:
         """The target that was asked for, else that of the device which holds the arguments."""
         chosen, tensors = self._target if target is None else target, given.tensors.values()
         if chosen is None and lowering.on_gpu(tensors):
@@ -277,13 +363,13 @@ class Kernel:
             return execution.target_of(execution.platform_of(tensors))
         return lowering.target_of(chosen)
 
-    def _lower(self, given: _Given, config: Config | None, target: AnyTarget) -> Lowered:
+    def _lower(self, given: Given, config: Config | None, target: AnyTarget) -> Lowered:
         """The stages, from the cache if these shapes were lowered before on any framework."""
         chosen = lowering.checked_config(self._config if config is None else config)
         goal = self._goal(given, target)
         return self._planned(self._parsed(given), chosen, goal)
 
-    def _parsed(self, given: _Given) -> _Parsed:
+    def _parsed(self, given: Given) -> Parsed:
         """The kernel parsed for these shapes and static values, and for what it read."""
         with self._lock:
             known = self._parses.find(given.key, (self._fn, *given.values.values()))
@@ -291,12 +377,12 @@ class Kernel:
                 start = time.perf_counter()
                 with lowering.our_fault(self.signature.kernel):
                     parsed = frontend.parsed(self._fn, given.specs, self._texts)
-                known = _Parsed(parsed.ir, parsed.reads)
+                known = parsing.Parsed(parsed.ir, parsed.reads)
                 self._parses.add(given.key, known.reads, known)
                 self._seconds += time.perf_counter() - start
             return known
 
-    def _planned(self, parsed: _Parsed, config: Config | None, target: Target) -> Lowered:
+    def _planned(self, parsed: Parsed, config: Config | None, target: Target) -> Lowered:
         """The later stages; also called when JAX lowers for a device, long after the call."""
         key = (parsed, config, target)
         with self._lock:
@@ -310,42 +396,52 @@ class Kernel:
     def _specialise(
         self, key: Hashable, values: tuple, config: Config | None, target: AnyTarget
     ) -> Launch:
-        given = self._given(values)
-        operands = [
-            launching.Operand(place, name, given.tensors[name])
-            for place, name in enumerate(given.values)
-            if name in given.tensors
-        ]
-        config = lowering.checked_config(self._config if config is None else config)
         target = self._target if target is None else target
-        goal = None if target is None else lowering.target_of(target)
-        there = lowering.on_gpu(given.tensors.values())
-        jax = any(d.spec.framework == "jax" for d in given.tensors.values())
-        if not jax and (isinstance(goal, lowering.TritonTarget) or (goal is None and there)):
-            known = self._parsed(given)
-            launch = cuda.prepare(
-                known.ir, known.facts, operands, values, goal,
-                functools.partial(self._planned, known, config), self._checks,
-            )  # fmt: skip
-            return self._filed(key, known, launch)
-        execution.screen(self.signature.kernel, operands)
+        through = functools.partial(self._through_torch, config, target)
+        if _has_torch(values) and torch_kernel.set_apart(values):
+            return through
+        given = self._given(values)
+        operands = launching.operands_of(given)
+        if not lowering.runs_on_gpu(given.tensors.values(), target):
+            execution.screen(self.signature.kernel, operands)
         known = self._parsed(given)
-        chosen = execution.Chosen(
-            goal,
-            functools.partial(self._planned, known, config),
-            _compiled,
-            config is not None and config.windows == "exact",
-            self._interpret,
-            self._checks,
-        )
-        with self._lock:
-            program = (known, config, goal)
-            launch = execution.prepare(
-                known.ir, known.facts, operands, chosen, self._programs, program
-            )
+        statics = {n: v for n, v in given.values.items() if n not in given.tensors}
+        launch = self._prepared(known, given, config, target, self._checks, statics)
+        places = tuple(o.place for o in operands if o.described.home == "torch")
+        if places:
+            launch = torch_kernel.Guarded(launch, through, places)
         return self._filed(key, known, launch)
 
-    def _filed(self, key: Hashable, known: _Parsed, launch: Launch) -> Launch:
+    def _prepared(
+        self,
+        known: Parsed,
+        given: Given,
+        config: Config | None,
+        target: AnyTarget,
+        checks: bool | None,
+        statics: Mapping[str, Any] | None,
+    ) -> Launch:
+        """The launch of a parsed kernel; without `statics`, of a part of a derived gradient."""
+        chosen = config if statics is None or config is not None else self._config
+        config, operands = lowering.checked_config(chosen), launching.operands_of(given)
+        goal = None if target is None else lowering.target_of(target)
+        if lowering.runs_on_gpu(given.tensors.values(), goal):
+            assert not isinstance(goal, lowering.PallasTarget), "it is planned for a GPU"
+            return cuda.prepare(
+                known.ir, known.facts, operands, tuple(given.values.values()), goal,
+                functools.partial(self._planned, known, config), checks,
+            )  # fmt: skip
+        return self._programs().launch(known, operands, config, goal, checks, statics)
+
+    def _programs(self) -> jax_programs.Programs:
+        with self._lock:
+            if self._jax is None:
+                self._jax = jax_programs.Programs(
+                    self._planned, _compiled, self._interpret, self._gradient, self._lock
+                )
+            return self._jax
+
+    def _filed(self, key: Hashable, known: Parsed, launch: Launch) -> Launch:
         """The launch, kept for calls with this key."""
         if key is not None:
             with self._lock:
@@ -395,85 +491,9 @@ def _compiled(lowered: Lowered) -> Sequence[Program]:
 
 
 def _keep_dynamo_out() -> None:
-    for function in (_keep_dynamo_out, Kernel.__call__, Kernel._specialise):
+    for function in (_keep_dynamo_out, Kernel.__call__, Kernel._called):
         keep_out(function)
 
 
-class _Keys(dict[type, Callable[[Any], Hashable]]):
-    """Type -> how to make the part of a call's key that stands for a value of that type."""
-
-    def __missing__(self, kind: type) -> Callable[[Any], Hashable]:
-        home = home_of(kind)
-        self[kind] = stamp if home is None else KEYS[home]
-        return self[kind]
-
-
-@dataclass(frozen=True)
-class _Given:
-    """Arguments by parameter, and what is known of those that are tensors."""
-
-    values: Mapping[str, Any]
-    tensors: Mapping[str, Described]
-
-    @property
-    def specs(self) -> dict[str, Any]:
-        """What a kernel is parsed for: values of which tensors are only shape and dtype."""
-        return {**self.values, **{name: tensor.spec for name, tensor in self.tensors.items()}}
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for arguments that a kernel without other reads is parsed alike for."""
-        shapes = {name: (d.spec.shape, d.spec.dtype) for name, d in self.tensors.items()}
-        return tuple(shapes[n] if n in shapes else stamp(v) for n, v in self.values.items())
-
-    def integers(self) -> dict[str, np.ndarray]:
-        """The values of integer tensors, as far as they have any."""
-        concrete = {n: d for n, d in self.tensors.items() if d.home not in ("traced", "shape")}
-        integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
-        return _Given(self.values, integers).arrays()
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The values of tensors on the host, as kernels see them."""
-        tensors = self.tensors.items()
-        return {name: bridge.host_array(name, self.values[name], d) for name, d in tensors}
-
-
-@dataclass(frozen=True, eq=False)
-class _Parsed:
-    """A parsed kernel and the reads that it rests on; a key that stands for itself."""
-
-    ir: KernelIR
-    reads: tuple[Read, ...]
-
-    @functools.cached_property
-    def facts(self) -> Facts:
-        """What is true of it; ParseError for a mistake that the facts show."""
-        return lowering.proved(self.ir)
-
-
-def _check_static(name: str, value: object) -> None:
-    if _holds_tensors(value):
-        raise CallError(
-            f"{name} is a {type(value).__name__} that holds tensors",
-            hint="give each tensor a parameter of its own",
-        )
-    try:
-        check_static(value)
-    except NotStatic as error:
-        kind = type(error.args[0]).__name__
-        hints = {
-            "list": "pass a tuple, or an array if the kernel loads from it",
-            "dict": "pass its values one by one, or a tuple",
-            "set": "pass a tuple",
-        }
-        raise CallError(
-            f"{name} is a {kind}, which is neither a tensor nor a value that cannot change",
-            hint=hints.get(kind, "pass numbers, strings, dtypes, functions or tuples of them"),
-        ) from None
-
-
-def _holds_tensors(value: object) -> bool:
-    if not isinstance(value, tuple | list | dict):
-        return False
-    items = value.values() if isinstance(value, dict) else value
-    return any(home_of(type(item)) is not None or _holds_tensors(item) for item in items)
+def _has_torch(values: Sequence[Any]) -> bool:
+    return any(type(value).__module__.startswith("torch") for value in values)

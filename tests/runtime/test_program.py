@@ -10,13 +10,18 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from tests.runtime.pipeline import expected, numbered
-from tilelang.errors import CallError
+from tilelang.errors import CallError, GradientError
+from tilelang.runtime.gradients import Gradient
 from tilelang.runtime.primitive import Code
 from tilelang.runtime.program import Device, generated, program
 
 KIND = "TPU v5 lite"
 X = np.arange(32 * 128, dtype=np.float32).reshape(32, 128)
 OFFSETS = np.array([0, 5, 20, 32], np.int32)
+
+
+def refuse(wanted: frozenset[str]) -> Gradient:
+    raise GradientError(f"no rule for {', '.join(wanted)}", hint="write it")
 
 
 class Traces:
@@ -27,7 +32,7 @@ class Traces:
         run = generated(self.host, Device(KIND, 1, interpret, present=False))
         effectful = isinstance(interpret, pltpu.InterpretParams)
         code = Code("numbered", ((X.shape, "float32"),), lambda platform, kind: run, effectful)
-        self.run = program(code, ("x", "offsets"))
+        self.run = program(code, ("x", "offsets"), refuse)
 
     def host(self, x, offsets, *, interpret):
         self.count += 1
@@ -124,8 +129,8 @@ def test_derivatives_are_refused(traces, how):
     with pytest.raises(CallError) as caught:
         DERIVATIVES[how](traces.run)
     assert str(caught.value) == (
-        "kernel numbered has no backward yet\n"
-        "  hint: use jax.lax.stop_gradient on its inputs, if no gradient is needed"
+        "kernel numbered has no backward: no rule for x\n"
+        "  hint: write it; or use jax.lax.stop_gradient on its inputs, if no gradient is needed"
     )
 
 

@@ -13,6 +13,7 @@ from ..ir import KernelIR
 from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import Compiled
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
+from .jax_gradient import Resolve
 from .launch import Launch, Operand, check_of, framework_of, launch
 from .lowering import Lowered, Target
 from .primitive import Code
@@ -39,6 +40,7 @@ class Chosen:
     strict     only Pallas's TPU interpreter can run the code on a CPU
     interpret  None: where the device needs it; True, False or pltpu.InterpretParams
     checks     None: if the values are on the host; True: also if they must be fetched; False: never
+    resolve    the arguments that want one -> the gradient of the kernel
     """
 
     target: Target | None
@@ -47,6 +49,7 @@ class Chosen:
     strict: bool
     interpret: Any
     checks: bool | None
+    resolve: Resolve
 
 
 def prepare(
@@ -67,13 +70,19 @@ def prepare(
         refuse_foreign(ir.name, target, platform, chosen.interpret)
         chosen.planned(target)
     if key not in programs:
-        programs[key] = program(_code(ir, chosen), tuple(o.name for o in operands))
+        programs[key] = jitted(ir, chosen)
     run = programs[key]
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
     if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
         run = at_once(run)
     return launch(ir, operands, run, check_of(ir, facts, operands, chosen.checks), framework)
+
+
+def jitted(ir: KernelIR, chosen: Chosen) -> Callable[..., Any]:
+    """The kernel as a function of JAX arrays, one for each parameter that is a tensor."""
+    operands = tuple(p.name for p in ir.params if p.tensor is not None)
+    return program(_code(ir, chosen), operands, chosen.resolve)
 
 
 def _code(ir: KernelIR, chosen: Chosen) -> Code:

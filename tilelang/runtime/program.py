@@ -1,7 +1,7 @@
 """program(code) -> Callable: a kernel, jitted, for any place in JAX.
 
-Eager calls, jit, scan, cond, vmap, eval_shape, export and shard_map all work; differentiation
-raises an error that names the kernel.
+Eager calls, jit, scan, cond, vmap, eval_shape, export, shard_map and reverse-mode differentiation
+all work; forward mode raises an error that names the kernel.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .jax_compat import (
     traced_for,
     traced_on_tpu,
 )
+from .jax_gradient import Resolve, differentiable
 from .primitive import Code
 from .primitive import call as call_kernel
 
@@ -49,12 +50,14 @@ def generated(function: Callable[..., Any], device: Device) -> Callable[..., Any
     return traced
 
 
-def program(code: Code, operands: tuple[str, ...]) -> Callable[..., Any]:
+def program(code: Code, operands: tuple[str, ...], resolve: Resolve) -> Callable[..., Any]:
     """The jitted host function; it takes the tensor parameters in order.
 
+    `resolve` gives the gradient for those that want one; it is asked when JAX differentiates.
+
     The layers, innermost first: the kernel as one operation; `sequential_vmap`, because a batched
-    `emit_pipeline` is silently wrong or refused on a chip; a derivative rule that only raises.  The
-    jit is outermost, so none of them costs anything per call.
+    `emit_pipeline` is silently wrong or refused on a chip; the derivative rule.  The jit is
+    outermost, so none of them costs anything per call.
     """
     name, single = code.name, len(code.results) == 1
 
@@ -66,13 +69,13 @@ def program(code: Code, operands: tuple[str, ...]) -> Callable[..., Any]:
 
     batched = jax.custom_batching.sequential_vmap(traced)
 
-    def call(*arrays: Any) -> Any:
+    def run(*arrays: Any) -> Any:
         return batched(*arrays)
 
+    run.__name__ = run.__qualname__ = name
+    call = differentiable(name, operands, run, single, resolve)
     call.__name__ = call.__qualname__ = name
-    primitive = jax.custom_jvp(call)
-    primitive.defjvp(lambda primals, tangents: _no_derivative(name))
-    return jax.jit(primitive)
+    return jax.jit(call)
 
 
 def at_once(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,13 +102,6 @@ def on_cpu(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(*arrays)
 
     return call
-
-
-def _no_derivative(name: str) -> Any:
-    raise CallError(
-        f"kernel {name} has no backward yet",
-        hint="use jax.lax.stop_gradient on its inputs, if no gradient is needed",
-    )
 
 
 def _refuse_sharded(name: str, operand: str, array: Any) -> None:

@@ -1,0 +1,94 @@
+"""read_arguments(names, values) -> Given: the arguments of a call, and which are tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import CallError
+from ..reads import NotStatic, check_static, stamp
+from . import bridge
+from .tensors import KEYS, Described, describe, home_of
+
+
+class Keys(dict[type, Callable[[Any], Hashable]]):
+    """Type -> how to make the part of a call's key that stands for a value of that type."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Hashable]:
+        home = home_of(kind)
+        self[kind] = stamp if home is None else KEYS[home]
+        return self[kind]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Arguments by parameter, and what is known of those that are tensors."""
+
+    values: Mapping[str, Any]
+    tensors: Mapping[str, Described]
+
+    @property
+    def specs(self) -> dict[str, Any]:
+        """What a kernel is parsed for: values of which tensors are only shape and dtype."""
+        return {**self.values, **{name: tensor.spec for name, tensor in self.tensors.items()}}
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for arguments that a kernel without other reads is parsed alike for."""
+        shapes = {name: (d.spec.shape, d.spec.dtype) for name, d in self.tensors.items()}
+        return tuple(shapes[n] if n in shapes else stamp(v) for n, v in self.values.items())
+
+    def integers(self) -> dict[str, np.ndarray]:
+        """The values of integer tensors, as far as they have any."""
+        concrete = {n: d for n, d in self.tensors.items() if d.home not in ("traced", "shape")}
+        integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
+        return Given(self.values, integers).arrays()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The values of tensors on the host, as kernels see them."""
+        tensors = self.tensors.items()
+        return {name: bridge.host_array(name, self.values[name], d) for name, d in tensors}
+
+
+def read_arguments(names: Sequence[str], values: Sequence[Any]) -> Given:
+    """The arguments; CallError for what is neither tensor nor static value."""
+    named, tensors = dict(zip(names, values, strict=True)), {}
+    for name, value in named.items():
+        described = describe(name, value)
+        if described is None:
+            check_value(name, value)
+        else:
+            tensors[name] = described
+    return Given(named, tensors)
+
+
+def check_value(name: str, value: object) -> None:
+    """CallError for what is neither tensor nor static value."""
+    if _holds_tensors(value):
+        raise CallError(
+            f"{name} is a {type(value).__name__} that holds tensors",
+            hint="give each tensor a parameter of its own",
+        )
+    try:
+        check_static(value)
+    except NotStatic as error:
+        kind = type(error.args[0]).__name__
+        hints = {
+            "list": "pass a tuple, or an array if the kernel loads from it",
+            "dict": "pass its values one by one, or a tuple",
+            "set": "pass a tuple",
+        }
+        raise CallError(
+            f"{name} is a {kind}, which is neither a tensor nor a value that cannot change",
+            hint=hints.get(kind, "pass numbers, strings, dtypes, functions or tuples of them"),
+        ) from None
+
+
+def _holds_tensors(value: object) -> bool:
+    if not isinstance(value, tuple | list | dict):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(home_of(type(item)) is not None or _holds_tensors(item) for item in items)
