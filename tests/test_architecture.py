@@ -133,7 +133,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1400,
+    "ir": 1420,  # sums of negations; what expressions share is rewritten once
     "language": 3900,
     "frontend": 4300,
     "analysis": 2800,

@@ -92,7 +92,7 @@ def references(ir: KernelIR, known: Scope) -> tuple[Reference, ...]:
 
 def _of_update(reference: Reference, load: Load, store: Store) -> Reference:
     """The load of the old value of an atomic update belongs to the update."""
-    updates = isinstance(store.value, Apply) and store.value.args[0] is load
+    updates = isinstance(store.value, Apply) and any(a is load for a in store.value.args[:1])
     return replace(reference, combine=store.combine) if updates else reference
 
 

@@ -14,10 +14,20 @@ Change = Callable[[types.Expr], types.Expr | None]
 
 def rewrite(expr: types.Expr, change: Change) -> types.Expr:
     """Replaces every subexpression for which `change` gives one; children of those are kept."""
-    changed = change(expr)
-    if changed is not None:
-        return changed
-    return map_children(expr, lambda child: rewrite(child, change))
+    return rewriting(change)(expr)
+
+
+def rewriting(change: Change) -> Callable[[types.Expr], types.Expr]:
+    """`rewrite` of several expressions: what they share is rewritten once, and still shared."""
+    done: dict[int, tuple[types.Expr, types.Expr]] = {}  # with what has the id, so that it lives
+
+    def visit(expr: types.Expr) -> types.Expr:
+        if id(expr) not in done:
+            changed = change(expr)
+            done[id(expr)] = expr, map_children(expr, visit) if changed is None else changed
+        return done[id(expr)][1]
+
+    return visit
 
 
 def map_body(body: types.Body, change: Callable[[types.Stmt], types.Body]) -> types.Body:
@@ -55,8 +65,7 @@ def map_stmt(
 
 def rewrite_stmt(stmt: types.Stmt, change: Change) -> types.Stmt:
     """The statement with `rewrite` applied to its own expressions, positions of stores included."""
-
-    visit = partial(rewrite, change=change)
+    visit = rewriting(change)
     return map_stmt(stmt, visit, partial(map_index, fn=visit))
 
 

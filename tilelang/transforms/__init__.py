@@ -1,4 +1,4 @@
-"""Rewrites of whole kernels that users apply: gradients.  KernelIR to KernelIR, for every target."""
+"""Rewrites of whole kernels that users apply: gradients.  Every target plans the results."""
 
 from .reverse import derive as derive
 from .types import Derivative as Derivative

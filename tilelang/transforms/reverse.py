@@ -1,14 +1,300 @@
-"""derive(kernel, facts, wanted) -> Derivative: a kernel's gradient, as kernels."""
+"""derive(kernel, facts, wanted) -> Derivative: a kernel's gradient, as kernels.
+
+read        each launch as formulas: what it stores, over what it loads   (forward, sums, gauge)
+adjoints    from the last launch to the first: one formula per load       (adjoints)
+choose      what the backward reads rather than computes again            (saved)
+placed      the formulas as loops over the places that are stored         (place)
+
+A gradient is stored plainly where the analyzer proves that no two iterations store to one place,
+and added atomically otherwise, as for rows that are gathered.  An array that is read at several
+places gets a part for each, and a launch that adds them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
 from ..analysis.facts import Facts
-from ..errors import GradientError
-from ..ir import KernelIR
-from .types import Derivative
+from ..ir import (
+    Along,
+    At,
+    Axis,
+    Const,
+    Expr,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Store,
+    Tensor,
+    Type,
+)
+from ..ir.names import fresh
+from ..language.build import binary, cast
+from ..language.dtypes import is_float
+from .adjoints import Site, adjoints
+from .distinct import Place, apart, distinct
+from .forward import Launched, read
+from .kernels import kernel_of
+from .legal import check
+from .place import Nest, Target, placed
+from .refuse import Underivable
+from .saved import Residuals, Saved, storing
+from .types import Derivative, Launch
 
 
 def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
     """The gradients of the wanted arguments; GradientError where they cannot be derived."""
-    what = f"the gradient of kernel {kernel.name} is not derived yet"
-    raise GradientError(what, kernel.loc, f"write it yourself: @{kernel.name}.vjp")
+    try:
+        return _derived(kernel, facts, wanted)
+    except Underivable as no:
+        raise no.said_of(kernel) from None
+
+
+def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
+    floats = {t.name for t in kernel.tensors if is_float(t.dtype)}
+    inputs = {p.tensor for p in kernel.params if p.tensor} & floats & wanted
+    launches = [read(kernel, facts, loop) for loop in kernel.body]
+    check(kernel, launches)
+    program = _Program(kernel, facts, {t.name for t in kernel.tensors} | {kernel.name})
+    active = _active(launches, inputs) & floats
+    cotangents = tuple(program.name(f"d_{name}") for name in kernel.returns)
+    for name, cotangent in zip(kernel.returns, cotangents, strict=True):
+        if name in active:
+            program.parts.setdefault(name, []).append(program.declared(cotangent, name))
+    for launched in reversed(launches):
+        _reverse(program, launched, active)
+    gradients = tuple((n, program.whole(n)) for n in sorted(inputs) if n in program.parts)
+    saved = program.saved()
+    forward = _forward(kernel, launches, program) if saved else kernel
+    zeros = tuple(sorted(inputs - {n for n, _ in gradients}))
+    return Derivative(forward, saved, tuple(program.launches), gradients, cotangents, zeros)
+
+
+def _active(launches: Sequence[Launched], inputs: Collection[str]) -> set[str]:
+    """The arrays that something wanted passes through."""
+    active = set(inputs)
+    for launched in launches:
+        for store in launched.stores:
+            reached = launched.graph.reached((store.value,)).values()
+            if any(isinstance(t, Load) and t.tensor in active for t in reached):
+                active.add(store.tensor)
+    return active
+
+
+# ---------------------------------------------------------------- the program
+
+
+@dataclass
+class _Program:
+    """Collects the launches; `parts` are the arrays whose sum is the gradient of an array."""
+
+    kernel: KernelIR
+    facts: Facts
+    taken: set[str]
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    launches: list[Launch] = field(default_factory=list)
+    residuals: list[tuple[Launched, list[Saved]]] = field(default_factory=list)
+    wholes: dict[str, str] = field(default_factory=dict)
+
+    def name(self, wish: str) -> str:
+        name = fresh(wish, self.taken)
+        self.taken.add(name)
+        return name
+
+    def tensor(self, name: str) -> Tensor:
+        return self.arrays[name] if name in self.arrays else self.kernel.tensor(name)
+
+    def declared(self, name: str, like: str, dtype: str | None = None) -> str:
+        """An array of the backward program, of the shape of one of the kernel's."""
+        own = self.kernel.tensor(like)
+        self.arrays[name] = Tensor(name, own.shape, dtype or own.dtype, "input", own.loc)
+        return name
+
+    def part(self, tensor: str, dtype: str) -> str:
+        """A new array that a launch makes: the gradient of a tensor, or a part of it."""
+        name = self.declared(self.name(f"d_{tensor}"), tensor, dtype)
+        self.parts.setdefault(tensor, []).append(name)
+        return name
+
+    def whole(self, tensor: str) -> str:
+        """The gradient of a tensor, in its dtype; adds its parts if there are several."""
+        if tensor not in self.wholes:
+            parts = self.parts[tensor]
+            dtype = self.kernel.tensor(tensor).dtype
+            if len(parts) == 1 and self.arrays[parts[0]].dtype == dtype:
+                self.wholes[tensor] = parts[0]
+            else:
+                name = self.declared(self.name(f"d_{tensor}"), tensor)
+                self.launches.append(_added(self, tensor, parts, name))
+                self.wholes[tensor] = name
+        return self.wholes[tensor]
+
+    def saved(self) -> tuple[str, ...]:
+        """What the forward kernel returns further: saved values, and arrays between launches."""
+        made = {r for launch in self.launches for r in launch.results}
+        read = {o for launch in self.launches for o in launch.operands} - made
+        own = [t.name for t in self.kernel.tensors if t.role == "output"]
+        new = [s.tensor.name for _, several in self.residuals for s in several]
+        return tuple(n for n in (*own, *new) if n in read and n not in self.kernel.returns)
+
+
+def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> None:
+    """Adds the launches that take the gradients of one launch's results to those of its loads."""
+    stored = dict.fromkeys(s.tensor for s in launched.stores)
+    cotangents = {n: program.whole(n) for n in stored if n in program.parts and n in active}
+    if not cotangents:
+        return
+    graph = launched.graph
+    forward = frozenset(graph.values)
+    sites = adjoints(launched, cotangents, active)
+    residuals = Residuals(program.kernel, program.facts, launched, program.name)
+    residuals.choose([s.adjoint for s in sites], forward)
+    program.residuals.append((launched, residuals.added))
+    for saved in residuals.added:
+        program.arrays[saved.tensor.name] = replace(saved.tensor, role="input")
+    groups: dict[_Cut, list[Target]] = {}
+    for tensor in dict.fromkeys(s.load.tensor for s in sites):
+        for chain, targets in _targets(program, launched, tensor, sites):
+            if any(t.adds for t in targets):
+                program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
+            else:
+                groups.setdefault(_cut(chain, targets), []).extend(targets)
+    for (chain, _), targets in groups.items():
+        program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
+
+
+# ---------------------------------------------------------------- what is stored, and where
+
+_Cut = tuple[tuple[str, ...], frozenset[Index]]
+
+
+def _cut(chain: tuple[str, ...], targets: Sequence[Target]) -> _Cut:
+    """What stores of one kernel share: its loops, and where their tiles are cut."""
+    moved = (i for t in targets for i in t.index if isinstance(i, Along))
+    return chain, frozenset(i for i in moved if i.offset is not None)
+
+
+def _targets(
+    program: _Program, launched: Launched, tensor: str, sites: Sequence[Site]
+) -> Iterator[tuple[tuple[str, ...], list[Target]]]:
+    """The stores of one gradient, by the loops that they stand in."""
+    graph, dtype = launched.graph, program.kernel.tensor(tensor).dtype
+    own = [s for s in sites if s.load.tensor == tensor]
+    chains = [graph.ordered(graph.scope(graph.named(s.load))) for s in own]
+    alone = len(own) == 1 or (len(set(chains)) == 1 and apart([s.load.index for s in own]))
+    for group in [own] if alone else [[s] for s in own]:
+        chain = chains[own.index(group[0])]
+        places = [_place(s) for s in group]
+        if distinct(program.kernel, graph, chain, places, tensor):
+            name = program.part(tensor, dtype if alone else "float32")
+            kept = dtype if alone else "float32"
+            yield chain, [_stored(launched, _target(name, s, kept)) for s in group]
+        else:
+            name = program.part(tensor, "float32")
+            yield chain, [replace(_target(name, s, "float32"), adds=True) for s in group]
+
+
+def _place(site: Site) -> Place:
+    load = site.load
+    index = tuple(replace(i, loose=False) if isinstance(i, Along) else i for i in load.index)
+    assert load.loc is not None
+    return Place(index, load.type, load.mask, load.loc)
+
+
+def _target(name: str, site: Site, dtype: str) -> Target:
+    place = _place(site)
+    kind = Type(place.type.shape, dtype)
+    return Target(name, place.index, kind, site.adjoint, place.mask, False, place.loc)
+
+
+def _stored(launched: Launched, target: Target) -> Target:
+    """The value in the dtype of its array."""
+    value = launched.graph.add(cast(target.value, target.type.dtype, target.loc))
+    return replace(target, value=value)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def _launch(
+    program: _Program,
+    launched: Launched,
+    chain: Sequence[str],
+    targets: Sequence[Target],
+    loaded: Mapping[str, Expr],
+) -> Launch:
+    """The kernel that stores the targets."""
+    loc = launched.loop.loc
+    nest = placed(launched.graph, chain, targets, loaded, program.taken, loc)
+    outputs = [
+        replace(program.arrays[name], role="output", fill=0.0)
+        for name in dict.fromkeys(t.tensor for t in targets)
+    ]
+    name = "_".join([program.kernel.name, *(o.name for o in outputs)])
+    return Launch(kernel_of(program.kernel, name, nest, outputs, program.tensor))
+
+
+def _added(program: _Program, tensor: str, parts: Sequence[str], name: str) -> Launch:
+    """The launch that adds the parts of a gradient, element by element."""
+    own = program.tensor(name)
+    axes, index, shape = _whole_of(program, own)
+    loc = own.loc
+    total: Expr | None = None
+    for part in parts:
+        dtype = program.arrays[part].dtype
+        block = cast(Load(part, index, Type(shape, dtype), loc=loc), "float32", loc)
+        total = block if total is None else binary("add", total, block, loc)
+    assert total is not None
+    stmt: Loop | Store = Store(name, index, cast(total, own.dtype, loc), loc)
+    for axis in reversed(axes):
+        stmt = Loop(axis.name, (stmt,), (), loc)
+    assert isinstance(stmt, Loop)
+    output = replace(own, role="output", fill=None)
+    kernel = f"{program.kernel.name}_{name}"
+    nest = Nest(stmt, axes)
+    return Launch(kernel_of(program.kernel, kernel, nest, [output], program.tensor))
+
+
+def _whole_of(
+    program: _Program, tensor: Tensor
+) -> tuple[tuple[Axis, ...], tuple[Index, ...], tuple[int | str, ...]]:
+    """Loops over all of a tensor: tiles of its last two dimensions, indices of the others."""
+    axes: list[Axis] = []
+    index: list[Index] = []
+    shape: list[int | str] = []
+    zero = Const(0, Type((), "int32"))
+    for place, size in enumerate(tensor.shape):
+        tiled = place >= len(tensor.shape) - 2
+        name = fresh(("t" if tiled else "i") + str(place), program.taken)
+        end = Const(size, Type((), "int32"))
+        kind, block = ("tile", name) if tiled else ("grid", None)
+        axes.append(Axis(name, kind, zero, end, size, block, tensor.loc, name))
+        index.append(Along(name) if tiled else At(GridIndex(name)))
+        shape += [name] if tiled else []
+    return tuple(axes), tuple(index), tuple(shape)
+
+
+# ---------------------------------------------------------------- the forward kernel
+
+
+def _forward(kernel: KernelIR, launches: Iterable[Launched], program: _Program) -> KernelIR:
+    """The kernel that also returns what is saved."""
+    names = program.saved()
+    by_loop = {launched.loop.axis: several for launched, several in program.residuals}
+    body = []
+    new: list[Tensor] = []
+    for launched in launches:
+        several = [s for s in by_loop.get(launched.loop.axis, ()) if s.tensor.name in names]
+        new += [s.tensor for s in several]
+        body.append(storing(launched.loop, several, launched.same))
+    return replace(
+        kernel,
+        tensors=(*kernel.tensors, *new),
+        body=tuple(body),
+        returns=(*kernel.returns, *names),
+        structure="tuple",
+    )

@@ -64,4 +64,3 @@ class Derivative:
     def gradient(self, argument: str) -> str | None:
         """The array that holds the gradient of an argument, if one does."""
         return dict(self.gradients).get(argument)
-

@@ -1,0 +1,205 @@
+"""adjoints(launched, cotangents, wanted) -> Site...: how much the loss changes with each load.
+
+One rule per operation (`language.derivatives`), and one for loops: an adjoint that leaves an axis
+is summed over it, whether the axis was broadcast along, or folded by a loop of the forward kernel.
+So the adjoint of x[tm, tk] lives where x[tm, tk] does: every gradient is made where it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..ir import Apply, Dim, Expr, Load, Var
+from ..language.build import binary, cast, reduce, where
+from ..language.derivatives import FLAT, RULES, NoRule, Use
+from ..language.dtypes import is_float
+from ..language.shapes import broadcast, expand_dims
+from .forward import Launched, Stored
+from .gauge import Seeds, moves, shift_of
+from .graph import Graph, Over, Term
+from .refuse import Underivable
+
+EXTREMES = frozenset(("max", "min", "maximum", "minimum"))
+
+
+@dataclass(frozen=True)
+class Site:
+    """The gradient of load.tensor gets `adjoint` added at load.index, where load.mask holds."""
+
+    load: Load
+    adjoint: Expr
+
+
+@dataclass
+class _Reverse:
+    """Collects adjoints; `active` are the values that something wanted passes through."""
+
+    graph: Graph
+    active: Collection[str]
+    found: dict[str, list[Expr]] = field(default_factory=dict)
+
+    def push(self, expr: Expr, adjoint: Expr, around: frozenset[str]) -> None:
+        """Adds to the adjoint of a value what comes from a place inside the loops `around`."""
+        if not isinstance(expr, Var) or expr.name not in self.active:
+            return
+        adjoint = self.graph.add(fitted(adjoint, expr.type.shape))
+        for axis in reversed(self.graph.ordered(around - self.graph.scope(expr))):
+            adjoint = self.graph.over(axis, adjoint, "sum", getattr(adjoint, "loc", None))
+        self.found.setdefault(expr.name, []).append(adjoint)
+
+    def taken(self, name: str) -> Expr | None:
+        """The whole adjoint of a value, when all that uses it was asked."""
+        parts = self.found.pop(name, ())
+        total = None
+        for part in parts:
+            total = part if total is None else self.graph.add(binary("add", total, part, None))
+        return total
+
+
+def adjoints(
+    launched: Launched, cotangents: Mapping[str, str], wanted: Collection[str]
+) -> tuple[Site, ...]:
+    """The sites of all wanted arrays; `cotangents` names that of each array that is stored."""
+    graph = launched.graph
+    stores = [s for s in launched.stores if s.tensor in cotangents]
+    forward = graph.reached(s.value for s in stores)
+    reverse = _Reverse(graph, _active(graph, stores, forward, wanted))
+    for store in stores:
+        arriving = _arriving(store, cotangents[store.tensor])
+        reverse.push(store.value, graph.add(arriving), graph.closed(store.around))
+    sites: list[Site] = []
+    for name, term in reversed(forward.items()):
+        adjoint = reverse.taken(name)
+        if adjoint is None:
+            continue
+        if isinstance(term, Load):
+            sites.append(Site(term, adjoint))
+        else:
+            _pass_on(reverse, Var(name, term.type), term, adjoint)
+    return tuple(sites)
+
+
+def _arriving(store: Stored, cotangent: str) -> Expr:
+    """The cotangent at the place of a store, where it is stored at all."""
+    read = Load(cotangent, store.index, store.type, store.mask, 0.0, store.loc)
+    return cast(read, "float32", store.loc)
+
+
+def _active(
+    graph: Graph, stores: list[Stored], forward: Mapping[str, Term], wanted: Collection[str]
+) -> set[str]:
+    """Float values that depend on a wanted array, but for those that are a gauge."""
+    active: set[str] = set()
+    for name, term in forward.items():
+        passes = not (isinstance(term, Apply) and term.op in FLAT)
+        parts = graph.parts(Var(name, term.type))
+        own = isinstance(term, Load) and term.tensor in wanted
+        below = passes and any(isinstance(p, Var) and p.name in active for p in parts)
+        if is_float(term.type.dtype) and (own or (below and not isinstance(term, Load))):
+            active.add(name)
+    gauges = {n for n in active if _extreme(forward[n]) and _is_gauge(graph, stores, forward, n)}
+    return active - gauges
+
+
+def _extreme(term: Term) -> bool:
+    how = term.how if isinstance(term, Over) else getattr(term, "op", "")
+    return how in EXTREMES
+
+
+def _is_gauge(graph: Graph, stores: list[Stored], forward: Mapping[str, Term], name: str) -> bool:
+    """Whether every result stays the same when this value is shifted."""
+    value = Var(name, forward[name].type)
+    seeds = Seeds(shift_of(value, "m"), graph.scope(value))
+    found = (moves(graph, s.value, seeds) for s in stores)
+    return all(m is not None and m.free for m in found)
+
+
+def _pass_on(reverse: _Reverse, value: Var, term: Term, adjoint: Expr) -> None:
+    graph = reverse.graph
+    around = graph.scope(value)
+    match term:
+        case Over(axis, inner, "sum"):
+            reverse.push(inner, adjoint, around | {axis})
+        case Over():
+            inner, share = _to_extremes(graph, value, term, adjoint)
+            reverse.push(inner, share, graph.scope(share))
+        case Apply("transpose", (x,)) if isinstance(sum_ := graph.term(adjoint), Over):
+            turned = _by_rule(graph, value, term, sum_.value)[0]
+            assert turned is not None
+            reverse.push(x, graph.over(sum_.axis, graph.add(turned), "sum", sum_.loc), around)
+        case Apply():
+            for arg, part in zip(term.args, _by_rule(graph, value, term, adjoint), strict=True):
+                if part is not None:
+                    reverse.push(arg, graph.add(part), around)
+        case Load():
+            pass
+
+
+def _by_rule(graph: Graph, value: Var, term: Apply, adjoint: Expr) -> tuple[Expr | None, ...]:
+    """The adjoints of operands; what is narrow is computed in float32, but products."""
+    if term.op != "dot":
+        term = replace(term, args=tuple(graph.add(_wide(a)) for a in term.args))
+    try:
+        return RULES[term.op](Use(term, graph.add(_wide(value)), adjoint))
+    except NoRule as no:
+        raise Underivable(f"{term.op}: {no}", term.loc) from None
+
+
+def _wide(expr: Expr) -> Expr:
+    return cast(expr, "float32", None) if is_float(expr.type.dtype) else expr
+
+
+# ---------------------------------------------------------------- largest over a loop
+
+
+def _to_extremes(graph: Graph, value: Var, term: Over, adjoint: Expr) -> tuple[Expr, Expr]:
+    """The elements that a loop takes the largest of, and what each gets: equals share alike.
+
+    m = largest over tm of max(x[tm, tf], axis=0): every x[tm, tf] that is m gets its part.
+    """
+    inner, layers = term.value, list[Term | Expr]([term])
+    while (below := graph.term(inner)) and _continues(below, term.how):
+        layers.append(below)
+        inner = graph.parts(inner)[0]
+    largest: Expr = value
+    for layer in layers:
+        largest, adjoint = (_unfolded(graph, layer, e) for e in (largest, adjoint))
+    here = graph.add(binary("eq", inner, largest, term.loc))
+    count = graph.add(cast(here, "float32", term.loc))
+    for layer in reversed(layers):
+        if isinstance(layer, Over):
+            count = graph.over(layer.axis, count, "sum", term.loc)
+        else:
+            axis, kept = layer.attr("axis"), layer.attr("keepdim")
+            count = graph.add(reduce("sum", count, axis, kept, term.loc))
+    for layer in layers:
+        count = _unfolded(graph, layer, count)
+    share = binary("div", adjoint, count, term.loc)
+    return inner, graph.add(where(here, share, 0.0, term.loc))
+
+
+def _continues(term: Term | Expr, how: str) -> bool:
+    if isinstance(term, Over):
+        return term.how == how
+    return isinstance(term, Apply) and term.op == how
+
+
+def _unfolded(graph: Graph, layer: Term | Expr, expr: Expr) -> Expr:
+    """A folded value beside what it was folded from."""
+    if not isinstance(layer, Apply) or layer.attr("keepdim"):
+        return expr
+    return graph.add(expand_dims(expr, layer.attr("axis"), layer.loc))
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def fitted(adjoint: Expr, shape: tuple[Dim, ...]) -> Expr:
+    """An adjoint in the shape of an operand: added up over what was repeated."""
+    while adjoint.type.rank > len(shape):
+        adjoint = reduce("sum", adjoint, 0, False, None)
+    for place, (have, want) in enumerate(zip(adjoint.type.shape, shape, strict=False)):
+        if have != want and want == 1:
+            adjoint = reduce("sum", adjoint, place, True, None)
+    return broadcast(adjoint, shape, None)

@@ -1,0 +1,70 @@
+"""distinct(...) -> bool: does the analyzer prove that a nest stores to no place twice?
+
+It is asked about a kernel that does nothing else, so that there is one proof, and it is the one
+that the plan of any kernel rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..analysis import analyze
+from ..errors import Loc
+from ..ir import At, Const, Expr, Gather, Index, KernelIR, Span, Tensor, Type
+from ..ir.names import unique
+from ..language.shapes import full
+from .graph import Graph
+from .kernels import kernel_of
+from .place import Target, placed
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a store goes."""
+
+    index: tuple[Index, ...]
+    type: Type
+    mask: Expr | None
+    loc: Loc
+
+
+def distinct(
+    kernel: KernelIR, graph: Graph, chain: Sequence[str], places: Sequence[Place], tensor: str
+) -> bool:
+    """Whether all iterations of the loops `chain` store to places of their own."""
+    if not apart([p.index for p in places]):
+        return False
+    if any(isinstance(i, Gather) for p in places for i in p.index):
+        return False
+    if not chain:  # one iteration
+        return True
+    name = unique(kernel, tensor, "probe")
+    own = kernel.tensor(tensor)
+    probe = Tensor(name, own.shape, "float32", "output", own.loc, 0.0)
+    targets = [
+        Target(name, p.index, p.type, graph.add(_zero(p)), p.mask, False, p.loc) for p in places
+    ]
+    nest = placed(graph, chain, targets, {}, {t.name for t in kernel.tensors}, own.loc)
+    facts = analyze(kernel_of(kernel, name, nest, [probe], kernel.tensor))
+    return all(fact.kind == "parallel" for fact in facts.axes)
+
+
+def _zero(place: Place) -> Expr:
+    return full(place.type.shape, 0.0, "float32", place.loc)
+
+
+def apart(indices: Sequence[tuple[Index, ...]]) -> bool:
+    """Whether no two of these indices pick one element in one iteration."""
+    pairs = ((a, b) for n, a in enumerate(indices) for b in indices[n + 1 :])
+    return all(any(map(_never_meet, a, b)) for a, b in pairs)
+
+
+def _never_meet(one: Index, other: Index) -> bool:
+    match one, other:
+        case Span(), Span():
+            return one.stop <= other.start or other.stop <= one.start
+        case At(Const(a)), At(Const(b)):
+            return a != b
+        case _:
+            return False

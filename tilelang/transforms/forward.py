@@ -1,0 +1,222 @@
+"""read(kernel, facts, launch) -> Launched: what a launch stores, as formulas over what it loads.
+
+A carry that is added to is a sum over its loop, one that is compared a maximum; the sums of an
+online softmax become sums once its maximum is a gauge (`gauge`).  Other carries are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..analysis.facts import Facts
+from ..errors import Loc
+from ..ir import (
+    Along,
+    Assign,
+    At,
+    Carry,
+    Dim,
+    Expr,
+    Gather,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Span,
+    Stmt,
+    Store,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+    index_exprs,
+    map_index,
+    rewrite,
+)
+from .graph import Graph
+from .ranges import of_axis, same, without_hull
+from .refuse import Underivable
+from .sums import result
+from .vanish import vanishes
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A store: `tensor[index] = value`, or an update that adds the value; axes around it."""
+
+    tensor: str
+    index: tuple[Index, ...]
+    type: Type
+    value: Expr
+    mask: Expr | None
+    around: tuple[str, ...]
+    adds: bool
+    loc: Loc
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch: its values, what it stores, and the names that the author's kernel has for them.
+
+    `written` holds values that the author's kernel computes too: under which name.  `same` is the
+    axis that stands for one of the author's.
+    """
+
+    loop: Loop
+    graph: Graph
+    stores: tuple[Stored, ...]
+    written: Mapping[str, str]
+    same: Mapping[str, str]
+
+
+@dataclass
+class _Reader:
+    """Collects the launch; `names` are the author's values, `same` the axis that one stands for."""
+
+    kernel: KernelIR
+    facts: Facts
+    graph: Graph = field(default_factory=Graph)
+    names: dict[str, Expr] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict)
+    stores: list[Stored] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
+
+    def value(self, expr: Expr, hint: str = "") -> Expr:
+        """An expression of the author's in names of the graph."""
+        return self.graph.add(rewrite(expr, self._leaf), hint)
+
+    def _leaf(self, expr: Expr) -> Expr | None:
+        match expr:
+            case Var(name):
+                return self.names[name]
+            case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+                return replace(expr, axis=self.same[axis], type=self.typed(expr.type))
+            case Load():
+                index = tuple(self.entry(i) for i in expr.index)
+                mask = None if expr.mask is None else self.value(expr.mask)
+                return replace(expr, index=index, mask=mask, type=self.typed(expr.type))
+            case _ if any(self.same.get(d, d) != d for d in expr.type.shape if isinstance(d, str)):
+                return self._renamed(expr)
+            case _:
+                return None
+
+    def _renamed(self, expr: Expr) -> Expr:
+        """An operation along an axis that another one stands for."""
+        args = tuple(self.value(a) for a in getattr(expr, "args", ()))
+        return replace(expr, args=args, type=self.typed(expr.type))
+
+    def typed(self, type: Type) -> Type:
+        """The type along the axes that stand for others."""
+        shape = tuple(self.same.get(d, d) if isinstance(d, str) else d for d in type.shape)
+        return Type(shape, type.dtype)
+
+    def entry(self, index: Index) -> Index:
+        """An entry of an index in names of the graph."""
+        moved = map_index(index, self.value)
+        return replace(moved, axis=self.same[moved.axis]) if isinstance(moved, Along) else moved
+
+    # ------------------------------------------------------------ statements
+
+    def body(self, body: tuple[Stmt, ...], around: tuple[str, ...]) -> None:
+        for stmt in body:
+            match stmt:
+                case Assign(name, value, _, user):
+                    self.names[name] = made = self.value(value)
+                    self.note(made, name, user)
+                case Store():
+                    self.stores.append(self.store(stmt, around))
+                case Loop():
+                    self.loop(stmt, around)
+
+    def note(self, value: Expr, name: str, user: str) -> None:
+        """The author's kernel computes a value, and calls it so."""
+        if isinstance(value, Var):
+            self.written.setdefault(value.name, name)
+            self.graph.hints.setdefault(value.name, user)
+
+    def store(self, store: Store, around: tuple[str, ...]) -> Stored:
+        adds = store.combine == "add"
+        if store.combine is not None and not adds:
+            raise Underivable(f"rows are combined by their {store.combine}", store.loc)
+        addend = getattr(store.value, "args", (None, store.value))[1] if adds else store.value
+        mask = None if store.mask is None else self.value(store.mask)
+        index = tuple(self.entry(i) for i in store.index)
+        value = self.value(addend)
+        kind = Type(block(index), self.kernel.tensor(store.tensor).dtype)
+        return Stored(store.tensor, index, kind, value, mask, around, adds, store.loc)
+
+    def loop(self, loop: Loop, around: tuple[str, ...]) -> None:
+        axis = self.open(loop, around)
+        first = [self.value(c.init) for c in loop.carries]
+        for carry in loop.carries:
+            self.names[carry.name] = Var(carry.name, self.typed(carry.init.type))
+        stored = len(self.stores)
+        self.body(loop.body, (*around, axis))
+        after = [self.value(c.next) for c in loop.carries]
+        here = self.graph.ranges[axis]
+        if here.near and (len(self.stores) > stored or not vanishes(self.graph, axis, after)):
+            self.graph.ranges[axis] = without_hull(here)
+        found = self.results(loop, axis, first, after)
+        for carry, value in zip(loop.carries, found, strict=True):
+            self.names[carry.out] = value
+            self.note(value, carry.out, carry.user)
+
+    def results(
+        self, loop: Loop, axis: str, first: list[Expr], after: list[Expr]
+    ) -> tuple[Expr, ...]:
+        carried = [Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
+        users = {c.name: _said(c) for c in loop.carries}
+        return result(self.graph, axis, carried, first, after, users)
+
+    def open(self, loop: Loop, around: tuple[str, ...]) -> str:
+        """The axis of a loop, or one with the same range whose loop does not contain this one."""
+        axis = self.kernel.axis(loop.axis)
+        rises = self.facts.axis(loop.axis).rises
+        begin, end = self.value(axis.begin), self.value(axis.end)
+        made = of_axis(self.graph, replace(axis, begin=begin, end=end), rises)
+        twins = (n for n, r in self.graph.ranges.items() if n not in around and same(r, made))
+        name = next(twins, loop.axis)
+        self.same[loop.axis] = name
+        self.graph.ranges.setdefault(name, made)
+        return name
+
+
+def block(index: tuple[Index, ...]) -> tuple[Dim, ...]:
+    """The shape of what an index picks."""
+    shape: list[Dim] = []
+    for entry in index:
+        match entry:
+            case Along(axis):
+                shape.append(axis)
+            case Span(start, stop):
+                shape.append(stop - start)
+            case Gather(expr):
+                shape += expr.type.shape
+            case At():
+                pass
+    return tuple(shape)
+
+
+def _said(carry: Carry) -> tuple[str, Loc]:
+    return carry.user, carry.loc
+
+
+def read(kernel: KernelIR, facts: Facts, loop: Loop) -> Launched:
+    """A top-level loop as what it stores; Underivable where that is no formula."""
+    reader = _Reader(kernel, facts)
+    reader.body((loop,), ())
+    graph, stores = reader.graph, tuple(reader.stores)
+    carried = {c.name for c in _carries(loop)}
+    for store in stores:
+        indices = [e for i in store.index for e in index_exprs(i)]
+        if any(graph.uses(e, carried) for e in (store.value, *indices)):
+            what = "what is stored depends on the iterations before, and is no sum of its own"
+            raise Underivable(what, store.loc)
+    return Launched(loop, graph, stores, reader.written, reader.same)
+
+
+def _carries(loop: Loop) -> list[Carry]:
+    inner = [c for s in loop.body if isinstance(s, Loop) for c in _carries(s)]
+    return [*loop.carries, *inner]

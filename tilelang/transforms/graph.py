@@ -1,0 +1,246 @@
+"""Graph: the values of one launch as formulas over its loads, each value with one name.
+
+acc = 0; for tk: acc = acc + dot(x[tm, tk], w[tk, tn])      %2 = dot(%0, %1)   %3 = sum %2 over tk
+
+A value is an operation on names and numbers, so that equal ones are one, and a walk sees each once.
+Its *scope* is the axes that must be open for it to mean something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ..errors import Loc
+from ..ir import (
+    Along,
+    Apply,
+    Axis,
+    Const,
+    Dim,
+    Expr,
+    GridIndex,
+    Load,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+    children,
+    index_exprs,
+    map_children,
+)
+from .simplify import simplified
+
+How = Literal["sum", "max", "min"]
+
+
+@dataclass(frozen=True)
+class Over:
+    """What a loop over `axis` makes of a value: its sum, or its largest or smallest."""
+
+    axis: str
+    value: Expr
+    how: How
+    type: Type
+    loc: Loc | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Near:
+    """`axis` runs only where its index is at least other's + low and at most other's + high."""
+
+    other: str
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Range:
+    """What an axis runs over, whatever tile of other axes is open.
+
+    axis     as the author declared it, with bounds in names of the graph
+    begin, end   the hull of its range over all tiles of the axes in `near`
+    near     the bounds that it has relative to the tiles of others
+    extent   most positions between begin and end
+    """
+
+    axis: Axis
+    begin: Expr
+    end: Expr
+    near: tuple[Near, ...]
+    extent: int | None
+
+
+Term = Apply | Load | Over
+
+
+@dataclass
+class Graph:
+    """Grows while a launch is read and differentiated; a name's value never changes."""
+
+    ranges: dict[str, Range] = field(default_factory=dict)
+    values: dict[str, Term] = field(default_factory=dict)
+    hints: dict[str, str] = field(default_factory=dict)
+    _names: dict[Term, Expr] = field(default_factory=dict)
+    _scopes: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    # ------------------------------------------------------------ making
+
+    def add(self, expr: Expr, hint: str = "") -> Expr:
+        """The name, number or index that stands for an expression."""
+        if not isinstance(expr, Apply | Load):
+            return expr
+        term = simplified(map_children(expr, self.add), self.term)
+        if isinstance(term, Apply | Load) and children(term) != children(expr):
+            term = map_children(term, self.add)  # what simplifying made may be new
+        return self.named(term, hint) if isinstance(term, Apply | Load) else term
+
+    def named(self, term: Term, hint: str = "") -> Expr:
+        """The name of a value whose parts have names."""
+        found = self._names.get(term)
+        if found is None:
+            name = f"%{len(self.values)}"
+            self.values[name] = term
+            found = self._names[term] = Var(name, term.type)
+        if hint and isinstance(found, Var):
+            self.hints.setdefault(found.name, hint)
+        return found
+
+    def over(self, axis: str, value: Expr, how: How, loc: Loc | None) -> Expr:
+        """The sum, the largest or the smallest of a value over an axis."""
+        return self.named(Over(axis, value, how, value.type, loc))
+
+    # ------------------------------------------------------------ asking
+
+    def term(self, expr: Expr) -> Term | Expr:
+        """What a name stands for; other expressions stand for themselves."""
+        return self.values.get(expr.name, expr) if isinstance(expr, Var) else expr
+
+    def parts(self, expr: Expr) -> tuple[Expr, ...]:
+        """What a value is computed from at once."""
+        match self.term(expr):
+            case Over(_, value):
+                return (value,)
+            case Apply() | Load() as term:
+                return children(term)
+            case _:
+                return ()
+
+    def reached(self, roots: Iterable[Expr], until: Collection[str] = ()) -> dict[str, Term]:
+        """Every value that the roots are computed from, themselves too: parts first.
+
+        Values in `until` are reached, and not what they are computed from.
+        """
+        found: dict[str, Term] = {}
+        stack = [(e, False) for e in roots]
+        seen: set[str] = set()
+        while stack:
+            expr, done = stack.pop()
+            if not isinstance(expr, Var) or expr.name not in self.values:
+                continue
+            if done:
+                found[expr.name] = self.values[expr.name]
+            elif expr.name not in seen:
+                seen.add(expr.name)
+                stack.append((expr, True))
+                if expr.name not in until:
+                    stack += [(e, False) for e in self.parts(expr)]
+        return found
+
+    def leaves(self, roots: Iterable[Expr]) -> Iterator[Expr]:
+        """Every index, number and carried name that the roots are computed from."""
+        roots = tuple(roots)
+        for expr in (*roots, *(p for t in self.reached(roots).values() for p in parts_of(t))):
+            if not isinstance(expr, Var) or expr.name not in self.values:
+                yield expr
+
+    def uses(self, expr: Expr, names: Collection[str]) -> bool:
+        """Whether a value is computed from one of the names."""
+        if isinstance(expr, Var) and expr.name in names:
+            return True
+        reached = self.reached((expr,)).values()
+        return any(isinstance(e, Var) and e.name in names for t in reached for e in parts_of(t))
+
+    def replaced(self, expr: Expr, values: Mapping[str, Expr]) -> Expr:
+        """The value with other values in the place of names."""
+        made: dict[str, Expr] = dict(values)
+
+        def of(part: Expr) -> Expr:
+            return made.get(part.name, part) if isinstance(part, Var) else part
+
+        for name, term in self.reached((expr,), until=frozenset(values)).items():
+            if name in made:
+                continue
+            if isinstance(term, Over):
+                moved = of(term.value)
+                made[name] = self.named(replace(term, value=moved, type=moved.type))
+            else:
+                made[name] = self.add(map_children(term, of), self.hints.get(name, ""))
+        return of(expr)
+
+    # ------------------------------------------------------------ scopes
+
+    def scope(self, expr: Expr) -> frozenset[str]:
+        """The axes that must be open for a value to mean something."""
+        if isinstance(expr, Var) and expr.name in self.values:
+            if expr.name not in self._scopes:
+                for name, term in self.reached((expr,), until=self._scopes).items():
+                    self._scopes.setdefault(name, self._scope(term))
+            return self._scopes[expr.name]
+        match expr:
+            case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+                return self.closed((axis,))
+            case _:
+                return self._along(expr.type.shape)
+
+    def _scope(self, term: Term) -> frozenset[str]:
+        inner = frozenset[str]().union(*map(self.scope, parts_of(term)))
+        if isinstance(term, Over):
+            return (inner - {term.axis}) | self.bounds(term.axis)
+        axes = (
+            [i.axis for i in term.index if isinstance(i, Along)] if isinstance(term, Load) else ()
+        )
+        return inner | self.closed(axes) | self._along(term.type.shape)
+
+    def _along(self, shape: Iterable[Dim]) -> frozenset[str]:
+        return self.closed(d for d in shape if isinstance(d, str))
+
+    def bounds(self, axis: str) -> frozenset[str]:
+        """The axes that the range of an axis depends on."""
+        known = self.ranges.get(axis)
+        return frozenset() if known is None else self.scope(known.begin) | self.scope(known.end)
+
+    def closed(self, axes: Iterable[str]) -> frozenset[str]:
+        """The axes and those that their ranges depend on."""
+        axes = tuple(axes)
+        return frozenset(axes).union(*map(self.bounds, axes))
+
+    def ordered(self, axes: Collection[str]) -> tuple[str, ...]:
+        """The axes from the outermost in."""
+        return tuple(a for a in self.ranges if a in axes)
+
+
+def parts_of(term: Term) -> tuple[Expr, ...]:
+    """What a value is computed from at once."""
+    match term:
+        case Over(_, value):
+            return (value,)
+        case Apply():
+            return term.args
+        case Load():
+            inner = tuple(e for i in term.index for e in index_exprs(i))
+            return inner if term.mask is None else (*inner, term.mask)
+
+
+def number(expr: Expr, term: Term | Expr) -> float | int | None:
+    """The number that a value is everywhere, if it is one."""
+    match term:
+        case Const(value):
+            return value
+        case Apply("full", ()):
+            return term.attr("value")
+        case Apply("broadcast" | "cast" | "expand_dims", (Const(value),)):
+            return value
+        case _:
+            return None

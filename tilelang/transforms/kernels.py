@@ -1,0 +1,39 @@
+"""kernel_of(...) -> KernelIR: a nest as a kernel; its parameters are the arrays that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from ..ir import Expr, KernelIR, Param, Tensor, loads, statement_exprs, statements
+from .place import Nest
+
+
+def kernel_of(
+    origin: KernelIR,
+    name: str,
+    nest: Nest,
+    outputs: Sequence[Tensor],
+    tensor: Callable[[str], Tensor],
+) -> KernelIR:
+    """The kernel of a nest that stores to `outputs`; `tensor` declares the arrays by name."""
+    made = {o.name for o in outputs}
+    used = dict.fromkeys(n for n in _read_by(nest) if n not in made)
+    inputs = tuple(replace(tensor(n), role="input", fill=None) for n in used)
+    return KernelIR(
+        name=name,
+        params=tuple(Param(t.name, t.name) for t in inputs),
+        tensors=(*inputs, *outputs),
+        axes=nest.axes,
+        body=(nest.loop,),
+        returns=tuple(o.name for o in outputs),
+        structure="tuple",
+        loc=origin.loc,
+        doc=f"Part of the gradient of {origin.name}.",
+    )
+
+
+def _read_by(nest: Nest) -> Iterator[str]:
+    exprs: list[Expr] = [e for a in nest.axes for e in (a.begin, a.end)]
+    exprs += [e for s in statements((nest.loop,)) for e in statement_exprs(s)]
+    return (load.tensor for e in exprs for load in loads(e))

@@ -1,0 +1,95 @@
+"""check(kernel, launches): refuses what formulas cannot say, each at the line of the author's.
+
+An array that is changed after it was read, or stored to twice, has no one value to differentiate
+by; what depends on how a loop is cut into tiles has another value in another config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir import (
+    Apply,
+    Axis,
+    Gather,
+    KernelIR,
+    Store,
+    TileScalar,
+    index_exprs,
+    loads,
+    statement_exprs,
+    statements,
+)
+from .distinct import Place, distinct
+from .forward import Launched, Stored
+from .refuse import Underivable
+
+
+def check(kernel: KernelIR, launches: Sequence[Launched]) -> None:
+    """Raises Underivable for the first thing that stands in the way."""
+    for tensor in kernel.tensors:
+        if tensor.mutated:
+            raise Underivable(f"it changes its argument {tensor.name}", tensor.loc)
+        if tensor.role == "view":
+            raise Underivable(f"{tensor.name} is another view of an array", tensor.loc)
+    for name in kernel.returns:
+        if kernel.tensor(name).role != "output" or kernel.returns.count(name) > 1:
+            raise Underivable(f"it returns {name}, which is not an output of its own", kernel.loc)
+    stored: set[str] = set()
+    for launched in launches:
+        _check_launch(kernel, launched, stored)
+        stored |= {s.tensor for s in launched.stores}
+
+
+def _check_launch(kernel: KernelIR, launched: Launched, before: set[str]) -> None:
+    by_name: dict[str, list[Stored]] = {}
+    for store in launched.stores:
+        by_name.setdefault(store.tensor, []).append(store)
+        if store.tensor in before:
+            raise Underivable(f"{store.tensor} is stored to by two launches", store.loc)
+        _check_tiles(launched, store)
+    _check_reads(launched, by_name)
+    for name, several in by_name.items():
+        if not all(s.adds for s in several):
+            _check_once(kernel, launched, name, several)
+
+
+def _check_once(kernel: KernelIR, launched: Launched, name: str, several: Sequence[Stored]) -> None:
+    """Every element is stored to once, so that what is stored is what the kernel returns."""
+    last = several[-1]
+    if any(isinstance(i, Gather) for s in several for i in s.index):
+        raise Underivable(f"{name} is stored to at rows that may be the same", last.loc)
+    if len({s.around for s in several}) > 1 or any(s.adds for s in several):
+        raise Underivable(f"{name} is stored to at several places", last.loc)
+    places = [Place(s.index, s.type, s.mask, s.loc) for s in several]
+    if not distinct(kernel, launched.graph, last.around, places, name):
+        what = f"it was not proved that every element of {name} is stored to once"
+        raise Underivable(what, last.loc)
+
+
+def _check_reads(launched: Launched, stored: dict[str, list[Stored]]) -> None:
+    """What a launch reads it does not store."""
+    for stmt in statements((launched.loop,)):
+        exprs = list(statement_exprs(stmt))
+        if isinstance(stmt, Store) and stmt.combine == "add" and isinstance(stmt.value, Apply):
+            exprs.remove(stmt.value)
+            exprs.append(stmt.value.args[1])
+        for load in (load for e in exprs for load in loads(e)):
+            if load.tensor in stored:
+                what = f"{load.tensor} is read by the launch that stores to it"
+                raise Underivable(what, load.loc)
+
+
+def _check_tiles(launched: Launched, store: Stored) -> None:
+    """Numbers of a tile, such as its begin, are the same in every config only for fixed blocks."""
+    graph = launched.graph
+    roots = [store.value, *(e for i in store.index for e in index_exprs(i))]
+    for leaf in graph.leaves([*roots, *(() if store.mask is None else (store.mask,))]):
+        if isinstance(leaf, TileScalar) and not _is_fixed(graph.ranges[leaf.axis].axis):
+            user = graph.ranges[leaf.axis].axis.user
+            what = f"what is stored depends on {user}.{leaf.what}, and so on the block size"
+            raise Underivable(what, store.loc)
+
+
+def _is_fixed(axis: Axis) -> bool:
+    return isinstance(axis.block, int)

@@ -1,0 +1,265 @@
+"""result(graph, axis, ...) -> what a loop leaves of each value that it carries, as a formula.
+
+acc = acc + f                       acc + sum of f over the axis
+m = maximum(m, f)                   maximum(m, largest f over the axis)
+total = total * exp(m - new) + f    the same sum, with the last m in the place of every m, where
+                                    f is scaled by exp(-new): see `gauge`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import Loc
+from ..ir import Apply, Const, Expr, Var
+from ..language.build import binary, unary, where
+from ..language.shapes import broadcast
+from .gauge import Move, Seeds, moves, shift_of
+from .graph import Graph, How, number
+from .refuse import Underivable
+
+EXTREMES: Mapping[str, How] = {"maximum": "max", "minimum": "min"}
+
+
+@dataclass(frozen=True)
+class _Extreme:
+    """A carry that becomes the larger or smaller of itself and others: its last value."""
+
+    name: str
+    first: Expr
+    new: Expr
+    last: Expr
+
+
+def result(
+    graph: Graph,
+    axis: str,
+    carried: Sequence[Var],
+    first: Sequence[Expr],
+    after: Sequence[Expr],
+    users: Mapping[str, tuple[str, Loc]],
+) -> tuple[Expr, ...]:
+    """The last values of the carries: `first` on entry, `after` one iteration."""
+    names = frozenset(c.name for c in carried)
+    extremes: dict[str, _Extreme] = {}
+    for carry, init, new in zip(carried, first, after, strict=True):
+        found = _extreme(graph, axis, carry, init, new, names)
+        if found is not None:
+            extremes[carry.name] = found
+    out: list[Expr] = []
+    for carry, init, new in zip(carried, first, after, strict=True):
+        if carry.name in extremes:
+            out.append(extremes[carry.name].last)
+            continue
+        summed = _sum(graph, axis, carry, init, new, names, tuple(extremes.values()))
+        if summed is None:
+            user, loc = users[carry.name]
+            loop = graph.ranges[axis].axis.user
+            what = f"the loop over {loop} changes {user} in a way that is no sum"
+            raise Underivable(what, loc)
+        out.append(summed)
+    return tuple(out)
+
+
+# ---------------------------------------------------------------- largest and smallest
+
+
+def _extreme(
+    graph: Graph, axis: str, carry: Var, init: Expr, new: Expr, names: frozenset[str]
+) -> _Extreme | None:
+    term = graph.term(new)
+    if not isinstance(term, Apply) or term.op not in EXTREMES:
+        return None
+    parts = _operands(graph, new, term.op)
+    rest = [p for p in parts if p != carry]
+    if len(rest) != len(parts) - 1 or any(graph.uses(p, names) for p in rest):
+        return None
+    value = rest[0]
+    for part in rest[1:]:
+        value = graph.add(binary(term.op, value, part, term.loc))
+    value = graph.add(broadcast(value, carry.type.shape, term.loc))
+    last = graph.over(axis, value, EXTREMES[term.op], term.loc)
+    start = number(init, graph.term(init))
+    neutral = -float("inf") if term.op == "maximum" else float("inf")
+    if start != neutral:
+        last = graph.add(binary(term.op, init, last, term.loc))
+    return _Extreme(carry.name, init, new, last)
+
+
+def _operands(graph: Graph, expr: Expr, op: str) -> tuple[Expr, ...]:
+    term = graph.term(expr)
+    if isinstance(term, Apply) and term.op == op:
+        return tuple(p for a in term.args for p in _operands(graph, a, op))
+    return (expr,)
+
+
+# ---------------------------------------------------------------- sums
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """factor * carry + rest; None is 1, and 0."""
+
+    factor: Expr | None
+    rest: Expr | None
+
+
+def _sum(
+    graph: Graph,
+    axis: str,
+    carry: Var,
+    init: Expr,
+    new: Expr,
+    names: frozenset[str],
+    extremes: Sequence[_Extreme],
+) -> Expr | None:
+    """The last value of a carry that is added to; None if it is not."""
+    linear = _linear(graph, new, carry)
+    if linear is None:
+        return None
+    rest = linear.rest
+    if rest is None:
+        return init if linear.factor is None else None
+    if linear.factor is not None or graph.uses(rest, names):
+        return _gauged(graph, axis, carry, init, linear, names, extremes)
+    loc = getattr(graph.term(new), "loc", None)
+    summed = graph.over(axis, graph.add(broadcast(rest, carry.type.shape, loc)), "sum", loc)
+    if number(init, graph.term(init)) == 0:
+        return summed
+    return graph.add(binary("add", init, summed, loc))
+
+
+def _linear(graph: Graph, expr: Expr, carry: Var) -> _Linear | None:
+    """The value as a multiple of the carry and a rest without it."""
+    if expr == carry:
+        return _Linear(None, None)
+    term = graph.term(expr)
+    if not isinstance(term, Apply):
+        return None
+    inside = [graph.uses(a, (carry.name,)) for a in term.args]
+    match term.op, term.args, inside:
+        case "where", (condition, x, y), [False, _, _]:
+            return _selected(graph, term, condition, x, y, carry)
+        case (("add" | "sub"), (x, y), [True, False]):
+            return _plus(graph, term, _linear(graph, x, carry), y)
+        case "add", (x, y), [False, True]:
+            return _plus(graph, term, _linear(graph, y, carry), x)
+        case (("mul" | "div"), (x, y), [True, False]):
+            return _times(graph, term, _linear(graph, x, carry), y)
+        case "mul", (x, y), [False, True]:
+            return _times(graph, term, _linear(graph, y, carry), x)
+        case "cast", (x,), _:
+            return _linear(graph, x, carry)
+        case _:
+            return None
+
+
+def _plus(graph: Graph, term: Apply, found: _Linear | None, other: Expr) -> _Linear | None:
+    if found is None:
+        return None
+    if found.rest is not None:
+        other = graph.add(binary(term.op, found.rest, other, term.loc))
+    elif term.op == "sub":
+        other = graph.add(unary("neg", other, term.loc))
+    return _Linear(found.factor, other)
+
+
+def _times(graph: Graph, term: Apply, found: _Linear | None, by: Expr) -> _Linear | None:
+    if found is None:
+        return None
+    before = Const(1.0, by.type) if found.factor is None else found.factor
+    plain = found.factor is None and term.op == "mul"
+    factor = by if plain else graph.add(binary(term.op, before, by, term.loc))
+    rest = None if found.rest is None else graph.add(binary(term.op, found.rest, by, term.loc))
+    return _Linear(factor, rest)
+
+
+def _selected(
+    graph: Graph, term: Apply, condition: Expr, x: Expr, y: Expr, carry: Var
+) -> _Linear | None:
+    """where(c, acc + f, acc): f where c holds."""
+    both = _linear(graph, x, carry), _linear(graph, y, carry)
+    if both[0] is None or both[1] is None or both[0].factor or both[1].factor:
+        return None
+    yes, no = (0.0 if b.rest is None else b.rest for b in both if b is not None)
+    return _Linear(None, graph.add(where(condition, yes, no, term.loc)))
+
+
+# ---------------------------------------------------------------- sums in a gauge
+
+
+def _gauged(
+    graph: Graph,
+    axis: str,
+    carry: Var,
+    init: Expr,
+    linear: _Linear,
+    names: frozenset[str],
+    extremes: Sequence[_Extreme],
+) -> Expr | None:
+    """The sum of an online softmax, in its last gauge; None where that is not proved."""
+    factor, rest = linear.factor, linear.rest
+    if factor is None or rest is None:
+        return None
+    used = [g for g in extremes if graph.uses(factor, (g.name,)) or graph.uses(rest, (g.name,))]
+    if len(used) != 1 or graph.uses(rest, names - {used[0].name}):
+        return None
+    gauge = used[0]
+    if graph.uses(factor, names - {gauge.name}) or not isinstance(gauge.new, Var):
+        return None
+    old = Var(gauge.name, gauge.last.type)
+    moving = {**shift_of(old, "old"), **shift_of(gauge.new, "new")}
+    seeds = Seeds(moving, graph.scope(gauge.last))
+    if moves(graph, factor, seeds) != Move("scale", (("new", -1.0), ("old", 1.0))):
+        return None
+    if moves(graph, rest, seeds) not in (Move("scale", (("new", -1.0),)), Move("any scale")):
+        return None
+    last = {gauge.name: gauge.last, gauge.new.name: gauge.last}
+    if not _is_one(graph, graph.replaced(factor, last)):
+        return None
+    loc = getattr(graph.term(rest), "loc", None)
+    value = graph.add(broadcast(graph.replaced(rest, last), carry.type.shape, loc))
+    summed = graph.over(axis, value, "sum", loc)
+    if number(init, graph.term(init)) == 0:
+        return summed
+    if number(gauge.first, graph.term(gauge.first)) is not None:
+        return None  # a sum that begins with more than nothing, before there is a maximum
+    return graph.add(binary("add", graph.add(_scaled(graph, factor, gauge, init)), summed, loc))
+
+
+def _scaled(graph: Graph, factor: Expr, gauge: _Extreme, init: Expr) -> Expr:
+    """What a sum began with, in the last gauge."""
+    assert isinstance(gauge.new, Var)
+    by = graph.replaced(factor, {gauge.name: gauge.first, gauge.new.name: gauge.last})
+    return binary("mul", init, by, None)
+
+
+def _is_one(graph: Graph, expr: Expr) -> bool:
+    """exp(m - m), and what is made of it by repeating."""
+    match graph.term(expr):
+        case Apply("expand_dims" | "broadcast" | "cast", (x,)):
+            return _is_one(graph, x)
+        case Apply("mul", (x, y)):
+            return _is_one(graph, x) and _is_one(graph, y)
+        case Apply("exp" | "exp2", (x,)):
+            term = graph.term(x)
+            if not isinstance(term, Apply) or term.op != "sub":
+                return False
+            return _gauge_of(graph, term.args[0]) == _gauge_of(graph, term.args[1])
+        case Const(1 | 1.0):
+            return True
+        case _:
+            return False
+
+
+def _gauge_of(graph: Graph, expr: Expr) -> Expr:
+    """m of where(m == -inf, 0, m): as `gauge` says, that counts as m."""
+    match graph.term(expr):
+        case Apply("where", (condition, Const(), m)) if m in graph.parts(condition):
+            return m
+        case Apply("mul", (x, Const(value))):
+            inner = _gauge_of(graph, x)
+            return graph.add(binary("mul", inner, value, None))
+        case _:
+            return expr
