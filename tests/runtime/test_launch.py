@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 from tests.analysis.build import LOC
 from tilelang.errors import CallError, RaggedValueError

@@ -109,8 +109,7 @@ def nested():
         ),
         (
             nested(),
-            "x is a nested torch tensor\n"
-            "  hint: values, offsets = tile.from_njt(x)",
+            "x is a nested torch tensor\n  hint: values, offsets = tile.from_njt(x)",
         ),
         (
             np.ma.masked_array(np.zeros(2, np.float32), mask=[0, 1]),

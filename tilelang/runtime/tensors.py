@@ -126,14 +126,17 @@ def _numpy(name: str, value: np.ndarray) -> Described:
 
 
 def _torch(name: str, value: Any) -> Described:
-    spec = spec_of_torch(name, value, value.shape)
+    spec = spec_of_torch(name, value)
     if value.device.type == "meta":
         return Described(spec, "shape")
     return Described(spec, "torch", value.device.type)
 
 
-def spec_of_torch(name: str, value: Any, shape: Any) -> TensorSpec:
-    """A torch tensor as kernels are parsed for it; CallError for one that kernels do not take."""
+def spec_of_torch(name: str, value: Any, number: Callable[[Any], int] | None = None) -> TensorSpec:
+    """A torch tensor as kernels are parsed for it; CallError for one that kernels do not take.
+
+    `number` gives the sizes that are symbols; without it they are refused.
+    """
     if value.is_nested:
         jagged = str(value.layout) == "torch.jagged"
         hint = f"values, offsets = tile.from_njt({name})" if jagged else "pass its tensors apart"
@@ -151,6 +154,7 @@ def spec_of_torch(name: str, value: Any, shape: Any) -> TensorSpec:
     if hasattr(type(value), "__tensor_flatten__"):
         hint = "pass the plain tensors that it holds"
         raise CallError(f"{name} is a {type(value).__name__}, which wraps other tensors", hint=hint)
+    shape = value.shape if number is None else tuple(map(number, value.shape))
     return _spec(name, shape, value.dtype, "torch")
 
 

@@ -82,6 +82,8 @@ def when_needed(run: Callable[[Sequence[Any]], Sequence[Any]], find: Find) -> Gr
 class _Kernel(torch.autograd.Function):
     """Arguments -> results, then extras: tensors that are saved and are neither."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(call: Call, *tensors: Any) -> Any:
         results, saved = call.gradient.forward(tensors)
@@ -102,7 +104,11 @@ class _Kernel(torch.autograd.Function):
         call, *tensors = inputs
         (leaves, _), (count,) = call.saved[0], call.results
         sources = {"argument": tensors, "result": output[:count], "extra": output[count:]}
-        places = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, _Place)))
+        places = [leaf for leaf in leaves if isinstance(leaf, _Place)]
+        if len(output) > count:  # so that second gradients find what first ones depend on
+            wanted = [n for n, name in enumerate(call.names) if name in call.wanted]
+            places += [_Place("argument", n) for n in wanted]
+        places = list(dict.fromkeys(places))
         ctx.call, ctx.places = call, places
         ctx.like = [(t.shape, t.dtype, t.device) for t in output[:count]]
         ctx.arguments = [tuple(t.shape) for t in tensors]

@@ -115,7 +115,7 @@ def _screen(kernel: str, names: Sequence[str], tensors: Statics, statics: Static
 
 def _described(name: str, value: Any) -> Described:
     if isinstance(value, torch.Tensor):
-        return Described(spec_of_torch(name, value, tuple(map(hint, value.shape))), "torch")
+        return Described(spec_of_torch(name, value, hint), "torch")
     found = describe(name, value)
     assert found is not None, "it is a tensor"
     return found

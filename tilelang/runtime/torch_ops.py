@@ -122,10 +122,7 @@ def untraced() -> Iterator[None]:
 
 def specs(callee: Callee, tensors: Sequence[Any]) -> list[TensorSpec]:
     """What a kernel is parsed for: of symbols the numbers that stand for them."""
-    return [
-        spec_of_torch(n, t, tuple(map(hint, t.shape)))
-        for n, t in zip(callee.tensors, tensors, strict=True)
-    ]
+    return [spec_of_torch(n, t, hint) for n, t in zip(callee.tensors, tensors, strict=True)]
 
 
 def _sizes(callee: Callee, sizes: Sequence[Any]) -> tuple[Any, ...]:

@@ -49,6 +49,13 @@ class Rule:
                 size = size + step[place][dim] * more
         return size
 
+    def beyond(self, by: int) -> Sizes:
+        """Sizes of which the first free one is `by` larger, and each further one by more."""
+        sizes = self.hints
+        for n, places in enumerate(self.symbols):
+            sizes = _moved(sizes, places, by + 18 * n)
+        return sizes
+
     def holds(self, sizes: Sizes, shapes: Shapes) -> bool:
         """Whether results are what the rule says; true too of sizes that it does not speak of."""
         free = {place for places in self.symbols for place in places}
@@ -117,12 +124,9 @@ def _step(hints: Sizes, places: Sequence[int], base: Shapes, shapes_of: ShapesOf
 
 
 def _tested(rule: Rule, shapes_of: ShapesOf) -> bool:
-    """Whether the rule holds where every symbol is larger, each by another number."""
-    sizes = rule.hints
-    for n, places in enumerate(rule.symbols):
-        sizes = _moved(sizes, places, 37 + 18 * n)
+    """Whether the rule holds where every symbol is larger, each by another number: far and near."""
     try:
-        return not rule.symbols or rule.at(sizes) == shapes_of(sizes)
+        return all(rule.at(s) == shapes_of(s) for s in map(rule.beyond, (37, 1031)) if rule.symbols)
     except TileError:
         return False
 
