@@ -112,6 +112,7 @@ SAYS = {
     "codegen.pallas.emit.expressions._over_rows": "the running maximum, an operation of work lists",
     "codegen.pallas.emit.expressions._extreme": "a minimum of a maximum, which is called a clip",
     "codegen.pallas.emit.expressions.node": "a bool that scratch memory holds as a number",
+    "codegen.triton.emit.expressions._squeeze": "a bool that a sum makes a number",
     "codegen.pallas.emit.scatters._merged": "a row of a register tile that changes: PutRows.tile",
 }
 # Modules of an emitter that still ask the plan's expressions -> what for.
@@ -133,7 +134,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1420,  # sums of negations; what expressions share is rewritten once
+    "ir": 1430,  # sums of negations; what is shared is rewritten once, what stays is kept
     "language": 3900,
     "frontend": 4300,
     "analysis": 2800,
@@ -370,7 +371,7 @@ def _says(function: str) -> str:
 
 
 def test_emitters_print_the_clamps_and_comparisons_of_the_plan():
-    found = [f for m in MODULES if m.layer == "codegen.pallas.emit" for f in _choosing(m)]
+    found = [f for m in MODULES if m.layer in EMITTERS for f in _choosing(m)]
     assert [f for f in found if not _says(f)] == []
     assert {_says(f) for f in found} == set(SAYS), "an exception without need"
 

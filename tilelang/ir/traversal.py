@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import Any, TypeVar, assert_never
 
 from . import types
 
+Node = TypeVar("Node", bound=Any)
 Change = Callable[[types.Expr], types.Expr | None]
 
 
@@ -40,6 +41,18 @@ def map_body(body: types.Body, change: Callable[[types.Stmt], types.Body]) -> ty
     return tuple(out)
 
 
+def _with(node: Node, **parts: object) -> Node:
+    """The node with these parts; itself where all of them are those that it has."""
+    kept = all(_is(getattr(node, name), part) for name, part in parts.items())
+    return node if kept else replace(node, **parts)
+
+
+def _is(old: object, new: object) -> bool:
+    if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
+        return all(a is b for a, b in zip(old, new, strict=True))
+    return old is new
+
+
 def map_stmt(
     stmt: types.Stmt,
     value: Callable[[types.Expr], types.Expr],
@@ -51,14 +64,13 @@ def map_stmt(
     """
     match stmt:
         case types.Assign():
-            return replace(stmt, value=value(stmt.value))
+            return _with(stmt, value=value(stmt.value))
         case types.Store():
             mask = None if stmt.mask is None else value(stmt.mask)
-            return replace(
-                stmt, index=tuple(map(index, stmt.index)), value=value(stmt.value), mask=mask
-            )
+            place = tuple(map(index, stmt.index))
+            return _with(stmt, index=place, value=value(stmt.value), mask=mask)
         case types.Loop():
-            return replace(stmt, carries=map_carries(stmt.carries, value))
+            return _with(stmt, carries=map_carries(stmt.carries, value))
         case _:
             assert_never(stmt)
 
@@ -154,12 +166,10 @@ def walk(expr: types.Expr) -> Iterator[types.Expr]:
 def map_index(index: types.Index, fn: Callable[[types.Expr], types.Expr]) -> types.Index:
     """The index entry with `fn` applied to its expressions."""
     match index:
-        case types.At(expr):
-            return types.At(fn(expr))
-        case types.Gather(expr):
-            return types.Gather(fn(expr))
+        case types.At(expr) | types.Gather(expr):
+            return _with(index, expr=fn(expr))
         case types.Along(_, offset) if offset is not None:
-            return replace(index, offset=fn(offset))
+            return _with(index, offset=fn(offset))
         case types.Along() | types.Span():
             return index
         case _:
@@ -170,10 +180,10 @@ def map_children(expr: types.Expr, fn: Callable[[types.Expr], types.Expr]) -> ty
     """The expression rebuilt with `fn` applied to each direct subexpression."""
     match expr:
         case types.Apply():
-            return replace(expr, args=tuple(fn(a) for a in expr.args))
+            return _with(expr, args=tuple(map(fn, expr.args)))
         case types.Load():
             mask = None if expr.mask is None else fn(expr.mask)
-            return replace(expr, index=tuple(map_index(i, fn) for i in expr.index), mask=mask)
+            return _with(expr, index=tuple(map_index(i, fn) for i in expr.index), mask=mask)
         case (
             types.Const() | types.Var() | types.GridIndex() | types.TileIndex() | types.TileScalar()
         ):
@@ -186,12 +196,12 @@ def map_carries(
     carries: tuple[types.Carry, ...], fn: Callable[[types.Expr], types.Expr]
 ) -> tuple[types.Carry, ...]:
     """The carries of a loop with `fn` applied to what they begin with and become."""
-    return tuple(replace(c, init=fn(c.init), next=fn(c.next)) for c in carries)
+    return tuple(_with(c, init=fn(c.init), next=fn(c.next)) for c in carries)
 
 
 def map_range(axis: types.Axis, fn: Callable[[types.Expr], types.Expr]) -> types.Axis:
     """The axis with `fn` applied to its bounds."""
-    return replace(axis, begin=fn(axis.begin), end=fn(axis.end))
+    return _with(axis, begin=fn(axis.begin), end=fn(axis.end))
 
 
 def statement_exprs(stmt: types.Stmt) -> tuple[types.Expr, ...]:
