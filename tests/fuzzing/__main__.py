@@ -5,6 +5,9 @@ with a float64 evaluation that does not know the compiler, as is `Kernel.referen
 result, a crash, or with --tpu a kernel that the real TPU compiler does not take, is made smaller
 and printed; the exit status is then 1.  Refusals are counted: those of the default config are legal
 kernels that the compiler cannot plan yet.
+
+python -m tests.fuzzing gradients --count N: the same kernels differentiated, and compared with the
+differences of their meaning: derived or refused, and never wrong.
 """
 
 from __future__ import annotations

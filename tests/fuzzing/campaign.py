@@ -17,6 +17,7 @@ from multiprocessing import get_context
 import jax
 
 import tilelang as tile
+from tests.fuzzing import gradients
 from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.corpus import Entry, keep
 from tests.fuzzing.program import Program
@@ -176,6 +177,8 @@ def main(argv: Sequence[str]) -> int:
     _for_many()
     plan = Plan(options.configs, options.tpu, options.trials)
     seeds = range(options.seed, options.seed + options.count)
+    if options.what == "gradients":
+        return gradients.campaign(seeds)
     trials: list[Trial] = []
     start = time.perf_counter()
     for number, found in enumerate(campaign(seeds, plan, options.jobs), 1):
@@ -217,7 +220,7 @@ def _general(detail: str) -> str:
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing")
-    parser.add_argument("what", choices=["kernels"])
+    parser.add_argument("what", choices=["kernels", "gradients"])
     parser.add_argument("--count", type=int, default=100, help="kernels (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the first (default %(default)s)")
     parser.add_argument("--configs", type=int, default=8, help="besides the default (%(default)s)")

@@ -3,7 +3,7 @@
 The adjoint of a value is how much the loss changes with it: float32, of the value's shape.  An
 operand's adjoint may come in the shape of the result: who asks adds it up over what was repeated.
 None: nothing passes to that operand.  Kinks and ties are as in JAX: the largest of equal elements
-share, `abs` has 0 at 0.  What an op computes may be used by its name, `value`, rather than again.
+share, `abs` has 1 at 0.  What an op computes may be used by its name, `value`, rather than again.
 
 mul: (adjoint * y, adjoint * x)        exp: (adjoint * value,)
 """
@@ -65,8 +65,9 @@ def _of_operand(factor: Callable[[Use, Expr], Expr]) -> Rule:
     return lambda use: use.times(factor(use, use.args[0]))
 
 
-def _abs(use: Use, x: Expr) -> Expr:
-    return unary("sign", x, use.loc)
+def _abs(use: Use) -> tuple[Expr]:
+    negative = unary("neg", use.adjoint, use.loc)
+    return (where(binary("ge", use.args[0], 0.0, use.loc), use.adjoint, negative, use.loc),)
 
 
 def _divided(use: Use, by: Expr | Number) -> tuple[Expr]:
@@ -164,7 +165,7 @@ def _mod(use: Use) -> tuple[Expr, Expr]:
 
 
 def _pow(use: Use) -> tuple[Expr | None, Expr | None]:
-    """y x^(y - 1), and x^y log x; as in JAX, 0 where y is 0, and log 1 for log 0."""
+    """y x^(y - 1), and x^y log x; as in JAX, log 1 for log 0, and 0 for a whole power of 0."""
     x, y = use.args
     if isinstance(y, Const):
         if y.value == 0:
@@ -173,10 +174,9 @@ def _pow(use: Use) -> tuple[Expr | None, Expr | None]:
         power = x if less == 1 else binary("pow", x, less, use.loc)
         return use.mul(use.adjoint, use.mul(y.value, power) if less else y.value), None
     power = binary("pow", x, binary("sub", y, 1.0, use.loc), use.loc)
-    of_x = where(binary("eq", y, 0.0, use.loc), 0.0, use.mul(y, power), use.loc)
     base = where(binary("eq", x, 0.0, use.loc), 1.0, x, use.loc)
     of_y = use.mul(unary("log", base, use.loc), use.value)
-    return use.mul(use.adjoint, of_x), use.mul(use.adjoint, of_y)
+    return use.mul(use.adjoint, use.mul(y, power)), use.mul(use.adjoint, of_y)
 
 
 def _extremum(use: Use) -> tuple[Expr, Expr]:
@@ -342,7 +342,7 @@ Shape = tuple[Dim, ...]
 
 RULES: Mapping[str, Rule] = {
     "neg": lambda use: (unary("neg", use.adjoint, use.loc),),
-    "abs": _of_operand(_abs),
+    "abs": _abs,
     "exp": _of_result(lambda use, y: y),
     "exp2": _of_result(lambda use, y: use.mul(math.log(2), y)),
     "log": lambda use: _divided(use, use.args[0]),

@@ -61,7 +61,7 @@ class Launched:
     """One launch: its values, what it stores, and the names that the author's kernel has for them.
 
     `written` holds values that the author's kernel computes too: under which name.  `same` is the
-    axis that stands for one of the author's.
+    axis that stands for one of the author's.  `inside` is in which loops a load is done.
     """
 
     loop: Loop
@@ -69,6 +69,7 @@ class Launched:
     stores: tuple[Stored, ...]
     written: Mapping[str, str]
     same: Mapping[str, str]
+    inside: Mapping[str, tuple[str, ...]]
 
 
 @dataclass
@@ -82,6 +83,8 @@ class _Reader:
     same: dict[str, str] = field(default_factory=dict)
     stores: list[Stored] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)
+    inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    around: tuple[str, ...] = ()
 
     def value(self, expr: Expr, hint: str = "") -> Expr:
         """An expression of the author's in names of the graph."""
@@ -96,11 +99,21 @@ class _Reader:
             case Load():
                 index = tuple(self.entry(i) for i in expr.index)
                 mask = None if expr.mask is None else self.value(expr.mask)
-                return replace(expr, index=index, mask=mask, type=self.typed(expr.type))
+                return self.loaded(
+                    replace(expr, index=index, mask=mask, type=self.typed(expr.type))
+                )
             case _ if any(self.same.get(d, d) != d for d in expr.type.shape if isinstance(d, str)):
                 return self._renamed(expr)
             case _:
                 return None
+
+    def loaded(self, load: Load) -> Expr:
+        """A load by its name; noted is inside of which loops it is done."""
+        made = self.graph.add(load)
+        assert isinstance(made, Var)
+        before = self.inside.get(made.name, self.around)
+        self.inside[made.name] = tuple(a for a in self.around if a in before)
+        return made
 
     def _renamed(self, expr: Expr) -> Expr:
         """An operation along an axis that another one stands for."""
@@ -121,6 +134,7 @@ class _Reader:
 
     def body(self, body: tuple[Stmt, ...], around: tuple[str, ...]) -> None:
         for stmt in body:
+            self.around = around
             match stmt:
                 case Assign(name, value, _, user):
                     self.names[name] = made = self.value(value)
@@ -132,8 +146,11 @@ class _Reader:
 
     def note(self, value: Expr, name: str, user: str) -> None:
         """The author's kernel computes a value, and calls it so."""
-        if isinstance(value, Var):
+        if not isinstance(value, Var):
+            return
+        if set(self.around) <= self.graph.scope(value):  # else it is computed once too often
             self.written.setdefault(value.name, name)
+        if value.name in self.graph.values:
             self.graph.hints.setdefault(value.name, user)
 
     def store(self, store: Store, around: tuple[str, ...]) -> Stored:
@@ -154,7 +171,9 @@ class _Reader:
             self.names[carry.name] = Var(carry.name, self.typed(carry.init.type))
         stored = len(self.stores)
         self.body(loop.body, (*around, axis))
+        self.around = (*around, axis)
         after = [self.value(c.next) for c in loop.carries]
+        self.around = around
         here = self.graph.ranges[axis]
         if here.near and (len(self.stores) > stored or not vanishes(self.graph, axis, after)):
             self.graph.ranges[axis] = without_hull(here)
@@ -214,7 +233,7 @@ def read(kernel: KernelIR, facts: Facts, loop: Loop) -> Launched:
         if any(graph.uses(e, carried) for e in (store.value, *indices)):
             what = "what is stored depends on the iterations before, and is no sum of its own"
             raise Underivable(what, store.loc)
-    return Launched(loop, graph, stores, reader.written, reader.same)
+    return Launched(loop, graph, stores, reader.written, reader.same, reader.inside)
 
 
 def _carries(loop: Loop) -> list[Carry]:

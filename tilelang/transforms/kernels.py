@@ -19,11 +19,13 @@ def kernel_of(
     """The kernel of a nest that stores to `outputs`; `tensor` declares the arrays by name."""
     made = {o.name for o in outputs}
     used = dict.fromkeys(n for n in _read_by(nest) if n not in made)
-    inputs = tuple(replace(tensor(n), role="input", fill=None) for n in used)
+    read = dict.fromkeys(t for n in used for t in _with_source(tensor(n), tensor))
+    inputs = tuple(t for t in read if t.role == "input")
+    views = tuple(t for t in read if t.role == "view")
     return KernelIR(
         name=name,
         params=tuple(Param(t.name, t.name) for t in inputs),
-        tensors=(*inputs, *outputs),
+        tensors=(*inputs, *views, *outputs),
         axes=nest.axes,
         body=(nest.loop,),
         returns=tuple(o.name for o in outputs),
@@ -31,6 +33,13 @@ def kernel_of(
         loc=origin.loc,
         doc=f"Part of the gradient of {origin.name}.",
     )
+
+
+def _with_source(one: Tensor, tensor: Callable[[str], Tensor]) -> tuple[Tensor, ...]:
+    """An array as a parameter; a view after what it is a view of."""
+    if one.view is None:
+        return (replace(one, role="input", fill=None),)
+    return (*_with_source(tensor(one.view.source), tensor), one)
 
 
 def _read_by(nest: Nest) -> Iterator[str]:

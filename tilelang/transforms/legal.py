@@ -20,6 +20,7 @@ from ..ir import (
     statement_exprs,
     statements,
 )
+from ..language.dtypes import is_float
 from .distinct import Place, distinct
 from .forward import Launched, Stored
 from .refuse import Underivable
@@ -30,7 +31,7 @@ def check(kernel: KernelIR, launches: Sequence[Launched]) -> None:
     for tensor in kernel.tensors:
         if tensor.mutated:
             raise Underivable(f"it changes its argument {tensor.name}", tensor.loc)
-        if tensor.role == "view":
+        if tensor.role == "view" and is_float(tensor.dtype):
             raise Underivable(f"{tensor.name} is another view of an array", tensor.loc)
     for name in kernel.returns:
         if kernel.tensor(name).role != "output" or kernel.returns.count(name) > 1:

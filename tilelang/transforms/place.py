@@ -48,7 +48,7 @@ START: Mapping[How, tuple[str, float]] = {
     "max": ("maximum", -float("inf")),
     "min": ("minimum", float("inf")),
 }
-LONGEST = 5  # operations that a statement has without a name for a part of them
+LONGEST = 3  # operations that a statement has without a name for a part of them
 
 
 @dataclass(frozen=True)

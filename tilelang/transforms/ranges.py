@@ -118,9 +118,18 @@ def bounds(graph: Graph, name: str, opened: Sequence[str]) -> tuple[Expr, Expr]:
     for other in opened:
         for near in graph.ranges[other].near:
             if near.other == name and near.high is not None:
-                edge = binary("sub", TileScalar(other, "begin"), near.high, None)
-                begin = graph.add(binary("maximum", begin, graph.add(edge), None))
+                begin = _cut(graph, begin, TileScalar(other, "begin"), near.high)
             if near.other == name and near.low is not None:
-                edge = binary("sub", TileScalar(other, "end"), near.low, None)
-                end = graph.add(binary("minimum", end, graph.add(edge), None))
+                end = _cut(graph, end, TileScalar(other, "end"), near.low)
     return begin, end
+
+
+def _cut(graph: Graph, bound: Expr, edge: TileScalar, offset: int) -> Expr:
+    """The bound, or an edge of a tile - offset, if that is further in."""
+    around = graph.ranges[edge.axis]
+    if offset == 0 and bound == (around.begin if edge.what == "begin" else around.end):
+        return edge
+    moved = graph.add(binary("sub", edge, offset, None)) if offset else edge
+    op = "maximum" if edge.what == "begin" else "minimum"
+    weak = Const(bound.value, bound.type, weak=True) if isinstance(bound, Const) else bound
+    return graph.add(binary(op, weak, moved, None))

@@ -37,6 +37,7 @@ from ..language.dtypes import is_float
 from .adjoints import Site, adjoints
 from .distinct import Place, apart, distinct
 from .forward import Launched, read
+from .guard import guarded
 from .kernels import kernel_of
 from .legal import check
 from .place import Nest, Target, placed
@@ -192,10 +193,11 @@ def _targets(
         if distinct(program.kernel, graph, chain, places, tensor):
             name = program.part(tensor, dtype if alone else "float32")
             kept = dtype if alone else "float32"
-            yield chain, [_stored(launched, _target(name, s, kept)) for s in group]
+            yield chain, [_target(launched, name, s, kept) for s in group]
         else:
             name = program.part(tensor, "float32")
-            yield chain, [replace(_target(name, s, "float32"), adds=True) for s in group]
+            found = [_target(launched, name, s, "float32") for s in group]
+            yield chain, [replace(t, adds=True) for t in found]
 
 
 def _place(site: Site) -> Place:
@@ -205,16 +207,20 @@ def _place(site: Site) -> Place:
     return Place(index, load.type, load.mask, load.loc)
 
 
-def _target(name: str, site: Site, dtype: str) -> Target:
+def _target(launched: Launched, name: str, site: Site, dtype: str) -> Target:
+    """The store of an adjoint, in the dtype of its array."""
     place = _place(site)
-    kind = Type(place.type.shape, dtype)
-    return Target(name, place.index, kind, site.adjoint, place.mask, False, place.loc)
-
-
-def _stored(launched: Launched, target: Target) -> Target:
-    """The value in the dtype of its array."""
-    value = launched.graph.add(cast(target.value, target.type.dtype, target.loc))
-    return replace(target, value=value)
+    graph, loc = launched.graph, place.loc
+    value = guarded(launched, site)
+    return Target(
+        tensor=name,
+        index=place.index,
+        type=Type(place.type.shape, dtype),
+        value=graph.add(cast(value, dtype, loc)),
+        mask=place.mask,
+        adds=False,
+        loc=loc,
+    )
 
 
 # ---------------------------------------------------------------- kernels

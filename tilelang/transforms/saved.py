@@ -87,12 +87,14 @@ class Residuals:
     def _stored(self) -> dict[str, Expr]:
         """Values that an output holds as they are."""
         found: dict[str, Expr] = {}
+        graph = self.launched.graph
         for store in self.launched.stores:
             value = store.value
             whole = store.mask is None and not store.adds and value.type == store.type
             if isinstance(value, Var) and whole:
-                load = Load(store.tensor, store.index, store.type, loc=store.loc)
-                found.setdefault(value.name, self.launched.graph.add(load))
+                load = graph.add(Load(store.tensor, store.index, store.type, loc=store.loc))
+                if graph.scope(load) <= graph.scope(value):
+                    found.setdefault(value.name, load)
         return found
 
     # ------------------------------------------------------------ what has fewest bytes
@@ -167,7 +169,7 @@ class Residuals:
         name = self.name(f"saved_{self.launched.graph.hints.get(expr.name, 'value')}")
         shape = tuple(size for _, size in places)
         index = tuple(entry for entry, _ in places)
-        tensor = Tensor(name, shape, expr.type.dtype, "output", self.kernel.loc)
+        tensor = Tensor(name, shape, expr.type.dtype, "output", self.kernel.loc, 0)
         self.added.append(Saved(tensor, index, written))
         load = Load(name, index, expr.type, loc=self.kernel.loc)
         self.loads[expr.name] = self.launched.graph.add(load)

@@ -1,0 +1,59 @@
+"""A derivative run in NumPy, launch by launch: what every test of gradients asks about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+import tilelang as tile
+from tilelang import reference
+from tilelang.analysis.facts import Facts
+from tilelang.ir import KernelIR
+from tilelang.ir.verify import verify
+from tilelang.runtime.signature import bind
+from tilelang.transforms import Derivative, derive
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def parsed(kernel: tile.Kernel, arguments: Sequence[object]) -> tuple[KernelIR, Facts]:
+    """A kernel specialised to arguments, and what is true of it; not planned."""
+    known = kernel._parsed(kernel._given(bind(kernel.signature, tuple(arguments), {})))
+    return known.ir, known.facts
+
+
+def derived(kernel: tile.Kernel, arguments: Sequence[object]) -> tuple[KernelIR, Derivative]:
+    """The kernel, and its derivative by every argument; all of it is legal IR."""
+    ir, facts = parsed(kernel, arguments)
+    made = derive(ir, facts, frozenset(p.tensor for p in ir.params if p.tensor))
+    for each in (made.forward, *(launch.kernel for launch in made.launches)):
+        verify(each)
+    return ir, made
+
+
+def named(ir: KernelIR, arguments: Sequence[object]) -> dict[str, np.ndarray]:
+    """The arrays among complete arguments, by the names of the kernel."""
+    pairs = zip(ir.params, arguments, strict=False)
+    return {p.tensor: np.asarray(a) for p, a in pairs if p.tensor is not None}
+
+
+def gradients(
+    derivative: Derivative,
+    arrays: Arrays,
+    cotangents: Sequence[np.ndarray],
+    block: int | None = None,
+) -> dict[str, np.ndarray]:
+    """The gradient of every argument that has one, in the NumPy reference."""
+    known = dict(arrays)
+    known |= _run(derivative.forward, arrays, block)
+    known |= zip(derivative.cotangents, cotangents, strict=True)
+    for launch in derivative.launches:
+        known |= _run(launch.kernel, {n: known[n] for n in launch.operands}, block)
+    return {argument: known[name] for argument, name in derivative.gradients}
+
+
+def _run(ir: KernelIR, arrays: Arrays, block: int | None) -> dict[str, np.ndarray]:
+    tiles = [a.name for a in ir.axes if a.kind == "tile" and not isinstance(a.block, int)]
+    blocks = None if block is None else dict.fromkeys(tiles, block)
+    return reference.evaluate(ir, arrays, blocks=blocks)

@@ -1,0 +1,166 @@
+"""Derived gradients of the examples are those of JAX, of an independent expression of each.
+
+Derived kernels run in the NumPy reference, launch by launch, on adversarial layouts; rows in no
+group hold NaN and Inf, in the arguments and in the cotangents, and get exactly nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests import checks
+from tests.gradients import derived, gradients, named
+from tests.ragged import Layout, Space, covered, every_stratum, poison
+from tests.subjects import DENSE, JAGGED, SUBJECTS, Subject
+from tests.tiers import share
+
+SPACE = Space(rows=40, groups=4, block=16)
+LAYOUTS = every_stratum(SPACE)
+HARD = [la for la in LAYOUTS if la.stratum in ("edges and empties", "gaps on both sides")]
+
+# Every example is a differentiable function of its float arguments.
+NOT_DIFFERENTIABLE: dict[str, str] = {}
+
+Call = Callable[..., Any]
+
+
+# ---------------------------------------------------------------- what JAX says
+
+
+def _attention(mask: Callable[..., Any], heads: int | None = None, lse: bool = False) -> Call:
+    """Softmax attention over [H, T, D] with a mask; JAX's gradient of others has 0 * NaN."""
+
+    def attention(q: Any, k: Any, v: Any, offsets: Any, *static: Any) -> Any:
+        if heads == 1:
+            q, k, v = (jnp.swapaxes(x, 0, 1) for x in (q, k, v))
+        repeat = q.shape[0] // k.shape[0]
+        k, v = jnp.repeat(k, repeat, 0), jnp.repeat(v, repeat, 0)
+        place = jnp.arange(q.shape[1])
+        group = jnp.searchsorted(offsets, place, side="right") - 1
+        inside = (place >= offsets[0]) & (place < offsets[-1])
+        seen = (group[:, None] == group) & inside[:, None] & inside
+        seen &= mask(place[:, None], place)
+        scores = jnp.einsum("hqd,hkd->hqk", q, k) * q.shape[-1] ** -0.5
+        scores = jnp.where(seen, scores, -1e30)
+        out = jnp.einsum("hqk,hkd->hqd", jnp.where(seen, jax.nn.softmax(scores), 0), v)
+        out = jnp.swapaxes(out, 0, 1) if heads == 1 else out
+        if not lse:
+            return out
+        return out, jnp.where(inside, jax.nn.logsumexp(scores, -1), 0)
+
+    return attention
+
+
+def _causal(q: Any, k: Any) -> Any:
+    return k <= q
+
+
+def _everything(q: Any, k: Any) -> Any:
+    return k <= k
+
+
+INDEPENDENT: dict[str, Call] = {
+    "jagged_attention": _attention(_everything),
+    "jagged_attention_causal": _attention(_causal),
+    "sliding_window_attention": _attention(lambda q, k: (k <= q) & (q - k < 20)),
+    "grouped_query_attention": _attention(_causal),
+    "varlen_attention": _attention(_causal, heads=1),
+    "attention_with_lse": _attention(_everything, lse=True),
+}
+
+
+def _expected(
+    subject: Subject, arguments: Sequence[Any], names: Sequence[int], seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Cotangents of the results, and JAX's gradients of the arguments at some places."""
+    function = INDEPENDENT.get(subject.name, subject.baseline)
+
+    def call(*moved: Any) -> tuple[Any, ...]:
+        own = list(arguments)
+        for place, value in zip(names, moved, strict=True):
+            own[place] = value
+        return checks.parts(function(*own))
+
+    results, pull = jax.vjp(call, *(jnp.asarray(arguments[n]) for n in names))
+    rng = np.random.default_rng(seed)
+    cotangents = [rng.standard_normal(r.shape).astype(np.float32) for r in results]
+    wanted = pull(tuple(c.astype(r.dtype) for c, r in zip(cotangents, results, strict=True)))
+    return cotangents, [np.asarray(w) for w in wanted]
+
+
+# ---------------------------------------------------------------- derived
+
+
+@functools.cache
+def _derivative(name: str) -> Any:
+    subject = next(s for s in SUBJECTS if s.name == name)
+    return derived(subject.kernel, _arguments(subject, LAYOUTS[-1]))
+
+
+def _arguments(subject: Subject, layout: Layout | None) -> tuple[Any, ...]:
+    if subject.ragged is None:
+        return subject.arguments(subject.arrays("float32"))
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    return subject.arguments(arrays, layout)
+
+
+def _hidden(
+    subject: Subject, arguments: Sequence[Any], cotangents: list[np.ndarray], layout: Layout
+) -> tuple[list[Any], list[np.ndarray]]:
+    """Arguments and cotangents with NaN and Inf in all rows that belong to no group."""
+    ragged = checks.ragged_of(subject)
+    cuts = layout.tensors(ragged.offsets)
+    count = len(arguments) - ragged.offsets - len(subject.static)
+    arrays = checks.hide_free_rows(subject, tuple(arguments[:count]), cuts)
+    dead = list(cotangents)
+    for place, axis in enumerate(ragged.outs):
+        if axis is not None:
+            rows = covered(cuts[ragged.of_result(place)], dead[place].shape[axis])
+            dead[place] = poison(dead[place], rows, axis)
+    return [*arrays, *arguments[count:]], dead
+
+
+def compare(subject: Subject, layout: Layout | None, block: int, run: Call = gradients) -> str:
+    """What is wrong with the gradients of an example; "" if nothing is."""
+    ir, made = _derivative(subject.name)
+    places = {p.tensor: n for n, p in enumerate(ir.params)}
+    names = [name for name, _ in made.gradients]
+    arguments = _arguments(subject, layout)
+    cotangents, wanted = _expected(subject, arguments, [places[n] for n in names], seed=1)
+    if layout is not None:
+        arguments, cotangents = _hidden(subject, arguments, cotangents, layout)
+    found = run(made, named(ir, arguments), cotangents, block)
+    for name, exact in zip(names, wanted, strict=True):
+        error = np.abs(found[name] - exact).max(initial=0)
+        scale = np.abs(exact).max(initial=0) + 1e-6
+        if not error <= 1e-5 * scale:
+            return f"d_{name} on {layout}: error {error:.1e} of {scale:.1e}"
+    return ""
+
+
+@pytest.mark.parametrize("subject", share(JAGGED, 6))
+def test_jagged(subject):
+    assert [w for w in (compare(subject, layout, 32) for layout in HARD) if w] == []
+
+
+@pytest.mark.parametrize("subject", JAGGED, ids=str)
+@pytest.mark.thorough
+def test_jagged_on_every_layout(subject):
+    assert [w for w in (compare(subject, layout, 16) for layout in LAYOUTS) if w] == []
+
+
+@pytest.mark.parametrize("subject", share(DENSE, 4))
+def test_dense(subject):
+    assert compare(subject, None, 32) == ""
+
+
+def test_examples_that_are_no_functions_are_named():
+    assert {s.name for s in SUBJECTS} >= set(NOT_DIFFERENTIABLE)
+    assert len(SUBJECTS) - len(NOT_DIFFERENTIABLE) >= 45

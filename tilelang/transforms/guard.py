@@ -1,0 +1,48 @@
+"""guarded(launched, site) -> the adjoint of a load that the forward kernel may never do.
+
+for tm in tile(offsets[g], offsets[g + 1]):
+    y[tm] = x[tm] * exp(w[g])            d_w[g] = exp(w[g]) * (sum over tm of dy[tm] * x[tm])
+
+A group without rows does not read w[g], which may hold anything.  Its gradient is 0, and not
+0 * NaN: what is more than the sum itself is asked for only where there are rows.
+"""
+
+from __future__ import annotations
+
+from ..ir import Apply, Const, Expr
+from ..language.build import binary, where
+from ..language.op import names
+from .adjoints import Site
+from .forward import Launched
+from .graph import Graph, Over
+
+LINEAR = names("add sub neg cast transpose expand_dims squeeze reshape broadcast sum")
+
+
+def guarded(launched: Launched, site: Site) -> Expr:
+    """The adjoint, and 0 where a loop that the load stands in has no iterations."""
+    graph, value = launched.graph, site.adjoint
+    if _vanishes(graph, value):
+        return value
+    load = graph.named(site.load)
+    own = graph.scope(load)
+    around = launched.inside.get(getattr(load, "name", ""), ())
+    for axis in (a for a in around if a not in own):
+        known = graph.ranges[axis]
+        if known.axis.static is None and graph.bounds(axis) <= own:
+            runs = graph.add(binary("lt", known.begin, known.end, site.load.loc))
+            value = graph.add(where(runs, value, 0.0, site.load.loc))
+    return value
+
+
+def _vanishes(graph: Graph, value: Expr) -> bool:
+    """Whether it is a sum over iterations and nothing else: 0 where there are none."""
+    match graph.term(value):
+        case Over(_, _, "sum"):
+            return True
+        case Apply(op, args) if op in LINEAR:
+            return all(_vanishes(graph, a) for a in args)
+        case Apply("mul", (x, Const())):
+            return _vanishes(graph, x)
+        case _:
+            return False

@@ -1,0 +1,332 @@
+"""text(kernel) -> str: a kernel as its author would write it; parsing it gives the kernel again.
+
+@tile.kernel
+def double(x):
+    y = hl.empty([100], dtype=hl.float32)
+    for t in hl.tile(100):
+        y[t] = x[t] * 2.0
+    return (y,)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ..ir import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Axis,
+    Body,
+    Carry,
+    Const,
+    Dim,
+    Expr,
+    Gather,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Scalar,
+    Span,
+    Store,
+    Tensor,
+    TileIndex,
+    TileScalar,
+    Var,
+    index_exprs,
+    statement_exprs,
+    statements,
+    walk,
+)
+from ..ir.text import ATOM, INFIX
+
+SYMBOLS = {**INFIX, "logical_and": ("&", 4.3), "logical_or": ("|", 4.1), "pow": ("**", 8)}
+COMPARES = 4
+HEAD = "import tilelang as tile\nimport tilelang.language as hl\n"
+OTHERWISE = {"gelu_tanh": ("hl.gelu", ", approximate=True"), "gelu_erf": ("hl.gelu", ", False")}
+
+
+def module(kernels: Iterable[KernelIR]) -> str:
+    """Several kernels as a module that can be imported."""
+    return "\n\n".join([HEAD, *(text(k) for k in kernels)])
+
+
+def text(kernel: KernelIR) -> str:
+    """One kernel: a function, decorated."""
+    names = _names(kernel)
+    params = ", ".join(p.name for p in kernel.params if p.tensor is not None)
+    lines = ["@tile.kernel", f"def {kernel.name}({params}):"]
+    lines += [f'    """{kernel.doc.splitlines()[0]}"""'] if kernel.doc else []
+    lines += [f"    {_declared(t)}" for t in kernel.tensors if t.role == "output"]
+    printer = _Printer(kernel, names)
+    lines += [line for loop in kernel.body for line in printer.body((loop,), "    ")]
+    returned = ", ".join(kernel.returns)
+    tuple_ = kernel.structure == "tuple"
+    lines.append(f"    return ({returned}{',' if len(kernel.returns) == 1 else ''})" if tuple_ else
+                 f"    return {returned}")  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _declared(tensor: Tensor) -> str:
+    shape, dtype = f"[{', '.join(map(str, tensor.shape))}]", f"dtype=hl.{tensor.dtype}"
+    if tensor.fill is None:
+        return f"{tensor.name} = hl.empty({shape}, {dtype})"
+    return f"{tensor.name} = {_filled(shape, tensor.fill, dtype)}"
+
+
+def _filled(shape: str, value: Scalar, dtype: str) -> str:
+    return (
+        f"hl.zeros({shape}, {dtype})"
+        if value == 0
+        else f"hl.full({shape}, {_number(value)}, {dtype})"
+    )
+
+
+def _number(value: Scalar) -> str:
+    if isinstance(value, float) and value in (float("inf"), -float("inf")):
+        return f'float("{value}")'
+    return repr(value)
+
+
+# ---------------------------------------------------------------- names
+
+
+def _names(kernel: KernelIR) -> Mapping[str, str]:
+    """What a value is called: a carry, what it begins as and what becomes of it have one name.
+
+    As far as the first and the next value have no other use; others are assigned to it.
+    """
+    uses = Counter(e.name for e in _expressions(kernel) if isinstance(e, Var))
+    names: dict[str, str] = {}
+    made: dict[str, str] = {}
+    for loop in (s for s in statements(kernel.body) if isinstance(s, Loop)):
+        for carry in loop.carries:
+            own = carry.name
+            if isinstance(carry.init, Var) and uses[carry.init.name] == 1:
+                own = names.get(carry.init.name, carry.init.name)
+            names |= {carry.name: own, carry.out: own}
+            after = _following(loop, carry)
+            if after is not None and uses[after] == 1:
+                made[after] = own
+    for name, own in made.items():
+        names.setdefault(name, own)
+    return names
+
+
+def _following(loop: Loop, carry: Carry) -> str | None:
+    """The name that becomes the carry, if the carry is not read behind it."""
+    if not isinstance(carry.next, Var):
+        return None
+    place = next(
+        (n for n, s in enumerate(loop.body) if isinstance(s, Assign) and s.name == carry.next.name),
+        None,
+    )
+    if place is None:
+        return None
+    rest = [e for s in statements(loop.body[place + 1 :]) for e in statement_exprs(s)]
+    rest += [c.next for c in loop.carries if c is not carry]
+    read = {e.name for r in rest for e in walk(r) if isinstance(e, Var)}
+    return None if carry.name in read else carry.next.name
+
+
+def _expressions(kernel: KernelIR) -> Iterator[Expr]:
+    roots = [e for s in statements(kernel.body) for e in statement_exprs(s)]
+    roots += [e for a in kernel.axes for e in (a.begin, a.end)]
+    for root in roots:
+        yield from walk(root)
+
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class _Printer:
+    """Prints the statements of one kernel; `names` are values that are called otherwise."""
+
+    kernel: KernelIR
+    names: Mapping[str, str]
+    levels: Mapping[str, tuple[str, float]] = field(default_factory=lambda: SYMBOLS)
+
+    def body(self, body: Body, indent: str) -> Iterator[str]:
+        for stmt in body:
+            match stmt:
+                case Assign(name, value):
+                    yield f"{indent}{self.names.get(name, name)} = {self.value(value)}"
+                case Store():
+                    yield f"{indent}{self.store(stmt)}"
+                case Loop():
+                    yield from self.loop(stmt, indent)
+                case _:
+                    assert_never(stmt)
+        if not body:
+            yield f"{indent}pass"
+
+    def loop(self, loop: Loop, indent: str) -> Iterator[str]:
+        for carry in loop.carries:
+            yield from self.become(carry, carry.init, indent)
+        yield f"{indent}for {loop.axis} in {self.range(self.kernel.axis(loop.axis))}:"
+        yield from self.body(loop.body, indent + "    ")
+        for carry in loop.carries:
+            yield from self.become(carry, carry.next, indent + "    ")
+
+    def become(self, carry: Carry, value: Expr, indent: str) -> Iterator[str]:
+        own, new = self.names[carry.name], self.value(value)
+        if own != new:
+            yield f"{indent}{own} = {new}"
+
+    def range(self, axis: Axis) -> str:
+        bounds = [self.value(axis.begin), self.value(axis.end)]
+        if axis.static is not None and axis.static[0] == 0:
+            bounds = bounds[1:]
+        if axis.static is None:
+            bounds.append(f"max_extent={axis.max_extent}")
+        if isinstance(axis.block, int):
+            bounds.append(f"block_size={axis.block}")
+        return f"hl.{axis.kind}({', '.join(bounds)})"
+
+    def store(self, store: Store) -> str:
+        value = store.value
+        if store.combine is not None:
+            assert isinstance(value, Apply)
+            op = {"add": "add", "maximum": "max", "minimum": "min"}[store.combine]
+            where = self.inside(store.tensor, store.index)
+            mask = "" if store.mask is None else f", mask={self.value(store.mask)}"
+            return f"hl.atomic_{op}({store.tensor}, [{where}], {self.value(value.args[1])}{mask})"
+        if store.mask is not None:
+            where, mask = self.inside(store.tensor, store.index), self.value(store.mask)
+            return f"hl.store({store.tensor}, [{where}], {self.value(value)}, mask={mask})"
+        return f"{store.tensor}[{self.place(store.tensor, store.index)}] = {self.value(value)}"
+
+    # ------------------------------------------------------------ places
+
+    def place(self, tensor: str, index: tuple[Index, ...]) -> str:
+        """What stands between the brackets of an array."""
+        sizes = self.kernel.tensor(tensor).shape
+        entries = zip(index, sizes, strict=True)
+        return ", ".join(
+            self.span(i, n) if isinstance(i, Span) else self.entry(i) for i, n in entries
+        )
+
+    def inside(self, tensor: str, index: tuple[Index, ...]) -> str:
+        """The same in a list."""
+        return ", ".join(
+            f"slice({i.start}, {i.stop})" if isinstance(i, Span) else self.entry(i) for i in index
+        )
+
+    def span(self, span: Span, size: int) -> str:
+        first = "" if span.start == 0 else str(span.start)
+        return f"{first}:{'' if span.stop == size else span.stop}"
+
+    def entry(self, entry: Index) -> str:
+        match entry:
+            case At(expr) | Gather(expr):
+                return self.value(expr)
+            case Along(axis, None):
+                return axis
+            case Along(axis, Apply("neg", (offset,))):
+                return f"{axis} - {self.wrapped(offset, 6)}"
+            case Along(axis):
+                (offset,) = index_exprs(entry)
+                return f"{axis} + {self.wrapped(offset, 6)}"
+            case Span():
+                return f"{entry.start}:{entry.stop}"
+            case _:
+                assert_never(entry)
+
+    # ------------------------------------------------------------ values
+
+    def value(self, expr: Expr) -> str:
+        return self.shown(expr)[0]
+
+    def wrapped(self, expr: Expr, level: float) -> str:
+        shown, own = self.shown(expr)
+        return shown if own >= level else f"({shown})"
+
+    def shown(self, expr: Expr) -> tuple[str, float]:
+        """The text and how tightly it binds."""
+        match expr:
+            case Const(value):
+                return _number(value), ATOM if value >= 0 else 7
+            case Var(name):
+                return self.names.get(name, name), ATOM
+            case GridIndex(axis):
+                return axis, ATOM
+            case TileIndex(axis):
+                return f"{axis}.index", ATOM
+            case TileScalar(axis, what):
+                return f"{axis}.{what}", ATOM
+            case Load():
+                return self.load(expr), ATOM
+            case Apply(op, (x, y)) if op in self.levels:
+                symbol, level = self.levels[op]
+                left = self.wrapped(x, level + (level == COMPARES or op == "pow"))
+                return f"{left} {symbol} {self.wrapped(y, level + (op != 'pow'))}", level
+            case Apply("neg", (x,)):
+                return f"-{self.wrapped(x, 7)}", 7
+            case Apply("logical_not", (x,)):
+                return f"~{self.wrapped(x, 7)}", 7
+            case Apply():
+                return self.call(expr), ATOM
+            case _:
+                assert_never(expr)
+
+    def load(self, load: Load) -> str:
+        if load.mask is None:
+            return f"{load.tensor}[{self.place(load.tensor, load.index)}]"
+        where, mask = self.inside(load.tensor, load.index), self.value(load.mask)
+        other = _number(load.other)
+        return f"hl.load({load.tensor}, [{where}], mask={mask}, other={other})"
+
+    def call(self, term: Apply) -> str:
+        args = [self.value(a) for a in term.args]
+        listed = ", ".join(args)
+        shape = self.shape(term.type.shape)
+        match term.op:
+            case "cast":
+                return f"{self.wrapped(term.args[0], ATOM)}.to(hl.{term.type.dtype})"
+            case "transpose" if term.attr("perm") == (1, 0):
+                return f"{self.wrapped(term.args[0], ATOM)}.T"
+            case "transpose":
+                return f"hl.permute({listed}, {term.attr('perm')})"
+            case "expand_dims" | "squeeze":
+                return f"hl.{term.op}({listed}, {term.attr('axis')})"
+            case "broadcast" | "reshape":
+                name = "broadcast_to" if term.op == "broadcast" else "reshape"
+                return f"hl.{name}({listed}, {shape})"
+            case "concat":
+                return f"hl.cat([{listed}], {term.attr('axis')})"
+            case "full":
+                dtype = f"dtype=hl.{term.type.dtype}"
+                if term.args:
+                    return f"hl.full({shape}, {listed}, {dtype})"
+                return _filled(shape, term.attr("value"), dtype)
+            case "arange":
+                start, step = term.attr("start"), term.attr("step")
+                (count,) = term.type.shape
+                assert isinstance(count, int)
+                stop = start + count * step
+                return f"hl.arange({start}, {stop}, {step}, dtype=hl.{term.type.dtype})"
+            case "dot":
+                return self.dot(term, listed)
+            case "sum" | "max" | "min" | "argmax" | "argmin" | "any" | "all":
+                kept = ", True" if term.attr("keepdim") else ""
+                return f"hl.{term.op}({listed}, {term.attr('axis')}{kept})"
+            case _:
+                name, more = OTHERWISE.get(term.op, (f"hl.{term.op}", ""))
+                return f"{name}({listed}{more})"
+
+    def dot(self, term: Apply, listed: str) -> str:
+        (left, right), batch = term.attr("contract"), term.attr("batch", ((), ()))
+        matrices = all(a.type.rank == 2 for a in term.args)
+        if matrices and (left, right) == (1, 0) and batch == ((), ()):
+            return f"hl.dot({listed})"
+        return f"hl.dot_general({listed}, ((({left},), ({right},)), {batch}))"
+
+    def shape(self, dims: tuple[Dim, ...]) -> str:
+        return f"[{', '.join(map(str, dims))}]"
