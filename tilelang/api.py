@@ -8,17 +8,17 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from .errors import CallError
+from .errors import CallError, PlanError
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
-from .runtime.given import Given, Keys, read_arguments
+from .runtime.given import Given, Keys, given_of
 from .runtime.method import Method, is_method
 from .runtime.signature import bind, signature
 from .runtime.tensors import KEYS
@@ -48,15 +48,28 @@ if TYPE_CHECKING:
     from .aot import Compiled, CudaCompiled, Program
     from .autotune import model
     from .autotune.model import Prediction
-    from .runtime import execution, explain, gradients, jax_programs, lowering, oracle, torch_kernel
+    from .ir import KernelIR
+    from .runtime import (
+        batching,
+        execution,
+        explain,
+        gradients,
+        jax_programs,
+        lowering,
+        oracle,
+        torch_batching,
+        torch_kernel,
+    )
     from .runtime import launch as launching
     from .runtime import parsed as parsing
+    from .runtime.batching import Stages
     from .runtime.cuda import execution as cuda
     from .runtime.gradients import Gradient, Run
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
     from .runtime.parsed import Parsed
     from .schedule.config import Config
+    from .transforms import batch
 
     AnyTarget = str | Target | None
 else:
@@ -66,7 +79,8 @@ else:
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
     gradients, parsing = Late("runtime.gradients"), Late("runtime.parsed")
     jax_programs, torch_kernel = Late("runtime.jax_programs"), Late("runtime.torch_kernel")
-    model = Late("autotune.model")
+    model, batch = Late("autotune.model"), Late("transforms.batch")
+    batching, torch_batching = Late("runtime.batching"), Late("runtime.torch_batching")
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,9 @@ class Kernel:
         self._torches: dict[Hashable, torch_kernel.Compiler] = {}
         self._registration: gradients.Registration | None = None
         self._in_graph, self._is_method = None, is_method(fn)
+        self._batches: dict[Hashable, Parsed] = {}
+        self._larger: dict[tuple[str, ...], Kernel] = {}
+        self._element: tuple[Kernel, tuple[str, ...]] | None = None
         self._lock = threading.RLock()
         self._calls, self._launched, self._compiles, self._seconds = 0, 0, 0, 0.0
         functools.update_wrapper(self, fn)
@@ -183,6 +200,8 @@ class Kernel:
         self, parsed: Parsed, statics: Mapping[str, Any], wanted: frozenset[str], run: Run
     ) -> Gradient:
         """The registered gradient, or else a derived one; GradientError if there is neither."""
+        if self._element is not None:
+            parsing.refuse_registered(parsed.ir, self._element[0]._registration is not None)
         if self._registration is None:
             return gradients.derived(parsed, wanted, run)
         parsing.refuse_changed_arguments(parsed.ir)
@@ -224,7 +243,7 @@ class Kernel:
         """Runs a part of a derived gradient on plain tensors."""
         key = (parsed, target, *(KEYS["torch"](t) for t in tensors))
         if key not in self._part_launches:
-            given = read_arguments(parsed.arguments, tensors)
+            given = given_of(dict(zip(parsed.arguments, tensors, strict=True)))
             checks = self._checks if checked else False
             self._part_launches[key] = self._prepared(parsed, given, None, target, checks, None)
         return self._part_launches[key](tuple(tensors))
@@ -254,7 +273,15 @@ class Kernel:
     ) -> str:
         """Axes and why, the plan and, where offsets have values, how much work is padding."""
         given = self._given(bind(self.signature, args, kwargs))
-        return explain.explain(self._lower(given, config, target), given.integers())
+        try:
+            return explain.explain(self._lower(given, config, target), given.integers())
+        except PlanError as refused:
+            if self._element is None:
+                raise
+            kernel, names = self._element
+            _, one = given.element(names)
+            whole = kernel._lower(one, config, target)
+            return explain.one_by_one(refused, explain.explain(whole, one.shared(names)))
 
     def compile(
         self,
@@ -325,6 +352,27 @@ class Kernel:
         results = reference.evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
         return oracle.returned(ir, {**arrays, **results})
 
+    def batched(self, *names: str) -> Kernel:
+        """The kernel of many elements at once, in one launch: what `jax.vmap` of a call runs.
+
+        The arguments `names` and every result have a leading dimension of elements.
+        """
+        if names in self._larger:
+            return self._larger[names]
+        unknown = next((n for n in names if n not in self.signature.names), None)
+        if unknown is not None or not names:
+            raise CallError(
+                f"{self.signature.kernel} has no parameter {unknown!r} to batch"
+                if names
+                else f"which arguments of {self.signature.kernel} are batched?",
+                hint=f"name some of {', '.join(self.signature.names)}",
+            )
+        options = {"config": self._config, "target": self._target, "interpret": self._interpret}
+        made = Kernel(self._fn, **options, checks=self._checks)
+        made._element, made._lock = (self, names), self._lock
+        made._lowered, made._batches = self._lowered, self._batches
+        return self._larger.setdefault(names, made)
+
     def stats(self) -> Stats:
         """Calls, specialisations and compiles so far."""
         return Stats(self._calls, self._launched, self._compiles, self._seconds)
@@ -352,7 +400,7 @@ class Kernel:
 
     def _given(self, values: tuple) -> Given:
         """The arguments; CallError for what is neither tensor nor static value."""
-        return read_arguments(self.signature.names, values)
+        return given_of(dict(zip(self.signature.names, values, strict=True)))
 
     def _goal(self, given: Given, target: AnyTarget) -> Target:
         """The target that was asked for, else that of the device which holds the arguments."""
@@ -371,6 +419,10 @@ class Kernel:
 
     def _parsed(self, given: Given) -> Parsed:
         """The kernel parsed for these shapes and static values, and for what it read."""
+        if self._element is not None:
+            kernel, names = self._element
+            size, element = given.element(names)
+            return self._batch(kernel._parsed(element), names, size)
         with self._lock:
             known = self._parses.find(given.key, (self._fn, *given.values.values()))
             if known is None:
@@ -382,8 +434,36 @@ class Kernel:
                 self._seconds += time.perf_counter() - start
             return known
 
+    def _batch(self, parsed: Parsed, names: Collection[str], size: int) -> Parsed:
+        """The kernel of `size` elements, of which these arguments are not shared."""
+        key = (parsed, frozenset(names), size)
+        with self._lock:
+            if key not in self._batches:
+                ir = batch.batched(parsed.ir, names, size)
+                self._batches[key] = parsing.Parsed(ir, parsed.reads, (parsed, names))
+            return self._batches[key]
+
+    def _stages(self, parsed: Parsed, config: Config | None) -> Stages:
+        """The later stages, for when JAX lowers the kernel or makes a batch of its calls."""
+
+        def batched(names: Collection[str], size: int) -> Stages:
+            return self._stages(self._batch(parsed, names, size), config)
+
+        def replaced(ir: KernelIR) -> Stages:
+            return self._stages(parsing.Parsed(ir, parsed.reads), config)
+
+        planned, element = functools.partial(self._planned, parsed, config), None
+        if parsed.element is not None:
+            element = self._stages(parsed.element[0], config), parsed.element[1]
+        return batching.Stages(parsed.ir, planned, batched, replaced, element)
+
     def _planned(self, parsed: Parsed, config: Config | None, target: Target) -> Lowered:
-        """The later stages; also called when JAX lowers for a device, long after the call."""
+        """The later stages; also called when JAX lowers for a device, long after the call.
+
+        A batch takes the config of one element: its results are those of one, bit for bit.
+        """
+        if config is None and parsed.element is not None:
+            config = self._planned(parsed.element[0], config, target).config
         key = (parsed, config, target)
         with self._lock:
             if key not in self._lowered:
@@ -406,11 +486,29 @@ class Kernel:
             execution.screen(self.signature.kernel, operands)
         known = self._parsed(given)
         statics = {n: v for n, v in given.values.items() if n not in given.tensors}
-        launch = self._prepared(known, given, config, target, self._checks, statics)
+        try:
+            launch = self._prepared(known, given, config, target, self._checks, statics)
+        except PlanError:
+            if self._element is None:
+                raise
+            launch = self._one_by_one(config, target)
         places = tuple(o.place for o in operands if o.described.home == "torch")
         if places:
+            if self._registration is None:  # torch batches a registered one by its registration
+                names, chosen = self.signature.names, {"config": config, "target": target}
+                through = torch_batching.vmapped(known.ir, names, through, self.batched, chosen)
             launch = torch_kernel.Guarded(launch, through, places)
         return self._filed(key, known, launch)
+
+    def _one_by_one(self, config: Config | None, target: AnyTarget) -> Launch:
+        """The launch of a batch whose kernel is refused."""
+        assert self._element is not None, "only batches have elements"
+        (kernel, names), every = self._element, self.signature.names
+
+        def call(values: Sequence[Any]) -> Any:
+            return kernel(**dict(zip(every, values, strict=True)), config=config, target=target)
+
+        return batching.each(call, [every.index(name) for name in names])
 
     def _prepared(
         self,
@@ -437,7 +535,7 @@ class Kernel:
         with self._lock:
             if self._jax is None:
                 self._jax = jax_programs.Programs(
-                    self._planned, _compiled, self._interpret, self._gradient, self._lock
+                    self._stages, _compiled, self._interpret, self._gradient, self._lock
                 )
             return self._jax
 

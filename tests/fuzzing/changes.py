@@ -393,19 +393,21 @@ def summarised(program: Program, rng: random.Random) -> Program | None:
 
 
 def exchanged(program: Program, rng: random.Random) -> Program | None:
-    """Two carries that change places in every iteration of a loop."""
-    updates = [s.node for s in sites(program.body) if isinstance(s.node, Update)]
-    lets = {p.name: p for p in parts(program.body) if isinstance(p, Let)}
-    updates = [u for u in updates if u.op == "sum" and u.name in lets]
-    if not updates:
+    """Two carries that change places in every iteration of a loop over single positions."""
+    kinds = {a.name: a.kind for a in program.axes}
+    found = [s for s in sites(program.body) if isinstance(s.node, Update) and s.node.op == "sum"]
+    found = [s.node for s in found if kinds[s.open[-1]] == "grid"]
+    if not found:
         return None
-    update = rng.choice(updates)
-    let, other = lets[update.name], f"{update.name}_other"
-    if other in lets:
+    update = rng.choice(found)
+    other = f"{update.name}_other"
+    body = swapped(program.body, update, Swap(update.name, other, update.value))
+    lets = {p.name: p for p in parts(body) if isinstance(p, Let)}
+    if other in lets or update.name not in lets:
         return None
+    let = lets[update.name]
     start = Let(other, let.dims, Number(rng.choice((0.0, 2.0))))
-    body = swapped(program.body, let, (let, start))
-    return replace(program, body=swapped(body, update, Swap(update.name, other, update.value)))
+    return replace(program, body=swapped(body, let, (let, start)))
 
 
 def reread(program: Program, rng: random.Random) -> Program | None:
@@ -503,7 +505,7 @@ CHANGES: Mapping[str, tuple[Change, float]] = {
     "scaled": (scaled, 0.6),
     "chosen": (chosen, 0.6),
     "summarised": (summarised, 0.8),
-    "exchanged": (exchanged, 0.6),
+    "exchanged": (exchanged, 1.5),
     "dropped": (dropped, 0.3),
     "short": (short, 0.25),
 }

@@ -71,6 +71,7 @@ RIGHT = {
     "a default device": lambda: under(torch.device("meta")),
     "a dispatch mode": lambda: under(FlopCounterMode(display=False)),
     "a constant in functionalize": lambda: torch.func.functionalize(lambda x: double(X) + x - x)(X),
+    "vmap": lambda: torch.func.vmap(double)(X[None])[0],
     "a constant in vmap": lambda: torch.func.vmap(lambda x: double(X) + x - x)(X[None])[0],
 }
 

@@ -1,9 +1,9 @@
-"""read_arguments(names, values) -> Given: the arguments of a call, and which are tensors."""
+"""given_of(values) -> Given: the arguments of a call by parameter, and what is known of tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,17 +52,37 @@ class Given:
         tensors = self.tensors.items()
         return {name: bridge.host_array(name, self.values[name], d) for name, d in tensors}
 
+    def shared(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """`integers` of the arguments that are not among `names`."""
+        kept = {name: d for name, d in self.tensors.items() if name not in names}
+        return Given(self.values, kept).integers()
 
-def read_arguments(names: Sequence[str], values: Sequence[Any]) -> Given:
+    def element(self, names: Collection[str]) -> tuple[int, Given]:
+        """How many elements the arguments `names` have, and what is known of those of one."""
+        one, sizes = dict(self.tensors), {}
+        for name in names:
+            if name not in one or not one[name].spec.shape:
+                what = "is no tensor" if name not in one else "has no dimension"
+                raise CallError(f"{name} {what} and cannot be batched", hint="leave it out")
+            spec = one[name].spec
+            sizes[name], inner = spec.shape[0], spec.shape[1:]
+            one[name] = replace(one[name], spec=replace(spec, shape=inner))
+        if len(set(sizes.values())) > 1:
+            counts = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+            raise CallError(f"batched arguments have different numbers of elements: {counts}")
+        return next(iter(sizes.values())), Given(self.values, one)
+
+
+def given_of(values: Mapping[str, Any]) -> Given:
     """The arguments; CallError for what is neither tensor nor static value."""
-    named, tensors = dict(zip(names, values, strict=True)), {}
-    for name, value in named.items():
+    tensors = {}
+    for name, value in values.items():
         described = describe(name, value)
         if described is None:
             check_value(name, value)
         else:
             tensors[name] = described
-    return Given(named, tensors)
+    return Given(values, tensors)
 
 
 def check_value(name: str, value: object) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from ..schedule.config import Config
+from .batching import Stages
 from .cuda.record import Compiled
 from .execution import Chosen, Launch, Operand, jitted, prepare
 from .gradients import Gradient, Run, derived
@@ -22,12 +22,12 @@ Statics = Mapping[str, Any]
 class Programs:
     """What a kernel's calls ask of JAX, and what JAX asks when it differentiates them.
 
-    planned    (kernel, config, target) -> its later stages
+    stages     (kernel, config) -> its later stages
     compiled   what Triton makes of a kernel that is planned for a GPU
     gradient   (kernel, its static arguments, wanted, how to run parts) -> its gradient
     """
 
-    planned: Callable[[Parsed, Config | None, Target], Lowered]
+    stages: Callable[[Parsed, Config | None], Stages]
     compiled: Callable[[Lowered], Sequence[Compiled]]
     interpret: Any
     gradient: Callable[[Parsed, Statics, frozenset[str], Run], Gradient]
@@ -47,7 +47,7 @@ class Programs:
         chosen = self._chosen(known, config, goal, checks, statics)
         with self.lock:
             key = (known, config, goal)
-            return prepare(known.ir, known.facts, operands, chosen, self.made, key)
+            return prepare(known.facts, operands, chosen, self.made, key)
 
     def _chosen(
         self,
@@ -67,13 +67,13 @@ class Programs:
             return self.gradient(known, statics, wanted, run)
 
         exact = config is not None and config.windows == "exact"
-        planned = partial(self.planned, known, config)
-        return Chosen(goal, planned, self.compiled, exact, self.interpret, checks, resolve)
+        stages = self.stages(known, config)
+        return Chosen(goal, stages, self.compiled, exact, self.interpret, checks, resolve)
 
     def _part(self, part: Parsed, goal: Target | None) -> Callable[..., Any]:
         """A part of a derived gradient as a function of JAX arrays."""
         key = (part, "part", goal)
         with self.lock:
             if key not in self.made:
-                self.made[key] = jitted(part.ir, self._chosen(part, None, goal, False, None))
+                self.made[key] = jitted(self._chosen(part, None, goal, False, None))
             return self.made[key]

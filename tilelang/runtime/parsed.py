@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.facts import Facts
@@ -27,6 +27,7 @@ class Parsed:
 
     ir: KernelIR
     reads: Sequence[Read] = ()
+    element: tuple[Parsed, Collection[str]] | None = None  # of a batch, and what it does not share
     derivatives: dict[frozenset[str], Derivative] = field(default_factory=dict)
     parts: dict[tuple[frozenset[str], int], Parsed] = field(default_factory=dict)
 
@@ -73,3 +74,12 @@ def refuse_changed_arguments(ir: KernelIR) -> None:
 def _stored(ir: KernelIR, tensor: Tensor) -> Loc:
     stores = (s for s in statements(ir.body) if isinstance(s, Store))
     return next((s.loc for s in stores if root(ir, s.tensor) == tensor.name), tensor.loc)
+
+
+def refuse_registered(ir: KernelIR, registered: bool) -> None:
+    """GradientError for a batch whose elements have a backward that their author wrote."""
+    if registered:
+        raise GradientError(
+            f"the backward that is registered for {ir.name} is of one element, not of a batch",
+            hint="use jax.vmap or torch.func.vmap of the kernel itself",
+        )

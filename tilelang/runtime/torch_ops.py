@@ -145,7 +145,15 @@ def _with_arguments(
 
 
 def _wants_gradient(tensors: Sequence[Any]) -> bool:
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    return torch.is_grad_enabled() and any(map(_tracked, tensors))
+
+
+def _tracked(tensor: Any) -> bool:
+    """Whether a gradient is wanted, also of what a batch stands for."""
+    functorch = torch._C._functorch
+    if tensor.requires_grad or not functorch.is_functorch_wrapped_tensor(tensor):
+        return tensor.requires_grad
+    return _tracked(functorch.get_unwrapped(tensor))
 
 
 def _recorded(

@@ -1,4 +1,4 @@
-"""Rewrites of whole kernels that users apply: gradients.  Every target plans the results."""
+"""Rewrites of kernels: gradients, batches, partitions."""
 
 from .reverse import derive as derive
 from .types import Derivative as Derivative
