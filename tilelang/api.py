@@ -44,7 +44,7 @@ class Late:
 
 
 if TYPE_CHECKING:
-    from . import aot, frontend, reference
+    from . import aot, frontend, reference, transforms
     from .aot import Compiled, CudaCompiled, Program
     from .autotune import model
     from .autotune.model import Prediction
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     AnyTarget = str | Target | None
 else:
     aot, frontend, reference = map(Late, ("aot", "frontend", "reference"))
+    transforms = Late("transforms")
     execution, explain = Late("runtime.execution"), Late("runtime.explain")
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
@@ -267,6 +268,16 @@ class Kernel:
     ) -> None:
         """Prints the generated module."""
         print(self.source(*args, config=config, target=target, **kwargs))
+
+    def grad_source(self, *args: Any, **kwargs: Any) -> str:
+        """The kernels that its derived gradient runs, as one would write them.
+
+        The forward kernel that saves what they read is first, where it differs.  Raises
+        GradientError where no gradient is derived.
+        """
+        parsed = self._parsed(self._given(bind(self.signature, args, kwargs)))
+        with lowering.our_fault(self.signature.kernel):
+            return transforms.source(parsed.ir, parsed.facts)
 
     def explain(
         self, *args: Any, config: Config | None = None, target: AnyTarget = None, **kwargs: Any

@@ -19,7 +19,7 @@ import numpy as np
 from tests.fuzzing.compose import compose
 from tests.fuzzing.inputs import case
 from tests.fuzzing.meaning import evaluate
-from tests.fuzzing.program import Program
+from tests.fuzzing.program import Load, Program, parts
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, failure, loaded
 from tests.gradients import derived, gradients
@@ -69,7 +69,10 @@ def _compared(program: Program, made: Derivative, names: Mapping[str, str], seed
     arrays = {names[n]: a for n, a in given.arguments.items() if n in names}
     clean = {n: _finite(np.float64(a)) for n, a in given.arguments.items()}
     rng = np.random.default_rng(seed)
-    cotangents = [_cotangent(given.results[t.name], t.dtype, rng) for t in program.results]
+    outputs = {t.name for t in program.outputs}
+    rereads = any(isinstance(p, Load) and p.tensor in outputs for p in parts(program.body))
+    dead = 0.0 if rereads else np.nan  # what was read from memory that nobody wrote is stored, too
+    cotangents = [_cotangent(given.results[t.name], t.dtype, rng, dead) for t in program.results]
     found = {b: gradients(made, arrays, cotangents, b) for b in BLOCKS}
     for name, tensor in names.items():
         if arrays[tensor].dtype.kind not in "fV":
@@ -90,10 +93,10 @@ def _finite(array: np.ndarray) -> np.ndarray:
     return np.nan_to_num(array, posinf=0, neginf=0)
 
 
-def _cotangent(result: np.ndarray, dtype: str, rng: np.random.Generator) -> np.ndarray:
-    """Random numbers; NaN where the result is not specified, which must not be seen."""
+def _cotangent(result: np.ndarray, dtype: str, rng: np.random.Generator, dead: float) -> np.ndarray:
+    """Random numbers; `dead`, where the result is not specified, must not be seen."""
     drawn = rng.standard_normal(result.shape)
-    drawn = np.where(np.isnan(result), np.nan, drawn)
+    drawn = np.where(np.isnan(result), dead, drawn)
     return as_dtype(np.float32(drawn), dtype) if is_float(dtype) else np.zeros(result.shape, dtype)
 
 

@@ -7,6 +7,7 @@ group hold NaN and Inf, in the arguments and in the cotangents, and get exactly 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,11 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tilelang as tile
+import tilelang.language as hl
+from examples.jagged.segment_reduction import segment_reduction
 from tests import checks
-from tests.gradients import derived, gradients, named
+from tests.gradients import derived, gradients, named, parsed
 from tests.ragged import Layout, Space, covered, every_stratum, poison
 from tests.subjects import DENSE, JAGGED, SUBJECTS, Subject
 from tests.tiers import share
+from tilelang.transforms import derive
 
 SPACE = Space(rows=40, groups=4, block=16)
 LAYOUTS = every_stratum(SPACE)
@@ -145,7 +150,7 @@ def compare(subject: Subject, layout: Layout | None, block: int, run: Call = gra
     return ""
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 6))
+@pytest.mark.parametrize("subject", share(JAGGED, 8, 1))
 def test_jagged(subject):
     assert [w for w in (compare(subject, layout, 32) for layout in HARD) if w] == []
 
@@ -156,9 +161,51 @@ def test_jagged_on_every_layout(subject):
     assert [w for w in (compare(subject, layout, 16) for layout in LAYOUTS) if w] == []
 
 
-@pytest.mark.parametrize("subject", share(DENSE, 4))
+@pytest.mark.parametrize("subject", share(DENSE, 6))
 def test_dense(subject):
     assert compare(subject, None, 32) == ""
+
+
+@tile.kernel
+def scaled_groups(x, w, offsets):
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for g in hl.grid(w.shape[0]):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm, :] = x[tm, :] * hl.exp(w[g, :])[None, :]
+    return y
+
+
+def test_a_group_without_rows():
+    """It does not read its weights, whatever they hold; their gradient is 0."""
+    rng = np.random.default_rng(0)
+    x, dy = rng.standard_normal((2, 8, 16)).astype(np.float32)
+    w, offsets = rng.standard_normal((3, 16)).astype(np.float32), np.int32([0, 5, 5, 8])
+    w[1] = np.nan
+    ir, made = derived(scaled_groups, (x, w, offsets))
+    found = gradients(made, named(ir, (x, w, offsets)), [dy])["w"]
+    wanted = np.stack([(dy[a:b] * x[a:b]).sum(0) for a, b in itertools.pairwise(offsets)])
+    np.testing.assert_allclose(found[[0, 2]], (wanted * np.exp(w))[[0, 2]], rtol=1e-5)
+    assert (found[1] == 0).all()
+
+
+def test_equal_rows_share_the_gradient_of_a_maximum():
+    """Whatever tiles they are in: as JAX's maximum of a whole segment."""
+    x, offsets = np.float32([[1.0], [3], [3], [2], [3], [0]]) * np.ones((1, 8)), np.int32([0, 5, 6])
+    x = x.astype(np.float32)
+    ir, made = derived(segment_reduction, (x, offsets))
+    cotangents = [np.zeros((2, 8), np.float32), np.ones((2, 8), np.float32)]
+    for block in (1, 2, 4, 128):
+        found = gradients(made, named(ir, (x, offsets)), cotangents, block)["x"]
+        np.testing.assert_allclose(found[:, 0], [0, 1 / 3, 1 / 3, 0, 1 / 3, 1], rtol=1e-6)
+
+
+def test_nothing_is_computed_that_is_not_wanted():
+    subject = next(s for s in SUBJECTS if s.name == "grouped_gemm")
+    kernel, facts = parsed(subject.kernel, _arguments(subject, LAYOUTS[-1]))
+    only = derive(kernel, facts, frozenset(("w", "offsets")))
+    assert [launch.results for launch in only.launches] == [("d_w",)]
+    assert (only.forward, only.saved, only.zeros) == (kernel, (), ())
+    assert derive(kernel, facts, frozenset()).launches == ()
 
 
 def test_examples_that_are_no_functions_are_named():

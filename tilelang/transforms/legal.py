@@ -64,7 +64,7 @@ def _check_once(kernel: KernelIR, launched: Launched, name: str, several: Sequen
         raise Underivable(f"{name} is stored to at several places", last.loc)
     places = [Place(s.index, s.type, s.mask, s.loc) for s in several]
     if not distinct(kernel, launched.graph, last.around, places, name):
-        what = f"it was not proved that every element of {name} is stored to once"
+        what = f"it was not proved that every element of {name} is stored once"
         raise Underivable(what, last.loc)
 
 

@@ -1,0 +1,147 @@
+"""What has no derived gradient is refused at the author's line, with what to write instead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tilelang.errors import GradientError
+
+X = np.zeros((64, 128), np.float32)
+IDS = np.zeros(64, np.int32)
+
+
+@tile.kernel
+def running_sum(x):
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tn in hl.tile(x.shape[1]):
+        acc = hl.zeros([tn], dtype=hl.float32)
+        for i in hl.grid(x.shape[0]):
+            acc = acc + x[i, tn]
+            y[i, tn] = acc
+    return y
+
+
+@tile.kernel
+def decayed(x):
+    y = hl.zeros([x.shape[1]], dtype=hl.float32)
+    for tn in hl.tile(x.shape[1]):
+        acc = hl.zeros([tn], dtype=hl.float32)
+        for i in hl.grid(x.shape[0]):
+            acc = acc * 0.5 + x[i, tn]
+        y[tn] = acc
+    return y
+
+
+@tile.kernel
+def scattered(x, ids):
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        y[ids[tm], :] = x[tm, :]
+    return y
+
+
+@tile.kernel
+def sums_of_tiles(x):
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        y[tm.id, :] = x[tm, :].sum(0)
+    return y
+
+
+@tile.kernel
+def in_place(x):
+    for tm in hl.tile(x.shape[0]):
+        x[tm, :] = x[tm, :] * 2.0
+
+
+@tile.kernel
+def unscaled(x):
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        m = hl.full([tm], float("-inf"), dtype=hl.float32)
+        total = hl.zeros([tm], dtype=hl.float32)
+        for tn in hl.tile(x.shape[1]):
+            new = hl.maximum(m, x[tm, tn].amax(1))
+            total = total + hl.exp(x[tm, tn] - new[:, None]).sum(1)
+            m = new
+        y[tm] = total
+    return y
+
+
+@tile.kernel
+def off_by_one(x):
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        m = hl.full([tm], float("-inf"), dtype=hl.float32)
+        total = hl.zeros([tm], dtype=hl.float32)
+        for tn in hl.tile(x.shape[1]):
+            new = hl.maximum(m, x[tm, tn].amax(1))
+            total = total * hl.exp(m - new) + hl.exp(x[tm, tn] - new[:, None]).sum(1) + 1.0
+            m = new
+        y[tm] = total
+    return y
+
+
+@tile.kernel
+def doubled(x):
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        m = hl.full([tm], float("-inf"), dtype=hl.float32)
+        total = hl.zeros([tm], dtype=hl.float32)
+        for tn in hl.tile(x.shape[1]):
+            new = hl.maximum(m, x[tm, tn].amax(1))
+            total = total * (2.0 * hl.exp(m - new)) + hl.exp(x[tm, tn] - new[:, None]).sum(1)
+            m = new
+        y[tm] = total
+    return y
+
+
+@tile.kernel
+def stored_twice(x):
+    y = hl.zeros([x.shape[1]], dtype=hl.float32)
+    for i in hl.grid(x.shape[0]):
+        y[:] = x[i, :]
+    return y
+
+
+REFUSED = [
+    (running_sum, (X,), "what is stored depends on the iterations before", "y[i, tn] = acc"),
+    (decayed, (X,), "the loop over i changes acc in a way that is no sum", "acc = acc * 0.5"),
+    (scattered, (X, IDS), "y is stored to at rows that may be the same", "y[ids[tm], :] ="),
+    (sums_of_tiles, (X,), "what is stored depends on tm.id, and so on the block", "y[tm.id, :] ="),
+    (in_place, (X,), "it changes its argument x", "def in_place(x):"),
+    (unscaled, (X,), "the loop over tn changes total in a way that is no sum", "total = total +"),
+    (doubled, (X,), "the loop over tn changes total in a way that is no sum", "total = total *"),
+    (stored_twice, (X,), "it was not proved that every element of y is stored once", "y[:] ="),
+    (off_by_one, (X,), "the loop over tn changes total in a way that is no sum", "total = total *"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "what", "line"), REFUSED, ids=lambda v: getattr(v, "__name__", "")
+)
+def test_refused(kernel, arguments, what, line):
+    with pytest.raises(GradientError) as caught:
+        kernel.grad_source(*arguments)
+    error, name = caught.value, kernel.__name__
+    assert error.what.startswith(f"the gradient of kernel {name} cannot be derived: {what}")
+    assert error.loc is not None and error.loc.text.strip().startswith(line)
+    assert f"@{name}.vjp" in error.hint
+
+
+def test_the_whole_text():
+    with pytest.raises(GradientError) as caught:
+        decayed.grad_source(X)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == (
+        "the gradient of kernel decayed cannot be derived: "
+        "the loop over i changes acc in a way that is no sum"
+    )
+    assert lines[2:] == [
+        "    acc = acc * 0.5 + x[i, tn]",
+        "    ^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        "  hint: write the backward yourself, and register it with @decayed.vjp",
+    ]
