@@ -128,7 +128,8 @@ class Kernel:
         self._part_launches: dict[Hashable, Launch] = {}
         self._torches: dict[Hashable, torch_kernel.Compiler] = {}
         self._registration: gradients.Registration | None = None
-        self._in_graph, self._is_method = None, is_method(fn)
+        self._in_graph: Any = None
+        self._is_method = is_method(fn)
         self._batches: dict[Hashable, Parsed] = {}
         self._larger: dict[tuple[str, ...], Kernel] = {}
         self._element: tuple[Kernel, tuple[str, ...]] | None = None
@@ -505,10 +506,9 @@ class Kernel:
             launch = self._one_by_one(config, target)
         places = tuple(o.place for o in operands if o.described.home == "torch")
         if places:
-            if self._registration is None:  # torch batches a registered one by its registration
-                names, chosen = self.signature.names, {"config": config, "target": target}
-                through = torch_batching.vmapped(known.ir, names, through, self.batched, chosen)
-            launch = torch_kernel.Guarded(launch, through, places)
+            names, chosen = self.signature.names, {"config": config, "target": target}
+            batches = torch_batching.vmapped(known.ir, names, through, self.batched, chosen)
+            launch = torch_kernel.Guarded(launch, through, batches, places)
         return self._filed(key, known, launch)
 
     def _one_by_one(self, config: Config | None, target: AnyTarget) -> Launch:

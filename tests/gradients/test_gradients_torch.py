@@ -74,6 +74,14 @@ def in_a_module(kernel):
     return x.grad, layer.w.grad
 
 
+def func_grad_of_vmap(kernel):
+    def batched(x, w):
+        f = torch.func.vmap(lambda x, w: loss(kernel, x, w), (0, None))
+        return f(torch.stack([x, x]), w).sum() / 2
+
+    return torch.func.grad(batched, (0, 1))(X, W)
+
+
 def func_vmap(kernel):
     f = torch.func.grad(lambda x, w: loss(kernel, x, w), (0, 1))
     return [g[1] for g in torch.func.vmap(f, (0, None))(torch.stack([2 * X, X]), W)]
@@ -91,6 +99,7 @@ HOW = {
     "func.grad": lambda k: torch.func.grad(lambda x, w: loss(k, x, w), (0, 1))(X, W),
     "func.vjp": lambda k: torch.func.vjp(lambda x, w: loss(k, x, w), X, W)[1](torch.tensor(1.0)),
     "vmap of func.grad": func_vmap,
+    "func.grad of vmap": func_grad_of_vmap,
 }
 
 

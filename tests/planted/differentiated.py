@@ -203,7 +203,7 @@ BROKEN = (
            lambda kernel, found, sources: list(found), second_gradients_are_whole),
     Broken("forward mode meets JAX's own words", jax_gradient, "_is_float", lambda array: False,
            forward_mode_is_refused),
-    Broken("operations have no gradient", torch_ops, "_wants_gradient", lambda tensors: False,
+    Broken("operations have no gradient", torch_ops, "wants_gradient", lambda tensors: False,
            gradients_of_operations),
     Broken("one guess of a shape is enough", torch_shapes, "_tested",
            lambda rule, shapes_of: True, shapes_of_other_sizes),

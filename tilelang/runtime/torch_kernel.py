@@ -35,17 +35,20 @@ class Guarded:
 
     plain    computes with plain tensors
     through  for all that is more: gradients, traces, transforms
+    batches  the same for what no gradient is wanted of: one launch for all of a batch
     """
 
     plain: Launch
     through: Launch
+    batches: Launch
     places: tuple[int, ...]
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """Runs the kernel by the one or the other."""
-        if torch_ops.unusual([values[place] for place in self.places]):
-            return self.through(values)
-        return self.plain(values)
+        tensors = [values[place] for place in self.places]
+        if not torch_ops.unusual(tensors):
+            return self.plain(values)
+        return (self.through if torch_ops.wants_gradient(tensors) else self.batches)(values)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def call(callee: Callee, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> l
     _refuse_tangents(parsed.ir.name, callee.tensors, tensors)
     form = form_of(parsed.ir)
     operation = _operation(callee, form)
-    if _wants_gradient(tensors) and not torch._C._is_tracing():
+    if wants_gradient(tensors) and not torch._C._is_tracing():
         new = differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
     else:
         new = listed(operation.overload(*tensors, *_sizes(callee, sizes)))
@@ -144,13 +144,14 @@ def _with_arguments(
     return [next(made) if n in form.results else own[r] for n, r in enumerate(ir.returns)]
 
 
-def _wants_gradient(tensors: Sequence[Any]) -> bool:
+def wants_gradient(tensors: Sequence[Any]) -> bool:
+    """Whether autograd is to remember a call."""
     return torch.is_grad_enabled() and any(map(_tracked, tensors))
 
 
 def _tracked(tensor: Any) -> bool:
     """Whether a gradient is wanted, also of what a batch stands for."""
-    functorch = torch._C._functorch
+    functorch: Any = torch._C.__dict__["_functorch"]
     if tensor.requires_grad or not functorch.is_functorch_wrapped_tensor(tensor):
         return tensor.requires_grad
     return _tracked(functorch.get_unwrapped(tensor))
@@ -232,7 +233,7 @@ def _registered(callee: Callee, form: Form) -> Operation:
 
     def autograd(*given: Any) -> Any:
         tensors, sizes = _split(callee, given)
-        if not _wants_gradient(tensors):
+        if not wants_gradient(tensors):
             with _AutoDispatchBelowAutograd():
                 return operation.overload(*given)
         _refuse_transform(callee)
