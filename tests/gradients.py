@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-import tilelang as tile
 from tilelang import reference
 from tilelang.analysis.facts import Facts
 from tilelang.ir import KernelIR
@@ -17,13 +17,13 @@ from tilelang.transforms import Derivative, derive
 Arrays = Mapping[str, np.ndarray]
 
 
-def parsed(kernel: tile.Kernel, arguments: Sequence[object]) -> tuple[KernelIR, Facts]:
+def parsed(kernel: Any, arguments: Sequence[object]) -> tuple[KernelIR, Facts]:
     """A kernel specialised to arguments, and what is true of it; not planned."""
     known = kernel._parsed(kernel._given(bind(kernel.signature, tuple(arguments), {})))
     return known.ir, known.facts
 
 
-def derived(kernel: tile.Kernel, arguments: Sequence[object]) -> tuple[KernelIR, Derivative]:
+def derived(kernel: Any, arguments: Sequence[object]) -> tuple[KernelIR, Derivative]:
     """The kernel, and its derivative by every argument; all of it is legal IR."""
     ir, facts = parsed(kernel, arguments)
     made = derive(ir, facts, frozenset(p.tensor for p in ir.params if p.tensor))

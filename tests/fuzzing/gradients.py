@@ -67,7 +67,7 @@ def _compared(program: Program, made: Derivative, names: Mapping[str, str], seed
     if given.illegal or given.depends:
         return ""
     arrays = {names[n]: a for n, a in given.arguments.items() if n in names}
-    clean = {n: _finite(np.float64(a)) for n, a in given.arguments.items()}
+    clean = {n: _finite(np.asarray(a, np.float64)) for n, a in given.arguments.items()}
     rng = np.random.default_rng(seed)
     outputs = {t.name for t in program.outputs}
     rereads = any(isinstance(p, Load) and p.tensor in outputs for p in parts(program.body))
@@ -97,7 +97,11 @@ def _cotangent(result: np.ndarray, dtype: str, rng: np.random.Generator, dead: f
     """Random numbers; `dead`, where the result is not specified, must not be seen."""
     drawn = rng.standard_normal(result.shape)
     drawn = np.where(np.isnan(result), dead, drawn)
-    return as_dtype(np.float32(drawn), dtype) if is_float(dtype) else np.zeros(result.shape, dtype)
+    return (
+        as_dtype(drawn.astype(np.float32), dtype)
+        if is_float(dtype)
+        else np.zeros(result.shape, dtype)
+    )
 
 
 def _difference(

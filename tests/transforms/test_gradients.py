@@ -179,7 +179,8 @@ def test_a_group_without_rows():
     """It does not read its weights, whatever they hold; their gradient is 0."""
     rng = np.random.default_rng(0)
     x, dy = rng.standard_normal((2, 8, 16)).astype(np.float32)
-    w, offsets = rng.standard_normal((3, 16)).astype(np.float32), np.int32([0, 5, 5, 8])
+    w = rng.standard_normal((3, 16)).astype(np.float32)
+    offsets = np.array([0, 5, 5, 8], np.int32)
     w[1] = np.nan
     ir, made = derived(scaled_groups, (x, w, offsets))
     found = gradients(made, named(ir, (x, w, offsets)), [dy])["w"]
@@ -190,8 +191,8 @@ def test_a_group_without_rows():
 
 def test_equal_rows_share_the_gradient_of_a_maximum():
     """Whatever tiles they are in: as JAX's maximum of a whole segment."""
-    x, offsets = np.float32([[1.0], [3], [3], [2], [3], [0]]) * np.ones((1, 8)), np.int32([0, 5, 6])
-    x = x.astype(np.float32)
+    rows, offsets = np.array([1, 3, 3, 2, 3, 0], np.float32), np.array([0, 5, 6], np.int32)
+    x = np.repeat(rows[:, None], 8, 1)
     ir, made = derived(segment_reduction, (x, offsets))
     cotangents = [np.zeros((2, 8), np.float32), np.ones((2, 8), np.float32)]
     for block in (1, 2, 4, 128):

@@ -30,7 +30,7 @@ class _Meaning:
         self.body(kernel.body, {})
 
     def expr(self, expr: ir.Expr, values: dict[str, Any]) -> Any:
-        shape = tuple(self.axes.get(d, d) for d in expr.type.shape)
+        shape = tuple(self.axes[d] if isinstance(d, str) else d for d in expr.type.shape)
         kind = (shape, expr.type.dtype)
         match expr:
             case ir.Var(name):

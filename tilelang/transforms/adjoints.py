@@ -158,8 +158,8 @@ def _to_extremes(graph: Graph, value: Var, term: Over, adjoint: Expr) -> tuple[E
 
     m = largest over tm of max(x[tm, tf], axis=0): every x[tm, tf] that is m gets its part.
     """
-    inner, layers = term.value, list[Term | Expr]([term])
-    while (below := graph.term(inner)) and _continues(below, term.how):
+    inner, layers = term.value, list[Over | Apply]([term])
+    while (below := _continued(graph.term(inner), term.how)) is not None:
         layers.append(below)
         inner = graph.parts(inner)[0]
     largest: Expr = value
@@ -179,13 +179,18 @@ def _to_extremes(graph: Graph, value: Var, term: Over, adjoint: Expr) -> tuple[E
     return inner, graph.add(where(here, share, 0.0, term.loc))
 
 
-def _continues(term: Term | Expr, how: str) -> bool:
-    if isinstance(term, Over):
-        return term.how == how
-    return isinstance(term, Apply) and term.op == how
+def _continued(term: Term | Expr, how: str) -> Over | Apply | None:
+    """A fold of the same kind, over a loop or over a dimension."""
+    match term:
+        case Over() if term.how == how:
+            return term
+        case Apply(op) if op == how:
+            return term
+        case _:
+            return None
 
 
-def _unfolded(graph: Graph, layer: Term | Expr, expr: Expr) -> Expr:
+def _unfolded(graph: Graph, layer: Over | Apply, expr: Expr) -> Expr:
     """A folded value beside what it was folded from."""
     if not isinstance(layer, Apply) or layer.attr("keepdim"):
         return expr
