@@ -439,16 +439,6 @@ WRONG = {
         "unknown target 'tpu:v9'\n  hint: use one of 'cpu', 'tpu:v4', 'tpu:v5e', 'tpu:v5p', "
         "'tpu:v6e', 'tpu:7x', 'cuda:sm80', 'cuda:sm89', 'cuda:sm90', 'cuda:sm100'",
     ),
-    "gradients": (
-        lambda k: k(torch.from_numpy(X).requires_grad_(), torch.from_numpy(OFFSETS)),
-        "kernel numbered has no backward yet, and x requires grad\n"
-        "  hint: use torch.no_grad(), or pass x.detach()",
-    ),
-    "JAX gradients": (
-        lambda k: jax.grad(lambda x: k(x, OFFSETS).sum())(X),
-        "kernel numbered has no backward yet\n"
-        "  hint: use jax.lax.stop_gradient on its inputs, if no gradient is needed",
-    ),
     "the reference of shapes": (
         lambda k: k.reference(SPEC, OFFSETS),
         "x is a shape without data: the reference needs the data",

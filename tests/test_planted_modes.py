@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("torch", reason="some of the bugs are about torch")
 
-from tests.planted.modes import BROKEN
+from tests.planted import differentiated, modes
 
 
-@pytest.mark.parametrize("planted", BROKEN, ids=str)
+@pytest.mark.parametrize("planted", [*modes.BROKEN, *differentiated.BROKEN], ids=str)
 def test_a_planted_bug_is_noticed(planted, monkeypatch):
     assert planted.check()
     monkeypatch.setattr(planted.owner, planted.name, planted.wrong)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .aot import Compiled
     from .api import Kernel, Stats, kernel
     from .codegen.pallas.target import Target
+    from .runtime.jagged import from_njt
     from .runtime.lowering import Lowered
     from .runtime.tensors import spec
     from .schedule.config import Config
@@ -46,6 +47,7 @@ __all__ = [
     "Target",
     "TileError",
     "TypingError",
+    "from_njt",
     "kernel",
     "spec",
 ]
@@ -58,6 +60,7 @@ _LAZY = {
     "Lowered": ".runtime.lowering",
     "Stats": ".api",
     "Target": ".codegen.pallas.target",
+    "from_njt": ".runtime.jagged",
     "kernel": ".api",
     "spec": ".runtime.tensors",
 }

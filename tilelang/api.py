@@ -15,14 +15,13 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
 from .errors import CallError, PlanError
-from .reads import Read, stamp
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
-from .runtime.dynamo import keep_out
-from .runtime.given import Given, given_of
+from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
+from .runtime.given import Given, Keys, given_of
 from .runtime.method import Method, is_method
 from .runtime.signature import bind, signature
-from .runtime.tensors import KEYS, home_of
+from .runtime.tensors import KEYS
 from .texts import texts
 
 
@@ -46,17 +45,29 @@ class Late:
 
 if TYPE_CHECKING:
     from . import aot, frontend, reference, transforms
-    from .analysis.facts import Facts
     from .aot import Compiled, CudaCompiled, Program
     from .autotune import model
     from .autotune.model import Prediction
     from .ir import KernelIR
-    from .runtime import batching, execution, explain, lowering, oracle, torch_batching
+    from .runtime import (
+        batching,
+        execution,
+        explain,
+        gradients,
+        jax_programs,
+        lowering,
+        oracle,
+        torch_batching,
+        torch_kernel,
+    )
     from .runtime import launch as launching
+    from .runtime import parsed as parsing
     from .runtime.batching import Stages
     from .runtime.cuda import execution as cuda
+    from .runtime.gradients import Gradient, Run
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
+    from .runtime.parsed import Parsed
     from .schedule.config import Config
     from .transforms import batch
 
@@ -67,6 +78,8 @@ else:
     execution, explain = Late("runtime.execution"), Late("runtime.explain")
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
+    gradients, parsing = Late("runtime.gradients"), Late("runtime.parsed")
+    jax_programs, torch_kernel = Late("runtime.jax_programs"), Late("runtime.torch_kernel")
     model, batch = Late("autotune.model"), Late("transforms.batch")
     batching, torch_batching = Late("runtime.batching"), Late("runtime.torch_batching")
 
@@ -107,12 +120,17 @@ class Kernel:
         self._interpret, self._checks = interpret, checks
         self._arity = self.signature.positional
         self._texts = texts(fn)
-        self._keys = _Keys()
+        self._keys = Keys()
         self._launches: Choices[Launch] = Choices()
-        self._parses: Choices[_Parsed] = Choices()
+        self._parses: Choices[Parsed] = Choices()
         self._lowered: dict[Hashable, Lowered] = {}
-        self._programs: dict[Hashable, Callable[..., Any]] = {}
-        self._batches: dict[Hashable, _Parsed] = {}
+        self._jax: jax_programs.Programs | None = None
+        self._part_launches: dict[Hashable, Launch] = {}
+        self._torches: dict[Hashable, torch_kernel.Compiler] = {}
+        self._registration: gradients.Registration | None = None
+        self._in_graph: Any = None
+        self._is_method = is_method(fn)
+        self._batches: dict[Hashable, Parsed] = {}
         self._larger: dict[tuple[str, ...], Kernel] = {}
         self._element: tuple[Kernel, tuple[str, ...]] | None = None
         self._lock = threading.RLock()
@@ -128,19 +146,109 @@ class Kernel:
         Raises CallError for arguments that do not fit, RaggedValueError for offsets out of range,
         and ParseError, TypingError or PlanError at the first call for what is wrong in the kernel.
         """
+        if in_graph():
+            self._enter_graph()
+            return self._in_graph(*args, config=config, target=target, **kwargs)
         if kwargs or len(args) != self._arity:
             args = bind(self.signature, args, kwargs)
+        return self._called(args, config, target)
+
+    def _called(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
         self._calls += 1
+        return self._launch(values, config, target)(values)
+
+    def _launch(self, values: tuple, config: Config | None, target: AnyTarget) -> Launch:
+        """The specialisation for the arguments of a call, made if there is none yet."""
         keys = self._keys
         try:
-            key = (config, target, *[keys[type(arg)](arg) for arg in args])
-            launch = self._launches.find(key, (self._fn, *args))
+            key = (config, target, *[keys[type(value)](value) for value in values])
+            launch = self._launches.find(key, (self._fn, *values))
         except Exception:  # an argument that cannot be part of a key: specialising says which
             key, launch = None, None
         if launch is None:
             _keep_dynamo_out()  # here: torch may have been imported after the kernel was made
-            launch = self._specialise(key, args, config, target)
-        return launch(args)
+            launch = self._specialise(key, values, config, target)
+        return launch
+
+    # ------------------------------------------------------------ gradients
+
+    def def_vjp(
+        self, *, backward: Callable[..., Any], forward: Callable[..., Any] | None = None
+    ) -> None:
+        """Registers how the kernel is differentiated, by JAX and by torch alike.
+
+        forward   the kernel's arguments -> (what the kernel returns, what to save); if left out,
+                  the kernel itself, which saves its arguments by name
+        backward  (saved, *cotangents) -> {argument: gradient}; a gradient may be a function of no
+                  arguments, called only where it is wanted, or None if it is zero
+
+        Both are made of kernels and of array code that goes for the framework's arrays.
+        """
+        if self._registration is not None:
+            raise CallError(
+                f"kernel {self.signature.kernel} has a backward already",
+                hint="register one, where the kernel is defined",
+            )
+        with self._lock:
+            self._registration = gradients.Registration(forward, backward)
+            self._launches, self._jax = Choices(), None  # some may hold a derived gradient
+
+    def vjp(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """Registers a backward, as `def_vjp` does; use as a decorator: `@my_kernel.vjp`."""
+        self.def_vjp(backward=backward)
+        return backward
+
+    def _gradient(
+        self, parsed: Parsed, statics: Mapping[str, Any], wanted: frozenset[str], run: Run
+    ) -> Gradient:
+        """The registered gradient, or else a derived one; GradientError if there is neither."""
+        if self._element is not None:
+            parsing.refuse_registered(parsed.ir, self._element[0]._registration is not None)
+        if self._registration is None:
+            return gradients.derived(parsed, wanted, run)
+        parsing.refuse_changed_arguments(parsed.ir)
+        return gradients.registered(self._registration, self, parsed, statics)
+
+    # ------------------------------------------------------------ torch
+
+    def _enter_graph(self) -> None:
+        """Has Dynamo record a call of `_in_graph`; it runs this, and takes it for a constant."""
+        if self._in_graph is None:
+            self._in_graph = entry_of(self.signature, self._called)
+
+    mark_constant(_enter_graph)
+
+    def _torch(self, config: Config | None, target: AnyTarget) -> torch_kernel.Compiler:
+        """What calls in torch's transforms are made of."""
+        key = (config, target)
+        if key not in self._torches:
+
+            def run(values: Sequence[Any]) -> Any:
+                return torch_kernel.plain(self._launch(tuple(values), config, target))(values)
+
+            identity = (self._fn.__module__, self._fn.__qualname__, *key)
+            part = functools.partial(self._run_part, target)
+            self._torches[key] = torch_kernel.Compiler(
+                self.signature.kernel, identity, self._parsed, run, part, self._gradient
+            )
+        return self._torches[key]
+
+    def _through_torch(
+        self, config: Config | None, target: AnyTarget, values: Sequence[Any]
+    ) -> Any:
+        compiler = self._torch(config, target)
+        return torch_kernel.called(compiler, self.signature.names, values)
+
+    def _run_part(
+        self, target: AnyTarget, parsed: Parsed, tensors: Sequence[Any], checked: bool
+    ) -> Any:
+        """Runs a part of a derived gradient on plain tensors."""
+        key = (parsed, target, *(KEYS["torch"](t) for t in tensors))
+        if key not in self._part_launches:
+            given = given_of(dict(zip(parsed.arguments, tensors, strict=True)))
+            checks = self._checks if checked else False
+            self._part_launches[key] = self._prepared(parsed, given, None, target, checks, None)
+        return self._part_launches[key](tuple(tensors))
 
     # ------------------------------------------------------------ looking inside
 
@@ -274,7 +382,7 @@ class Kernel:
         options = {"config": self._config, "target": self._target, "interpret": self._interpret}
         made = Kernel(self._fn, **options, checks=self._checks)
         made._element, made._lock = (self, names), self._lock
-        made._lowered, made._programs, made._batches = self._lowered, self._programs, self._batches
+        made._lowered, made._batches = self._lowered, self._batches
         return self._larger.setdefault(names, made)
 
     def stats(self) -> Stats:
@@ -283,7 +391,7 @@ class Kernel:
 
     def __get__(self, instance: object, owner: type | None = None) -> Kernel | Method:
         """A kernel that is written as a method takes its object as the first argument."""
-        if instance is None or not is_method(self._fn):
+        if instance is None or not self._is_method:
             return self
         return Method(self, instance)
 
@@ -321,7 +429,7 @@ class Kernel:
         goal = self._goal(given, target)
         return self._planned(self._parsed(given), chosen, goal)
 
-    def _parsed(self, given: Given) -> _Parsed:
+    def _parsed(self, given: Given) -> Parsed:
         """The kernel parsed for these shapes and static values, and for what it read."""
         if self._element is not None:
             kernel, names = self._element
@@ -333,35 +441,35 @@ class Kernel:
                 start = time.perf_counter()
                 with lowering.our_fault(self.signature.kernel):
                     parsed = frontend.parsed(self._fn, given.specs, self._texts)
-                known = _Parsed(parsed.ir, parsed.reads)
+                known = parsing.Parsed(parsed.ir, parsed.reads)
                 self._parses.add(given.key, known.reads, known)
                 self._seconds += time.perf_counter() - start
             return known
 
-    def _batch(self, parsed: _Parsed, names: Collection[str], size: int) -> _Parsed:
+    def _batch(self, parsed: Parsed, names: Collection[str], size: int) -> Parsed:
         """The kernel of `size` elements, of which these arguments are not shared."""
         key = (parsed, frozenset(names), size)
         with self._lock:
             if key not in self._batches:
                 ir = batch.batched(parsed.ir, names, size)
-                self._batches[key] = _Parsed(ir, parsed.reads, (parsed, names))
+                self._batches[key] = parsing.Parsed(ir, parsed.reads, (parsed, names))
             return self._batches[key]
 
-    def _stages(self, parsed: _Parsed, config: Config | None) -> Stages:
+    def _stages(self, parsed: Parsed, config: Config | None) -> Stages:
         """The later stages, for when JAX lowers the kernel or makes a batch of its calls."""
 
         def batched(names: Collection[str], size: int) -> Stages:
             return self._stages(self._batch(parsed, names, size), config)
 
         def replaced(ir: KernelIR) -> Stages:
-            return self._stages(_Parsed(ir, parsed.reads), config)
+            return self._stages(parsing.Parsed(ir, parsed.reads), config)
 
         planned, element = functools.partial(self._planned, parsed, config), None
         if parsed.element is not None:
             element = self._stages(parsed.element[0], config), parsed.element[1]
         return batching.Stages(parsed.ir, planned, batched, replaced, element)
 
-    def _planned(self, parsed: _Parsed, config: Config | None, target: Target) -> Lowered:
+    def _planned(self, parsed: Parsed, config: Config | None, target: Target) -> Lowered:
         """The later stages; also called when JAX lowers for a device, long after the call.
 
         A batch takes the config of one element: its results are those of one, bit for bit.
@@ -380,21 +488,28 @@ class Kernel:
     def _specialise(
         self, key: Hashable, values: tuple, config: Config | None, target: AnyTarget
     ) -> Launch:
+        target = self._target if target is None else target
+        through = functools.partial(self._through_torch, config, target)
+        if _has_torch(values) and torch_kernel.set_apart(values):
+            return through
         given = self._given(values)
+        operands = launching.operands_of(given)
+        if not lowering.runs_on_gpu(given.tensors.values(), target):
+            execution.screen(self.signature.kernel, operands)
+        known = self._parsed(given)
+        statics = {n: v for n, v in given.values.items() if n not in given.tensors}
         try:
-            known, launch = self._prepared(given, config, target)
+            launch = self._prepared(known, given, config, target, self._checks, statics)
         except PlanError:
             if self._element is None:
                 raise
-            known, launch = self._parsed(given), self._one_by_one(config, target)
-        if any(d.home == "torch" for d in given.tensors.values()):
+            launch = self._one_by_one(config, target)
+        places = tuple(o.place for o in operands if o.described.home == "torch")
+        if places:
             names, chosen = self.signature.names, {"config": config, "target": target}
-            launch = torch_batching.vmapped(known.ir, names, launch, self.batched, chosen)
-        if key is not None:
-            with self._lock:
-                self._launches.add(key, known.reads, launch)
-                self._launched += 1
-        return launch
+            batches = torch_batching.vmapped(known.ir, names, through, self.batched, chosen)
+            launch = torch_kernel.Guarded(launch, through, batches, places)
+        return self._filed(key, known, launch)
 
     def _one_by_one(self, config: Config | None, target: AnyTarget) -> Launch:
         """The launch of a batch whose kernel is refused."""
@@ -407,40 +522,41 @@ class Kernel:
         return batching.each(call, [every.index(name) for name in names])
 
     def _prepared(
-        self, given: Given, config: Config | None, target: AnyTarget
-    ) -> tuple[_Parsed, Launch]:
-        operands = [
-            launching.Operand(place, name, given.tensors[name])
-            for place, name in enumerate(given.values)
-            if name in given.tensors
-        ]
-        values = tuple(given.values.values())
-        config = lowering.checked_config(self._config if config is None else config)
-        target = self._target if target is None else target
+        self,
+        known: Parsed,
+        given: Given,
+        config: Config | None,
+        target: AnyTarget,
+        checks: bool | None,
+        statics: Mapping[str, Any] | None,
+    ) -> Launch:
+        """The launch of a parsed kernel; without `statics`, of a part of a derived gradient."""
+        chosen = config if statics is None or config is not None else self._config
+        config, operands = lowering.checked_config(chosen), launching.operands_of(given)
         goal = None if target is None else lowering.target_of(target)
-        there = lowering.on_gpu(given.tensors.values())
-        jax = any(d.spec.framework == "jax" for d in given.tensors.values())
-        if not jax and (isinstance(goal, lowering.TritonTarget) or (goal is None and there)):
-            known = self._parsed(given)
-            launch = cuda.prepare(
-                known.ir, known.facts, operands, values, goal,
-                functools.partial(self._planned, known, config), self._checks,
+        if lowering.runs_on_gpu(given.tensors.values(), goal):
+            assert not isinstance(goal, lowering.PallasTarget), "it is planned for a GPU"
+            return cuda.prepare(
+                known.ir, known.facts, operands, tuple(given.values.values()), goal,
+                functools.partial(self._planned, known, config), checks,
             )  # fmt: skip
-            return known, launch
-        execution.screen(self.signature.kernel, operands)
-        known = self._parsed(given)
-        chosen = execution.Chosen(
-            goal,
-            self._stages(known, config),
-            _compiled,
-            config is not None and config.windows == "exact",
-            self._interpret,
-            self._checks,
-        )
+        return self._programs().launch(known, operands, config, goal, checks, statics)
+
+    def _programs(self) -> jax_programs.Programs:
         with self._lock:
-            program = (known, config, goal)
-            launch = execution.prepare(known.facts, operands, chosen, self._programs, program)
-        return known, launch
+            if self._jax is None:
+                self._jax = jax_programs.Programs(
+                    self._stages, _compiled, self._interpret, self._gradient, self._lock
+                )
+            return self._jax
+
+    def _filed(self, key: Hashable, known: Parsed, launch: Launch) -> Launch:
+        """The launch, kept for calls with this key."""
+        if key is not None:
+            with self._lock:
+                self._launches.add(key, known.reads, launch)
+                self._launched += 1
+        return launch
 
 
 @overload
@@ -484,28 +600,9 @@ def _compiled(lowered: Lowered) -> Sequence[Program]:
 
 
 def _keep_dynamo_out() -> None:
-    for function in (_keep_dynamo_out, Kernel.__call__, Kernel._specialise):
+    for function in (_keep_dynamo_out, Kernel.__call__, Kernel._called):
         keep_out(function)
 
 
-class _Keys(dict[type, Callable[[Any], Hashable]]):
-    """Type -> how to make the part of a call's key that stands for a value of that type."""
-
-    def __missing__(self, kind: type) -> Callable[[Any], Hashable]:
-        home = home_of(kind)
-        self[kind] = stamp if home is None else KEYS[home]
-        return self[kind]
-
-
-@dataclass(frozen=True, eq=False)
-class _Parsed:
-    """A parsed kernel and the reads that it rests on; a key that stands for itself."""
-
-    ir: KernelIR
-    reads: tuple[Read, ...]
-    element: tuple[_Parsed, Collection[str]] | None = None  # of a batch, and what it does not share
-
-    @functools.cached_property
-    def facts(self) -> Facts:
-        """What is true of it; ParseError for a mistake that the facts show."""
-        return lowering.proved(self.ir)
+def _has_torch(values: Sequence[Any]) -> bool:
+    return any(type(value).__module__.startswith("torch") for value in values)

@@ -93,7 +93,7 @@ def test_torch_vmap(kernel):
 @needs_torch
 def test_torch_gradients_are_not_lost(kernel):
     x, factors, offsets = given(torch.from_numpy)
-    with pytest.raises(CallError, match="no backward yet, and x requires grad"):
+    with pytest.raises(CallError, match="has no backward, and x requires grad"):
         torch.func.vmap(kernel)(x.requires_grad_(), factors, offsets)
 
 

@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 from tests.analysis.build import LOC
 from tilelang.errors import CallError, RaggedValueError
@@ -254,23 +253,7 @@ def test_stores_that_cannot_be():
     )
 
 
-# ---------------------------------------------------------------- gradients, checks
-
-
-def test_torch_gradients_are_not_lost_silently():
-    x = torch.ones(3, requires_grad=True)
-    with pytest.raises(CallError) as caught:
-        call(double, x=x)
-    assert str(caught.value) == (
-        "kernel k has no backward yet, and x requires grad\n"
-        "  hint: use torch.no_grad(), or pass x.detach()"
-    )
-    with torch.no_grad():
-        y = call(double, x=x)
-    assert not y.requires_grad
-    assert call(double, x=x.detach()).tolist() == [2, 2, 2]
-    with torch.inference_mode():
-        assert call(double, x=torch.nn.Parameter(torch.ones(2))).tolist() == [2, 2]
+# ---------------------------------------------------------------- checks
 
 
 def test_checks_see_what_the_kernel_sees():
@@ -297,25 +280,3 @@ def test_unknown_torch_layouts_raise_our_errors():
         CallError, match=r"(?s)^x is a sparse torch tensor .*hint: pass x\.to_dense\(\)"
     ):
         read(torch.ones(2).to_sparse())
-
-
-TORCH_FUNC = {
-    "grad": lambda f, x: torch.func.grad(lambda v: f(v).sum())(x),
-    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,)),
-    "vmap": lambda f, x: torch.vmap(f)(x[None]),
-}
-
-
-@pytest.mark.parametrize("transform", TORCH_FUNC)
-def test_torch_transforms_are_refused(transform):
-    with pytest.raises(CallError):
-        TORCH_FUNC[transform](lambda v: call(double, x=v), torch.ones(3))
-
-
-def test_forward_mode_is_not_lost_silently():
-    with forward_ad.dual_level():
-        x = forward_ad.make_dual(torch.ones(3), torch.ones(3))
-        with pytest.raises(CallError) as caught:
-            call(double, x=x)
-        assert caught.value.what == "kernel k has no derivative yet, and x carries a tangent"
-        assert call(double, x=torch.ones(3)).tolist() == [2, 2, 2]

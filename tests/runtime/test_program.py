@@ -10,13 +10,18 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AxisType, PartitionSpec
 
 from tests.runtime.pipeline import expected, numbered
-from tilelang.errors import CallError
+from tilelang.errors import CallError, GradientError
+from tilelang.runtime.gradients import Gradient
 from tilelang.runtime.primitive import Code
 from tilelang.runtime.program import Device, generated, one_by_one, program
 
 KIND = "TPU v5 lite"
 X = np.arange(32 * 128, dtype=np.float32).reshape(32, 128)
 OFFSETS = np.array([0, 5, 20, 32], np.int32)
+
+
+def refuse(wanted: frozenset[str]) -> Gradient:
+    raise GradientError(f"no rule for {', '.join(wanted)}", hint="write it")
 
 
 def made(name, results, run, effectful=False) -> Code:
@@ -38,7 +43,7 @@ class Traces:
         run = generated(self.host, Device(KIND, 1, interpret, present=False))
         effectful = isinstance(interpret, pltpu.InterpretParams)
         results = ((X.shape, "float32"),)
-        self.run = program(made("numbered", results, run, effectful))
+        self.run = program(made("numbered", results, run, effectful), ("x", "offsets"), refuse)
 
     def host(self, x, offsets, *, interpret):
         self.count += 1
@@ -135,8 +140,8 @@ def test_derivatives_are_refused(traces, how):
     with pytest.raises(CallError) as caught:
         DERIVATIVES[how](traces.run)
     assert str(caught.value) == (
-        "kernel numbered has no backward yet\n"
-        "  hint: use jax.lax.stop_gradient on its inputs, if no gradient is needed"
+        "kernel numbered has no backward: no rule for x\n"
+        "  hint: write it; or use jax.lax.stop_gradient on its inputs, if no gradient is needed"
     )
 
 

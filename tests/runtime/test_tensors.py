@@ -36,7 +36,8 @@ def fake():
 def test_describe(value, framework, home, device):
     spec = TensorSpec((2, 3), "float32", framework)
     assert describe("x", value) == Described(spec, home, device)
-    assert hash(KEYS[home](value)) == hash(KEYS[home](value))
+    if (framework, home) != ("torch", "shape"):  # sizes may be symbols there
+        assert hash(KEYS[home](value)) == hash(KEYS[home](value))
 
 
 @pytest.mark.parametrize("transform", [jax.jit, jax.vmap, jax.grad])
@@ -108,8 +109,7 @@ def nested():
         ),
         (
             nested(),
-            "x is a nested torch tensor\n"
-            "  hint: pass its values() and its offsets() as two arguments",
+            "x is a nested torch tensor\n  hint: values, offsets = tile.from_njt(x)",
         ),
         (
             np.ma.masked_array(np.zeros(2, np.float32), mask=[0, 1]),

@@ -38,16 +38,6 @@ def torch() -> Any:
     return sys.modules["torch"]
 
 
-def torch_tracer() -> str:
-    """What of torch is recording operations, of which a kernel is none; "" if nothing is."""
-    c = torch()._C
-    if c._is_tracing():
-        return "torch.jit.trace"
-    if c._len_torch_dispatch_stack() and c._get_dispatch_mode(c._TorchDispatchModeKey.PROXY):
-        return "make_fx"
-    return ""
-
-
 def torch_to_numpy(name: str, dtype: str) -> Read:
     """A reader of CPU tensors of that dtype: a view of the same memory, detached."""
     carrier, view = REINTERPRETED.get(dtype, ("", None))

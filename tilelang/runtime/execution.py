@@ -17,6 +17,7 @@ from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import Compiled
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
 from .jax_compat import mesh_of, sharded_axes
+from .jax_gradient import Resolve
 from .launch import Launch, Operand, check_of, framework_of, launch
 from .lowering import Lowered, Target, proved
 from .primitive import Code, Flags, Generated, call
@@ -46,6 +47,7 @@ class Chosen:
     strict     only Pallas's TPU interpreter can run the code on a CPU
     interpret  None: where the device needs it; True, False or pltpu.InterpretParams
     checks     None: if the values are on the host; True: also if they must be fetched; False: never
+    resolve    the arguments that want one -> the gradient of the kernel
     """
 
     target: Target | None
@@ -54,6 +56,7 @@ class Chosen:
     strict: bool
     interpret: Any
     checks: bool | None
+    resolve: Resolve
 
 
 def prepare(
@@ -74,13 +77,18 @@ def prepare(
         refuse_foreign(ir.name, target, platform, chosen.interpret)
         chosen.stages.planned(target)
     if key not in programs:
-        programs[key] = program(_code(chosen))
+        programs[key] = jitted(chosen)
     run = programs[key]
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
     if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
         run = at_once(run)
     return launch(ir, operands, run, check_of(ir, facts, operands, chosen.checks), framework)
+
+
+def jitted(chosen: Chosen) -> Callable[..., Any]:
+    """The kernel as a function of JAX arrays, one for each parameter that is a tensor."""
+    return program(_code(chosen), operands_of(chosen.stages.ir), chosen.resolve)
 
 
 def _code(chosen: Chosen) -> Code:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,16 @@ import numpy as np
 from ..errors import CallError
 from ..reads import NotStatic, check_static, stamp
 from . import bridge
-from .tensors import Described, describe, home_of
+from .tensors import KEYS, Described, describe, home_of
+
+
+class Keys(dict[type, Callable[[Any], Hashable]]):
+    """Type -> how to make the part of a call's key that stands for a value of that type."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Hashable]:
+        home = home_of(kind)
+        self[kind] = stamp if home is None else KEYS[home]
+        return self[kind]
 
 
 @dataclass(frozen=True)
@@ -70,13 +79,14 @@ def given_of(values: Mapping[str, Any]) -> Given:
     for name, value in values.items():
         described = describe(name, value)
         if described is None:
-            _check_static(name, value)
+            check_value(name, value)
         else:
             tensors[name] = described
     return Given(values, tensors)
 
 
-def _check_static(name: str, value: object) -> None:
+def check_value(name: str, value: object) -> None:
+    """CallError for what is neither tensor nor static value."""
     if _holds_tensors(value):
         raise CallError(
             f"{name} is a {type(value).__name__} that holds tensors",

@@ -19,10 +19,11 @@ from ..ir import KernelIR, Store, statements
 from . import bridge
 from .checks import Check, compile_checks
 from .dynamo import keep_out
+from .given import Given
 from .results import structured
 from .tensors import Described, Framework
 
-Values = tuple[Any, ...]
+Values = Sequence[Any]
 Launch = Callable[[Values], Any]
 
 
@@ -33,6 +34,12 @@ class Operand:
     place: int
     name: str
     described: Described
+
+
+def operands_of(given: Given) -> list[Operand]:
+    """The tensors among the arguments of a call."""
+    names = enumerate(given.values)
+    return [Operand(n, name, given.tensors[name]) for n, name in names if name in given.tensors]
 
 
 def framework_of(kernel: str, operands: Sequence[Operand]) -> Framework:
@@ -88,11 +95,8 @@ def launch(
     read = _reading(operands, framework)
     finish = _finishing(ir, operands, framework)
     verify = None if check is None else _verifying(check, operands)
-    guard = torch_guard(ir.name, operands)
 
     def call(values: Values) -> Any:
-        if guard is not None:
-            guard(values)
         arrays = read(values)
         if verify is not None:
             verify(arrays)
@@ -120,37 +124,6 @@ def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Sequence]
         check.run({name: np.asarray(arrays[place]) for name, place in wanted})
 
     return verify
-
-
-def torch_guard(kernel: str, operands: Sequence[Operand]) -> Callable[[Values], None] | None:
-    """Refuses what a call would lose without a word: gradients, tangents, its place in a trace."""
-    names = {o.place: o.name for o in operands if o.described.home == "torch"}
-    if not names:
-        return None
-    enabled, forward = bridge.torch().is_grad_enabled, bridge.torch().autograd.forward_ad
-
-    def guard(values: Values) -> None:
-        tracer = bridge.torch_tracer()
-        if tracer:
-            raise CallError(
-                f"{tracer} is tracing, and would keep the result of kernel {kernel} as a constant",
-                hint="call the kernel outside of what is traced",
-            )
-        for place, name in names.items():
-            if values[place].requires_grad and enabled():
-                raise CallError(
-                    f"kernel {kernel} has no backward yet, and {name} requires grad",
-                    hint=f"use torch.no_grad(), or pass {name}.detach()",
-                )
-        if getattr(forward, "_current_level", -1) >= 0:  # inside forward_ad.dual_level()
-            for place, name in names.items():
-                if forward.unpack_dual(values[place]).tangent is not None:
-                    raise CallError(
-                        f"kernel {kernel} has no derivative yet, and {name} carries a tangent",
-                        hint=f"pass forward_ad.unpack_dual({name}).primal",
-                    )
-
-    return guard
 
 
 def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:

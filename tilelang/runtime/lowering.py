@@ -52,6 +52,14 @@ def on_gpu(tensors: Iterable[Described]) -> bool:
     return any(d.home == "torch" and d.device == "cuda" for d in tensors)
 
 
+def runs_on_gpu(tensors: Iterable[Described], target: str | Target | None) -> bool:
+    """Whether Triton runs a call, without JAX."""
+    given = list(tensors)
+    if any(d.spec.framework == "jax" for d in given):
+        return False
+    return on_gpu(given) if target is None else isinstance(target_of(target), TritonTarget)
+
+
 def vmem_of(plan: Plan) -> int:
     """Bytes of vector memory that a TPU's largest launch needs."""
     launches = plan.launches if isinstance(plan, PallasPlan) else ()

@@ -1,7 +1,7 @@
 """program(code) -> Callable: a kernel, jitted, for any place in JAX.
 
-Eager calls, jit, scan, cond, vmap, eval_shape, export and shard_map all work; differentiation
-raises an error that names the kernel.
+Eager calls, jit, scan, cond, vmap, eval_shape, export, shard_map and reverse-mode differentiation
+all work; forward mode raises an error that names the kernel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 
-from ..errors import CallError
 from .jax_compat import (
     cpu_device,
     default_platform,
@@ -22,6 +21,7 @@ from .jax_compat import (
     traced_on_tpu,
     varying_alike,
 )
+from .jax_gradient import Resolve, differentiable
 from .primitive import Code
 from .primitive import call as call_kernel
 
@@ -50,15 +50,17 @@ def generated(function: Callable[..., Any], device: Device) -> Callable[..., Any
     return traced
 
 
-def program(code: Code) -> Callable[..., Any]:
+def program(code: Code, operands: tuple[str, ...], resolve: Resolve) -> Callable[..., Any]:
     """The jitted host function; it takes the tensor parameters in order.
 
-    The layers, innermost first: the kernel as one operation, which batches itself; a derivative
-    rule that only raises.  The jit is outermost, so neither costs anything per call.
+    `resolve` gives the gradient for those that want one; it is asked when JAX differentiates.
+
+    The layers, innermost first: the kernel as one operation, which batches itself; the derivative
+    rule.  The jit is outermost, so neither costs anything per call.
     """
     name, single = code.name, len(code.results) == 1
 
-    def call(*arrays: Any) -> Any:
+    def run(*arrays: Any) -> Any:
         if any(any(sharded_axes(array)) for array in arrays):
             assert code.sharded is not None, f"{name} was made without a way to split it"
             results = code.sharded(arrays)
@@ -66,10 +68,10 @@ def program(code: Code) -> Callable[..., Any]:
             results = call_kernel(code, varying_alike(arrays))
         return results[0] if single else results
 
+    run.__name__ = run.__qualname__ = name
+    call = differentiable(name, operands, run, single, resolve)
     call.__name__ = call.__qualname__ = name
-    primitive = jax.custom_jvp(call)
-    primitive.defjvp(lambda primals, tangents: _no_derivative(name))
-    return jax.jit(primitive)
+    return jax.jit(call)
 
 
 def one_by_one(
@@ -116,10 +118,3 @@ def on_cpu(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(*arrays)
 
     return call
-
-
-def _no_derivative(name: str) -> Any:
-    raise CallError(
-        f"kernel {name} has no backward yet",
-        hint="use jax.lax.stop_gradient on its inputs, if no gradient is needed",
-    )

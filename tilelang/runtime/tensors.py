@@ -80,6 +80,8 @@ def _traced_key(value: Any) -> Hashable:
 
 
 def _shape_key(value: Any) -> Hashable:
+    if not isinstance(value, TensorSpec) and type(value).__module__.startswith("torch"):
+        raise TypeError("its sizes may be symbols, which must not be compared")
     return ("shape", tuple(value.shape), str(value.dtype), getattr(value, "framework", ""))
 
 
@@ -124,20 +126,36 @@ def _numpy(name: str, value: np.ndarray) -> Described:
 
 
 def _torch(name: str, value: Any) -> Described:
+    spec = spec_of_torch(name, value)
+    if value.device.type == "meta":
+        return Described(spec, "shape")
+    return Described(spec, "torch", value.device.type)
+
+
+def spec_of_torch(name: str, value: Any, number: Callable[[Any], int] | None = None) -> TensorSpec:
+    """A torch tensor as kernels are parsed for it; CallError for one that kernels do not take.
+
+    `number` gives the sizes that are symbols; without it they are refused.
+    """
     if value.is_nested:
-        hint = "pass its values() and its offsets() as two arguments"
+        jagged = str(value.layout) == "torch.jagged"
+        hint = f"values, offsets = tile.from_njt({name})" if jagged else "pass its tensors apart"
         raise CallError(f"{name} is a nested torch tensor", hint=hint)
     if str(value.layout) != "torch.strided":
         raise CallError(
             f"{name} is a sparse torch tensor ({value.layout})", hint=f"pass {name}.to_dense()"
         )
+    if type(value).__name__ == "DTensor":
+        raise CallError(
+            f"{name} is a DTensor, whose parts are on several devices",
+            hint=f"pass {name}.to_local(), or call the kernel in "
+            "torch.distributed.tensor.experimental.local_map",
+        )
     if hasattr(type(value), "__tensor_flatten__"):
         hint = "pass the plain tensors that it holds"
         raise CallError(f"{name} is a {type(value).__name__}, which wraps other tensors", hint=hint)
-    spec = _spec(name, value.shape, value.dtype, "torch")
-    if value.device.type == "meta":
-        return Described(spec, "shape")
-    return Described(spec, "torch", value.device.type)
+    shape = value.shape if number is None else tuple(map(number, value.shape))
+    return _spec(name, shape, value.dtype, "torch")
 
 
 def _shape(name: str, value: Any) -> Described:

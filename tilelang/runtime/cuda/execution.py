@@ -16,7 +16,7 @@ from ...ir import KernelIR
 from .. import bridge
 from ..checks import Check
 from ..dynamo import keep_out
-from ..launch import Launch, Operand, Values, check_of, framework_of, torch_guard
+from ..launch import Launch, Operand, Values, check_of, framework_of
 from ..lowering import Lowered
 from ..results import structured
 from ..tensors import Described
@@ -62,7 +62,6 @@ def _call(
     ir: KernelIR, operands: Sequence[Operand], run: Run, check: Check | None, device: Any
 ) -> Launch:
     """The function that a call runs; `run` takes contiguous tensors on the device."""
-    guard = torch_guard(ir.name, operands)
     readers = [(o.place, _reader(o, device)) for o in operands]
     verify = None if check is None else _verifying(check, operands)
     stored = [(at, o) for at, o in enumerate(operands) if ir.tensor(o.name).mutated]
@@ -70,8 +69,6 @@ def _call(
     own = [places.get(name) for name in ir.returns]  # a returned parameter is the caller's object
 
     def call(values: Values) -> Any:
-        if guard is not None:
-            guard(values)
         if verify is not None:
             verify(values)
         tensors = [read(values[place]) for place, read in readers]

@@ -1,0 +1,1 @@
+"""Kernels with gradients, in JAX and in torch."""

@@ -1,0 +1,209 @@
+"""A registered backward in JAX: every way to differentiate, and the words where there is none."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import checkify
+
+import tilelang as tile
+from tests.gradients.kernels import COLUMNS, OFFSETS, ROWS, case, product, registered
+
+CASE = case()
+X, W = jnp.asarray(CASE.x), jnp.asarray(CASE.w)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return registered()
+
+
+def loss(kernel):
+    def run(x, w, scale=2.0):
+        y, total = kernel(x, w, jnp.asarray(OFFSETS), scale)
+        return (y * CASE.dy).sum() + (total * CASE.dtotal).sum()
+
+    return run
+
+
+def scanned(f):
+    return lambda x, w: jax.lax.scan(lambda c, _: (c + f(x, w), None), 0.0, None, length=2)[0] / 2
+
+
+def batched(f):
+    def run(x, w):
+        return jax.vmap(f, (0, None))(jnp.stack([x, x]), w).sum() / 2
+
+    return run
+
+
+def both(f):
+    return jax.grad(f, (0, 1))(X, W)
+
+
+HOW = {
+    "grad": both,
+    "jit of grad": lambda f: jax.jit(jax.grad(f, (0, 1)))(X, W),
+    "grad of jit": lambda f: both(jax.jit(f)),
+    "vjp": lambda f: jax.vjp(f, X, W)[1](jnp.float32(1)),
+    "value_and_grad": lambda f: jax.value_and_grad(f, (0, 1))(X, W)[1],
+    "checkpoint": lambda f: both(jax.checkpoint(f)),
+    "scan": lambda f: both(scanned(f)),
+    "cond": lambda f: both(lambda x, w: jax.lax.cond(x[0, 0] < 9, f, lambda x, w: 0.0, x, w)),
+    "vmap of grad": lambda f: [
+        g[1] for g in jax.vmap(jax.grad(f, (0, 1)), (0, None))(jnp.stack([2 * X, X]), W)
+    ],
+    "grad of vmap": lambda f: both(batched(f)),
+    "used twice": lambda f: [g / 2 for g in both(lambda x, w: f(x, w) + f(x, w))],
+    "without a jit": lambda f: _without_jit(f),
+    "ahead of time": lambda f: jax.jit(jax.grad(f, (0, 1))).lower(X, W).compile()(X, W),
+    "donated": lambda f: jax.jit(jax.grad(f, (0, 1)), donate_argnums=0)(X + 0, W),
+}
+
+
+def _without_jit(f):
+    with jax.disable_jit():
+        return both(f)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_right(made, how):
+    for found, wanted in zip(HOW[how](loss(made.kernel)), CASE.gradients(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_is_computed_for_what_is_frozen(made):
+    made.asked.clear()
+    jax.grad(loss(made.kernel), 1)(X, W)
+    jax.grad(loss(made.kernel))(X, jax.lax.stop_gradient(W))
+    jax.vjp(lambda x: loss(made.kernel)(x, W), X)
+    assert made.asked == ["w", "x"]
+
+
+def test_static_arguments_reach_backward(made):
+    found = jax.grad(lambda x, w: loss(made.kernel)(x, w, 3.0), (0, 1))(X, W)
+    for one, wanted in zip(found, CASE.gradients(3.0), strict=True):
+        np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_result_that_the_loss_does_not_use(made):
+    found = jax.grad(lambda x: (made.kernel(x, W, OFFSETS)[0] * CASE.dy).sum())(X)
+    wanted = case().gradients()[0] - 2 * CASE.dtotal[:, None] * CASE.w * _inside()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def _inside():
+    rows = np.arange(ROWS)[:, None]
+    return (rows >= OFFSETS[0]) & (rows < OFFSETS[-1])
+
+
+def test_gradients_have_the_dtypes_of_their_arguments(made):
+    x = X.astype(jnp.bfloat16)
+    found = jax.grad(loss(made.kernel), (0, 1))(x, W)
+    assert [g.dtype for g in found] == [jnp.bfloat16, jnp.float32]
+    for one, wanted in zip(found, CASE.gradients(), strict=True):
+        np.testing.assert_allclose(one.astype(np.float32), wanted, rtol=0.05, atol=0.1)
+
+
+def test_integers_have_no_gradient(made):
+    offsets = jnp.asarray(OFFSETS)
+    _, pull = jax.vjp(lambda x, o: made.kernel(x, W, o)[0], X, offsets)
+    dx, do = pull(jnp.ones((ROWS, COLUMNS)))
+    assert (dx.shape, do.dtype) == (X.shape, jax.dtypes.float0)
+
+
+FORWARD_MODE = {
+    "jvp": lambda f: jax.jvp(f, (X, W), (X, W)),
+    "jit of jvp": lambda f: jax.jit(lambda x: jax.jvp(f, (x, W), (x, W)))(X),
+    "jvp of jit": lambda f: jax.jvp(jax.jit(f), (X, W), (X, W)),
+    "linearize": lambda f: jax.linearize(f, X, W)[1](X, W),
+    "jacfwd": lambda f: jax.jacfwd(f)(X, W),
+    "hessian": lambda f: jax.hessian(f)(X, W),
+}
+
+
+@pytest.mark.parametrize("how", FORWARD_MODE)
+def test_forward_mode_is_refused(made, how):
+    with pytest.raises(tile.CallError) as caught:
+        FORWARD_MODE[how](loss(made.kernel))
+    assert str(caught.value) == (
+        "kernel product has no derivative in forward mode\n"
+        "  hint: use reverse mode: jax.grad, jax.vjp, jax.jacrev"
+    )
+
+
+def with_backward(backward, forward=None):
+    kernel = tile.kernel(product)
+    kernel.def_vjp(backward=backward, forward=forward)
+    return lambda: jax.grad(lambda x: kernel(x, W, OFFSETS)[0].sum())(X)
+
+
+WRONG = {
+    "a tuple": (
+        with_backward(lambda saved, dy, dt: (dy, dy)),
+        "the backward of kernel product returns a tuple of 2\n"
+        "  hint: return a dictionary: {'x': gradient, ...}",
+    ),
+    "of an argument that there is not": (
+        with_backward(lambda saved, dy, dt: {"x": dy, "y": dy}),
+        "the backward of kernel product gives a gradient of 'y'\n"
+        "  hint: the arguments that have gradients are x, w",
+    ),
+    "of integers": (
+        with_backward(lambda saved, dy, dt: {"x": dy, "offsets": dy}),
+        "the backward of kernel product gives a gradient of 'offsets'\n"
+        "  hint: the arguments that have gradients are x, w",
+    ),
+    "none of what is wanted": (
+        with_backward(lambda saved, dy, dt: {"w": dy}),
+        "the backward of kernel product gives no gradient of 'x'\n"
+        "  hint: return 'x': None if it is zero",
+    ),
+    "of another shape": (
+        with_backward(lambda saved, dy, dt: {"x": dy[0]}),
+        "the backward of kernel product gives a gradient of x of shape [24], "
+        "and x has shape [20, 24]",
+    ),
+    "forward alone": (
+        with_backward(lambda saved, dy, dt: {"x": dy}, forward=lambda x, w, o, s: x),
+        "the forward of kernel product returns a",
+    ),
+    "other results": (
+        with_backward(lambda saved, dy, dt: {"x": dy}, forward=lambda x, w, o, s: (x, ())),
+        "the forward of kernel product returns results of shape none, "
+        "and the kernel's have shape [20, 24], [20]\n"
+        "  hint: return what the kernel returns, then what backward needs",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_registrations(wrong):
+    run, message = WRONG[wrong]
+    with pytest.raises(tile.CallError) as caught:
+        run()
+    assert str(caught.value).startswith(message)
+
+
+def test_one_registration():
+    made = registered()
+    with pytest.raises(tile.CallError) as caught:
+        made.kernel.vjp(lambda saved, dy, dt: {})
+    assert str(caught.value) == (
+        "kernel product has a backward already\n  hint: register one, where the kernel is defined"
+    )
+
+
+def test_a_gradient_that_is_zero():
+    run = with_backward(lambda saved, dy, dt: {"x": None})
+    np.testing.assert_array_equal(run(), np.zeros_like(X))
+
+
+def test_nan_is_found_in_a_gradient(made):
+    bad = X.at[0, 0].set(jnp.nan)
+    with jax.debug_nans(True), pytest.raises(FloatingPointError):
+        jax.grad(loss(made.kernel), 1)(bad, W)
+    check = checkify.checkify(lambda x: jax.grad(loss(made.kernel))(x, W), checkify.float_checks)
+    assert check(X)[0].get() is None

@@ -1,0 +1,252 @@
+"""Kernels as operations of torch: compiled, exported, traced as one node; with gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import tilelang as tile
+import tilelang.language as hl
+from tests.gradients.kernels import COLUMNS, OFFSETS, case, registered
+from tilelang.runtime import torch_shapes
+from tilelang.runtime.torch_shapes import Rule, rule_for
+
+CASE = case()
+X, W, STARTS = (torch.from_numpy(a) for a in (CASE.x, CASE.w, OFFSETS))
+
+
+@pytest.fixture(scope="module")
+def made():
+    return registered()
+
+
+def operations(graph):
+    """Names of the operations of kernels in a graph."""
+    targets = (str(n.target) for n in graph.nodes if n.op == "call_function")
+    return [t.split(".")[1].partition("_")[0] for t in targets if t.startswith("raggedtile")]
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, kernel):
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, x, w, offsets):
+        y, total = self.kernel(torch.relu(x), w, offsets)
+        return y * 2 + total[:, None]
+
+
+def of_rows(rows):
+    generator = torch.Generator().manual_seed(rows)
+    x, w = torch.randn(2, rows, COLUMNS, generator=generator)
+    return x.requires_grad_(), w.requires_grad_()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_one_graph_serves_every_number_of_rows(made, backend):
+    torch._dynamo.reset()
+    counter, layer = CompileCounterWithBackend(backend), Layer(made.kernel)
+    run = torch.compile(layer, backend=counter, fullgraph=True, dynamic=True)
+    for rows in (20, 20, 31, 47):
+        found, wanted = of_rows(rows), of_rows(rows)
+        y, expected = run(*found, STARTS), layer(*wanted, STARTS)
+        torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-6)
+        y.sum().backward()
+        expected.sum().backward()
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-6, atol=1e-6)
+    assert counter.frame_count == 1
+
+
+def test_a_kernel_that_torch_compile_sees_first():
+    """Nothing of it was called, so that its operation is registered while Dynamo traces."""
+    torch._dynamo.reset()
+    fresh = registered().kernel
+    run = torch.compile(lambda x: fresh(x, W, offsets=STARTS)[0], backend="eager", fullgraph=True)
+    torch.testing.assert_close(run(X), registered().kernel(X, W, STARTS)[0])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_keeps_one_node(made, strict):
+    rows = torch.export.Dim("rows", min=2, max=4096)
+    exported = torch.export.export(
+        Layer(made.kernel),
+        (X, W, STARTS),
+        dynamic_shapes=({0: rows}, {0: rows}, None),
+        strict=strict,
+    )
+    assert operations(exported.graph) == ["product"]
+    for n in (20, 33):
+        x, w = (t.detach() for t in of_rows(n))
+        torch.testing.assert_close(
+            exported.module()(x, w, STARTS), Layer(made.kernel)(x, w, STARTS)
+        )
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_make_fx_keeps_one_node(made, mode):
+    def run(x, w, offsets):
+        return made.kernel(x, w, offsets)[0] + x
+
+    traced = make_fx(run, tracing_mode=mode)(X, W, STARTS)
+    assert operations(traced.graph) == ["product"]
+    offsets = torch.tensor([0, 1, 2, 20], dtype=torch.int32)
+    torch.testing.assert_close(traced(2 * X, W, offsets), run(2 * X, W, offsets))
+
+
+def test_make_fx_of_a_gradient(made):
+    def gradient(x, w):
+        return torch.func.grad(lambda x: made.kernel(x, w, STARTS)[0].sum())(x)
+
+    traced = make_fx(gradient)(X, W)
+    assert operations(traced.graph) == ["product", "product"]
+    torch.testing.assert_close(traced(X, 3 * W), gradient(X, 3 * W))
+
+
+def test_jit_trace_keeps_one_node_and_its_gradient(made):
+    traced = torch.jit.trace(lambda x, w, o: made.kernel(x, w, o)[0], (X, W, STARTS))
+    assert str(traced.graph).count("raggedtile::product_") == 1
+    x = X.clone().requires_grad_()
+    traced(x, 2 * W, STARTS).sum().backward()
+    (wanted,) = torch.autograd.grad(made.kernel(x, 2 * W, STARTS)[0].sum(), x)
+    torch.testing.assert_close(x.grad, wanted)
+
+
+def test_opcheck(made):
+    made.kernel(X.clone().requires_grad_(), W, STARTS)  # registers it
+    (callee,) = (c for t in made.kernel._torches.values() for c in t.callees.values())
+    (operation,) = callee.operations.values()
+    arguments = X.clone().requires_grad_(), W.clone().requires_grad_(), STARTS
+    found = torch.library.opcheck(operation.overload, arguments)
+    assert set(found.values()) == {"SUCCESS"}
+    assert str(operation.overload._schema).partition("(")[2] == (
+        "Tensor x, Tensor w, Tensor offsets) -> (Tensor, Tensor)"
+    )
+
+
+def test_fakes_of_symbolic_sizes(made):
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        x = mode.from_tensor(X)
+        y, total = made.kernel(x, mode.from_tensor(W), mode.from_tensor(STARTS))
+    assert (y.shape, y.dtype, total.dtype) == (x.shape, torch.float32, torch.float32)
+
+
+@tile.kernel
+def halves(x, n: hl.constexpr = 4):
+    """A row of zeros after each, then n more."""
+    y = hl.zeros([2 * x.shape[0] + n, x.shape[1]], dtype=x.dtype)
+    for r in hl.grid(x.shape[0]):
+        for tn in hl.tile(x.shape[1]):
+            y[2 * r, tn] = x[r, tn]
+    return y
+
+
+@tile.kernel
+def rounded(x):
+    """x, and rows of zeros up to a multiple of 64."""
+    y = hl.zeros([(x.shape[0] + 63) // 64 * 64, x.shape[1]], dtype=x.dtype)
+    for r in hl.grid(x.shape[0]):
+        for tn in hl.tile(x.shape[1]):
+            y[r, tn] = x[r, tn]
+    return y
+
+
+@pytest.mark.parametrize(("kernel", "graphs"), [(halves, 1), (rounded, 3)], ids=["2n", "rounded"])
+def test_shapes_that_are_no_argument(kernel, graphs):
+    """One graph where the shape is a sum of multiples, one for every length where it is not."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    run = torch.compile(lambda x: kernel(x) + 1, backend=counter, fullgraph=True, dynamic=True)
+    for rows in (20, 33, 70):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(run(x), kernel(x) + 1)
+    assert counter.frame_count == graphs
+
+
+def test_stores_to_arguments_in_a_graph():
+    @tile.kernel
+    def add_to(y, x):
+        for t in hl.tile(y.shape[0]):
+            y[t] = y[t] + x[t]
+
+    torch._dynamo.reset()
+    run = torch.compile(lambda y, x: (add_to(y, x), y * 2)[1], backend="aot_eager", fullgraph=True)
+    y = torch.zeros(8)
+    assert torch.equal(run(y, torch.ones(8)), torch.full((8,), 2.0))
+    assert torch.equal(y, torch.ones(8))
+
+
+def test_static_arguments_that_are_symbols():
+    torch._dynamo.reset()
+    run = torch.compile(
+        lambda x, n: halves(x, n), backend="aot_eager", fullgraph=True, dynamic=True
+    )
+    for n in (4, 6, 9):
+        assert run(X, n).shape == (2 * len(X) + n, COLUMNS)
+
+
+# ---------------------------------------------------------------- the rule for sizes
+
+
+class Symbol:
+    """A size as torch traces it."""
+
+    def __init__(self, expr, hint):
+        self.node, self.expr, self.hint, self.fixed = self, expr, hint, False
+
+    def __int__(self):
+        self.fixed = True
+        return self.hint
+
+
+def test_rules_of_shapes():
+    a, b = Symbol("a", 20), Symbol("b", 24)
+    rule = rule_for((a, b), lambda s: ((s[0] + 2 * s[1], 7),))
+    assert rule == Rule((20, 24), ((68, 7),), ((0,), (1,)), (((1, 0),), ((2, 0),)))
+    assert rule.at((10, 1)) == ((12, 7),)
+    assert rule.holds((10, 1), ((12, 7),))
+    assert not rule.holds((10, 1), ((13, 7),))
+    assert not a.fixed
+    assert not b.fixed
+
+
+@pytest.mark.parametrize("by", [4, 64, 1000])
+def test_sizes_that_follow_no_rule_are_fixed(by):
+    a, b = Symbol("a", 20), Symbol("b", 24)
+    rule = rule_for((a, b), lambda s: ((-(-s[0] // by) * by, s[1]),))
+    assert rule.symbols == ()
+    assert a.fixed
+    assert rule.at((20, 24)) == ((-(-20 // by) * by, 24),)
+
+
+def test_a_program_for_results_of_other_shapes_is_refused(monkeypatch):
+    """A rule that two guesses confirm may be wrong: the operation itself looks."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch_shapes, "_tested", lambda rule, shapes_of: True)
+    fresh = tile.kernel(rounded._fn)
+    run = torch.compile(lambda x: fresh(x), backend="aot_eager", fullgraph=True, dynamic=True)
+    assert run(torch.zeros(20, 8)).shape == (64, 8)
+    with pytest.raises(tile.CallError) as caught:
+        run(torch.zeros(70, 8))
+    what, hint = str(caught.value).splitlines()
+    assert what.endswith(
+        "was compiled for results of shape [(64, 8)], and they have shape [(128, 8)]"
+    )
+    assert hint == "  hint: compile with dynamic=False, or mark the sizes as static"
+
+
+@pytest.mark.thorough  # a C++ compiler takes a minute
+def test_inductor(made):
+    torch._dynamo.reset()
+    run = torch.compile(Layer(made.kernel), fullgraph=True, dynamic=True)
+    for rows in (20, 31):
+        found, wanted = of_rows(rows), of_rows(rows)
+        run(*found, STARTS).sum().backward()
+        Layer(made.kernel)(*wanted, STARTS).sum().backward()
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one.grad, other.grad, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,79 @@
+"""Programs: a kernel's jitted functions, and those of its derived gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..schedule.config import Config
+from .batching import Stages
+from .cuda.record import Compiled
+from .execution import Chosen, Launch, Operand, jitted, prepare
+from .gradients import Gradient, Run, derived
+from .lowering import Lowered, Target
+from .parsed import Parsed
+
+Statics = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Programs:
+    """What a kernel's calls ask of JAX, and what JAX asks when it differentiates them.
+
+    stages     (kernel, config) -> its later stages
+    compiled   what Triton makes of a kernel that is planned for a GPU
+    gradient   (kernel, its static arguments, wanted, how to run parts) -> its gradient
+    """
+
+    stages: Callable[[Parsed, Config | None], Stages]
+    compiled: Callable[[Lowered], Sequence[Compiled]]
+    interpret: Any
+    gradient: Callable[[Parsed, Statics, frozenset[str], Run], Gradient]
+    lock: AbstractContextManager[Any]
+    made: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
+
+    def launch(
+        self,
+        known: Parsed,
+        operands: Sequence[Operand],
+        config: Config | None,
+        goal: Target | None,
+        checks: bool | None,
+        statics: Statics | None,
+    ) -> Launch:
+        """The launch of a kernel; without `statics`, of a part of a derived gradient."""
+        chosen = self._chosen(known, config, goal, checks, statics)
+        with self.lock:
+            key = (known, config, goal)
+            return prepare(known.facts, operands, chosen, self.made, key)
+
+    def _chosen(
+        self,
+        known: Parsed,
+        config: Config | None,
+        goal: Target | None,
+        checks: bool | None,
+        statics: Statics | None,
+    ) -> Chosen:
+        def resolve(wanted: frozenset[str]) -> Gradient:
+            def run(n: int, arrays: Sequence[Any]) -> Sequence[Any]:
+                results = self._part(known.part(wanted, n), goal)(*arrays)
+                return results if isinstance(results, tuple) else (results,)
+
+            if statics is None:
+                return derived(known, wanted, run)
+            return self.gradient(known, statics, wanted, run)
+
+        exact = config is not None and config.windows == "exact"
+        stages = self.stages(known, config)
+        return Chosen(goal, stages, self.compiled, exact, self.interpret, checks, resolve)
+
+    def _part(self, part: Parsed, goal: Target | None) -> Callable[..., Any]:
+        """A part of a derived gradient as a function of JAX arrays."""
+        key = (part, "part", goal)
+        with self.lock:
+            if key not in self.made:
+                self.made[key] = jitted(self._chosen(part, None, goal, False, None))
+            return self.made[key]

@@ -1,0 +1,85 @@
+"""Parsed: a kernel for one combination of shapes, and what is made of it when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from ..analysis.facts import Facts
+from ..analysis.placed import root
+from ..errors import GradientError, Loc
+from ..ir import KernelIR, Store, Tensor, statements
+from ..reads import Read
+from ..transforms import Derivative, derive
+from .lowering import our_fault, proved
+
+FORWARD = -1  # the part of a derivative that is no launch of its backward program
+
+
+@dataclass(frozen=True, eq=False)
+class Parsed:
+    """A parsed kernel and the reads that it rests on; a key that stands for itself.
+
+    derivatives  what was derived of it so far, by the arguments whose gradients are wanted
+    parts        the kernels of those, by the same and by which they are
+    """
+
+    ir: KernelIR
+    reads: Sequence[Read] = ()
+    element: tuple[Parsed, Collection[str]] | None = None  # of a batch, and what it does not share
+    derivatives: dict[frozenset[str], Derivative] = field(default_factory=dict)
+    parts: dict[tuple[frozenset[str], int], Parsed] = field(default_factory=dict)
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """What is true of it; ParseError for a mistake that the facts show."""
+        return proved(self.ir)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments that are tensors, in order."""
+        return tuple(p.name for p in self.ir.params if p.tensor is not None)
+
+    def derivative(self, wanted: frozenset[str]) -> Derivative:
+        """The derived gradient; GradientError, at the author's line, where there is none."""
+        if wanted not in self.derivatives:
+            refuse_changed_arguments(self.ir)
+            with our_fault(self.ir.name, self.ir.loc):
+                self.derivatives[wanted] = derive(self.ir, self.facts, wanted)
+        return self.derivatives[wanted]
+
+    def part(self, wanted: frozenset[str], n: int) -> Parsed:
+        """One kernel of the derived gradient: FORWARD, or a launch of the backward program."""
+        if (wanted, n) not in self.parts:
+            derivative = self.derivative(wanted)
+            ir = derivative.forward if n == FORWARD else derivative.launches[n].kernel
+            self.parts[wanted, n] = self if ir is self.ir else Parsed(ir)
+        return self.parts[wanted, n]
+
+
+def refuse_changed_arguments(ir: KernelIR) -> None:
+    """GradientError for a kernel that gives back an argument, changed or as it is."""
+    for tensor in ir.tensors:
+        if tensor.role != "input" or not (tensor.mutated or tensor.name in ir.returns):
+            continue
+        how = "stores to" if tensor.mutated else "returns"
+        raise GradientError(
+            f"{ir.name} {how} its argument {tensor.name}, which has no gradient then",
+            _stored(ir, tensor),
+            f"store to a new output, hl.empty_like({tensor.name}), and return it",
+        )
+
+
+def _stored(ir: KernelIR, tensor: Tensor) -> Loc:
+    stores = (s for s in statements(ir.body) if isinstance(s, Store))
+    return next((s.loc for s in stores if root(ir, s.tensor) == tensor.name), tensor.loc)
+
+
+def refuse_registered(ir: KernelIR, registered: bool) -> None:
+    """GradientError for a batch whose elements have a backward that their author wrote."""
+    if registered:
+        raise GradientError(
+            f"the backward that is registered for {ir.name} is of one element, not of a batch",
+            hint="use jax.vmap or torch.func.vmap of the kernel itself",
+        )

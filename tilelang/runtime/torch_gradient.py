@@ -1,0 +1,202 @@
+"""differentiated(call, tensors) -> results: a kernel in torch's autograd.
+
+One autograd function serves `backward()`, `torch.func` and what AOT Autograd traces.  It remembers
+only tensors that exist anyway (arguments, results) and those that the gradient's forward made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..errors import CallError
+from .gradients import Gradient, misshapen
+
+Find = Callable[[], Gradient]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where backward finds a tensor that was saved: argument, result or extra number n."""
+
+    kind: str
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call that is differentiated.
+
+    names  the arguments that are tensors
+    saved  what forward saved, as a tree of places and other values; made when it runs
+    """
+
+    kernel: str
+    names: tuple[str, ...]
+    wanted: frozenset[str]
+    gradient: Gradient
+    saved: list[tuple[list[Any], Any]] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+
+
+def differentiated(call: Call, tensors: Sequence[Any]) -> list[Any]:
+    """The kernel's results, which autograd differentiates by the gradient."""
+    outputs = _Kernel.apply(call, *tensors)
+    return list(outputs)[: call.results[0]]
+
+
+_inside: ContextVar[bool] = ContextVar("a backward runs", default=False)
+
+
+@contextmanager
+def _inside_backward() -> Iterator[None]:
+    token = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+def when_needed(run: Callable[[Sequence[Any]], Sequence[Any]], find: Find) -> Gradient:
+    """The gradient that `find` gives; in a backward it is looked for when that is differentiated.
+
+    torch.func always asks as if it would be, and mostly it is not.  What forward saves is computed
+    then, once more.
+    """
+    if not _inside.get():
+        return find()
+
+    def backward(saved: Any, cotangents: Sequence[Any], wanted: frozenset[str]) -> Any:
+        gradient = find()
+        return gradient.backward(gradient.forward(saved)[1], cotangents, wanted)
+
+    return Gradient(lambda arrays: (tuple(run(arrays)), list(arrays)), backward)
+
+
+class _Kernel(torch.autograd.Function):
+    """Arguments -> results, then extras: tensors that are saved and are neither."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(call: Call, *tensors: Any) -> Any:
+        results, saved = call.gradient.forward(tensors)
+        leaves, tree = pytree.tree_flatten(saved)
+        places = {id(t): _Place("argument", n) for n, t in enumerate(tensors)}
+        places |= {id(t): _Place("result", n) for n, t in enumerate(results)}
+        extras = list[Any]()
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in places:
+                places[id(leaf)] = _Place("extra", len(extras))
+                extras.append(leaf)
+        call.saved[:] = [([places.get(id(leaf), leaf) for leaf in leaves], tree)]
+        call.results[:] = [len(results)]
+        return (*results, *extras)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        call, *tensors = inputs
+        (leaves, _), (count,) = call.saved[0], call.results
+        sources = {"argument": tensors, "result": output[:count], "extra": output[count:]}
+        places = [leaf for leaf in leaves if isinstance(leaf, _Place)]
+        if len(output) > count:  # so that second gradients find what first ones depend on
+            wanted = [n for n, name in enumerate(call.names) if name in call.wanted]
+            places += [_Place("argument", n) for n in wanted]
+        places = list(dict.fromkeys(places))
+        ctx.call, ctx.places = call, places
+        ctx.like = [(t.shape, t.dtype, t.device) for t in output[:count]]
+        ctx.arguments = [tuple(t.shape) for t in tensors]
+        ctx.dtypes = [t.dtype for t in tensors]
+        ctx.save_for_backward(*(sources[p.kind][p.n] for p in places))
+        integers = [t for t in output[:count] if not t.dtype.is_floating_point]
+        ctx.mark_non_differentiable(*output[count:], *integers)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        call, given = ctx.call, cotangents[: len(ctx.like)]
+        asked = zip(call.names, ctx.needs_input_grad[1:], strict=True)
+        wanted = frozenset(n for n, need in asked if need and n in call.wanted)
+        if all(c is None for c in given) or not wanted:
+            return (None,) * (1 + len(call.names))
+        full = [_full(c, *like) for c, like in zip(given, ctx.like, strict=True)]
+        once = torch.is_grad_enabled() and any(p.kind == "extra" for p in ctx.places)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not once), _inside_backward():
+            made = call.gradient.backward(_saved(ctx), full, wanted)
+            found = [_checked(ctx, n, made) for n in range(len(call.names))]
+        if once:
+            found = _only_once(call.kernel, found, (*ctx.saved_tensors, *full))
+        return None, *found
+
+
+def _saved(ctx: Any) -> Any:
+    """What forward saved, with the tensors in their places."""
+    leaves, tree = ctx.call.saved[0]
+    tensors = dict(zip(ctx.places, ctx.saved_tensors, strict=True))
+    found = [tensors[leaf] if isinstance(leaf, _Place) else leaf for leaf in leaves]
+    return pytree.tree_unflatten(found, tree)
+
+
+def _full(cotangent: Any, shape: Any, dtype: Any, device: Any) -> Any:
+    """The cotangent in memory of its own, zeros if the loss does not use the result."""
+    if not dtype.is_floating_point:
+        return None
+    if cotangent is None:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return cotangent.contiguous()
+
+
+def _checked(ctx: Any, n: int, made: Mapping[str, Any]) -> Any:
+    """The gradient of an argument in its dtype; None is zero."""
+    name = ctx.call.names[n]
+    found = made.get(name)
+    if found is None:
+        return None
+    if len(found.shape) != len(ctx.arguments[n]) or tuple(found.shape) != ctx.arguments[n]:
+        raise misshapen(ctx.call.kernel, name, found.shape, ctx.arguments[n])
+    return found.to(ctx.dtypes[n])
+
+
+# ---------------------------------------------------------------- gradients of gradients
+
+
+def _only_once(kernel: str, found: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
+    """The gradients, which refuse to be differentiated again.
+
+    They depend on the arguments through tensors that forward saved, of which torch knows nothing.
+    """
+    places = [n for n, g in enumerate(found) if g is not None]
+    anchors = [s for s in sources if s is not None and s.requires_grad]
+    if not anchors or not places:
+        return list(found)
+    made = _Once.apply(kernel, len(places), *(found[n] for n in places), *anchors)
+    result = list(found)
+    for n, gradient in zip(places, made, strict=True):
+        result[n] = gradient
+    return result
+
+
+class _Once(torch.autograd.Function):
+    """The first `count` tensors; backward says that there is none."""
+
+    @staticmethod
+    def forward(kernel: str, count: int, *tensors: Any) -> Any:
+        return tuple(t.clone() for t in tensors[:count])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.kernel = inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        raise CallError(
+            f"kernel {ctx.kernel} is differentiated twice, and its backward uses what its forward "
+            "saved besides arguments and results",
+            hint="save only arguments and results; or use JAX, where forward is differentiated too",
+        )

@@ -1,0 +1,211 @@
+"""called(compiler, names, values) -> results: a kernel on torch tensors, whatever they are.
+
+What `torch_ops` calls is made here: of a kernel and its static arguments, and of each part of its
+derived gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import GradientError
+from ..ir import TensorSpec
+from ..reads import Object, Same, stamp
+from . import torch_ops
+from .given import Given, check_value
+from .gradients import Gradient, Run, derived, refused
+from .launch import Launch, Operand, framework_of, refuse_shape
+from .parsed import FORWARD, Parsed
+from .results import structured
+from .tensors import Described, describe, home_of, spec_of_torch
+from .torch_ops import Callee
+from .torch_shapes import Sizes, hint, known, sizes_of
+
+Statics = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A launch of which some arguments, at `places`, are torch tensors.
+
+    plain    computes with plain tensors
+    through  for all that is more: gradients, traces, transforms
+    batches  the same for what no gradient is wanted of: one launch for all of a batch
+    """
+
+    plain: Launch
+    through: Launch
+    batches: Launch
+    places: tuple[int, ...]
+
+    def __call__(self, values: Sequence[Any]) -> Any:
+        """Runs the kernel by the one or the other."""
+        tensors = [values[place] for place in self.places]
+        if not torch_ops.unusual(tensors):
+            return self.plain(values)
+        return (self.through if torch_ops.wants_gradient(tensors) else self.batches)(values)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """What a kernel can do with the arguments of a call.
+
+    name      of the kernel; `digest` tells it from others of that name
+    parse     arguments -> the kernel for them
+    run       values of the arguments, plain tensors -> what the kernel returns
+    launch    (a part of the gradient, plain tensors, whether to look at offsets) -> its results
+    gradient  (the kernel, its static arguments, wanted, how to run parts) -> its gradient
+    """
+
+    name: str
+    digest: Hashable
+    parse: Callable[[Given], Parsed]
+    run: Callable[[Sequence[Any]], Any]
+    launch: Callable[[Parsed, Sequence[Any], bool], Any]
+    gradient: Callable[[Parsed, Statics, frozenset[str], Run], Gradient]
+    callees: dict[Hashable, Callee] = field(default_factory=dict)
+
+
+def plain(launch: Launch) -> Launch:
+    """The launch as it computes, whatever torch is doing."""
+    return launch.plain if isinstance(launch, Guarded) else launch
+
+
+def set_apart(values: Sequence[Any]) -> bool:
+    """Whether arguments have no data, or no sizes that are numbers: fake, functional, traced."""
+    if torch._C._is_tracing():
+        return True
+    return any(isinstance(v, torch.Tensor) and torch_ops.without_data(v) for v in values)
+
+
+def called(compiler: Compiler, names: Sequence[str], values: Sequence[Any]) -> Any:
+    """What the kernel returns, as torch differentiates, traces or compiles it."""
+    with torch_ops.untraced():
+        callee, tensors = _bound(compiler, names, values)
+        structure = callee.parse(torch_ops.specs(callee, tensors), ()).ir.structure
+    return structured(structure, torch_ops.call(callee, tensors))
+
+
+def _bound(
+    compiler: Compiler, names: Sequence[str], values: Sequence[Any]
+) -> tuple[Callee, list[Any]]:
+    """The kernel with its static arguments, and the tensors."""
+    named = {n: known(v) for n, v in zip(names, values, strict=True)}
+    tensors = {n: v for n, v in named.items() if home_of(type(v)) is not None}
+    statics = {n: v for n, v in named.items() if n not in tensors}
+    _screen(compiler.name, tuple(named), tensors, statics)
+    key = tuple(None if n in tensors else _identity(v) for n, v in named.items())
+    if key not in compiler.callees:
+        compiler.callees[key] = _kernel(compiler, tuple(named), statics, key)
+    return compiler.callees[key], [_as_torch(v) for v in tensors.values()]
+
+
+def _screen(kernel: str, names: Sequence[str], tensors: Statics, statics: Statics) -> None:
+    """CallError for arguments that no kernel takes, or that do not go together."""
+    for name, value in statics.items():
+        check_value(name, value)
+    operands = [Operand(names.index(n), n, _described(n, v)) for n, v in tensors.items()]
+    framework_of(kernel, operands)
+    for operand in operands:
+        if isinstance(tensors[operand.name], TensorSpec):
+            refuse_shape(kernel, operand)
+
+
+def _described(name: str, value: Any) -> Described:
+    if isinstance(value, torch.Tensor):
+        return Described(spec_of_torch(name, value, hint), "torch")
+    found = describe(name, value)
+    assert found is not None, "it is a tensor"
+    return found
+
+
+def _as_torch(value: Any) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+
+
+def _identity(value: Any) -> Hashable:
+    """A static argument as part of a key: objects count by identity, for what is read of them."""
+    found = stamp(value)
+    return Same(value) if isinstance(found, Object) else found
+
+
+def _kernel(compiler: Compiler, names: tuple[str, ...], statics: Statics, key: Hashable) -> Callee:
+    tensors = tuple(n for n in names if n not in statics)
+
+    def parse(specs: Sequence[TensorSpec], sizes: Sizes) -> Parsed:
+        there = dict(zip(tensors, specs, strict=True))
+        values = {n: there[n] if n in there else statics[n] for n in names}
+        return compiler.parse(Given(values, {n: Described(s, "shape") for n, s in there.items()}))
+
+    def run(arrays: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
+        there = dict(zip(tensors, arrays, strict=True))
+        result = compiler.run([there[n] if n in there else statics[n] for n in names])
+        return torch_ops.listed(result)
+
+    def gradient(parsed: Parsed, wanted: frozenset[str], run_part: Run) -> Gradient:
+        return compiler.gradient(parsed, statics, wanted, run_part)
+
+    name = torch_ops.name_of(compiler.name, compiler.digest, key)
+    return _callee(compiler, name, tensors, parse, run, gradient)
+
+
+def _callee(
+    compiler: Compiler,
+    name: str,
+    tensors: tuple[str, ...],
+    parse: Callable[[Sequence[TensorSpec], Sizes], Parsed],
+    run: Callable[[Sequence[Any], Sizes], Sequence[Any]],
+    gradient: Callable[[Parsed, frozenset[str], Run], Gradient],
+    sized: bool = False,
+) -> Callee:
+    """An operation whose gradient, where it is derived, is made of operations too."""
+    parts: dict[Hashable, Callee] = {}
+
+    def found(
+        arrays: Sequence[Any], sizes: Sequence[Any], parsed: Parsed, wanted: frozenset[str]
+    ) -> Gradient:
+        every = (*sizes_of(arrays), *sizes)
+
+        def run_part(n: int, given: Sequence[Any]) -> Sequence[Any]:
+            specs = [parsed.ir.tensor(t) for t in tensors]
+            key = (wanted, n, tuple((len(s.shape), s.dtype) for s in specs))
+            if key not in parts:
+                parts[key] = _part(compiler, whole, parsed, wanted, n)
+            return torch_ops.call(parts[key], given, every)
+
+        try:
+            return gradient(parsed, wanted, run_part)
+        except GradientError as error:
+            needs = next(n for n in tensors if n in wanted)
+            otherwise = f"use torch.no_grad(), or pass {needs}.detach()"
+            found = refused(parsed.ir.name, error, f", and {needs} requires grad", otherwise)
+            raise found from None
+
+    whole = Callee(name, tensors, parse, run, found, sized)
+    return whole
+
+
+def _part(
+    compiler: Compiler, whole: Callee, parsed: Parsed, wanted: frozenset[str], n: int
+) -> Callee:
+    """A part of the gradient of `whole`; it is told the sizes of the tensors of that."""
+    tensors = [parsed.ir.tensor(t) for t in whole.tensors]
+
+    def parse(own: Sequence[TensorSpec], sizes: Sizes) -> Parsed:
+        each = iter(sizes)
+        specs = [TensorSpec(tuple(next(each) for _ in t.shape), t.dtype, "torch") for t in tensors]
+        return whole.parse(specs, tuple(each)).part(wanted, n)
+
+    def run(arrays: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
+        return torch_ops.listed(compiler.launch(parse((), sizes), arrays, n == FORWARD))
+
+    kind = "forward" if n == FORWARD else f"backward{n}"
+    dtypes = tuple((len(t.shape), t.dtype) for t in tensors)
+    name = torch_ops.name_of(f"{compiler.name}_{kind}", whole.name, sorted(wanted), dtypes)
+    names = parsed.part(wanted, n).arguments
+    return _callee(compiler, name, names, parse, run, derived, sized=True)

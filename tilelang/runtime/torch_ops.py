@@ -1,0 +1,321 @@
+"""call(callee, tensors) -> results: a kernel as a registered operation of torch.
+
+Eager calls on plain tensors run at once.  Where torch differentiates, traces, compiles, exports or
+only asks for shapes, a kernel is one opaque operation `torch.ops.raggedtile.NAME`: torch never sees
+what is inside, and computes shapes without running it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._C import _AutoDispatchBelowAutograd
+from torch.autograd import forward_ad
+
+from ..errors import CallError
+from ..ir import KernelIR, TensorSpec
+from .gradients import Gradient, is_float
+from .parsed import Parsed
+from .tensors import spec_of_torch
+from .torch_gradient import Call, differentiated, when_needed
+from .torch_shapes import Rule, Shapes, Sizes, hint, rule_for, sizes_of
+
+NAMESPACE = "raggedtile"
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
+_names = dict[str, int]()
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, eq=False)
+class Callee:
+    """A kernel, or a part of a derived gradient, with all of a call but its tensors.
+
+    parse     (shapes and dtypes of the tensors, sizes) -> the kernel for those
+    run       (plain tensors, sizes) -> its results, in the order of the IR's `returns`
+    gradient  (tensors, sizes, parsed, wanted) -> its gradient
+    sized     it is told the sizes of other tensors, which its own do not say
+    """
+
+    name: str
+    tensors: tuple[str, ...]
+    parse: Callable[[Sequence[TensorSpec], Sizes], Parsed]
+    run: Callable[[Sequence[Any], Sizes], Sequence[Any]]
+    gradient: Callable[[Sequence[Any], Sequence[Any], Parsed, frozenset[str]], Gradient]
+    sized: bool = False
+    operations: dict[Form, Operation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a schema says of a kernel.
+
+    results  places among the returned tensors of those that are new ones
+    stored   the arguments that the kernel stores to
+    """
+
+    results: tuple[int, ...]
+    stored: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """A registered operation, and the rules by which shapes were computed for it."""
+
+    overload: Any
+    rules: list[Rule] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------- calls
+
+
+def unusual(tensors: Sequence[Any]) -> bool:
+    """Whether a call is more than plain tensors to compute with."""
+    c = torch._C
+    if c._is_tracing() or c._len_torch_dispatch_stack() or c._are_functorch_transforms_active():
+        return True
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return True
+    return forward_ad._current_level >= 0 or any(map(without_data, tensors))
+
+
+def without_data(tensor: Any) -> bool:
+    """Whether a tensor stands for others, or for none: fake, functional, meta, a wrapper."""
+    return tensor.is_meta or type(tensor).__torch_dispatch__ is not _PLAIN
+
+
+_PLAIN = torch._C._disabled_torch_dispatch_impl
+
+
+def call(callee: Callee, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> list[Any]:
+    """The results of a kernel in the order of its IR's `returns`, wherever torch is."""
+    if not unusual(tensors):
+        return list(callee.run(tensors, tuple(map(int, sizes))))
+    with untraced():
+        parsed = callee.parse(specs(callee, tensors), tuple(map(hint, sizes)))
+    _refuse_tangents(parsed.ir.name, callee.tensors, tensors)
+    form = form_of(parsed.ir)
+    operation = _operation(callee, form)
+    if wants_gradient(tensors) and not torch._C._is_tracing():
+        new = differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
+    else:
+        new = listed(operation.overload(*tensors, *_sizes(callee, sizes)))
+    return _with_arguments(parsed.ir, form, callee, tensors, new)
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """While torch.jit.trace is not looking: sizes are numbers, and nothing is recorded."""
+    c: Any = torch._C
+    state = c._get_tracing_state()
+    c._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        c._set_tracing_state(state)
+
+
+def specs(callee: Callee, tensors: Sequence[Any]) -> list[TensorSpec]:
+    """What a kernel is parsed for: of symbols the numbers that stand for them."""
+    return [spec_of_torch(n, t, hint) for n, t in zip(callee.tensors, tensors, strict=True)]
+
+
+def _sizes(callee: Callee, sizes: Sequence[Any]) -> tuple[Any, ...]:
+    return (list(sizes),) if callee.sized else ()
+
+
+def listed(results: Any) -> list[Any]:
+    """What a kernel or an operation returned, one by one."""
+    if results is None:
+        return []
+    return list(results) if isinstance(results, tuple | list) else [results]
+
+
+def _with_arguments(
+    ir: KernelIR, form: Form, callee: Callee, tensors: Sequence[Any], new: Sequence[Any]
+) -> list[Any]:
+    """The returned tensors: new ones, and arguments that the kernel returns."""
+    own, made = dict(zip(callee.tensors, tensors, strict=True)), iter(new)
+    return [next(made) if n in form.results else own[r] for n, r in enumerate(ir.returns)]
+
+
+def wants_gradient(tensors: Sequence[Any]) -> bool:
+    """Whether autograd is to remember a call."""
+    return torch.is_grad_enabled() and any(map(_tracked, tensors))
+
+
+def _tracked(tensor: Any) -> bool:
+    """Whether a gradient is wanted, also of what a batch stands for."""
+    functorch: Any = torch._C.__dict__["_functorch"]
+    if tensor.requires_grad or not functorch.is_functorch_wrapped_tensor(tensor):
+        return tensor.requires_grad
+    return _tracked(functorch.get_unwrapped(tensor))
+
+
+def _recorded(
+    callee: Callee,
+    operation: Operation,
+    tensors: Sequence[Any],
+    sizes: Sequence[Any],
+    parsed: Parsed,
+) -> Call:
+    """What autograd is to remember of a call."""
+    ir, nested = parsed.ir, torch._C._are_functorch_transforms_active()
+    wanted = frozenset(
+        name
+        for name, t in zip(callee.tensors, tensors, strict=True)
+        if is_float(ir.tensor(name).dtype) and (t.requires_grad or nested)
+    )
+
+    def run(arrays: Sequence[Any]) -> Sequence[Any]:
+        return listed(operation.overload(*arrays, *_sizes(callee, sizes)))
+
+    gradient = when_needed(run, lambda: callee.gradient(tensors, sizes, parsed, wanted))
+    return Call(ir.name, callee.tensors, wanted, gradient)
+
+
+def _refuse_tangents(kernel: str, names: Sequence[str], tensors: Sequence[Any]) -> None:
+    if forward_ad._current_level < 0:
+        return
+    for name, tensor in zip(names, tensors, strict=True):
+        if forward_ad.unpack_dual(tensor).tangent is not None:
+            raise CallError(
+                f"kernel {kernel} has no derivative in forward mode, and {name} carries a tangent",
+                hint="use reverse mode: backward(), torch.func.grad, torch.func.vjp",
+            )
+
+
+# ---------------------------------------------------------------- operations
+
+
+def form_of(ir: KernelIR) -> Form:
+    """What the schema of a kernel's operation says."""
+    inputs = {t.name for t in ir.tensors if t.role == "input"}
+    new = tuple(n for n, name in enumerate(ir.returns) if name not in inputs)
+    return Form(new, frozenset(t.name for t in ir.tensors if t.mutated and t.name in inputs))
+
+
+def name_of(kernel: str, *parts: object) -> str:
+    """A name for an operation: the kernel's, and a digest of what else tells it from others."""
+    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
+    return f"{kernel}_{digest}"
+
+
+def _operation(callee: Callee, form: Form) -> Operation:
+    with _lock:
+        if form not in callee.operations:
+            callee.operations[form] = _registered(callee, form)
+        return callee.operations[form]
+
+
+def _registered(callee: Callee, form: Form) -> Operation:
+    """Defines the operation: its schema, what it computes, its shapes, its gradient."""
+    count = _names[callee.name] = _names.get(callee.name, 0) + 1
+    name = callee.name if count == 1 else f"{callee.name}_{count}"  # defined anew, as in notebooks
+    _library.define(f"{name}{_schema(callee, form)}", tags=(torch.Tag.needs_fixed_stride_order,))
+    operation = Operation(getattr(getattr(torch.ops, NAMESPACE), name).default)
+
+    def run(*given: Any) -> Any:
+        tensors, sizes = _split(callee, given)
+        results = callee.run(tensors, tuple(map(int, sizes)))
+        new = [results[n] for n in form.results]
+        _refuse_other_shapes(callee, operation, (*sizes_of(tensors), *sizes), new)
+        return _shaped(new)
+
+    def shapes(*given: Any) -> Any:
+        tensors, sizes = _split(callee, given)
+        return _shaped(_empty(callee, form, operation, tensors, sizes))
+
+    def autograd(*given: Any) -> Any:
+        tensors, sizes = _split(callee, given)
+        if not wants_gradient(tensors):
+            with _AutoDispatchBelowAutograd():
+                return operation.overload(*given)
+        _refuse_transform(callee)
+        parsed = callee.parse(specs(callee, tensors), tuple(map(hint, sizes)))
+        return _shaped(
+            differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
+        )
+
+    _library.impl(name, run, "CompositeExplicitAutograd")
+    _library.impl(name, autograd, "Autograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", shapes, lib=_library)
+    return operation
+
+
+def _schema(callee: Callee, form: Form) -> str:
+    stored = {name: f"(a{n}!)" for n, name in enumerate(callee.tensors) if name in form.stored}
+    arguments = [f"Tensor{stored.get(name, '')} {name}" for name in callee.tensors]
+    arguments += ["SymInt[] sizes_"] if callee.sized else []
+    results = ["Tensor"] * len(form.results)
+    returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
+    return f"({', '.join(arguments)}) -> {returned}"
+
+
+def _shaped(results: Sequence[Any]) -> Any:
+    """Results the way a schema returns them."""
+    if not results:
+        return None
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _split(callee: Callee, given: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    return (given[:-1], given[-1]) if callee.sized else (given, ())
+
+
+def _refuse_transform(callee: Callee) -> None:
+    if torch._C._are_functorch_transforms_active():
+        raise CallError(
+            f"the operation {callee.name} is called in a transform of torch.func",
+            hint="call the kernel itself",
+        )
+
+
+def _empty(
+    callee: Callee,
+    form: Form,
+    operation: Operation,
+    tensors: Sequence[Any],
+    sizes: Sequence[Any],
+) -> list[Any]:
+    """Results of which only shape, dtype and device are known."""
+    found = specs(callee, tensors)
+    every = (*sizes_of(tensors), *sizes)
+
+    def parsed_at(numbers: Sizes) -> Parsed:
+        each = iter(numbers)
+        there = [TensorSpec(tuple(next(each) for _ in s.shape), s.dtype, "torch") for s in found]
+        return callee.parse(there, tuple(each))
+
+    def shapes_of(numbers: Sizes) -> Shapes:
+        ir = parsed_at(numbers).ir
+        return tuple(ir.tensor(ir.returns[n]).shape for n in form.results)
+
+    rule = rule_for(every, shapes_of)
+    if rule.symbols and rule not in operation.rules:
+        operation.rules.append(rule)
+    ir = parsed_at(rule.hints).ir
+    dtypes = [getattr(torch, ir.tensor(ir.returns[n]).dtype) for n in form.results]
+    device = tensors[0].device if tensors else None
+    made = zip(rule.at(every), dtypes, strict=True)
+    return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in made]
+
+
+def _refuse_other_shapes(
+    callee: Callee, operation: Operation, sizes: Sequence[Any], results: Sequence[Any]
+) -> None:
+    """CallError where a program was compiled for results of other shapes than those found."""
+    shapes = tuple(tuple(r.shape) for r in results)
+    for rule in operation.rules:
+        numbers = tuple(map(int, sizes))
+        if not rule.holds(numbers, shapes):
+            raise CallError(
+                f"{callee.name} was compiled for results of shape {list(rule.at(numbers))}, "
+                f"and they have shape {list(shapes)}",
+                hint="compile with dynamic=False, or mark the sizes as static",
+            )

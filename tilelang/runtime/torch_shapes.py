@@ -1,0 +1,149 @@
+"""Shapes of results where torch traces with sizes that are symbols.
+
+A kernel is parsed for numbers.  What its results' sizes are for other numbers is found by parsing
+it for some: each symbol in turn is one larger, and the sizes of the results follow by so many.
+That is a guess, and it is tested twice: on other numbers at once, and whenever the kernel runs.
+A symbol for which no such rule holds is fixed to its number, and torch compiles anew for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import CallError, TileError
+
+Sizes = tuple[int, ...]  # of all tensors, one after another
+Shapes = tuple[tuple[int, ...], ...]
+ShapesOf = Callable[[Sizes], Shapes]  # sizes of the arguments -> shapes of the results
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Sizes of results: those at `hints`, and `step` more for each one that a symbol is more.
+
+    symbols  places of sizes that are the same symbol, for each one that is free
+    steps    for each symbol the shapes' growth
+    """
+
+    hints: Sizes
+    base: Shapes
+    symbols: tuple[tuple[int, ...], ...]
+    steps: tuple[Shapes, ...]
+
+    def at(self, sizes: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+        """The shapes for sizes, of which the free ones may be symbols."""
+        moved = [sizes[places[0]] - self.hints[places[0]] for places in self.symbols]
+        return tuple(
+            tuple(self._size(place, dim, moved) for dim in range(len(shape)))
+            for place, shape in enumerate(self.base)
+        )
+
+    def _size(self, place: int, dim: int, moved: Sequence[Any]) -> Any:
+        size: Any = self.base[place][dim]
+        for more, step in zip(moved, self.steps, strict=True):
+            if step[place][dim]:
+                size = size + step[place][dim] * more
+        return size
+
+    def beyond(self, by: int) -> Sizes:
+        """Sizes of which the first free one is `by` larger, and each further one by more."""
+        sizes = self.hints
+        for n, places in enumerate(self.symbols):
+            sizes = _moved(sizes, places, by + 18 * n)
+        return sizes
+
+    def holds(self, sizes: Sizes, shapes: Shapes) -> bool:
+        """Whether results are what the rule says; true too of sizes that it does not speak of."""
+        free = {place for places in self.symbols for place in places}
+        fixed = (s == h for n, (s, h) in enumerate(zip(sizes, self.hints, strict=True)))
+        same = all(f or n in free for n, f in enumerate(fixed))
+        alike = all(len({sizes[p] for p in places}) == 1 for places in self.symbols)
+        return not (same and alike) or self.at(sizes) == shapes
+
+
+def hint(size: Any) -> int:
+    """The number that stands for a symbol while torch traces; CallError if there is none."""
+    if isinstance(size, int):
+        return size
+    known = size.node.hint
+    if known is None:
+        raise CallError(
+            f"the size {size} is known only when the program runs",
+            hint="kernels are compiled for shapes: torch._check the size, or pad to one",
+        )
+    return int(known)
+
+
+def rule_for(sizes: Sequence[Any], shapes_of: ShapesOf) -> Rule:
+    """The rule for sizes of which some are symbols; those that follow none are fixed now."""
+    hints = tuple(map(hint, sizes))
+    base, places = shapes_of(hints), dict[str, list[int]]()
+    for n, size in enumerate(sizes):
+        if not isinstance(size, int):
+            places.setdefault(str(size.node.expr), []).append(n)
+    symbols, steps = list[tuple[int, ...]](), list[Shapes]()
+    for found in places.values():
+        step = _step(hints, found, base, shapes_of)
+        if step is None:
+            _fix(sizes, found)
+        else:
+            symbols.append(tuple(found))
+            steps.append(step)
+    rule = Rule(hints, base, tuple(symbols), tuple(steps))
+    if _tested(rule, shapes_of):
+        return rule
+    for found in symbols:
+        _fix(sizes, found)
+    return Rule(hints, base, (), ())
+
+
+def _fix(sizes: Sequence[Any], places: Sequence[int]) -> None:
+    for place in places:
+        int(sizes[place])  # torch notes that what it traces holds for this number
+
+
+def _moved(sizes: Sizes, places: Sequence[int], by: int) -> Sizes:
+    return tuple(size + by if n in places else size for n, size in enumerate(sizes))
+
+
+def _step(hints: Sizes, places: Sequence[int], base: Shapes, shapes_of: ShapesOf) -> Shapes | None:
+    """What one more of a symbol adds to the shapes; None if the kernel refuses one more."""
+    try:
+        more = shapes_of(_moved(hints, places, 1))
+    except TileError:
+        return None
+    if [len(s) for s in more] != [len(s) for s in base]:
+        return None
+    return tuple(
+        tuple(b - a for a, b in zip(*pair, strict=True)) for pair in zip(base, more, strict=True)
+    )
+
+
+def _tested(rule: Rule, shapes_of: ShapesOf) -> bool:
+    """Whether the rule holds where every symbol is larger, each by another number: far and near."""
+    try:
+        return all(rule.at(s) == shapes_of(s) for s in map(rule.beyond, (37, 1031)) if rule.symbols)
+    except TileError:
+        return False
+
+
+def sizes_of(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """All sizes of all tensors, one after another; they may be symbols."""
+    return tuple(size for tensor in tensors for size in tensor.shape)
+
+
+def known(value: Any) -> Any:
+    """A number that torch traces as a symbol, fixed; other values as they are."""
+    match value:
+        case torch.SymBool():
+            return bool(value)
+        case torch.SymInt():
+            return int(value)
+        case torch.SymFloat():
+            return float(value)
+        case _:
+            return value
