@@ -137,11 +137,11 @@ BUDGET = {
     "analysis": 2800,
     "passes": 880,  # select_numbers: masks of numbers, in positions too
     "schedule": 700,  # rules that stood in both back ends moved here
-    "codegen.pallas": 11000,  # what steps ask of tables and work lists is data, and verified
+    "codegen.pallas": 12850,  # estimated times: steps, work, copies, other blocks, ranks; chips
     "codegen.triton": 4340,  # split_reductions; whole powers, positions of NaN, updates in a file
     "runtime": 3320,  # JAX launches Triton programs: records and custom calls
     "aot": 1450,  # a worker that does more shares its parts: built, answered, asked, texts
-    "autotune": 1830,  # the executor of compiled schedules
+    "autotune": 1730,  # the executor of compiled schedules; chips moved to codegen.pallas
     "commands": 500,
     PACKAGE: 1770,  # modules of no package: api (predict, JAX on GPUs), reference, reads ...
 }
@@ -154,6 +154,7 @@ MUTABLE = {
     "codegen.pallas.emit.expressions.Printer": "collects the lines of one launch",
     "codegen.pallas.emit.names.Names": "gives out names while one launch is printed",
     "codegen.pallas.emit.block.Block": "the lines of one scope while they are written",
+    "codegen.pallas.plan.estimate.rank._Search": "remembers what was estimated during one search",
     "codegen.pallas.plan.body.lower.Scope": "grows while one section is lowered",
     "codegen.triton.plan.scope.Shared": "gives out names while one launch is lowered",
     "codegen.triton.plan.scope.Scope": "grows while one body is lowered",

@@ -1,4 +1,4 @@
-"""attention_with_lse for tpu:v6e, blocks tk=512, tq=512."""
+"""attention_with_lse for tpu:v6e, blocks tk=2048, tq=512."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
     # h: grid dimension; parallel: each h writes its own slices of out and lse
     # tq: column of the step table, blocks of 512; parallel: each tq writes its own slices of out
     #     and lse
-    # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 2048; ordered: carries total, acc, m
     # Step table: one row for every live (tq, tk), in the order of the loops.
     def add_tk(tq, tk, n):
         tq_of[n] = tq
@@ -20,7 +20,7 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
 
     def add_tq(tq, n):
         tk_end = tq * 512 + 512
-        tk_stop = jax.lax.div(tk_end + 511, 512)
+        tk_stop = jax.lax.div(tk_end + 2047, 2048)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq, tk, n), n)
 
     steps = jax.lax.fori_loop(0, 8, add_tq, jnp.int32(0))
@@ -51,9 +51,10 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
             * 0.08838834764831845
         )
         # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+        tk_index = tk * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
         tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        scores = jnp.where(tk_index <= tq_index, scores, -jnp.inf)
+        tk_mask = tk_index < tq * 512 + 512
+        scores = jnp.where((tk_index <= tq_index) & tk_mask, scores, -jnp.inf)
         m = m_ref[...]
         # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
@@ -64,9 +65,15 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
+        tk_index_1 = tk * 2048 + jax.lax.broadcasted_iota(jnp.int32, (2048, 1), 0)
+        tk_mask_1 = tk_index_1 < tq * 512 + 512
         acc_ref[...] = (
             acc_ref[...] * alpha
-            + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
+            + jnp.dot(
+                p.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, v_ref[...], 0.0),
+                preferred_element_type=jnp.float32,
+            )
         )
         # attention_backward.py:49: m = m_new
         m_ref[...] = m_new
@@ -84,8 +91,8 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         grid=(4, 16, steps),
         in_specs=[
             pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tq_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
+            pl.BlockSpec((None, None, 2048, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
+            pl.BlockSpec((None, None, 2048, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
         ],
         out_specs=[
             pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tq_of[n], 0)),
@@ -119,8 +126,8 @@ def attention_with_lse(
             pltpu.VMEM((512, 1), jnp.float32),
             pltpu.VMEM((512, 128), jnp.float32),
             pltpu.VMEM((512, 1), jnp.float32),
-            pltpu.SMEM((64,), jnp.int32),
-            pltpu.SMEM((64,), jnp.int32),
+            pltpu.SMEM((16,), jnp.int32),
+            pltpu.SMEM((16,), jnp.int32),
         ],
         interpret=interpret,
     )(q, k, v)

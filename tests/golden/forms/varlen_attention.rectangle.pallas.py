@@ -1,4 +1,4 @@
-"""varlen_attention for tpu:v6e, blocks tk=256, tq=256."""
+"""varlen_attention for tpu:v6e, blocks tk=128, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -13,25 +13,25 @@ def varlen_attention_kernel(
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own rows of out
-    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own slices of out
-    # Rectangle of steps (b, tq, tk), 256 x 9 x 9; dead steps move no data.
+    # Rectangle of steps (b, tq, tk), 256 x 9 x 17; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 81)
-        tq_step = jax.lax.rem(jax.lax.div(n, 9), 9)
+        b = jax.lax.div(n, 153)
+        tq_step = jax.lax.rem(jax.lax.div(n, 17), 9)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 65536)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 255)
-        tk_step = jax.lax.rem(n, 9)
+        tk_step = jax.lax.rem(n, 17)
         tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-        tk_first = jax.lax.div(tq_begin, 256)
-        tk_stop = jax.lax.div(tk_end + 255, 256)
-        tk_step = jnp.where(tq_live, tk_step, 8)
+        tk_first = jax.lax.div(tq_begin, 128)
+        tk_stop = jax.lax.div(tk_end + 127, 128)
+        tk_step = jnp.where(tq_live, tk_step, 16)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 255)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 511)
         live = tq_live & tk_live
         return live, (b, tq, tk), (tk_first, tk_stop)
 
@@ -67,11 +67,11 @@ def varlen_attention_kernel(
         @pl.when(live)
         def _():
             # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
-            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tk_mask = (
                 (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
             )
-            tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
+            tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask_1 = (
                 (tk_index_1 >= offsets[b])
@@ -124,10 +124,10 @@ def varlen_attention_kernel(
 
     pltpu.emit_pipeline(
         step,
-        grid=(20736,),
+        grid=(39168,),
         in_specs=[
-            pl.BlockSpec((256, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
-            pl.BlockSpec((256, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
+            pl.BlockSpec((128, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
+            pl.BlockSpec((128, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
             pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
             pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
         ],
@@ -161,8 +161,8 @@ def varlen_attention(
             pltpu.VMEM((16, 256, 1), jnp.float32),
             pltpu.VMEM((16, 256, 64), jnp.float32),
             pltpu.VMEM((16, 256, 1), jnp.float32),
-            pltpu.VMEM((8, 256, 64), jnp.bfloat16),
-            pltpu.VMEM((8, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((8, 128, 64), jnp.bfloat16),
+            pltpu.VMEM((8, 128, 64), jnp.bfloat16),
             pltpu.VMEM((16, 256, 64), jnp.bfloat16),
             pltpu.VMEM((16, 256, 64), jnp.bfloat16),
         ],

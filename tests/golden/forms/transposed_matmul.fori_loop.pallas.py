@@ -1,0 +1,42 @@
+"""transposed_matmul for tpu:v6e, blocks tk=4096, tm=512, tn=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def transposed_matmul_kernel(x_ref, w_ref, y_ref):
+    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
+    # tm: grid dimension, blocks of 512; parallel: each tm writes its own rows of y
+    # tk: one tile, blocks of 4096; ordered: carries acc, a sum
+    # transposed_matmul.py:29: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
+    acc = jnp.zeros((512, 512), jnp.float32)
+    # transposed_matmul.py:31: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_type...
+    product = jax.lax.dot_general(
+        x_ref[...],
+        w_ref[...],
+        (((0,), (1,)), ((), ())),
+        preferred_element_type=jnp.float32,
+    )
+    # transposed_matmul.py:32: acc = acc + product
+    acc = acc + product
+    # transposed_matmul.py:33: y[tm, tn] = acc.astype(y.dtype)
+    y_ref[...] = acc.astype(jnp.bfloat16)
+
+
+def transposed_matmul(w: jax.Array, x: jax.Array, *, interpret: bool = False) -> jax.Array:
+    """y = x.T @ w.T: w [N, K], x [K, M]; y [M, N] in x's dtype."""
+    y = pl.pallas_call(
+        transposed_matmul_kernel,
+        out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
+        grid=(8, 16),
+        in_specs=[
+            pl.BlockSpec((4096, 512), lambda tn, tm: (0, tm)),
+            pl.BlockSpec((512, 4096), lambda tn, tm: (tn, 0)),
+        ],
+        out_specs=pl.BlockSpec((512, 512), lambda tn, tm: (tm, tn)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
+        interpret=interpret,
+    )(x, w)
+    return y

@@ -1,0 +1,99 @@
+"""weight_only_grouped_gemm for tpu:v6e, blocks tk=4096, tm=128, tn=512."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+
+def weight_only_grouped_gemm_kernel(offsets, x, w, scale, y, g_of, tm_of):
+    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
+    # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
+    #     sorted
+    # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
+    # tk: one tile, blocks of 4096; ordered: carries acc, a sum
+    # Step table: one row for every (g, tm), in the order of the loops.
+    # A tm of no range gets one too, so that its outputs are defined;
+    # every tm below `seen` has a row already.
+    def add_tm(g, tm, n):
+        g_of[n] = g
+        tm_of[n] = tm
+        return n + 1
+
+    def add_g(g, state):
+        n, seen = state
+        tm_begin = jnp.maximum(offsets[g], 0)
+        tm_end = jnp.minimum(offsets[g + 1], 16384)
+        tm_first = jax.lax.div(tm_begin, 128)
+        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 127, 128), seen)
+        tm_start = jnp.where((tm_end > tm_begin) & (tm_first < seen), seen - 1, seen)
+        n = jax.lax.fori_loop(tm_start, tm_stop, lambda tm, n: add_tm(g, tm, n), n)
+        return n, jnp.maximum(seen, tm_stop)
+
+    steps, seen = jax.lax.fori_loop(0, 64, add_g, (jnp.int32(0), jnp.int32(0)))
+    steps = jax.lax.fori_loop(seen, 128, lambda tm, n: add_tm(63, tm, n), steps)
+
+    def step(x_ref, w_ref, scale_ref, y_ref):
+        n = pl.program_id(1)
+        g, tm = g_of[n], tm_of[n]
+        before = jnp.maximum(n - 1, 0)
+
+        @pl.when((n == 0) | (tm_of[before] != tm))
+        def _():
+            # first step at this block of y: rows of no range keep 0.0
+            y_ref[...] = jnp.zeros((128, 512), jnp.bfloat16)
+
+        # quantized_grouped_gemm.py:42: acc = hl.zeros([tm, tn], dtype=hl.float32)
+        acc = jnp.zeros((128, 512), jnp.float32)
+        # quantized_grouped_gemm.py:44: acc = hl.dot(x[tm, tk], w[g, tk, tn].to(x.dtype), acc=acc)
+        acc = (
+            acc
+            + jnp.dot(
+                x_ref[...],
+                w_ref[...].astype(jnp.bfloat16),
+                preferred_element_type=jnp.float32,
+            )
+        )
+        # quantized_grouped_gemm.py:45: y[tm, tn] = (acc * scale[g, tn]).to(y.dtype)
+        tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+        g_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(g, 8)
+        scale_g = jnp.sum(jnp.where(g_row, scale_ref[...], 0.0), axis=0, keepdims=True)
+        y_ref[...] = jnp.where(tm_mask, (acc * scale_g).astype(jnp.bfloat16), y_ref[...])
+
+    pltpu.emit_pipeline(
+        step,
+        grid=(4, steps),
+        in_specs=[
+            pl.BlockSpec((128, 4096), lambda tn, n: (tm_of[n], 0)),
+            pl.BlockSpec((None, 4096, 512), lambda tn, n: (g_of[n], 0, tn)),
+            pl.BlockSpec((8, 512), lambda tn, n: (jax.lax.div(g_of[n], 8), tn)),
+        ],
+        out_specs=[pl.BlockSpec((128, 512), lambda tn, n: (tm_of[n], tn))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+    )(x, w, scale, y)
+
+
+def weight_only_grouped_gemm(
+    x: jax.Array,
+    w: jax.Array,
+    scale: jax.Array,
+    offsets: jax.Array,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """y[r] = x[r] @ (w[g] * scale[g]) for the rows r of group g; other rows are zero."""
+    y = pl.pallas_call(
+        weight_only_grouped_gemm_kernel,
+        out_shape=jax.ShapeDtypeStruct((16384, 2048), jnp.bfloat16),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
+        interpret=interpret,
+    )(offsets, x, w, scale)
+    return y
