@@ -1,4 +1,4 @@
-"""attention_with_lse for tpu:v6e, blocks tk=512, tq=512."""
+"""attention_with_lse for tpu:v6e, blocks tk=2048, tq=512."""
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +10,14 @@ def attention_with_lse_kernel(q_ref, k_ref, v_ref, out_ref, lse_ref):
     # b: grid dimension; parallel: each b writes its own rows of out and lse
     # tq: grid dimension, blocks of 512; parallel: each tq writes its own slices of out and lse
     # h: grid dimension; parallel: each h writes its own slices of out and lse
-    # tk: loop inside the step, blocks of 512; ordered: carries total, acc, m
+    # tk: loop inside the step, blocks of 2048; ordered: carries total, acc, m
     tq = pl.program_id(1)
     h = pl.program_id(2)
     # attention_backward.py:40: acc = hl.zeros([tq, D], dtype=hl.float32)
     acc = jnp.zeros((512, 128), jnp.float32)
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
     tk_end = tq * 512 + 512
-    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
+    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 2047, 2048), 0)
     total, acc_1, m = (
         jnp.zeros((512, 1), jnp.float32), acc, jnp.full((512, 1), -jnp.inf, jnp.float32)
     )
@@ -27,30 +27,33 @@ def attention_with_lse_kernel(q_ref, k_ref, v_ref, out_ref, lse_ref):
         scores = (
             jax.lax.dot_general(
                 q_ref[...],
-                k_ref[pl.ds(tk * 512, 512)],
+                k_ref[pl.ds(tk * 2048, 2048)],
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
             * 0.08838834764831845
         )
         # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+        tk_index = tk * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
         tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        scores = jnp.where(tk_index <= tq_index, scores, -jnp.inf)
+        tk_mask = tk_index < tq * 512 + 512
+        scores = jnp.where((tk_index <= tq_index) & tk_mask, scores, -jnp.inf)
         # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
         # attention_backward.py:45: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - m_new)
+        p = jnp.where(tk_mask, jnp.exp(scores - m_new), 0.0)
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
+        tk_index_1 = tk * 2048 + jax.lax.broadcasted_iota(jnp.int32, (2048, 1), 0)
+        tk_mask_1 = tk_index_1 < tq * 512 + 512
         acc_2 = (
             acc_1 * alpha
             + jnp.dot(
                 p.astype(jnp.bfloat16),
-                v_ref[pl.ds(tk * 512, 512)],
+                jnp.where(tk_mask_1, v_ref[pl.ds(tk * 2048, 2048)], 0.0),
                 preferred_element_type=jnp.float32,
             )
         )

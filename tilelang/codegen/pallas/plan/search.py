@@ -58,8 +58,8 @@ def ranked(
         planned, fold = (planned, fold) if instead is None else instead
     if isinstance(planned, Refusal):
         return planned, None
-    # an estimate chooses where everything is open: of a form that was asked for, no more was fitted
-    if config != Config(cores=config.cores, buffers=config.buffers) or not rank.provable(planned):
+    asked = Config(loop_type=config.loop_type, cores=config.cores, buffers=config.buffers)
+    if config != asked or not rank.provable(planned):
         return verify(planned), None
     used = planned.config
 

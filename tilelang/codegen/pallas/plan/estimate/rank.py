@@ -13,7 +13,7 @@ from itertools import permutations
 
 from tilelang.codegen.pallas.plan.blocks import multiple
 from tilelang.codegen.pallas.plan.memory import with_margin
-from tilelang.codegen.pallas.plan.physical import PStmt, TakeRows, flat, parts_of
+from tilelang.codegen.pallas.plan.physical import Inner, PStmt, TakeRows, flat, parts_of
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Write
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Apply
@@ -94,19 +94,21 @@ def _us(seconds: float) -> str:
 def provable(plan: Plan) -> bool:
     """Whether the estimate is known to be right for what steps of this plan do.
 
-    It is not for single rows that are copied, for pipelines inside of steps, nor for heads that
-    run within a step: what these wait for has not been fitted.
+    It is not for single rows that are copied, for pipelines inside of steps, for heads that run
+    within a step, unrolled loops and work lists: none of them has been fitted.
     """
     if generation(plan.target) is None:
         return False
     for launch in plan.launches:
-        if any(w.stream is not None for w in launch.windows):
+        if launch.worklist or any(w.stream is not None for w in launch.windows):
             return False
         if any(a.place == "within" for a in launch.axes):
             return False
         for section in launch.sections:
             for stmt in flat(section.body):
                 if isinstance(stmt, Write) and stmt.rows is not None:
+                    return False
+                if isinstance(stmt, Inner) and stmt.form == "unroll":
                     return False
                 if any(isinstance(e, TakeRows) for e in parts_of(stmt)):
                     return False
