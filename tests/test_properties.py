@@ -60,7 +60,7 @@ def compiled(subject: Subject):
     return call, subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 3))
+@pytest.mark.parametrize("subject", share(JAGGED, 6))
 @settings(max_examples=25)
 @given(data=st.data())
 def test_any_layout(subject, data):
@@ -78,7 +78,7 @@ def test_neighbours_never_leak(subject, data):
     assert checks.neighbours(subject, call, arrays, [layout]) == []
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 3, 1))
+@pytest.mark.parametrize("subject", share(JAGGED, 6, 1))
 @settings(max_examples=15)
 @given(data=st.data())
 def test_any_block_in_the_reference(subject, data):

@@ -8,22 +8,21 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-
-from .errors import CallError
-from .reads import NotStatic, Read, check_static, stamp
+from .errors import CallError, PlanError
+from .reads import Read, stamp
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import keep_out
+from .runtime.given import Given, given_of
 from .runtime.method import Method, is_method
 from .runtime.signature import bind, signature
-from .runtime.tensors import KEYS, Described, describe, home_of
+from .runtime.tensors import KEYS, home_of
 from .texts import texts
 
 
@@ -52,12 +51,14 @@ if TYPE_CHECKING:
     from .autotune import model
     from .autotune.model import Prediction
     from .ir import KernelIR
-    from .runtime import execution, explain, lowering, oracle
+    from .runtime import batching, execution, explain, lowering, oracle, torch_batching
     from .runtime import launch as launching
+    from .runtime.batching import Stages
     from .runtime.cuda import execution as cuda
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
     from .schedule.config import Config
+    from .transforms import batch
 
     AnyTarget = str | Target | None
 else:
@@ -65,7 +66,8 @@ else:
     execution, explain = Late("runtime.execution"), Late("runtime.explain")
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
-    model = Late("autotune.model")
+    model, batch = Late("autotune.model"), Late("transforms.batch")
+    batching, torch_batching = Late("runtime.batching"), Late("runtime.torch_batching")
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,9 @@ class Kernel:
         self._parses: Choices[_Parsed] = Choices()
         self._lowered: dict[Hashable, Lowered] = {}
         self._programs: dict[Hashable, Callable[..., Any]] = {}
+        self._batches: dict[Hashable, _Parsed] = {}
+        self._larger: dict[tuple[str, ...], Kernel] = {}
+        self._element: tuple[Kernel, tuple[str, ...]] | None = None
         self._lock = threading.RLock()
         self._calls, self._launched, self._compiles, self._seconds = 0, 0, 0, 0.0
         functools.update_wrapper(self, fn)
@@ -161,7 +166,15 @@ class Kernel:
     ) -> str:
         """Axes and why, the plan and, where offsets have values, how much work is padding."""
         given = self._given(bind(self.signature, args, kwargs))
-        return explain.explain(self._lower(given, config, target), given.integers())
+        try:
+            return explain.explain(self._lower(given, config, target), given.integers())
+        except PlanError as refused:
+            if self._element is None:
+                raise
+            kernel, names = self._element
+            _, one = given.element(names)
+            whole = kernel._lower(one, config, target)
+            return explain.one_by_one(refused, explain.explain(whole, one.shared(names)))
 
     def compile(
         self,
@@ -232,6 +245,27 @@ class Kernel:
         results = reference.evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
         return oracle.returned(ir, {**arrays, **results})
 
+    def batched(self, *names: str) -> Kernel:
+        """The kernel of many elements at once, in one launch: what `jax.vmap` of a call runs.
+
+        The arguments `names` and every result have a leading dimension of elements.
+        """
+        if names in self._larger:
+            return self._larger[names]
+        unknown = next((n for n in names if n not in self.signature.names), None)
+        if unknown is not None or not names:
+            raise CallError(
+                f"{self.signature.kernel} has no parameter {unknown!r} to batch"
+                if names
+                else f"which arguments of {self.signature.kernel} are batched?",
+                hint=f"name some of {', '.join(self.signature.names)}",
+            )
+        options = {"config": self._config, "target": self._target, "interpret": self._interpret}
+        made = Kernel(self._fn, **options, checks=self._checks)
+        made._element, made._lock = (self, names), self._lock
+        made._lowered, made._programs, made._batches = self._lowered, self._programs, self._batches
+        return self._larger.setdefault(names, made)
+
     def stats(self) -> Stats:
         """Calls, specialisations and compiles so far."""
         return Stats(self._calls, self._launched, self._compiles, self._seconds)
@@ -257,18 +291,11 @@ class Kernel:
 
     # ------------------------------------------------------------ compiling
 
-    def _given(self, values: tuple) -> _Given:
+    def _given(self, values: tuple) -> Given:
         """The arguments; CallError for what is neither tensor nor static value."""
-        named, tensors = dict(zip(self.signature.names, values, strict=True)), {}
-        for name, value in named.items():
-            described = describe(name, value)
-            if described is None:
-                _check_static(name, value)
-            else:
-                tensors[name] = described
-        return _Given(named, tensors)
+        return given_of(dict(zip(self.signature.names, values, strict=True)))
 
-    def _goal(self, given: _Given, target: AnyTarget) -> Target:
+    def _goal(self, given: Given, target: AnyTarget) -> Target:
         """The target that was asked for, else that of the device which holds the arguments."""
         chosen, tensors = self._target if target is None else target, given.tensors.values()
         if chosen is None and lowering.on_gpu(tensors):
@@ -277,14 +304,18 @@ class Kernel:
             return execution.target_of(execution.platform_of(tensors))
         return lowering.target_of(chosen)
 
-    def _lower(self, given: _Given, config: Config | None, target: AnyTarget) -> Lowered:
+    def _lower(self, given: Given, config: Config | None, target: AnyTarget) -> Lowered:
         """The stages, from the cache if these shapes were lowered before on any framework."""
         chosen = lowering.checked_config(self._config if config is None else config)
         goal = self._goal(given, target)
         return self._planned(self._parsed(given), chosen, goal)
 
-    def _parsed(self, given: _Given) -> _Parsed:
+    def _parsed(self, given: Given) -> _Parsed:
         """The kernel parsed for these shapes and static values, and for what it read."""
+        if self._element is not None:
+            kernel, names = self._element
+            size, element = given.element(names)
+            return self._batch(kernel._parsed(element), names, size)
         with self._lock:
             known = self._parses.find(given.key, (self._fn, *given.values.values()))
             if known is None:
@@ -296,8 +327,36 @@ class Kernel:
                 self._seconds += time.perf_counter() - start
             return known
 
+    def _batch(self, parsed: _Parsed, names: Collection[str], size: int) -> _Parsed:
+        """The kernel of `size` elements, of which these arguments are not shared."""
+        key = (parsed, frozenset(names), size)
+        with self._lock:
+            if key not in self._batches:
+                ir = batch.batched(parsed.ir, names, size)
+                self._batches[key] = _Parsed(ir, parsed.reads, (parsed, names))
+            return self._batches[key]
+
+    def _stages(self, parsed: _Parsed, config: Config | None) -> Stages:
+        """The later stages, for when JAX lowers the kernel or makes a batch of its calls."""
+
+        def batched(names: Collection[str], size: int) -> Stages:
+            return self._stages(self._batch(parsed, names, size), config)
+
+        def replaced(ir: KernelIR) -> Stages:
+            return self._stages(_Parsed(ir, parsed.reads), config)
+
+        planned, element = functools.partial(self._planned, parsed, config), None
+        if parsed.element is not None:
+            element = self._stages(parsed.element[0], config), parsed.element[1]
+        return batching.Stages(parsed.ir, planned, batched, replaced, element)
+
     def _planned(self, parsed: _Parsed, config: Config | None, target: Target) -> Lowered:
-        """The later stages; also called when JAX lowers for a device, long after the call."""
+        """The later stages; also called when JAX lowers for a device, long after the call.
+
+        A batch takes the config of one element: its results are those of one, bit for bit.
+        """
+        if config is None and parsed.element is not None:
+            config = self._planned(parsed.element[0], config, target).config
         key = (parsed, config, target)
         with self._lock:
             if key not in self._lowered:
@@ -311,11 +370,40 @@ class Kernel:
         self, key: Hashable, values: tuple, config: Config | None, target: AnyTarget
     ) -> Launch:
         given = self._given(values)
+        try:
+            known, launch = self._prepared(given, config, target)
+        except PlanError:
+            if self._element is None:
+                raise
+            known, launch = self._parsed(given), self._one_by_one(config, target)
+        if any(d.home == "torch" for d in given.tensors.values()):
+            names, chosen = self.signature.names, {"config": config, "target": target}
+            launch = torch_batching.vmapped(known.ir, names, launch, self.batched, chosen)
+        if key is not None:
+            with self._lock:
+                self._launches.add(key, known.reads, launch)
+                self._launched += 1
+        return launch
+
+    def _one_by_one(self, config: Config | None, target: AnyTarget) -> Launch:
+        """The launch of a batch whose kernel is refused."""
+        assert self._element is not None, "only batches have elements"
+        (kernel, names), every = self._element, self.signature.names
+
+        def call(values: Sequence[Any]) -> Any:
+            return kernel(**dict(zip(every, values, strict=True)), config=config, target=target)
+
+        return batching.each(call, [every.index(name) for name in names])
+
+    def _prepared(
+        self, given: Given, config: Config | None, target: AnyTarget
+    ) -> tuple[_Parsed, Launch]:
         operands = [
             launching.Operand(place, name, given.tensors[name])
             for place, name in enumerate(given.values)
             if name in given.tensors
         ]
+        values = tuple(given.values.values())
         config = lowering.checked_config(self._config if config is None else config)
         target = self._target if target is None else target
         goal = None if target is None else lowering.target_of(target)
@@ -327,12 +415,12 @@ class Kernel:
                 known.ir, known.facts, operands, values, goal,
                 functools.partial(self._planned, known, config), self._checks,
             )  # fmt: skip
-            return self._filed(key, known, launch)
+            return known, launch
         execution.screen(self.signature.kernel, operands)
         known = self._parsed(given)
         chosen = execution.Chosen(
             goal,
-            functools.partial(self._planned, known, config),
+            self._stages(known, config),
             _compiled,
             config is not None and config.windows == "exact",
             self._interpret,
@@ -340,18 +428,8 @@ class Kernel:
         )
         with self._lock:
             program = (known, config, goal)
-            launch = execution.prepare(
-                known.ir, known.facts, operands, chosen, self._programs, program
-            )
-        return self._filed(key, known, launch)
-
-    def _filed(self, key: Hashable, known: _Parsed, launch: Launch) -> Launch:
-        """The launch, kept for calls with this key."""
-        if key is not None:
-            with self._lock:
-                self._launches.add(key, known.reads, launch)
-                self._launched += 1
-        return launch
+            launch = execution.prepare(known.facts, operands, chosen, self._programs, program)
+        return known, launch
 
 
 @overload
@@ -408,72 +486,15 @@ class _Keys(dict[type, Callable[[Any], Hashable]]):
         return self[kind]
 
 
-@dataclass(frozen=True)
-class _Given:
-    """Arguments by parameter, and what is known of those that are tensors."""
-
-    values: Mapping[str, Any]
-    tensors: Mapping[str, Described]
-
-    @property
-    def specs(self) -> dict[str, Any]:
-        """What a kernel is parsed for: values of which tensors are only shape and dtype."""
-        return {**self.values, **{name: tensor.spec for name, tensor in self.tensors.items()}}
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for arguments that a kernel without other reads is parsed alike for."""
-        shapes = {name: (d.spec.shape, d.spec.dtype) for name, d in self.tensors.items()}
-        return tuple(shapes[n] if n in shapes else stamp(v) for n, v in self.values.items())
-
-    def integers(self) -> dict[str, np.ndarray]:
-        """The values of integer tensors, as far as they have any."""
-        concrete = {n: d for n, d in self.tensors.items() if d.home not in ("traced", "shape")}
-        integers = {n: d for n, d in concrete.items() if "int" in d.spec.dtype}
-        return _Given(self.values, integers).arrays()
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The values of tensors on the host, as kernels see them."""
-        tensors = self.tensors.items()
-        return {name: bridge.host_array(name, self.values[name], d) for name, d in tensors}
-
-
 @dataclass(frozen=True, eq=False)
 class _Parsed:
     """A parsed kernel and the reads that it rests on; a key that stands for itself."""
 
     ir: KernelIR
     reads: tuple[Read, ...]
+    element: tuple[_Parsed, Collection[str]] | None = None  # of a batch, and what it does not share
 
     @functools.cached_property
     def facts(self) -> Facts:
         """What is true of it; ParseError for a mistake that the facts show."""
         return lowering.proved(self.ir)
-
-
-def _check_static(name: str, value: object) -> None:
-    if _holds_tensors(value):
-        raise CallError(
-            f"{name} is a {type(value).__name__} that holds tensors",
-            hint="give each tensor a parameter of its own",
-        )
-    try:
-        check_static(value)
-    except NotStatic as error:
-        kind = type(error.args[0]).__name__
-        hints = {
-            "list": "pass a tuple, or an array if the kernel loads from it",
-            "dict": "pass its values one by one, or a tuple",
-            "set": "pass a tuple",
-        }
-        raise CallError(
-            f"{name} is a {kind}, which is neither a tensor nor a value that cannot change",
-            hint=hints.get(kind, "pass numbers, strings, dtypes, functions or tuples of them"),
-        ) from None
-
-
-def _holds_tensors(value: object) -> bool:
-    if not isinstance(value, tuple | list | dict):
-        return False
-    items = value.values() if isinstance(value, dict) else value
-    return any(home_of(type(item)) is not None or _holds_tensors(item) for item in items)

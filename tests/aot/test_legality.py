@@ -72,6 +72,7 @@ def test_a_default_config_that_is_refused_is_found():
     assert verdict.accepted and verdict.problem.startswith("the default is refused: softmax needs")
 
 
+@pytest.mark.slow
 def test_draws():
     first, again = (list(itertools.islice(draws(3), 200)) for _ in range(2))
     assert first == again

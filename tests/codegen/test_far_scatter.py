@@ -193,7 +193,7 @@ each = pytest.mark.parametrize("kernel", ALL, ids=lambda k: k.__name__)
 
 
 @each
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", share(DTYPES, 3))
 def test_rows(kernel: tile.Kernel, dtype: str) -> None:
     x, index = drawn(1)
     index[[0, 7, 12, 29]] = -1, ROWS, 2**31 - 1, -(2**31)
@@ -281,7 +281,7 @@ def test_rows_that_are_read_first() -> None:
     ("dtype", "form"),
     [
         ("float32", None),
-        ("bfloat16", "fori_loop"),
+        pytest.param("bfloat16", "fori_loop", marks=pytest.mark.slow),
         *(
             pytest.param(dtype, form, marks=pytest.mark.thorough)
             for dtype, form in (

@@ -17,6 +17,7 @@ from examples.jagged.jagged_to_padded import jagged_to_padded
 from tests.aot.written import compiled, needs_libtpu
 from tests.ragged import Space, every_stratum
 from tests.subjects import HAS_TORCH
+from tests.tiers import share
 from tilelang.errors import PlanError
 
 T, F, G = 72, 20, 5
@@ -111,7 +112,7 @@ def test_boxes_of_matrices(form):
         same(matrices, (x, layout.offsets, 45), boxes(x, layout.offsets, 45), form, {"t": 16})
 
 
-@pytest.mark.parametrize("within", [(), ("h",)], ids=str)
+@pytest.mark.parametrize("within", share([(), ("h",)], 2, 1))
 @each_form
 def test_boxes_of_heads(form, within):
     x = drawn(T, 4, F)

@@ -14,6 +14,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.tiers import share
 from tilelang.errors import PlanError
 from tilelang.schedule.config import LOOP_TYPES
 
@@ -74,7 +75,7 @@ def same(kernel, arguments, exact, form, block):
         np.testing.assert_array_equal(np.asarray(ours), right)
 
 
-@pytest.mark.parametrize("L", [32, 64])
+@pytest.mark.parametrize("L", share([32, 64], 2))
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_the_end_of_the_array_lies_in_a_tile(form, L):
     for block in ({}, {"tq": 8, "tk": 8}, {"tq": 16, "tk": 32}):
@@ -95,7 +96,7 @@ def rows_of(x, starts, L):
     return np.stack(rows), L * live
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", share(["float32", "bfloat16"], 2))
 @pytest.mark.parametrize("form", [f for f in FORMS if "steps" not in f], ids=str)
 def test_tiles_before_and_behind_the_array(form, dtype):
     """Tiles that lie outside as a whole count: only what they read is nothing."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import share
 from tilelang.ir import TensorSpec
 
 pytest.importorskip("torch", reason="examples compare torch with JAX")
@@ -21,7 +22,7 @@ MODULES = sorted(
 LINE = re.compile(r"(torch|JAX) +shape \(.*\)  relative error (\S+)$")
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", share(MODULES, 3))
 def test_main(name, capsys):
     module = importlib.import_module(name)
     module.main()

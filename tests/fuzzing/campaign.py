@@ -27,6 +27,7 @@ from tests.fuzzing.trial import (
     Outcome,
     block_names,
     loaded,
+    try_batched,
     try_compiler,
     try_configs,
     try_kernel,
@@ -40,6 +41,7 @@ from tilelang.schedule.config import LOOP_TYPES
 Run = Callable[[Program], Outcome]
 BAD = ("wrong", "crash", "reference", "accepted", "uncompiled")
 LAYOUTS = 6  # for each config
+BATCH = 3  # calls that a batch of them is compared with
 REFERENCE_BLOCKS = (1, 5, 16, 64)
 BLOCKS = (8, 16, 32, 64)  # one of them for each loop type, all of them over the loop types
 
@@ -112,6 +114,8 @@ def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outco
         yield str(config or "default"), outcome, again, len(seeds)
     wrong = partial(try_wild, config=None, seeds=seeds[:3])
     yield "wild", wrong(program), wrong, 3
+    together = partial(try_batched, seeds=seeds[:BATCH])
+    yield "batched", together(program), together, BATCH
     if plan.tpu:
         target = f"tpu:{GENERATIONS[seed % len(GENERATIONS)]}"
         compiled = partial(try_compiler, target=target)
@@ -136,6 +140,8 @@ def replayed(entry: Entry) -> Outcome:
             return try_reference(entry.program, entry.seeds[:2], REFERENCE_BLOCKS)
         case "wild":
             return try_wild(entry.program, None, entry.seeds)
+        case "batched":
+            return try_batched(entry.program, entry.seeds[:BATCH])
     return try_kernel(entry.program, entry.config, entry.seeds)
 
 
@@ -200,7 +206,7 @@ def summary(trials: Sequence[Trial]) -> list[str]:
     lines[0] += "".join(f", {kinds[k]} {k}" for k in (*BAD, "refused"))
     lines[0] += f"; {sum(t.cases for t in trials)} cases"
     for name, among in (("default config", True), ("other configs", False)):
-        own = [t for t in trials if t.way not in ("reference", "wild")]
+        own = [t for t in trials if t.way not in ("reference", "wild", "batched")]
         own = [t for t in own if (t.way == "default") == among and t.outcome.kind != "same"]
         refused = [t for t in own if t.outcome.kind == "refused"]
         lines.append(f"refused under the {name}: {len(refused)} of {len(own)}")

@@ -14,7 +14,9 @@ from typing import Any
 from tests.fuzzing.program import (
     Axis,
     Binary,
+    Chosen,
     If,
+    Joined,
     Let,
     Load,
     Loop,
@@ -23,9 +25,12 @@ from tests.fuzzing.program import (
     Number,
     Pick,
     Program,
+    Reduce,
     Ref,
+    Scalar,
     Statement,
     Store,
+    Swap,
     Tensor,
     Term,
     Update,
@@ -36,6 +41,7 @@ from tests.fuzzing.program import (
     parts,
 )
 
+STATISTICS = ("min", "mean", "var", "argmax")
 WHOLE = ("//", "%", "&", "|", "^", "<<", ">>", "where")
 Change = Callable[[Program, random.Random], Program | None]
 
@@ -304,9 +310,8 @@ def short(program: Program, rng: random.Random) -> Program | None:
 
 def masked(program: Program, rng: random.Random) -> Program | None:
     """A load or a store under masks of its own: of lanes, open loops and numbers in memory."""
-    under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked)}
-    found = [s for s in sites(program.body) if isinstance(s.node, Load | Store)]
-    found = [s for s in found if id(s.node) not in under and s.open]
+    found = [*_loads(program), *(s for s in sites(program.body) if isinstance(s.node, Store))]
+    found = [s for s in found if s.open]
     if not found:
         return None
     site = rng.choice(found)
@@ -327,9 +332,7 @@ def masked(program: Program, rng: random.Random) -> Program | None:
 
 def whole(program: Program, rng: random.Random) -> Program | None:
     """Arithmetic of whole numbers."""
-    under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked | Whole)}
-    loads = [p for p in parts(program.body) if isinstance(p, Load) and id(p) not in under]
-    loads = [p for p in loads if program.tensor(p.tensor).role == "input"]
+    loads = [s.node for s in _loads(program) if program.tensor(s.node.tensor).role == "input"]
     if not loads:
         return None
     load, op = rng.choice(loads), rng.choice(list(WHOLE))
@@ -338,6 +341,73 @@ def whole(program: Program, rng: random.Random) -> Program | None:
     tensors = tuple(replace(t, dtype="int32") if t == old else t for t in program.tensors)
     body = swapped(program.body, load, Whole(op, load, by))
     return replace(program, tensors=tensors, body=body)
+
+
+def _loads(program: Program) -> list[Site]:
+    """Loads that are values of their own."""
+    under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked | Whole | Chosen)}
+    return [s for s in sites(program.body) if isinstance(s.node, Load) and id(s.node) not in under]
+
+
+def scaled(program: Program, rng: random.Random) -> Program | None:
+    """A number from memory, or a loop's, in the arithmetic of a value."""
+    found = [s for s in _loads(program) if s.open]
+    if not found:
+        return None
+    site = rng.choice(found)
+    grids, tensors = _grids(program, site), program.tensors
+    if grids and rng.random() < 0.3:
+        term = Term(rng.choice(grids).name)
+    else:
+        term, tensors = _scalar(program, site, rng, rng.choice((1, 5)))
+    value = Binary(rng.choice(("+", "*", "max")), site.node, Scalar(term))
+    return replace(program, tensors=tensors, body=swapped(program.body, site.node, value))
+
+
+def chosen(program: Program, rng: random.Random) -> Program | None:
+    """A value where an array of bools holds."""
+    found = _loads(program)
+    if not found:
+        return None
+    load, name = rng.choice(found).node, _fresh(program, "b")
+    index = tuple(p for p in load.index if rng.random() < 0.7) or load.index
+    pair = rng.sample((load, Number(0.5)), 2)
+    value = Chosen(Load(name, index), *pair)
+    tensors = (*program.tensors, Tensor(name, (), "bool", "input"))
+    return replace(program, tensors=tensors, body=swapped(program.body, load, value))
+
+
+def summarised(program: Program, rng: random.Random) -> Program | None:
+    """A statistic of a whole dimension, or of two values one behind the other."""
+    kinds = {a.name: a.kind for a in program.axes}
+    found = [s.node for s in _loads(program)]
+    pairs = [(x, p.axis) for x in found for p in x.index if kinds.get(p.axis) == "full"]
+    if not pairs:
+        return None
+    load, axis = rng.choice(pairs)
+    value: Value = Reduce(rng.choice(STATISTICS), axis, load)
+    if rng.random() < 0.4:
+        value = Joined(rng.choice(("sum", "max")), axis, load, Binary("*", load, Number(0.5)))
+    value = Binary(rng.choice(("+", "-", "max")), load, value)
+    return replace(program, body=swapped(program.body, load, value))
+
+
+def exchanged(program: Program, rng: random.Random) -> Program | None:
+    """Two carries that change places in every iteration of a loop over single positions."""
+    kinds = {a.name: a.kind for a in program.axes}
+    found = [s for s in sites(program.body) if isinstance(s.node, Update) and s.node.op == "sum"]
+    found = [s.node for s in found if kinds[s.open[-1]] == "grid"]
+    if not found:
+        return None
+    update = rng.choice(found)
+    other = f"{update.name}_other"
+    body = swapped(program.body, update, Swap(update.name, other, update.value))
+    lets = {p.name: p for p in parts(body) if isinstance(p, Let)}
+    if other in lets or update.name not in lets:
+        return None
+    let = lets[update.name]
+    start = Let(other, let.dims, Number(rng.choice((0.0, 2.0))))
+    return replace(program, body=swapped(body, let, (let, start)))
 
 
 def reread(program: Program, rng: random.Random) -> Program | None:
@@ -432,6 +502,10 @@ CHANGES: Mapping[str, tuple[Change, float]] = {
     "masked": (masked, 1),
     "reread": (reread, 0.7),
     "whole": (whole, 0.5),
+    "scaled": (scaled, 0.6),
+    "chosen": (chosen, 0.6),
+    "summarised": (summarised, 0.8),
+    "exchanged": (exchanged, 1.5),
     "dropped": (dropped, 0.3),
     "short": (short, 0.25),
 }

@@ -93,12 +93,16 @@ def _drawn(tensor: Tensor, rng: np.random.Generator) -> tuple[np.ndarray, str]:
     if tensor.role == "index":
         values = rng.integers(0, tensor.limit, tensor.shape).astype(np.int32)
         return np.asarray(values), f"{values.tolist()}"
+    if tensor.dtype == "bool":
+        return rng.random(tensor.shape) < 0.5, ""
     if tensor.dtype == "int32":
         return rng.integers(-3, 4, tensor.shape).astype(np.int32), ""
     return as_dtype(rng.standard_normal(tensor.shape, np.float32), tensor.dtype), ""
 
 
 def _hidden(array: np.ndarray, read: np.ndarray) -> np.ndarray:
+    if array.dtype.kind == "b":
+        return array | ~read
     if array.dtype.kind == "i":
         return np.where(read, array, np.iinfo(array.dtype).max).astype(array.dtype)
     bad = np.resize([np.nan, np.inf, -np.inf, np.nan], array.shape)

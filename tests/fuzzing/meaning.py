@@ -16,9 +16,11 @@ import numpy as np
 
 from tests.fuzzing.program import (
     Binary,
+    Chosen,
     Dot,
     Even,
     If,
+    Joined,
     Let,
     Load,
     Loop,
@@ -30,9 +32,11 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     Ref,
+    Scalar,
     Seen,
     Statement,
     Store,
+    Swap,
     Term,
     Unary,
     Update,
@@ -58,7 +62,14 @@ WHOLE = {
     ">>": np.right_shift,
     "where": lambda x, by: np.where(x < by, x * 2, by),
 }
-REDUCE = {"sum": np.sum, "max": np.max}
+REDUCE = {
+    "sum": np.sum,
+    "max": np.max,
+    "min": np.min,
+    "mean": np.mean,
+    "var": np.var,
+    "argmax": np.argmax,
+}
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,9 @@ def _block(run: Run, body: tuple[Statement, ...], values: dict[str, Named]) -> N
                 values[name] = Named(dims, _spread(run, _value(run, value, values), dims))
             case Update(name, op, value):
                 values[name] = _updated(run, values[name], op, _value(run, value, values))
+            case Swap(name, other, value):
+                new = _updated(run, values[name], "sum", _value(run, value, values))
+                values[name], values[other] = values[other], new
             case Store():
                 _store(run, statement, _value(run, statement.value, values))
             case Loop(axis, body):
@@ -228,6 +242,19 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
         case Whole(op, load, by):
             found = _load(run, load)
             return Named(found.dims, WHOLE[op](found.array.astype(np.int64), by))
+        case Scalar(term):
+            return Named((), np.asarray(_term(run, term) / 8))
+        case Chosen(load, left, right):
+            found = _load(run, load)
+            holds = Named(found.dims, found.array != 0)
+            pair = (_value(run, v, values) for v in (left, right))
+            return _together(run, np.where, holds, *pair)
+        case Joined(op, axis, left, right):
+            both = _together(run, _side_by_side, *(_value(run, v, values) for v in (left, right)))
+            place = both.dims.index(axis) + 1
+            array = np.concatenate([*both.array], place - 1)
+            kept = tuple(d for d in both.dims if d != axis)
+            return Named(kept, REDUCE[op](array, place - 1))
         case Position(axis):
             dims = run.order({axis})
             return Named(dims, run.at[axis] / 16)
@@ -254,6 +281,10 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             place = product.dims.index(axis)
             kept = tuple(d for d in product.dims if d != axis)
             return Named(kept, product.array.sum(place))
+
+
+def _side_by_side(left: Array, right: Array) -> Array:
+    return np.stack(np.broadcast_arrays(left, right))
 
 
 def _seen(run: Run, name: str) -> Named:

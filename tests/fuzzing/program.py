@@ -143,6 +143,32 @@ class Whole:
 
 
 @dataclass(frozen=True)
+class Scalar:
+    """A term times 1/8, in arithmetic of floats."""
+
+    term: Term
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """`left` where `load`, of bools, holds, else `right`."""
+
+    load: Load
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The sum or maximum along a whole dimension of both values, one behind the other."""
+
+    op: str
+    axis: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True)
 class Position:
     """The positions of an axis, times 1/16."""
 
@@ -182,7 +208,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Reduce:
-    """The sum or maximum along an axis."""
+    """The sum or maximum along an axis; of a whole dimension a statistic, too."""
 
     op: str
     axis: str
@@ -198,9 +224,8 @@ class Dot:
     right: Value
 
 
-Value = (
-    Number | Ref | Load | Masked | Whole | Position | Unary | Binary | Even | Seen | Reduce | Dot
-)
+Leaf = Number | Ref | Load | Masked | Whole | Scalar | Position
+Value = Leaf | Chosen | Joined | Unary | Binary | Even | Seen | Reduce | Dot
 
 
 # ---------------------------------------------------------------- statements
@@ -221,6 +246,15 @@ class Update:
 
     name: str
     op: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Swap:
+    """name, other = other, name + value: two carries that change places."""
+
+    name: str
+    other: str
     value: Value
 
 
@@ -263,7 +297,7 @@ class Loop:
     joint: bool = False
 
 
-Statement = Let | Update | Store | Loop | If
+Statement = Let | Update | Swap | Store | Loop | If
 
 
 @dataclass(frozen=True)

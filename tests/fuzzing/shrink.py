@@ -8,8 +8,10 @@ from typing import Any
 
 from tests.fuzzing.program import (
     Axis,
+    Chosen,
     Dot,
     If,
+    Joined,
     Let,
     Load,
     Loop,
@@ -22,6 +24,7 @@ from tests.fuzzing.program import (
     Seen,
     Statement,
     Store,
+    Swap,
     Tensor,
     Term,
     Update,
@@ -81,7 +84,7 @@ def _simpler_axis(axis: Axis) -> Iterator[Axis]:
 
 
 def _simpler_tensor(tensor: Tensor) -> Iterator[Tensor]:
-    if tensor.role in ("input", "output", "changed") and tensor.dtype != "float32":
+    if tensor.role in ("input", "output", "changed") and tensor.dtype not in ("float32", "bool"):
         yield replace(tensor, dtype="float32")
     if tensor.role == "changed":
         yield replace(tensor, role="output", fill=0.0)
@@ -134,7 +137,8 @@ def _used(statement: Statement) -> set[str]:
     """Names that a statement itself needs."""
     if isinstance(statement, Loop | If):
         return set()
-    own = {statement.name} if isinstance(statement, Update) else set()
+    own = {statement.name} if isinstance(statement, Update | Swap) else set()
+    own |= {statement.other} if isinstance(statement, Swap) else set()
     return own | {p.name for p in _values(statement.value) if isinstance(p, Ref)}
 
 
@@ -217,7 +221,7 @@ def _simpler_value(value: Any) -> Iterator[Any]:
     if isinstance(value, Masked) and len(value.masks) > 1:
         for mask in value.masks:
             yield replace(value, masks=tuple(m for m in value.masks if m != mask))
-    summed = isinstance(value, Reduce | Dot | Seen)
+    summed = isinstance(value, Reduce | Dot | Seen | Joined)
     if not summed and not isinstance(value, Number):
         yield Number(1.0)
     for field in fields(value):
@@ -227,6 +231,7 @@ def _simpler_value(value: Any) -> Iterator[Any]:
         if not summed:
             yield inner
         for found in _simpler_value(inner):
-            if isinstance(value, Masked | Whole) and not isinstance(found, Load):
+            kept = isinstance(value, Masked | Whole | Chosen) and field.name == "load"
+            if kept and not isinstance(found, Load):
                 continue
             yield replace(value, **{field.name: found})

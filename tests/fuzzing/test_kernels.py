@@ -246,13 +246,13 @@ def test_the_summary():
     plan = Plan(configs=0, trials=0)
     trials = [t for seed in SEEDS[:2] for t in explore(seed, plan)]
     first, *rest = summary(trials)
-    assert first.startswith("2 kernels, 6 trials: ")
+    assert first.startswith("2 kernels, 8 trials: ")
     assert any(line.startswith("refused under the default config: ") for line in rest)
 
 
 def test_the_command(capsys, monkeypatch):
     assert main(["kernels", "--count", "1", "--seed", str(SEEDS[0]), "--configs", "0"]) == 0
-    assert "1 kernels, 3 trials: " in capsys.readouterr().out
+    assert "1 kernels, 4 trials: " in capsys.readouterr().out
     monkeypatch.setattr(
         "tests.fuzzing.campaign.try_configs", lambda *a, **k: [Outcome("wrong", "y: all")]
     )

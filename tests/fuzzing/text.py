@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from tests.fuzzing.program import (
     Axis,
     Binary,
+    Chosen,
     Dot,
     Even,
     If,
+    Joined,
     Let,
     Load,
     Loop,
@@ -24,9 +26,11 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     Ref,
+    Scalar,
     Seen,
     Statement,
     Store,
+    Swap,
     Tensor,
     Term,
     Unary,
@@ -46,7 +50,14 @@ UNARY = {"tanh": "hl.tanh({})", "abs": "hl.abs({})", "neg": "-({})", "relu": "hl
 BINARY = {"+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "max": "hl.maximum({}, {})"}
 WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
 UPDATE = {"sum": "{} + {}", "max": "hl.maximum({}, {})", "decay": "{} * 0.5 + {}"}
-REDUCE = {"sum": "{}.sum({})", "max": "{}.amax({})"}
+REDUCE = {
+    "sum": "{}.sum({})",
+    "max": "{}.amax({})",
+    "min": "{}.amin({})",
+    "mean": "{}.mean({})",
+    "var": "hl.var({}, {})",
+    "argmax": "{}.argmax({}).to(hl.float32)",
+}
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,9 @@ def _statement(scope: Scope, statement: Statement) -> list[str]:
                 return [f"{name} = {found.text[:-1]}, acc={name})"]
             fitted = _broadcast(found, scope.named[name])
             return [f"{name} = {UPDATE[op].format(name, fitted)}"]
+        case Swap(name, other, value):
+            fitted = _broadcast(_value(scope, value), scope.named[name])
+            return [f"{name}, {other} = {other}, {name} + {fitted}"]
         case Store():
             return _store(scope, statement)
         case Loop():
@@ -245,6 +259,17 @@ def _value(scope: Scope, value: Value) -> Text:
             return Text(found.dims, f"{text}.to(hl.float32)")
         case Masked():
             return _float(scope, value.load, _masked(scope, value))
+        case Scalar(term):
+            return Text((), f"({_term(term)} * 0.125)")
+        case Chosen(load, left, right):
+            found = _load(scope, load)
+            dims, texts = _beside(scope, (found, _value(scope, left), _value(scope, right)))
+            return Text(dims, f"hl.where({', '.join(texts)})")
+        case Joined(op, axis, left, right):
+            dims, texts = _together(scope, (left, right))
+            place = dims.index(axis)
+            joined = f"hl.cat([{', '.join(texts)}], {place})"
+            return Text(dims[:place] + dims[place + 1 :], REDUCE[op].format(joined, place))
         case Position(axis):
             name = f"{axis}.index" if scope.vector(axis) else axis
             return Text(scope.order({axis}) if scope.vector(axis) else (), f"({name} * 0.0625)")
@@ -285,7 +310,10 @@ def _seen(scope: Scope, seen: Seen) -> Text:
 
 def _together(scope: Scope, values: tuple[Value, ...]) -> tuple[tuple[str, ...], list[str]]:
     """The dimensions of all, and each broadcast to them."""
-    texts = [_value(scope, v) for v in values]
+    return _beside(scope, tuple(_value(scope, v) for v in values))
+
+
+def _beside(scope: Scope, texts: tuple[Text, ...]) -> tuple[tuple[str, ...], list[str]]:
     dims = scope.order({d for t in texts for d in t.dims})
     return dims, [_broadcast(t, dims) for t in texts]
 

@@ -8,7 +8,7 @@ import importlib.util
 import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 import tilelang as tile
 from tests.fuzzing.inputs import Case, case, wild
+from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Masked, Program, Store, Tensor, parts
 from tests.fuzzing.text import source
 from tilelang.aot import Worker, compile_lowered
@@ -127,6 +128,53 @@ def _like_reference(
         if problem:
             return Outcome("wrong", f"not as reference: {tensor.name}: {problem}")
     return OK
+
+
+def try_batched(program: Program, seeds: Sequence[int]) -> Outcome:
+    """Whether a call for a batch is, bit for bit, a call for each of its elements."""
+    names = batched_names(program, seeds[0])
+    cases = [case(program, seed).arguments for seed in seeds]
+    mixed = [{n: (one if n in names else cases[0])[n] for n in one} for one in cases]
+    with loaded(program) as kernel:
+        able = [(one, done) for one in mixed if (done := _of_element(program, kernel, one))]
+        if not able:
+            return Outcome("same")
+        given = [
+            np.stack([one[name] for one, _ in able]) if name in names else shared
+            for name, shared in cases[0].items()
+        ]
+        made, answer = _outcome(kernel.batched(*names), [g.copy() for g in given])
+        if answer != OK:
+            return Outcome("crash", f"batch of {', '.join(names)}: {answer.detail}")
+        for element, (_, expected) in enumerate(able):
+            for tensor, result, (one, known) in zip(program.results, made, expected, strict=True):
+                mine = np.asarray(result)[element]
+                if not np.array_equal(mine[known], one[known], equal_nan=one.dtype.kind == "f"):
+                    where = f"element {element} of a batch of {', '.join(names)}"
+                    return Outcome("wrong", f"{tensor.name}: not as alone, {where}", seeds[element])
+    return OK
+
+
+def batched_names(program: Program, seed: int) -> list[str]:
+    """Some of the arguments, and all that the kernel changes."""
+    rng = np.random.default_rng([seed, 3])
+    names = [t.name for t in program.arguments if t.role == "changed" or rng.random() < 0.6]
+    return names or [program.arguments[0].name]
+
+
+def _of_element(
+    program: Program, kernel: tile.Kernel, arguments: Mapping[str, np.ndarray]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The results of one element, and where they are specified; none if the call is refused."""
+    try:
+        exact = evaluate(program, arguments).results
+    except IndexError:
+        return []
+    made, answer = _outcome(kernel, [a.copy() for a in arguments.values()])
+    if answer != OK:
+        return []
+    known = [~np.isnan(exact[t.name]) for t in program.results]
+    return list(zip(map(np.asarray, made), known, strict=True))
 
 
 def _leaves_out_lanes(program: Program) -> bool:

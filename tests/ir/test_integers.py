@@ -114,6 +114,42 @@ def test_numbers_are_folded_as_the_language_means_them(op: str) -> None:
     assert build(G, 4) == apply(op, G, const(4))
 
 
+TERMS = (const(0), const(3), G, H, apply("neg", G), *(apply("sub", const(0), e) for e in (G, H)))
+
+
+def folds_wrongly(left: Expr, right: Expr) -> list[str]:
+    """The sums and differences of both that mean another number once they are folded."""
+    pairs = ((op, getattr(integers, op)(left, right)) for op in ("add", "sub"))
+    return [
+        f"{left} {op} {right} is {folded}"
+        for op, folded in pairs
+        if [v for _, v in values(folded)] != [v for _, v in values(apply(op, left, right))]
+    ]
+
+
+def test_folded_sums_and_differences_mean_what_they_did() -> None:
+    terms = [*TERMS, *(integers.sub(a, b) for a in TERMS for b in TERMS)]
+    assert [wrong for a in terms for b in terms for wrong in folds_wrongly(a, b)] == []
+
+
+def test_no_negation_is_negated() -> None:
+    minus = integers.sub(const(0), G)
+    assert integers.sub(const(0), minus) == G
+    assert integers.sub(H, minus) == apply("add", H, G)
+    assert integers.add(H, minus) == apply("sub", H, G)
+    assert integers.sub(G, apply("neg", G)) == apply("add", G, G)
+
+
+def test_a_planted_bug_of_folding_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(expr: Expr) -> Expr | None:
+        """Takes every difference for a negation."""
+        return expr.args[-1] if isinstance(expr, Apply) and expr.op == "sub" else None
+
+    monkeypatch.setattr(integers, "_negated", wrong)
+    minus = Apply("sub", (G, H), INT)
+    assert folds_wrongly(const(3), minus)
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_planted_bug_is_noticed(mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     replaced = monkeypatch.setitem if isinstance(mutation.owner, dict) else monkeypatch.setattr

@@ -14,8 +14,22 @@ from tests.test_golden import TARGET
 from tilelang.codegen.pallas.plan.search import normalised
 from tilelang.codegen.pallas.target import Target
 from tilelang.codegen.triton.plan.search import normalised as normalised_for_gpus
-from tilelang.ir import Assign, At, Const, GridIndex, KernelIR, Loop, Span, Store, Type, Var
-from tilelang.ir.traversal import rewrite_body
+from tilelang.ir import (
+    Apply,
+    Assign,
+    At,
+    Const,
+    GridIndex,
+    KernelIR,
+    Loop,
+    Span,
+    Store,
+    Type,
+    Var,
+    statements,
+    walk,
+)
+from tilelang.ir.traversal import rewrite_body, statement_exprs
 from tilelang.ir.verify import BrokenIR, verify
 from tilelang.schedule.problem import Problem
 
@@ -125,3 +139,35 @@ def test_no_pass_breaks_a_rule(subject):
     problem = Problem(verify(lowered.ir), lowered.facts)
     for _, ir in (*normalised(problem, Target.of(TARGET)), *normalised_for_gpus(problem)):
         verify(ir)
+
+
+def copies(ir: KernelIR) -> int:
+    """How many operations stand in a statement beside an equal one that is another node."""
+    total = 0
+    for stmt in statements(ir.body):
+        found = {
+            id(e): e
+            for v in statement_exprs(stmt)
+            for e in walk(v)
+            if isinstance(e, Apply) and e.args
+        }
+        total += len(found) - len(set(found.values()))
+    return total
+
+
+@tile.kernel
+def shares(x, offsets):
+    """log(sum(exp)) of every row: the maximum is used three times, and masked in the last tile."""
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = hl.logsumexp(x[t, :] * hl.load(x, [g, 0], mask=g < 2, other=1.0), 1)
+    return y
+
+
+def test_what_is_shared_stays_shared_until_it_has_a_name():
+    lowered = shares.lower(np.ones((40, 16), np.float32), np.int32([0, 3, 40]), target=TARGET)
+    problem = Problem(lowered.ir, lowered.facts)
+    before = copies(problem.ir)
+    for name, ir in (*normalised(problem, Target.of(TARGET)), *normalised_for_gpus(problem)):
+        assert copies(ir) <= before, name

@@ -6,7 +6,6 @@ The text runs on the CPU as a call runs it.  Exceptions are reports too.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -108,12 +107,11 @@ def reports(name: str, lowered: Lowered, text: str) -> Iterator[Report]:
 def runnable(lowered: Lowered, text: str, interpret: Any = True) -> checks.Call:
     """A text as a function of complete arguments, as a call on the CPU would run it."""
     function = replace(lowered.source, text=text).load()
-    names = tuple(n for n in inspect.signature(function).parameters if n != "interpret")
     device = Device(lowered.target.device_kind, lowered.target.cores, interpret, False)
     code = generated(function, device)
     effectful = not isinstance(interpret, bool)
     results = results_of(lowered.ir)
-    run = program(Code(lowered.ir.name, results, lambda *where: code, effectful), names)
+    run = program(Code(lowered.ir.name, results, lambda *where: code, effectful))
 
     def call(*arguments: Any) -> Any:
         tensors = [a for a in arguments if isinstance(a, np.ndarray)]

@@ -7,16 +7,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
 from tests.runtime.pipeline import expected, numbered
 from tilelang.errors import CallError
 from tilelang.runtime.primitive import Code
-from tilelang.runtime.program import Device, generated, program
+from tilelang.runtime.program import Device, generated, one_by_one, program
 
 KIND = "TPU v5 lite"
 X = np.arange(32 * 128, dtype=np.float32).reshape(32, 128)
 OFFSETS = np.array([0, 5, 20, 32], np.int32)
+
+
+def made(name, results, run, effectful=False) -> Code:
+    """Code that is the same on every platform, and batched one element after the other."""
+
+    def batched(flags, size):
+        larger = tuple(((size, *shape), dtype) for shape, dtype in results)
+        each = one_by_one(run, flags, [True] * len(results))
+        return made(name, larger, each, effectful)
+
+    return Code(name, results, lambda platform, kind: run, effectful, batched)
 
 
 class Traces:
@@ -26,8 +37,8 @@ class Traces:
         self.count = 0
         run = generated(self.host, Device(KIND, 1, interpret, present=False))
         effectful = isinstance(interpret, pltpu.InterpretParams)
-        code = Code("numbered", ((X.shape, "float32"),), lambda platform, kind: run, effectful)
-        self.run = program(code, ("x", "offsets"))
+        results = ((X.shape, "float32"),)
+        self.run = program(made("numbered", results, run, effectful))
 
     def host(self, x, offsets, *, interpret):
         self.count += 1
@@ -157,15 +168,3 @@ def test_shard_map(traces):
         traces.run, mesh=mesh, in_specs=(rows, all_of_it), out_specs=rows, check_vma=False
     )
     np.testing.assert_array_equal(run(X, OFFSETS), expected(X, OFFSETS))
-
-
-def test_an_argument_that_is_sharded_explicitly(traces):
-    mesh = jax.make_mesh((1,), ("d",), axis_types=(AxisType.Explicit,))
-    with jax.set_mesh(mesh):
-        x = jax.device_put(X, NamedSharding(mesh, PartitionSpec("d")))
-        with pytest.raises(CallError) as caught:
-            traces.run(x, OFFSETS)
-    assert str(caught.value) == (
-        "x of kernel numbered is sharded over mesh axis d\n"
-        "  hint: call the kernel inside jax.shard_map, which gives it one shard at a time"
-    )

@@ -65,6 +65,7 @@ RIGHT = {
     "a default device": lambda: under(torch.device("meta")),
     "a dispatch mode": lambda: under(FlopCounterMode(display=False)),
     "a constant in functionalize": lambda: torch.func.functionalize(lambda x: double(X) + x - x)(X),
+    "vmap": lambda: torch.func.vmap(double)(X[None])[0],
     "a constant in vmap": lambda: torch.func.vmap(lambda x: double(X) + x - x)(X[None])[0],
 }
 
@@ -88,7 +89,6 @@ REFUSED = {
         lambda: torch.func.functionalize(lambda x: double(x))(X),
         "x has no memory to read: it is functionalised" + HINT,
     ),
-    "batched": (lambda: torch.func.vmap(double)(X[None]), "x has no memory to read: "),
     "jit.trace": (
         lambda: torch.jit.trace(lambda x: double(x), (X,), check_trace=False),
         "torch.jit.trace" + CONSTANT,

@@ -42,6 +42,7 @@ def test_every_kind_of_layout(dtype):
     assert checks.every_layout(VARLEN, call, arrays(dtype), layouts, dtype) == []
 
 
+@pytest.mark.slow
 def test_neighbours_are_never_seen():
     layout = Layout("middle", np.array([2, 19, 19, 40, 51], np.int32))
     assert checks.neighbours(VARLEN, call, arrays(), [layout]) == []

@@ -12,7 +12,9 @@ from tests.schedule_table import MOST, Measured, attention, gemm, measure
 
 CELLS = (
     (gemm(2048, 512, 1024, 9, "bfloat16", tm=128, tn=512, tk=512), "v5e"),
-    (attention(4, 4096, 128, True, "bfloat16", tq=256, tk=512), "v6e"),
+    pytest.param(
+        attention(4, 4096, 128, True, "bfloat16", tq=256, tk=512), "v6e", marks=pytest.mark.slow
+    ),
 )
 
 

@@ -87,12 +87,15 @@ def reduction(loop: Loop, known: Definitions) -> str | None:
 
 @dataclass(frozen=True)
 class _Search:
-    """One carry among those of its loop; `found` holds what names are of it."""
+    """One carry among those of its loop; `found` holds what names are of it.
 
-    carry: str
+    inside  what the loops leave that are being looked into: none is combined with its own result
+    """
+
     carried: frozenset[str]
     known: Definitions
     found: dict[str, str | None]
+    inside: frozenset[str] = frozenset()
 
     def free(self, expr: Expr) -> bool:
         """Whether a value is computed without any carry of the loop."""
@@ -104,18 +107,23 @@ def combination(expr: Expr, carry: str, carried: frozenset[str], known: Definiti
 
     None if the carry is used in any other way, or another carry is used at all.
     """
-    search = _Search(carry, carried, known, {carry: ""})
+    return _combined(expr, _search(carry, carried, known))
+
+
+def _search(
+    carry: str, carried: frozenset[str], known: Definitions, inside: frozenset[str] = frozenset()
+) -> _Search:
+    search = _Search(carried, known, {carry: ""}, inside)
     for name, value in known.values.items():  # in order: a long chain is not recursion
         search.found[name] = None if carry not in known.uses[name] else _combined(value, search)
-    return _combined(expr, search)
+    return search
 
 
 def _combined(expr: Expr, search: _Search) -> str | None:
     match expr:
         case Var(name) if name in search.found:
             return search.found[name]
-        case Var(name) if name in search.known.outs:
-            search.found[name] = None  # a loop that is combined with its own result is none
+        case Var(name) if name in search.known.outs and name not in search.inside:
             search.found[name] = _through(search.known.outs[name], search)
             return search.found[name]
         case Apply("where", (condition, a, b)) if search.free(condition):
@@ -135,6 +143,6 @@ def _one(ops: set[str | None]) -> str | None:
 
 def _through(inner: Carry, search: _Search) -> str | None:
     """A loop inside that goes on with the carry."""
-    carried = search.carried | {inner.name}
-    within = _Search(inner.name, carried, search.known, {**search.found, inner.name: ""})
+    inside = search.inside | {inner.out}
+    within = _search(inner.name, search.carried | {inner.name}, search.known, inside)
     return _one({_combined(inner.init, search), _combined(inner.next, within)})

@@ -34,9 +34,18 @@ def add(a: Expr, b: Expr) -> Expr:
     if right == 0:
         return a
     for kept, other in ((a, b), (b, a)):
-        if isinstance(other, Apply) and other.op == "neg":
-            return sub(kept, other.args[0])
+        if (value := _negated(other)) is not None:
+            return sub(kept, value)
     return Apply("add", (a, b), INT)
+
+
+def _negated(expr: Expr) -> Expr | None:
+    """x, if the expression is -x or 0 - x."""
+    match expr:
+        case Apply("neg", (x,)) | Apply("sub", (Const(0), x)):
+            return x
+        case _:
+            return None
 
 
 def sub(a: Expr, b: Expr) -> Expr:
@@ -46,6 +55,8 @@ def sub(a: Expr, b: Expr) -> Expr:
         return const(left - right)
     if right == 0:
         return a
+    if (value := _negated(b)) is not None:
+        return add(a, value)
     return const(0) if a == b else Apply("sub", (a, b), INT)
 
 

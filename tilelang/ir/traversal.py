@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import Any, TypeVar, assert_never
 
 from . import types
 
+Node = TypeVar("Node", bound=Any)
 Change = Callable[[types.Expr], types.Expr | None]
 
 
 def rewrite(expr: types.Expr, change: Change) -> types.Expr:
     """Replaces every subexpression for which `change` gives one; children of those are kept."""
-    changed = change(expr)
-    if changed is not None:
-        return changed
-    return map_children(expr, lambda child: rewrite(child, change))
+    return rewriting(change)(expr)
+
+
+def rewriting(change: Change) -> Callable[[types.Expr], types.Expr]:
+    """`rewrite` of several expressions: what they share is rewritten once, and still shared."""
+    done: dict[int, tuple[types.Expr, types.Expr]] = {}  # with what has the id, so that it lives
+
+    def visit(expr: types.Expr) -> types.Expr:
+        if id(expr) not in done:
+            changed = change(expr)
+            done[id(expr)] = expr, map_children(expr, visit) if changed is None else changed
+        return done[id(expr)][1]
+
+    return visit
 
 
 def map_body(body: types.Body, change: Callable[[types.Stmt], types.Body]) -> types.Body:
@@ -28,6 +39,18 @@ def map_body(body: types.Body, change: Callable[[types.Stmt], types.Body]) -> ty
             stmt = replace(stmt, body=map_body(stmt.body, change))
         out += change(stmt)
     return tuple(out)
+
+
+def _with(node: Node, **parts: object) -> Node:
+    """The node with these parts; itself where all of them are those that it has."""
+    kept = all(_is(getattr(node, name), part) for name, part in parts.items())
+    return node if kept else replace(node, **parts)
+
+
+def _is(old: object, new: object) -> bool:
+    if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
+        return all(a is b for a, b in zip(old, new, strict=True))
+    return old is new
 
 
 def map_stmt(
@@ -41,22 +64,20 @@ def map_stmt(
     """
     match stmt:
         case types.Assign():
-            return replace(stmt, value=value(stmt.value))
+            return _with(stmt, value=value(stmt.value))
         case types.Store():
             mask = None if stmt.mask is None else value(stmt.mask)
-            return replace(
-                stmt, index=tuple(map(index, stmt.index)), value=value(stmt.value), mask=mask
-            )
+            place = tuple(map(index, stmt.index))
+            return _with(stmt, index=place, value=value(stmt.value), mask=mask)
         case types.Loop():
-            return replace(stmt, carries=map_carries(stmt.carries, value))
+            return _with(stmt, carries=map_carries(stmt.carries, value))
         case _:
             assert_never(stmt)
 
 
 def rewrite_stmt(stmt: types.Stmt, change: Change) -> types.Stmt:
     """The statement with `rewrite` applied to its own expressions, positions of stores included."""
-
-    visit = partial(rewrite, change=change)
+    visit = rewriting(change)
     return map_stmt(stmt, visit, partial(map_index, fn=visit))
 
 
@@ -145,12 +166,10 @@ def walk(expr: types.Expr) -> Iterator[types.Expr]:
 def map_index(index: types.Index, fn: Callable[[types.Expr], types.Expr]) -> types.Index:
     """The index entry with `fn` applied to its expressions."""
     match index:
-        case types.At(expr):
-            return types.At(fn(expr))
-        case types.Gather(expr):
-            return types.Gather(fn(expr))
+        case types.At(expr) | types.Gather(expr):
+            return _with(index, expr=fn(expr))
         case types.Along(_, offset) if offset is not None:
-            return replace(index, offset=fn(offset))
+            return _with(index, offset=fn(offset))
         case types.Along() | types.Span():
             return index
         case _:
@@ -161,10 +180,10 @@ def map_children(expr: types.Expr, fn: Callable[[types.Expr], types.Expr]) -> ty
     """The expression rebuilt with `fn` applied to each direct subexpression."""
     match expr:
         case types.Apply():
-            return replace(expr, args=tuple(fn(a) for a in expr.args))
+            return _with(expr, args=tuple(map(fn, expr.args)))
         case types.Load():
             mask = None if expr.mask is None else fn(expr.mask)
-            return replace(expr, index=tuple(map_index(i, fn) for i in expr.index), mask=mask)
+            return _with(expr, index=tuple(map_index(i, fn) for i in expr.index), mask=mask)
         case (
             types.Const() | types.Var() | types.GridIndex() | types.TileIndex() | types.TileScalar()
         ):
@@ -177,12 +196,12 @@ def map_carries(
     carries: tuple[types.Carry, ...], fn: Callable[[types.Expr], types.Expr]
 ) -> tuple[types.Carry, ...]:
     """The carries of a loop with `fn` applied to what they begin with and become."""
-    return tuple(replace(c, init=fn(c.init), next=fn(c.next)) for c in carries)
+    return tuple(_with(c, init=fn(c.init), next=fn(c.next)) for c in carries)
 
 
 def map_range(axis: types.Axis, fn: Callable[[types.Expr], types.Expr]) -> types.Axis:
     """The axis with `fn` applied to its bounds."""
-    return replace(axis, begin=fn(axis.begin), end=fn(axis.end))
+    return _with(axis, begin=fn(axis.begin), end=fn(axis.end))
 
 
 def statement_exprs(stmt: types.Stmt) -> tuple[types.Expr, ...]:

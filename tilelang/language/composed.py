@@ -11,6 +11,7 @@ from ..errors import TypingError
 from ..ir import Expr
 from .build import binary, cast, count, full, reduce, unary, where
 from .dtypes import is_float, is_narrow
+from .shapes import squeeze
 from .values import Site, Value, as_expr, called, many_axes
 
 # ---------------------------------------------------------------- elementwise
@@ -255,15 +256,12 @@ def logsumexp(loc: Site, x: Value, axis: object = None, keepdims: bool = False) 
     array(800., dtype=float32)
     """
     value, own = _in_float32("logsumexp", x, loc)
-    shifted = binary("sub", value, _finite_max(loc, value, axis, True), loc)
-    mass = reduce("sum", unary("exp", shifted, loc), axis, keepdims, loc)
-    top = _finite_max(loc, value, axis, keepdims)
+    highest = reduce("max", value, axis, True, loc)
+    top = where(unary("isfinite", highest, loc), highest, 0.0, loc)
+    weights = unary("exp", binary("sub", value, top, loc), loc)
+    mass = reduce("sum", weights, axis, keepdims, loc)
+    top = top if keepdims else squeeze(top, many_axes(axis, value.type.rank, loc, "logsumexp"), loc)
     return cast(binary("add", unary("log", mass, loc), top, loc), own, loc)
-
-
-def _finite_max(loc: Site, value: Expr, axis: object, keepdims: bool) -> Expr:
-    top = reduce("max", value, axis, keepdims, loc)
-    return where(unary("isfinite", top, loc), top, 0.0, loc)
 
 
 # ---------------------------------------------------------------- normalisation

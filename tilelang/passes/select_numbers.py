@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from .. import ir
-from ..ir.traversal import map_body, map_children, map_index, map_range, map_stmt
+from ..ir.traversal import loads, map_body, map_children, map_index, map_range, map_stmt
 
 
 def select_numbers(kernel: ir.KernelIR) -> ir.KernelIR:
@@ -29,14 +29,17 @@ Stated = frozenset[ir.Expr]  # what holds wherever a value is used
 
 @dataclass(frozen=True)
 class _Pass:
-    """One run over a kernel; a node that several places share stays one node."""
+    """One run over a kernel; what has no such load stays as it is, and shared where it was."""
 
     done: dict[tuple[int, Stated], ir.Expr]
 
     def read(self, expr: ir.Expr, stated: Stated = frozenset()) -> ir.Expr:
-        key = id(expr), stated
+        asked = _asked(expr)
+        if not asked:
+            return expr
+        key = id(expr), stated & asked
         if key not in self.done:
-            self.done[key] = self._rewritten(expr, stated)
+            self.done[key] = self._rewritten(expr, stated & asked)
         return self.done[key]
 
     def statement(self, stmt: ir.Stmt) -> ir.Stmt:
@@ -68,6 +71,12 @@ class _Pass:
             return number
         args = (self.read(mask, stated), number, ir.Const(load.other, load.type))
         return ir.Apply("where", args, load.type, (), load.loc, (("user", load.tensor),))
+
+
+def _asked(expr: ir.Expr) -> Stated:
+    """What the masks of the numbers in it state."""
+    masks = (e.mask for e in loads(expr) if not e.type.shape)
+    return frozenset().union(*map(_stated, masks))
 
 
 def _stated(mask: ir.Expr | None) -> Stated:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..analysis.facts import Facts
 from ..codegen.pallas.target import Target as PallasTarget
 from ..codegen.triton.plan.types import Plan as TritonPlan
+from ..errors import PlanError
 from ..ir import KernelIR
+from .batching import Stages
 from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import Compiled
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
+from .jax_compat import mesh_of, sharded_axes
 from .launch import Launch, Operand, check_of, framework_of, launch
-from .lowering import Lowered, Target
-from .primitive import Code
-from .program import at_once, generated, on_cpu, program
+from .lowering import Lowered, Target, proved
+from .primitive import Code, Flags, Generated, call
+from .program import at_once, generated, on_cpu, one_by_one, program
+from .sharding import over_mesh, split_of
 
 Programs = MutableMapping[Hashable, Callable[..., Any]]
 
-__all__ = ["Chosen", "Launch", "Operand", "platform_of", "prepare", "screen", "target_of"]
+__all__ = [
+    "Chosen", "Launch", "Operand", "Stages", "platform_of", "prepare", "screen", "target_of",
+]  # fmt: skip
 
 
 def screen(kernel: str, operands: Sequence[Operand]) -> None:
@@ -34,7 +41,7 @@ class Chosen:
     """What a call of a kernel asks for.
 
     target     what to plan for wherever it runs; None: the device that it is lowered for
-    planned    target -> the kernel planned for it; asked when code for a device is needed
+    stages     the kernel, planned for a target when code for a device is needed
     compiled   the same, planned for a GPU -> what Triton makes of each launch
     strict     only Pallas's TPU interpreter can run the code on a CPU
     interpret  None: where the device needs it; True, False or pltpu.InterpretParams
@@ -42,7 +49,7 @@ class Chosen:
     """
 
     target: Target | None
-    planned: Callable[[Target], Lowered]
+    stages: Stages
     compiled: Callable[[Lowered], Sequence[Compiled]]
     strict: bool
     interpret: Any
@@ -50,7 +57,6 @@ class Chosen:
 
 
 def prepare(
-    ir: KernelIR,
     facts: Facts,
     operands: Sequence[Operand],
     chosen: Chosen,
@@ -58,6 +64,7 @@ def prepare(
     key: Hashable,
 ) -> Launch:
     """The launch of one specialisation; `programs` keeps jitted functions for it and others."""
+    ir = chosen.stages.ir
     framework = framework_of(ir.name, operands)
     platform = platform_of(o.described for o in operands)
     traced = any(o.described.home == "traced" for o in operands)
@@ -65,9 +72,9 @@ def prepare(
         refuse_compiled(ir.name, platform, chosen.interpret)
         target = chosen.target or target_of(platform)
         refuse_foreign(ir.name, target, platform, chosen.interpret)
-        chosen.planned(target)
+        chosen.stages.planned(target)
     if key not in programs:
-        programs[key] = program(_code(ir, chosen), tuple(o.name for o in operands))
+        programs[key] = program(_code(chosen))
     run = programs[key]
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
@@ -76,21 +83,65 @@ def prepare(
     return launch(ir, operands, run, check_of(ir, facts, operands, chosen.checks), framework)
 
 
-def _code(ir: KernelIR, chosen: Chosen) -> Code:
-    interpret, strict = chosen.interpret, chosen.strict
+def _code(chosen: Chosen) -> Code:
+    """What the kernel does on each platform; of a batch, what its elements do one by one."""
+    interpret, strict, stages = chosen.interpret, chosen.strict, chosen.stages
+    name = stages.ir.name
 
-    def generate(platform: str, kind: str | None) -> Callable[..., Any]:
+    def generate(platform: str, kind: str | None) -> Generated:
         target = chosen.target or target_of(platform, kind)
-        refuse_foreign(ir.name, target, platform, interpret)
+        refuse_foreign(name, target, platform, interpret)
+        try:
+            lowered = stages.planned(target)
+        except PlanError:
+            if stages.element is None:
+                raise
+            return _each(chosen, *stages.element)(platform, kind)
         if not isinstance(target, PallasTarget):
-            lowered = chosen.planned(target)
             assert isinstance(lowered.plan, TritonPlan), "the target is a GPU"
             return traced_on_gpu(lowered.plan, chosen.compiled(lowered))
-        device = device_of(ir.name, target, platform, interpret, strict)
-        return generated(chosen.planned(target).source.load(), device)
+        device = device_of(name, target, platform, interpret, strict)
+        return generated(lowered.source.load(), device)
+
+    def batched(flags: Flags, size: int) -> Code:
+        names = [n for n, flag in zip(operands_of(stages.ir), flags, strict=True) if flag]
+        return _code(replace(chosen, stages=stages.batched(names, size)))
 
     effectful = strict if interpret is None else not isinstance(interpret, bool)
-    return Code(ir.name, results_of(ir), generate, effectful or (strict and interpret is True))
+    effectful = effectful or (strict and interpret is True)
+    sharded = partial(_sharded, chosen, {})
+    return Code(name, results_of(stages.ir), generate, effectful, batched, sharded)
+
+
+def _sharded(
+    chosen: Chosen, codes: MutableMapping[Any, Any], arrays: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The results on sharded arguments: each device runs its part; `codes` keeps what it runs."""
+    ir, mesh = chosen.stages.ir, mesh_of(arrays)
+    operands, specs = operands_of(ir), tuple(sharded_axes(array) for array in arrays)
+    key = (specs, tuple(mesh.shape.items()))
+    if key not in codes:
+        split = split_of(ir, proved(ir), dict(zip(operands, specs, strict=True)), mesh.shape)
+        codes[key] = split, _code(replace(chosen, stages=chosen.stages.replaced(split.local)))
+    split, code = codes[key]
+    results = (*ir.returns, *(t.name for t in ir.tensors if t.mutated))
+    return over_mesh(split, operands, results, mesh, partial(call, code))(arrays)
+
+
+def _each(
+    chosen: Chosen, element: Stages, names: Collection[str]
+) -> Callable[[str, str | None], Generated]:
+    """The code of a batch by that of one element, run for one after the other."""
+    one, whole = element.ir, chosen.stages.ir
+    own = [len(s) > len(o) for (s, _), (o, _) in zip(results_of(whole), results_of(one))]
+    flags = [name in names for name in operands_of(one)]
+    code = _code(replace(chosen, stages=element))
+    return lambda platform, kind: one_by_one(code.generated(platform, kind), flags, own)
+
+
+def operands_of(ir: KernelIR) -> tuple[str, ...]:
+    """The arrays that generated code takes, in order."""
+    return tuple(param.tensor for param in ir.params if param.tensor)
 
 
 def results_of(ir: KernelIR) -> tuple[tuple[tuple[int, ...], str], ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import Plan as PallasPlan
+from ..errors import PlanError
 from ..ir import Expr, KernelIR
 from .lowering import Lowered, Plan
 from .points import Iterations, depends, domain, reads
@@ -70,6 +71,12 @@ def explain(lowered: Lowered, arrays: Mapping[str, np.ndarray]) -> str:
     if wasted:
         parts += ["", "waste", *(f"  {w}" for w in wasted)]
     return "\n".join(parts)
+
+
+def one_by_one(refused: PlanError, element: str) -> str:
+    """The explanation of a batch whose kernel is refused, by that of one element's."""
+    why = "one element after the other, because the kernel of all is refused"
+    return f"{why}:\n{refused}\n\n{element}"
 
 
 def _title(ir: KernelIR) -> str:

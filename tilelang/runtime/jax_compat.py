@@ -41,11 +41,18 @@ def traced_on_tpu() -> Iterator[None]:
         yield
 
 
-def sharded_axes(array: object) -> tuple[str, ...]:
-    """Names of the explicit mesh axes that a traced array is split over; () for most arrays."""
-    spec = getattr(getattr(jax.typeof(array), "sharding", None), "spec", ())
-    entries = [e if isinstance(e, tuple) else (e,) for e in spec if e is not None]
-    return tuple(str(name) for entry in entries for name in entry)
+def sharded_axes(array: object) -> tuple[tuple[str, ...], ...]:
+    """The explicit mesh axes that each dimension of a traced array is split over."""
+    rank = len(getattr(array, "shape", ()))
+    spec = tuple(getattr(getattr(jax.typeof(array), "sharding", None), "spec", ()))
+    entries = (*spec, *(None,) * (rank - len(spec)))
+    return tuple(e if isinstance(e, tuple) else () if e is None else (e,) for e in entries)
+
+
+def mesh_of(arrays: Sequence[Any]) -> Any:
+    """The mesh that sharded arrays are on."""
+    meshes = (jax.typeof(array).sharding.mesh for array in arrays)
+    return next(mesh for mesh in meshes if not mesh.empty)
 
 
 def abstract_kind() -> str | None:
@@ -83,6 +90,16 @@ def needs_devices(primitive: Any) -> None:
 def varying_axes(aval: Any) -> frozenset[str]:
     """Mesh axes of a `shard_map` over which an array is known to differ (`check_vma=True`)."""
     return frozenset(aval.manual_axis_type.varying)
+
+
+def varying_alike(arrays: Sequence[Any]) -> list[Any]:
+    """The arrays as values that differ over every mesh axis that one of them differs over."""
+    own = [varying_axes(jax.typeof(array)) for array in arrays]
+    every = frozenset[str]().union(*own)
+    return [
+        jax.lax.pcast(array, tuple(sorted(every - axes)), to="varying") if every - axes else array
+        for array, axes in zip(arrays, own, strict=True)
+    ]
 
 
 def result_avals(

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 from jax.extend import core
-from jax.interpreters import mlir
+from jax.interpreters import batching, mlir
 
 from ..errors import CallError
 from .jax_compat import (
@@ -23,10 +23,10 @@ from .jax_compat import (
     needs_devices,
     result_avals,
     undisturbed,
-    varying_axes,
 )
 
 Generated = Callable[..., Any]
+Flags = tuple[bool, ...]  # of each operand: whether it has a leading dimension of elements
 PLATFORMS = ("cpu", "tpu", "cuda")
 
 
@@ -37,14 +37,20 @@ class Code:
     results    shape and dtype of every result, the same on all platforms
     generated  (platform, `kind_of` its devices or None) -> the function to trace there
     effectful  the CPU's code has effects, which JAX must know of when it traces the operation
+    batched    (which operands are batched, how many elements) -> the code for all elements
+    sharded    the results for operands that are sharded over an explicit mesh
     traces     the code's jaxprs so far
+    batches    the batched codes so far: each is one operation, wherever it is made
     """
 
     name: str
     results: tuple[tuple[tuple[int, ...], str], ...]
     generated: Callable[[str, str | None], Generated]
     effectful: bool = False
+    batched: Callable[[Flags, int], Code] | None = None
+    sharded: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
     traces: dict[Any, Any] = field(default_factory=dict)
+    batches: dict[tuple[Flags, int], Code] = field(default_factory=dict)
 
 
 def call(code: Code, arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -75,16 +81,26 @@ def _impl(*arrays: Any, code: Code, kind: str | None) -> Any:
 
 
 def _abstract(*operands: Any, code: Code, kind: str | None) -> Any:
-    varying = [varying_axes(o) for o in operands]
-    every = frozenset[str]().union(*varying)
-    if every and every not in varying:
-        raise CallError(
-            f"the arguments of kernel {code.name} vary over different mesh axes: "
-            f"{', '.join(sorted(every))}",
-            hint="give jax.shard_map check_vma=False",
-        )
     effects = _traced(code, "cpu", kind, operands).effects if code.effectful else set()
     return result_avals(operands, code.results), effects
+
+
+def _batch(
+    arrays: Sequence[Any], dims: Sequence[int | None], *, code: Code, kind: str | None
+) -> tuple[Sequence[Any], Sequence[int | None]]:
+    """`jax.vmap` of the operation: the operation of the kernel with one more axis."""
+    moved = [a if d is None else jax.numpy.moveaxis(a, d, 0) for a, d in zip(arrays, dims)]
+    flags = tuple(d is not None for d in dims)
+    size = next(a.shape[0] for a, batched in zip(moved, flags) if batched)
+    if (flags, size) not in code.batches:
+        assert code.batched is not None, f"{code.name} was made without a way to batch it"
+        code.batches[flags, size] = code.batched(flags, size)
+    whole = code.batches[flags, size]
+    results = _kernel.bind(*moved, code=whole, kind=kind)
+    return results, [
+        0 if len(shape) > len(one) else None
+        for (shape, _), (one, _) in zip(whole.results, code.results, strict=True)
+    ]
 
 
 def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
@@ -112,6 +128,7 @@ def _refuse(ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
 needs_devices(_kernel)
 _kernel.def_impl(_impl)
 _kernel.def_effectful_abstract_eval(_abstract)
+batching.primitive_batchers[_kernel] = _batch
 mlir.register_lowering(_kernel, _refuse)
 for _platform in PLATFORMS:
     mlir.register_lowering(_kernel, partial(_lower, _platform), platform=_platform)

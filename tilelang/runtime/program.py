@@ -6,7 +6,7 @@ raises an error that names the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from .jax_compat import (
     sharded_axes,
     traced_for,
     traced_on_tpu,
+    varying_alike,
 )
 from .primitive import Code
 from .primitive import call as call_kernel
@@ -49,30 +50,46 @@ def generated(function: Callable[..., Any], device: Device) -> Callable[..., Any
     return traced
 
 
-def program(code: Code, operands: tuple[str, ...]) -> Callable[..., Any]:
+def program(code: Code) -> Callable[..., Any]:
     """The jitted host function; it takes the tensor parameters in order.
 
-    The layers, innermost first: the kernel as one operation; `sequential_vmap`, because a batched
-    `emit_pipeline` is silently wrong or refused on a chip; a derivative rule that only raises.  The
-    jit is outermost, so none of them costs anything per call.
+    The layers, innermost first: the kernel as one operation, which batches itself; a derivative
+    rule that only raises.  The jit is outermost, so neither costs anything per call.
     """
     name, single = code.name, len(code.results) == 1
 
-    def traced(*arrays: Any) -> Any:
-        for operand, array in zip(operands, arrays, strict=True):
-            _refuse_sharded(name, operand, array)
-        results = call_kernel(code, arrays)
-        return results[0] if single else results
-
-    batched = jax.custom_batching.sequential_vmap(traced)
-
     def call(*arrays: Any) -> Any:
-        return batched(*arrays)
+        if any(any(sharded_axes(array)) for array in arrays):
+            assert code.sharded is not None, f"{name} was made without a way to split it"
+            results = code.sharded(arrays)
+        else:
+            results = call_kernel(code, varying_alike(arrays))
+        return results[0] if single else results
 
     call.__name__ = call.__qualname__ = name
     primitive = jax.custom_jvp(call)
     primitive.defjvp(lambda primals, tangents: _no_derivative(name))
     return jax.jit(primitive)
+
+
+def one_by_one(
+    element: Callable[..., Any], flags: Sequence[bool], own: Sequence[bool]
+) -> Callable[..., tuple[Any, ...]]:
+    """The generated code of one element, run for each: a loop of XLA around it.
+
+    `flags` says which arguments have a leading dimension of elements, `own` which results do.
+    """
+
+    def call(*arrays: Any) -> tuple[Any, ...]:
+        def one(batch: Sequence[Any]) -> tuple[Any, ...]:
+            rest = iter(batch)
+            given = [next(rest) if flag else a for a, flag in zip(arrays, flags, strict=True)]
+            return tuple(jax.tree.leaves(element(*given)))
+
+        results = jax.lax.map(one, [a for a, flag in zip(arrays, flags, strict=True) if flag])
+        return tuple(r if each else r[0] for r, each in zip(results, own, strict=True))
+
+    return call
 
 
 def at_once(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,12 +123,3 @@ def _no_derivative(name: str) -> Any:
         f"kernel {name} has no backward yet",
         hint="use jax.lax.stop_gradient on its inputs, if no gradient is needed",
     )
-
-
-def _refuse_sharded(name: str, operand: str, array: Any) -> None:
-    axes = sharded_axes(array)
-    if axes:
-        raise CallError(
-            f"{operand} of kernel {name} is sharded over mesh axis {', '.join(axes)}",
-            hint="call the kernel inside jax.shard_map, which gives it one shard at a time",
-        )

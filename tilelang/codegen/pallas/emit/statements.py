@@ -36,8 +36,7 @@ def print_body(
     after: frozenset[str] = frozenset(),
 ) -> None:
     """Prints the statements of one scope in order.  `after` are names that are read later on."""
-    for position, stmt in enumerate(body):
-        later = after.union(*(names_read(s) for s in body[position + 1 :]))
+    for stmt, later in zip(body, _read_later(body, after), strict=True):
         block.quote(stmt.loc)
         if isinstance(stmt, plan.Inner):  # every trip sees what those before it wrote
             printer.written.update(targets((stmt,)))
@@ -65,6 +64,14 @@ def print_body(
             case _:
                 assert_never(stmt)
         printer.written.update(targets((stmt,)))
+
+
+def _read_later(body: tuple[plan.PStmt, ...], after: frozenset[str]) -> list[frozenset[str]]:
+    """For each statement the names that are read behind it."""
+    found = [after]
+    for stmt in reversed(body[1:]):
+        found.append(found[-1] | names_read(stmt))
+    return found[: len(body)][::-1]
 
 
 def _value(printer: Printer, block: Block, value: plan.PExpr) -> Node:

@@ -75,7 +75,13 @@ def _repeatable(source: Bind, home: Key, readers: list[Key], outputs: frozenset[
 
 
 def _copied(stmts: tuple[PStmt, ...], source: Bind) -> tuple[PStmt, ...]:
-    first = next(i for i, s in enumerate(stmts) if source.name in physical.names_read(s))
+    """The value computed again where it is needed, and before anything changes what it reads."""
+    reads = {kept.name for kept in physical.kept_read(source)}
+    first = next(
+        i
+        for i, s in enumerate(stmts)
+        if source.name in physical.names_read(s) or reads & physical.kept_by(s)
+    )
     return (*stmts[:first], source, *stmts[first:])
 
 

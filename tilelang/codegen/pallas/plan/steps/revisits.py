@@ -8,7 +8,7 @@ define every row, and a block that no step visits keeps what the array held befo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from itertools import permutations
 
 from tilelang.codegen.pallas.plan.placement import Placed
@@ -118,18 +118,18 @@ def packed_conflict(window: Window, order: Order) -> bool:
     return not consecutive(window, order) or first_visit(window, order) is None
 
 
-def visits_all(window: Window, order: Order, sure: bool) -> dict[str, Visit] | None:
+def visits_all(
+    window: Window, order: Order, sure: Callable[[Collection[str]], bool]
+) -> dict[str, Visit] | None:
     """The columns that must help to visit every block of an output; None if they cannot.
 
-    `sure`: the step table has a step, whatever the ranges are.
+    `sure`: whether a step comes whatever the ranges are, given that these columns help.
 
     The columns map to "cover" (tiles between the ranges get steps too) or "sweep" (every tile of
     the dimension gets a step, for every iteration of the columns before).
     """
     axes, helpers = order.axes, dict[str, Visit]()
     others = window.axes.intersection(order.columns)
-    if order.columns and not others and not sure:
-        return None
     for dim, size in zip(window.dims, window.shape, strict=True):
         match dim:
             case Whole():
@@ -148,7 +148,7 @@ def visits_all(window: Window, order: Order, sure: bool) -> dict[str, Visit] | N
                 continue
             case _:
                 return None
-    return helpers
+    return helpers if sure(helpers) else None
 
 
 def moves_with_all(order: Order, moving: Collection[str], axis: str) -> bool:

@@ -125,7 +125,9 @@ def _filled(
     reached |= {n for n, axis in axes.items() if axis.tiles is not None or axis.nonempty}
     columns = [{c} for c in order.columns if c not in order.phases]
     columns += [{*order.phases}] if order.phases else []
-    found = visits_all(window, order, sure=all(each & reached for each in columns))
+    found = visits_all(
+        window, order, lambda more: all(each & {*reached, *more} for each in columns)
+    )
     if not found:
         return found
     skips = any(

@@ -1,0 +1,162 @@
+"""Bugs planted in batches and parts of kernels, and the test that must notice each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tilelang as tile
+from tests.planted.passes import Mutation
+from tests.runtime import test_batching
+from tests.subjects import SUBJECTS
+from tests.transforms import test_batch, test_partition
+from tilelang.ir import Load, Store, Var, walk
+from tilelang.runtime import execution, program, torch_batching
+from tilelang.transforms import batch, partition
+
+_grown, _each, _operands_of = batch._grown, program.one_by_one, execution.operands_of
+
+
+def _fresh_kernel(test):
+    return lambda: test(tile.kernel(test_batching.scaled))
+
+
+def _inputs_only(ir, names):
+    return frozenset(names)
+
+
+def _without_views(ir, names):
+    return _grown(ir, names) - {t.name for t in ir.tensors if t.role == "view"}
+
+
+def _everything(ir, names):
+    return _grown(ir, [t.name for t in ir.tensors])
+
+
+def _values_only(self, stmt):
+    changed = _stmt(self, stmt)
+    return replace(changed, mask=stmt.mask) if isinstance(stmt, Store) else changed
+
+
+def _not_nested(self, expr):
+    """A position that is loaded is one of the first element's."""
+    found = _expr(self, expr)
+    if isinstance(found, Load) and found is not expr and found.tensor in self.grown:
+        return replace(found, index=(found.index[0], *expr.index))
+    return found
+
+
+_stmt, _expr = batch._Launch.stmt, batch._Launch.expr
+
+
+def _first_of_all(element, flags, own):
+    run = _each(element, flags, own)
+    return lambda *arrays: tuple(0 * r + r[:1] for r in run(*arrays))
+
+
+def _one_by_one():
+    with pytest.MonkeyPatch.context() as patch:
+        test_batching.test_one_element_after_the_other(test_batching.refusing_kernel(patch))
+
+
+def _parts(name):
+    subject = next(s for s in SUBJECTS if s.name == name)
+    return lambda: test_partition.test_the_parts_of_every_example(subject)
+
+
+def _obstacle(case):
+    return lambda: test_partition.test_obstacles(case)
+
+
+MUTATIONS = (
+    Mutation(
+        "ranges read the offsets of no element", batch, "map_range", lambda axis, fn: axis,
+        test_batch.test_ranges_read_the_offsets_of_their_element,
+    ),
+    Mutation(
+        "results are shared", batch, "_grown", _inputs_only,
+        test_batch.test_shared_arguments_stay,
+    ),
+    Mutation(
+        "views keep their shape", batch, "_grown", _without_views,
+        test_batch.test_launches_views_and_names,
+    ),
+    Mutation(
+        "a permuted view permutes elements", batch, "_of_larger",
+        lambda view, size: replace(view, arg=(size, *view.arg)),
+        test_batch.test_launches_views_and_names,
+    ),
+    Mutation(
+        "every argument is batched", batch, "_grown", _everything,
+        test_batch.test_shared_arguments_stay,
+    ),
+    Mutation(
+        "every launch has the same axis", batch, "_fresh",
+        lambda ir: ["batch_1" for _ in ir.body], test_batch.test_launches_views_and_names,
+    ),
+    Mutation(
+        "names of the author are taken", batch, "names_in", lambda ir: set(),
+        test_batch.test_launches_views_and_names,
+    ),
+    Mutation(
+        "masks of stores are those of no element", batch._Launch, "stmt", _values_only,
+        test_batch.test_the_mask_of_stored_lanes,
+    ),
+    Mutation(
+        "positions that are read are those of no element", batch._Launch, "expr", _not_nested,
+        test_batch.test_a_picked_row,
+    ),
+    Mutation(
+        "the batched arguments are other ones", execution, "operands_of",
+        lambda ir: (*_operands_of(ir)[1:], _operands_of(ir)[0]),
+        _fresh_kernel(test_batching.test_vmap_of_vmap),
+    ),
+    Mutation(
+        "all elements have the first one's result", execution, "one_by_one", _first_of_all,
+        _one_by_one,
+    ),
+    Mutation(
+        "torch's results are shared", torch_batching, "_map", lambda change, results: None,
+        _fresh_kernel(test_batching.test_torch_vmap),
+    ),
+    Mutation(
+        "torch loses what is stored", torch_batching, "_refuse_stores", lambda ir: None,
+        test_batching.test_torch_does_not_batch_stores,
+    ),
+    Mutation(
+        "offsets are not clipped", partition, "_clipped", lambda *args: frozenset(),
+        _parts("grouped_gemm"),
+    ),
+    Mutation(
+        "offsets are read as numbers and clipped", partition, "_clipped",
+        lambda *args: frozenset({"offsets"}), _obstacle("lengths"),
+    ),
+    Mutation(
+        "devices run the whole axis", partition, "_shorter", lambda axis, size: axis,
+        test_partition.test_the_kernel_of_one_device,
+    ),
+    Mutation(
+        "a bias is added on every device", partition, "_total",
+        lambda expr, outs: next(
+            (e for e in walk(expr) if isinstance(e, Var) and e.name in outs), None
+        ),
+        _obstacle("a bias"),
+    ),
+    Mutation(
+        "what brings elements together is split", partition, "_keeps", lambda *args: True,
+        _obstacle("a whole row"),
+    ),
+    Mutation(
+        "positions are those of a device", partition, "_numbers", lambda expr: iter(()),
+        _obstacle("positions"),
+    ),
+    Mutation(
+        "results of groups are not added up", partition, "_written_by_all",
+        lambda *args: frozenset(), _parts("grouped_gemm"),
+    ),
+    Mutation(
+        "g + 1 is a position of its own", partition, "_next", lambda entry: None,
+        test_partition.test_the_factors_of_a_grouped_product,
+    ),
+)  # fmt: skip

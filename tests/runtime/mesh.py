@@ -1,0 +1,122 @@
+"""python -m tests.runtime.mesh NAME...: kernels on four fake devices; a line for each way to shard.
+
+Run in a process of its own, because JAX makes its devices once.  Each line of JSON has the largest
+error against one device, the collectives of the compiled program, and how the result is sharded;
+or the refusal.  With "tpu" as the first name programs for a v5e:2x2 are compiled, and not run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections import Counter
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+os.environ["TPU_ACCELERATOR_TYPE"] = "v5litepod-4"
+os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import tilelang as tile
+from examples.dense.batched_matmul import batched_matmul
+from examples.dense.flash_attention import flash_attention
+from examples.dense.matmul import matmul
+from examples.jagged.grouped_gemm import grouped_gemm
+from examples.jagged.jagged_sum import jagged_sum
+
+RNG = np.random.default_rng(0)
+OFFSETS = np.array([0, 37, 37, 60, 96], np.int32)
+NAMES = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
+COLLECTIVE = re.compile(rf" ({NAMES})(?:-start)?\(")
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape, np.float32)
+
+
+X, W = normal(100, 32), normal(4, 32, 32)
+GEMM = (X, W, OFFSETS)
+HEADS = tuple(normal(2, 4, 64, 32) for _ in range(3))
+ONE, TWO = {"d": 4}, {"a": 2, "b": 2}
+# name -> kernel, arguments, mesh, how each is sharded
+CASES = {
+    "columns": (grouped_gemm, GEMM, ONE, (P(), P(None, None, "d"), P())),
+    "rows": (grouped_gemm, GEMM, ONE, (P("d"), P(), P())),
+    "groups": (grouped_gemm, GEMM, ONE, (P(), P("d"), P())),
+    "contraction": (grouped_gemm, GEMM, ONE, (P(None, "d"), P(), P())),
+    "rows and columns": (grouped_gemm, GEMM, TWO, (P("a"), P(None, None, "b"), P())),
+    "rows and groups": (grouped_gemm, GEMM, TWO, (P("a"), P("b"), P())),
+    "groups and contraction": (grouped_gemm, GEMM, TWO, (P(), P("a", "b"), P())),
+    "rows over two axes": (grouped_gemm, GEMM, TWO, (P(("a", "b")), P(), P())),
+    "bfloat16 contraction": (
+        grouped_gemm,
+        (X.astype(jnp.bfloat16), W.astype(jnp.bfloat16), OFFSETS),
+        ONE,
+        (P(None, "d"), P(None, "d"), P()),
+    ),
+    "heads": (flash_attention, HEADS, ONE, (P(None, "d"),) * 3),
+    "sequences and queries": (flash_attention, HEADS, TWO, (P("a", None, "b"), P(), P("a"))),
+    "results of groups": (jagged_sum, (X, OFFSETS), ONE, (P(None, "d"), P())),
+    "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),
+    "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),
+    "offsets": (grouped_gemm, (X, normal(4, 32, 32), OFFSETS), {"d": 1}, (P(), P(), P("d"))),
+    "twice": (grouped_gemm, GEMM, TWO, (P("a"), P(None, None, "a"), P())),
+    "dense": (matmul, (normal(64, 48), normal(48, 40)), TWO, (P("a", "b"), P())),
+    "batches": (batched_matmul, (normal(4, 8, 16), normal(4, 16, 8)), ONE, (P("d"), P())),
+}
+
+
+def outcome(kernel, arguments, axes, specs) -> dict:
+    types = (AxisType.Explicit,) * len(axes)
+    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types)
+    want = np.asarray(kernel(*map(jnp.asarray, arguments)), np.float64)
+    with jax.set_mesh(mesh):
+        given = [
+            jax.device_put(a, NamedSharding(mesh, spec))
+            for a, spec in zip(arguments, specs, strict=True)
+        ]
+        try:
+            compiled = jax.jit(kernel).lower(*given).compile()
+        except tile.CallError as error:
+            return {"refused": str(error)}
+        result, eager = compiled(*given), kernel(*given)
+    assert np.array_equal(np.asarray(eager), np.asarray(result))
+    error = float(np.abs(np.asarray(result, np.float64) - want).max() / np.abs(want).max())
+    return {"error": error, **read(compiled)}
+
+
+def compiled_for_tpu(kernel, arguments, axes, specs) -> dict:
+    """What libtpu makes of it for four chips."""
+    chips = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+    types = (AxisType.Explicit,) * len(axes)
+    mesh = Mesh(np.array(chips).reshape(tuple(axes.values())), tuple(axes), axis_types=types)
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        given = [
+            jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, spec))
+            for a, spec in zip(arguments, specs, strict=True)
+        ]
+        compiled = jax.jit(kernel).lower(*given).compile()
+    calls = compiled.as_text().count('custom_call_target="tpu_custom_call"')
+    return {"kernels": calls, **read(compiled)}
+
+
+def read(compiled) -> dict:
+    """The collectives of a compiled program, and how its result is sharded."""
+    found = Counter(COLLECTIVE.findall(compiled.as_text()))
+    return {"collectives": dict(found), "out": str(compiled.output_shardings.spec)}
+
+
+if __name__ == "__main__":
+    tpu = sys.argv[1:2] == ["tpu"]
+    for name in sys.argv[1 + tpu :] or CASES:
+        found = (compiled_for_tpu if tpu else outcome)(*CASES[name])
+        print(json.dumps({"name": name, **found}), flush=True)

@@ -1,0 +1,185 @@
+"""factors and local: the parts of a kernel, put together, are the kernel."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from examples.jagged.grouped_gemm import grouped_gemm
+from tests.passes.becomes import loops
+from tests.subjects import SUBJECTS
+from tests.tiers import share
+from tests.transforms.batches import elements, tensors
+from tilelang.analysis import analyze
+from tilelang.ir.verify import verify
+from tilelang.reference import evaluate
+from tilelang.transforms.partition import factors, local
+
+GEMM = (((8, 6), "bfloat16"), ((2, 6, 4), "bfloat16"), ((3,), "int32"))
+
+
+def parsed(kernel, *shapes):
+    return (
+        tile.kernel(getattr(kernel, "__wrapped__", kernel))
+        .lower(*(tile.spec(*shape) for shape in shapes), target="tpu:v6e")
+        .ir
+    )
+
+
+def found(ir):
+    return {"+".join(sorted(f.axes)): f for f in factors(ir, analyze(ir))}
+
+
+def whys(kernel, *shapes):
+    return {name: f.why for name, f in found(parsed(kernel, *shapes)).items() if f.kind is None}
+
+
+def test_the_factors_of_a_grouped_product():
+    every = found(parsed(grouped_gemm, *GEMM))
+    assert {name: f.kind for name, f in every.items()} == {
+        "g": "groups", "tm": "rows", "tn": "parallel", "tk": "sum",
+    }  # fmt: skip
+    assert every["tm"].dims == {("x", 0), ("y", 0)} and every["tm"].clipped == {"offsets"}
+    assert every["g"].edges == {("offsets", 0)} and every["g"].added == (("y", "bfloat16"),)
+    assert every["tk"].added == (("y", "float32"),)
+
+
+def test_the_kernel_of_one_device():
+    ir = parsed(grouped_gemm, *GEMM)
+    every = found(ir)
+    part = verify(local(ir, {every["g"]: 2, every["tm"]: 4, every["tk"]: 3}))
+    assert {t.name: (t.shape, t.dtype) for t in part.tensors} == {
+        "x": ((2, 2), "bfloat16"), "w": ((1, 2, 4), "bfloat16"), "offsets": ((2,), "int32"),
+        "y": ((2, 4), "float32"),
+    }  # fmt: skip
+    assert loops(part) == (
+        "for g in grid(1):\n"
+        "    for tm in tile(offsets[g], offsets[g + 1], max_extent=2):\n"
+        "        for tn in tile(4):\n"
+        "            acc: float32[tm, tn] = full([tm, tn], float32, value=0.0)\n"
+        "            for tk in tile(2) carrying acc_1 = acc:\n"
+        "                acc_2: float32[tm, tn] = acc_1 + "
+        "dot(x[tm, tk], w[g, tk, tn], contract=(1, 0))\n"
+        "                next acc_1 = acc_2\n"
+        "            after acc_3 = acc_1\n"
+        "            y[tm, tn] = acc_3\n"
+    )
+
+
+# ------------------------------------------------------------ what is in the way
+
+
+def whole_rows(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for tm, tn in hl.tile(x.shape, block_size=[None, x.shape[1]]):
+        y[tm, tn] = x[tm, tn] - x[tm, tn].amax(1)[:, None]
+    return y
+
+
+def numbered(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for tm in hl.tile(x.shape[0]):
+        y[tm] = x[tm] + tm.index
+    return y
+
+
+def shifted(x):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for tm in hl.tile(x.shape[0] - 1):
+        y[tm] = x[tm.index + 1]
+    return y
+
+
+def lengths(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            y[t] = x[t] / (offsets[g + 1] - offsets[g])
+    return y
+
+
+def biased(x, w, b):
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=x.dtype)
+    for tm, tn in hl.tile([x.shape[0], w.shape[1]]):
+        acc = hl.zeros([tm, tn], dtype=hl.float32)
+        for tk in hl.tile(x.shape[1]):
+            acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
+        y[tm, tn] = (acc + b[tn][None, :]).to(y.dtype)
+    return y
+
+
+F = "float32"
+OBSTACLES = {
+    "a whole row": (
+        whole_rows, (((8, 4), F),), {"tn": "max brings elements along tn together"},
+    ),
+    "positions": (numbered, (((8,), F),), {"tm": "positions of tm are computed with"}),
+    "a shift": (shifted, (((8,), F),), {"tm": "positions of tm are computed with"}),
+    "lengths": (
+        lengths, (((8,), F), ((3,), "int32")), {
+            "g": "no dimension is indexed along them", "t": "offsets is read as numbers, too",
+        },
+    ),
+    "a bias": (
+        biased, (((8, 4), F), ((4, 4), F), ((4,), F)), {"tk": "y is not the sum over tk itself"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OBSTACLES)
+def test_obstacles(case):
+    kernel, shapes, expected = OBSTACLES[case]
+    assert whys(kernel, *shapes) == expected
+
+
+# ------------------------------------------------------------ every example
+
+
+def device(ir, factor, count, part, arrays):
+    """The arguments of one of `count` devices."""
+    own, given = factor.size // count, {}
+    for name, array in arrays.items():
+        for dim in range(array.ndim):
+            if (name, dim) in factor.dims:
+                array = array.take(np.arange(own) + part * own, dim)
+            if (name, dim) in factor.edges:
+                array = array.take(np.arange(own + 1) + part * own, dim)
+        if name in factor.clipped:
+            array = np.clip(array - part * own, 0, own)
+        given[name] = array
+    return evaluate(local(ir, {factor: count}), given)
+
+
+def together(ir, factor, name, parts):
+    """A result of all devices."""
+    if name in dict(factor.added):
+        return sum(np.nan_to_num(p.astype(np.float64)) for p in parts)
+    dims = [dim for tensor, dim in factor.dims if tensor == name]
+    assert len(dims) <= 1
+    return np.concatenate(parts, dims[0]) if dims else parts[0]
+
+
+@pytest.mark.parametrize("subject", share(SUBJECTS, 5, 1))
+def test_the_parts_of_every_example(subject):
+    """In NumPy: every factor that may be split, into all of its divisors up to 4."""
+    for arguments in itertools.islice(next(elements(subject)), 2):
+        ir = subject.kernel.lower(*arguments, *subject.static, target="cpu").ir
+        names = [p.tensor for p in ir.params if p.tensor]
+        arrays = dict(zip(names, arguments, strict=True))
+        whole = evaluate(ir, arrays)
+        for factor in factors(ir, analyze(ir)):
+            counts = [n for n in (2, 3, 4) if factor.kind and factor.size and factor.size % n == 0]
+            for count in counts:
+                each = [device(ir, factor, count, part, arrays) for part in range(count)]
+                for name in ir.returns:
+                    mine = together(ir, factor, name, [results[name] for results in each])
+                    exact = whole[name].astype(np.float64)
+                    scale = np.nanmax(np.abs(exact), initial=1)
+                    assert np.allclose(mine, np.nan_to_num(exact) if name in dict(factor.added)
+                                       else exact, atol=1e-5 * scale, equal_nan=True), (
+                        f"{name} of {sorted(factor.axes)} in {count}")  # fmt: skip
+    assert tensors(subject)

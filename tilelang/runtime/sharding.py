@@ -1,0 +1,143 @@
+"""sharded(ir, specs, sizes, ...) -> Split: how a call on sharded arguments runs on a mesh.
+
+A dimension that an argument is sharded along names a factor of the kernel; everything else that the
+factor holds is sharded alike, and what it leaves to be done is done by JAX around the kernel of one
+device: offsets are sliced and clipped before, results added up and cast behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import numpy as jnp
+from jax.sharding import PartitionSpec
+
+from ..analysis.facts import Facts
+from ..errors import CallError
+from ..ir import KernelIR
+from ..transforms.partition import Factor, factors, local
+
+Names = tuple[str, ...]  # mesh axes
+Spec = tuple[Names, ...]  # of each dimension of an array
+
+
+@dataclass(frozen=True)
+class Split:
+    """A kernel over a mesh: which mesh axes split each factor, and the kernel of one device."""
+
+    ir: KernelIR
+    axes: tuple[tuple[Factor, Names], ...]
+    sizes: Mapping[str, int]
+    local: KernelIR
+
+    def spec(self, tensor: str) -> PartitionSpec:
+        """How a tensor is spread over the mesh."""
+        found = {place: names for factor, names in self.axes for place in factor.dims}
+        rank = len(self.ir.tensor(tensor).shape)
+        return PartitionSpec(*[found.get((tensor, dim)) or None for dim in range(rank)])
+
+    def given(self, name: str, array: Any) -> Any:
+        """What the kernel of one device takes for an argument."""
+        for factor, names in self.axes:
+            parts, part = self._count(names), jax.lax.axis_index(names)
+            own = factor.size // parts
+            for tensor, dim in factor.edges:
+                if tensor == name:
+                    array = jax.lax.dynamic_slice_in_dim(array, part * own, own + 1, dim)
+            if name in factor.clipped:
+                array = jnp.clip(jnp.clip(array, 0, factor.size) - part * own, 0, own)
+        return array
+
+    def result(self, name: str, array: Any) -> Any:
+        """A result of all devices, of that of one."""
+        added = {n for f, names in self.axes if name in dict(f.added) for n in names}
+        if added:
+            array = jax.lax.psum(array, tuple(sorted(added)))
+        return array.astype(self.ir.tensor(name).dtype)
+
+    def _count(self, names: Names) -> int:
+        return math.prod(self.sizes[name] for name in names)
+
+
+def split_of(
+    ir: KernelIR, facts: Facts, specs: Mapping[str, Spec], sizes: Mapping[str, int]
+) -> Split:
+    """The split that the shardings of the arguments ask for; CallError where there is none."""
+    every, chosen = factors(ir, facts), dict[Factor, Names]()
+    for tensor, spec in specs.items():
+        for dim, names in enumerate(spec):
+            if names:
+                factor = _factor(ir, every, (tensor, dim), names)
+                if chosen.setdefault(factor, names) != names:
+                    raise _refused(
+                        ir, (tensor, dim), names,
+                        f"another argument splits the same loop over {_listed(chosen[factor])}",
+                    )  # fmt: skip
+    _once(ir, chosen)
+    for factor, names in chosen.items():
+        if factor.size % math.prod(sizes[n] for n in names):
+            where = min(factor.dims)
+            raise _refused(ir, where, names, f"{factor.size} is no multiple of the mesh's size")
+    counts = {f: math.prod(sizes[n] for n in names) for f, names in chosen.items()}
+    return Split(ir, tuple(chosen.items()), sizes, local(ir, counts))
+
+
+def _factor(ir: KernelIR, every: Sequence[Factor], place: tuple[str, int], names: Names) -> Factor:
+    found = next((f for f in every if place in f.dims | f.edges), None)
+    if found is None:
+        raise _refused(ir, place, names, "no loop of the kernel runs along it alone")
+    if found.kind is None:
+        raise _refused(ir, place, names, found.why)
+    if place in found.edges:
+        raise _refused(ir, place, names, "offsets are needed as a whole")
+    return found
+
+
+def _once(ir: KernelIR, chosen: Mapping[Factor, Names]) -> None:
+    seen: dict[str, Factor] = {}
+    for factor, names in chosen.items():
+        for name in names:
+            if name in seen:
+                why = f"mesh axis {name!r} splits another loop of it already"
+                raise _refused(ir, min(factor.dims), names, why)
+            seen[name] = factor
+
+
+def _refused(ir: KernelIR, place: tuple[str, int], names: Names, why: str) -> CallError:
+    tensor, dim = place
+    return CallError(
+        f"dimension {dim} of {tensor} is sharded over mesh axis {_listed(names)}, which kernel "
+        f"{ir.name} cannot be split over: {why}",
+        hint=f"replicate it, jax.sharding.reshard({tensor}, PartitionSpec()), or call the kernel "
+        "inside jax.shard_map, which gives it one shard at a time",
+    )
+
+
+def _listed(names: Names) -> str:
+    return ", ".join(map(repr, names))
+
+
+def over_mesh(
+    split: Split,
+    operands: Sequence[str],
+    results: Sequence[str],
+    mesh: Any,
+    run: Callable[[Sequence[Any]], Sequence[Any]],
+) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """The call on whole arrays; `run` is the kernel of one device."""
+    specs = tuple(split.spec(name) for name in operands)
+
+    def body(*arrays: Any) -> tuple[Any, ...]:
+        given = [split.given(name, a) for name, a in zip(operands, arrays, strict=True)]
+        return tuple(split.result(n, r) for n, r in zip(results, run(given), strict=True))
+
+    whole = jax.shard_map(
+        body, mesh=mesh, in_specs=specs, out_specs=tuple(map(split.spec, results)), check_vma=False
+    )
+    return lambda arrays: whole(
+        *(jax.sharding.reshard(a, spec) for a, spec in zip(arrays, specs, strict=True))
+    )

@@ -1,0 +1,1 @@
+"""Rewrites of kernels: gradients, batches, partitions."""

@@ -1,0 +1,444 @@
+"""factors(ir, facts) -> how a kernel may be split over devices; local(ir, split) -> what each runs.
+
+A factor is a set of loop axes and all dimensions of tensors that only they index.  Split in n, a
+dimension is a shard, and the kernel of one device runs its part of the axes.  What else it must do:
+
+rows      of ragged axes: offsets are clipped to the device's rows
+groups    offsets are sliced, and results that all groups write are added up
+sum       of an ordered axis: results are added up in float32, then cast
+parallel  nothing
+
+Numbers that the author's host code computed from sizes stay those of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..analysis.carries import Definitions, definitions, reduction
+from ..analysis.facts import Facts
+from ..analysis.placed import loops, placed
+from ..ir import (
+    Along,
+    Apply,
+    At,
+    Axis,
+    Body,
+    Carry,
+    Const,
+    Expr,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Tensor,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+    children,
+    index_exprs,
+    inlined,
+    map_body,
+    statement_exprs,
+    statements,
+    walk,
+)
+from ..ir import definitions as assigned
+from ..ir.traversal import reduced
+from ..language.op import OPS
+
+Place = tuple[str, int]  # a tensor and one of its dimensions
+Kind = Literal["parallel", "rows", "groups", "sum"]
+INT = Type((), "int32")
+SHAPED = frozenset({"expand_dims", "squeeze", "transpose", "broadcast"})  # keep elements apart
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Dimensions that are split together.
+
+    kind    how, or None where they cannot be, and `why` says what is in the way
+    dims    all of one size
+    edges   dimensions of offsets that hold one more than that: read at g and g + 1
+    clipped tensors of offsets that range over the dimensions
+    added   results that are added up, in the dtype that they are summed in
+    """
+
+    axes: frozenset[str]
+    dims: frozenset[Place]
+    size: int
+    kind: Kind | None
+    why: str = ""
+    edges: frozenset[Place] = frozenset()
+    clipped: frozenset[str] = frozenset()
+    added: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel and what is asked of it many times."""
+
+    ir: KernelIR
+    facts: Facts
+    defined: Definitions
+    references: tuple[tuple[str, int, Index], ...]  # tensor, dimension, entry
+
+
+class _Obstacle(Exception):
+    """Why a factor cannot be split."""
+
+
+def factors(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
+    """The factors of a kernel; a dimension that no axis indexes alone is in none."""
+    known = _Kernel(ir, facts, definitions(ir), tuple(_references(ir)))
+    return tuple(_factor(axes, known) for axes in _components(known))
+
+
+def _references(ir: KernelIR) -> Iterator[tuple[str, int, Index]]:
+    for expr in _expressions(ir):
+        for part in walk(expr):
+            if isinstance(part, Load):
+                yield from ((part.tensor, d, entry) for d, entry in enumerate(part.index))
+    for stmt in statements(ir.body):
+        if isinstance(stmt, Store):
+            yield from ((stmt.tensor, d, entry) for d, entry in enumerate(stmt.index))
+
+
+def _expressions(ir: KernelIR) -> Iterator[Expr]:
+    """Everything that is evaluated, bounds too; of a store's index what moves it otherwise."""
+    for stmt in statements(ir.body):
+        if isinstance(stmt, Store):
+            yield from (stmt.value, *(() if stmt.mask is None else (stmt.mask,)))
+            yield from (e for entry in stmt.index for e in _within(entry))
+        else:
+            yield from statement_exprs(stmt)
+    for axis in ir.axes:
+        yield from (axis.begin, axis.end)
+
+
+def _within(entry: Index) -> tuple[Expr, ...]:
+    """What is computed for a position: nothing where an axis moves it alone."""
+    if _moves(entry) is not None or _next(entry) is not None:
+        return ()
+    here = (GridIndex(entry.axis),) if isinstance(entry, Along) else ()  # a moved tile
+    return (*here, *index_exprs(entry))
+
+
+def _moves(entry: Index) -> str | None:
+    """The axis that indexes a dimension, if one does so alone and unmoved."""
+    match entry:
+        case Along(axis, None):
+            return axis
+        case At(GridIndex(axis)):
+            return axis
+        case _:
+            return None
+
+
+def _next(entry: Index) -> str | None:
+    """g of a position g + 1."""
+    match entry:
+        case At(Apply("add", (GridIndex(axis), Const(1)))):
+            return axis
+        case _:
+            return None
+
+
+def _components(known: _Kernel) -> list[frozenset[str]]:
+    """Axes that index the same dimensions."""
+    found = [{axis.name} for axis in known.ir.axes if axis.name in loops(known.ir)]
+    by_place: dict[Place, set[str]] = {}
+    for tensor, dim, entry in known.references:
+        axis = _moves(entry) or _next(entry)
+        if axis is not None:
+            by_place.setdefault((tensor, dim), set()).add(axis)
+    for together in by_place.values():
+        joined = [c for c in found if c & together]
+        found = [c for c in found if not c & together] + [set[str]().union(*joined)]
+    return [frozenset(c) for c in found]
+
+
+def _factor(axes: frozenset[str], known: _Kernel) -> Factor:
+    touched = {(t, d) for t, d, e in known.references if (_moves(e) or _next(e)) in axes}
+    edges = {(t, d) for t, d, e in known.references if _next(e) in axes}
+    dims, sizes = frozenset(touched - edges), {_size(known, p) for p in touched - edges}
+    size = max(sizes, default=0)
+    made = Factor(axes, dims, size, None, edges=frozenset(edges))
+    try:
+        if not sizes:
+            raise _Obstacle("no dimension is indexed along them")
+        if len(sizes) > 1:
+            raise _Obstacle("they index dimensions of different lengths")
+        return _checked(made, known)
+    except _Obstacle as obstacle:
+        return replace(made, why=str(obstacle))
+
+
+def _size(known: _Kernel, place: Place) -> int:
+    return known.ir.tensor(place[0]).shape[place[1]]
+
+
+def _checked(factor: Factor, known: _Kernel) -> Factor:
+    """The factor with its kind; `_Obstacle` where there is none."""
+    _only_indexed(factor, known)
+    ragged = {a for a in factor.axes if known.ir.axis(a).static is None}
+    for name in factor.axes - ragged:
+        if known.ir.axis(name).static != (0, factor.size):
+            raise _Obstacle(f"{_user(known, name)} does not run over the whole dimension")
+    ordered = {a for a in factor.axes if known.facts.axis(a).kind == "ordered"}
+    if ordered:
+        return _summed(factor, ordered, ragged, known)
+    _elementwise(factor, known)
+    added = _written_by_all(factor, known)
+    if ragged:
+        if added:
+            raise _Obstacle(f"{min(added)} is stored in the loop and not along it")
+        return replace(factor, kind="rows", clipped=_clipped(factor, ragged, known))
+    if added:
+        _from_zero(added, known)
+        _unread(added, known)
+    kind: Kind = "groups" if added or factor.edges else "parallel"
+    kept = tuple((name, known.ir.tensor(name).dtype) for name in sorted(added))
+    return replace(factor, kind=kind, added=kept)
+
+
+def _user(known: _Kernel, axis: str) -> str:
+    return known.ir.axis(axis).user
+
+
+def _only_indexed(factor: Factor, known: _Kernel) -> None:
+    """Every place is always indexed along the axes, which say nothing else."""
+    for tensor, dim, entry in known.references:
+        if (tensor, dim) in factor.dims and _moves(entry) not in factor.axes:
+            raise _Obstacle(f"{tensor} is indexed in another way, too")
+        if (tensor, dim) in factor.edges and not {_moves(entry), _next(entry)} & factor.axes:
+            raise _Obstacle(f"{tensor} is indexed in another way, too")
+    for tensor in (t for t, _ in factor.dims | factor.edges):
+        views = any(t.view is not None and t.view.source == tensor for t in known.ir.tensors)
+        if views or known.ir.tensor(tensor).view is not None:
+            raise _Obstacle(f"{tensor} is reshaped or transposed")
+    for expr in _expressions(known.ir):
+        for axis in _numbers(expr):
+            if axis in factor.axes:
+                raise _Obstacle(f"positions of {_user(known, axis)} are computed with")
+    for tensor, dim in factor.edges:
+        role = known.ir.tensor(tensor).role
+        if role != "input" or _size(known, (tensor, dim)) != factor.size + 1:
+            raise _Obstacle(f"{tensor} does not hold one number more than there are groups")
+
+
+def _numbers(expr: Expr) -> Iterator[str]:
+    """Axes whose positions are numbers in an expression, not only places in tensors."""
+    match expr:
+        case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+            yield axis
+        case Load():
+            inner = [e for entry in expr.index for e in _within(entry)]
+            inner += [] if expr.mask is None else [expr.mask]
+            yield from (axis for e in inner for axis in _numbers(e))
+        case _:
+            yield from (axis for child in children(expr) for axis in _numbers(child))
+
+
+def _elementwise(factor: Factor, known: _Kernel) -> None:
+    """No operation brings elements along the axes together."""
+    for expr in _expressions(known.ir):
+        for part in walk(expr):
+            if isinstance(part, Apply) and not _keeps(part, factor.axes):
+                axis = next(d for a in part.args for d in a.type.shape if d in factor.axes)
+                raise _Obstacle(
+                    f"{part.op} brings elements along {_user(known, str(axis))} together"
+                )
+
+
+def _keeps(part: Apply, axes: frozenset[str]) -> bool:
+    along = {d for arg in part.args for d in arg.type.shape if d in axes}
+    if not along:
+        return True
+    gone = any(arg.type.shape[dim] in axes for arg, dim in reduced(part))
+    kind = OPS[part.op].kind
+    apart = kind in ("elementwise", "reduce", "contract") or part.op in SHAPED
+    return apart and not gone
+
+
+def _written_by_all(factor: Factor, known: _Kernel) -> frozenset[str]:
+    """Results that are stored inside of the loops, and not along them."""
+    found = set[str]()
+    for stmt, around in placed(known.ir.body):
+        if isinstance(stmt, Store) and factor.axes & set(around):
+            along = {_moves(entry) for entry in stmt.index} & factor.axes
+            if not along:
+                found.add(stmt.tensor)
+    split = {tensor for tensor, _ in factor.dims}
+    for stmt, around in placed(known.ir.body):
+        if isinstance(stmt, Store) and stmt.tensor in found:
+            if not factor.axes & set(around) or stmt.tensor in split:
+                raise _Obstacle(f"{stmt.tensor} is stored outside of the loop, too")
+            if known.ir.tensor(stmt.tensor).role != "output":
+                raise _Obstacle(f"{stmt.tensor} is an argument that every group stores to")
+    return frozenset(found)
+
+
+def _from_zero(added: frozenset[str], known: _Kernel) -> None:
+    for name in added:
+        if known.ir.tensor(name).fill != 0:
+            raise _Obstacle(f"{name} is added up over devices and does not begin as zeros")
+
+
+def _unread(added: frozenset[str], known: _Kernel) -> None:
+    read = {tensor for expr in _expressions(known.ir) for tensor in _loaded(expr)}
+    for name in added & read:
+        raise _Obstacle(f"{name} is added up over devices and read by the kernel")
+
+
+def _loaded(expr: Expr) -> Iterator[str]:
+    return (part.tensor for part in walk(expr) if isinstance(part, Load))
+
+
+def _clipped(factor: Factor, ragged: set[str], known: _Kernel) -> frozenset[str]:
+    """The tensors of offsets, which say nothing but where the ragged axes begin and end."""
+    found: set[str] = set()
+    for name in ragged:
+        for bound in (known.ir.axis(name).begin, known.ir.axis(name).end):
+            if not isinstance(bound, Load) or bound.mask is not None:
+                raise _Obstacle(f"the range of {_user(known, name)} is computed")
+            found.add(bound.tensor)
+    for axis in known.ir.axes:
+        if axis.name not in ragged and found & {*_loaded(axis.begin), *_loaded(axis.end)}:
+            raise _Obstacle(f"the range of {axis.user} is read from the same offsets")
+    used = {t for s in statements(known.ir.body) for e in statement_exprs(s) for t in _loaded(e)}
+    stored = {s.tensor for s in statements(known.ir.body) if isinstance(s, Store)}
+    for tensor in found:
+        if tensor in used | stored or known.ir.tensor(tensor).role != "input":
+            raise _Obstacle(f"{tensor} is read as numbers, too")
+    return frozenset(found)
+
+
+# ---------------------------------------------------------------- sums
+
+
+def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel) -> Factor:
+    """A sum over one axis, which is stored as it is or cast: parts of it may be added up."""
+    if len(factor.axes) > 1 or ragged or factor.edges:
+        user = _user(known, min(ordered))
+        raise _Obstacle(f"{user} is ordered: {known.facts.axis(min(ordered)).why}")
+    (name,) = factor.axes
+    loop, _ = loops(known.ir)[name]
+    if reduction(loop, known.defined) != "sum":
+        raise _Obstacle(f"{_user(known, name)} is ordered: {known.facts.axis(name).why}")
+    values, outs = assigned(known.ir.body), {carry.out for carry in loop.carries}
+    for carry in loop.carries:
+        if not _zero(inlined(carry.init, values)):
+            raise _Obstacle(f"the sum over {_user(known, name)} does not begin with zero")
+    added: dict[str, str] = {}
+    for stmt in statements(known.ir.body):
+        if isinstance(stmt, Store) and _depends(stmt.value, outs, known):
+            total = _total(inlined(stmt.value, values), outs)
+            if total is None or stmt.combine is not None:
+                raise _Obstacle(f"{stmt.tensor} is not the sum over {_user(known, name)} itself")
+            if added.setdefault(stmt.tensor, total.type.dtype) != total.type.dtype:
+                raise _Obstacle(f"{stmt.tensor} holds sums of several dtypes")
+    others = {s.tensor for s in statements(known.ir.body) if isinstance(s, Store)
+              and not _depends(s.value, outs, known)}  # fmt: skip
+    if others & set(added):
+        raise _Obstacle(f"{min(others & set(added))} holds other values, too")
+    _alone(loop, outs, known)
+    for tensor in added:
+        if known.ir.tensor(tensor).fill not in (0, None) and not known.facts.output(tensor).covered:
+            raise _Obstacle(f"{tensor} is added up over devices and does not begin as zeros")
+    _unread(frozenset(added), known)
+    return replace(factor, kind="sum", added=tuple(sorted(added.items())))
+
+
+def _alone(loop: Loop, outs: set[str], known: _Kernel) -> None:
+    """What the sum feeds is only what is stored, and its loop stores nothing."""
+    if any(isinstance(stmt, Store) for stmt in statements(loop.body)):
+        raise _Obstacle(f"something is stored in the loop over {_user(known, loop.axis)}")
+    for stmt in statements(known.ir.body):
+        if isinstance(stmt, Loop) and any(_carried(c, outs, known) for c in stmt.carries):
+            raise _Obstacle(f"the sum over {_user(known, loop.axis)} goes on in another loop")
+        mask = stmt.mask if isinstance(stmt, Store) else None
+        if mask is not None and _depends(mask, outs, known):
+            raise _Obstacle(f"the sum over {_user(known, loop.axis)} decides what is stored")
+
+
+def _carried(carry: Carry, outs: set[str], known: _Kernel) -> bool:
+    return carry.out not in outs and any(
+        _depends(expr, outs, known) for expr in (carry.init, carry.next)
+    )
+
+
+def _depends(expr: Expr, names: set[str], known: _Kernel) -> bool:
+    used = {part.name for part in walk(expr) if isinstance(part, Var)}
+    return bool(names & used) or any(names & known.defined.uses.get(n, frozenset()) for n in used)
+
+
+def _zero(expr: Expr) -> bool:
+    match expr:
+        case Const(value):
+            return value == 0
+        case Apply("full"):
+            return expr.attr("value") == 0
+        case Apply("cast" | "broadcast" | "expand_dims", (arg, *_)):
+            return _zero(arg)
+        case _:
+            return False
+
+
+def _total(expr: Expr, outs: set[str]) -> Var | None:
+    """The sum that is stored, before it is cast."""
+    match expr:
+        case Var(name) if name in outs:
+            return expr
+        case Apply("cast", (Var(name) as total,)) if name in outs:
+            return total
+        case _:
+            return None
+
+
+# ---------------------------------------------------------------- the kernel of one device
+
+
+def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
+    """What each device runs when each of these factors is split into so many parts."""
+    parts = {place: n for factor, n in split.items() for place in factor.dims}
+    edges = {place: n for factor, n in split.items() for place in factor.edges}
+    axes = {axis: factor.size // n for factor, n in split.items() for axis in factor.axes}
+    sums = {t: d for factor in split if factor.kind == "sum" for t, d in factor.added}
+
+    def shape(tensor: Tensor) -> tuple[int, ...]:
+        places = [((tensor.name, dim), size) for dim, size in enumerate(tensor.shape)]
+        return tuple(
+            (size - 1) // edges[place] + 1 if place in edges else size // parts.get(place, 1)
+            for place, size in places
+        )
+
+    values = assigned(ir.body)
+
+    def uncast(stmt: Stmt) -> Body:
+        if not isinstance(stmt, Store) or stmt.tensor not in sums:
+            return (stmt,)
+        total = inlined(stmt.value, values)
+        return (replace(stmt, value=total.args[0] if isinstance(total, Apply) else total),)
+
+    return replace(
+        ir,
+        tensors=tuple(
+            replace(t, shape=shape(t), dtype=sums.get(t.name, t.dtype)) for t in ir.tensors
+        ),
+        axes=tuple(_shorter(a, axes[a.name]) if a.name in axes else a for a in ir.axes),
+        body=tuple(s for s in map_body(ir.body, uncast) if isinstance(s, Loop)),
+    )
+
+
+def _shorter(axis: Axis, size: int) -> Axis:
+    most = None if axis.max_extent is None else min(axis.max_extent, size)
+    if axis.static is None:
+        return replace(axis, max_extent=most)
+    return replace(axis, end=Const(size, INT), max_extent=most)
