@@ -104,8 +104,8 @@ def _read(array: str, index: Any, at: Places) -> Number | None:
     data = at.arrays.get(array)
     if data is None or data.ndim != len(index):
         return None
-    found = [None if e is None else value(e, at) for e in index]
-    if any(f is None for f in found):
+    found = [f for e in index if e is not None and (f := value(e, at)) is not None]
+    if len(found) < len(index):
         return None
     kept = (np.clip(f, 0, size - 1) for f, size in zip(found, data.shape, strict=True))
     return data[tuple(kept)]

@@ -178,7 +178,8 @@ def _share(dims: tuple[Dim, ...], launch: Launch, cores: int) -> float:
     extents = [d.extent or 1 for d in dims if d.semantics == "parallel" and (d.extent or 1) > 1]
     if used < 2 or not extents:
         return 1
-    return -(-extents[0] // used) / extents[0]
+    first = next(iter(extents))
+    return -(-first // used) / first
 
 
 def _table(launch: Launch, steps: Steps, arrays: Numbers) -> float:
