@@ -187,7 +187,8 @@ def _table(launch: Launch, steps: Steps, arrays: Numbers) -> float:
     if launch.table is None or launch.table.steps != "table" or steps.rows is None:
         return 0
     outer = launch.table.outer
-    groups = outer[0].most if len(outer) > 1 or launch.table.phases else 0
+    nested = len(outer) > 1 or launch.table.phases
+    groups = sum(column.most for column in outer[:1]) if nested else 0
     return GROUP * groups + ROW * steps.rows.count
 
 
