@@ -387,11 +387,6 @@ WRONG = {
         "x is a shape without data, and calling numbered needs the data\n"
         "  hint: numbered.source, .lower and .explain take shapes",
     ),
-    "a meta tensor": (
-        lambda k: k(torch.zeros(ROWS, COLUMNS, device="meta"), torch.from_numpy(OFFSETS)),
-        "x is a shape without data, and calling numbered needs the data\n"
-        "  hint: numbered.source, .lower and .explain take shapes",
-    ),
     "torch and JAX": (
         lambda k: k(torch.from_numpy(X), jnp.asarray(OFFSETS)),
         "x is a torch tensor and offsets is a JAX array: numbered takes one or the other\n"

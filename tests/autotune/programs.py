@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilelang.autotune.model.chips import Chip, Units
 from tilelang.autotune.model.execute import Execution, execute
 from tilelang.autotune.model.program import parse
+from tilelang.codegen.pallas.chips import Chip, Units
 
 CHIP = Chip(
     clock=1e9,

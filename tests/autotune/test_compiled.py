@@ -18,7 +18,7 @@ from tests.aot.written import needs_libtpu
 from tests.autotune.measured import GUIDE
 from tests.subjects import SUBJECTS
 from tilelang.autotune.model import Compiler, Prediction, predict, steering
-from tilelang.autotune.model.chips import CHIPS
+from tilelang.codegen.pallas.chips import CHIPS
 from tilelang.runtime.lowering import Lowered
 
 NAMED = {subject.name: subject for subject in SUBJECTS}

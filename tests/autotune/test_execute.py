@@ -13,9 +13,9 @@ from tests.autotune.programs import CASES, CHIP, Case, dump
 from tilelang.autotune.model import execute as executing
 from tilelang.autotune.model import memory
 from tilelang.autotune.model import program as parsing
-from tilelang.autotune.model.chips import CHIPS, Chip
 from tilelang.autotune.model.memory import Memory, words
 from tilelang.autotune.model.units import Queues
+from tilelang.codegen.pallas.chips import CHIPS, Chip
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -19,8 +19,8 @@ from examples.jagged.moe import moe
 from tests.aot.written import double, needs_libtpu
 from tilelang.aot import Worker
 from tilelang.autotune.model import predict
-from tilelang.autotune.model.chips import CHIPS
 from tilelang.autotune.model.prediction import Prediction, duration, runs_of
+from tilelang.codegen.pallas.chips import CHIPS
 
 predicting = sys.modules["tilelang.autotune.model.predict"]
 

@@ -1,4 +1,4 @@
-"""backward_kv for tpu:v6e, blocks tk=256, tq=512."""
+"""backward_kv for tpu:v6e, blocks tk=512, tq=512."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ def backward_kv_kernel(
     # h: grid dimension; parallel: each h writes its own rows of dk and dv
     # b: column of the step table; parallel: dk and dv slices of different b are disjoint because
     #     offsets is sorted
-    # tk: column of the step table, blocks of 256; parallel: each tk writes its own slices of dk
+    # tk: column of the step table, blocks of 512; parallel: each tk writes its own slices of dk
     #     and dv
     # tq: column of the step table, blocks of 512; ordered: carries sum_v, sum_k, sums
     # Step table: one row for every (b, tk, tq), in the order of the loops.
@@ -28,7 +28,7 @@ def backward_kv_kernel(
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 512)
-        tk_runs = jnp.maximum(offsets[b], tk * 256) < jnp.minimum(offsets[b + 1], tk * 256 + 256)
+        tk_runs = jnp.maximum(offsets[b], tk * 512) < jnp.minimum(offsets[b + 1], tk * 512 + 512)
         tq_first = jnp.where(
             (n == 0) | tk_runs, jnp.minimum(tq_first, 31), tq_of[jnp.maximum(n - 1, 0)]
         )
@@ -42,14 +42,14 @@ def backward_kv_kernel(
         n, seen = state
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 256)
-        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 255, 256), seen)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), seen)
         tk_start = jnp.where((tk_end > tk_begin) & (tk_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(tk_start, tk_stop, lambda tk, n: add_tk(b, tk, n), n)
         return n, jnp.maximum(seen, tk_stop)
 
     steps, seen = jax.lax.fori_loop(0, 32, add_b, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 64, lambda tk, n: add_tk(31, tk, n), steps)
+    steps = jax.lax.fori_loop(seen, 32, lambda tk, n: add_tk(31, tk, n), steps)
 
     def step(grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, dk_ref, dv_ref):
         h = pl.program_id(0)
@@ -61,19 +61,19 @@ def backward_kv_kernel(
         @pl.when((n == 0) | (tk_of[before] != tk))
         def _():
             # first step at this block of dk: rows of no range keep 0.0
-            dk_ref[...] = jnp.zeros((256, 128), jnp.bfloat16)
+            dk_ref[...] = jnp.zeros((512, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (tk_of[before] != tk))
         def _():
             # first step at this block of dv: rows of no range keep 0.0
-            dv_ref[...] = jnp.zeros((256, 128), jnp.bfloat16)
+            dv_ref[...] = jnp.zeros((512, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (b_of[before] != b) | (tk_of[before] != tk))
         def _():
             # jagged_attention_backward.py:87: sum_k = hl.zeros([tk, D], dtype=hl.float32)
-            sum_k_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            sum_k_ref[...] = jnp.zeros((512, 128), jnp.float32)
             # jagged_attention_backward.py:88: sum_v = hl.zeros([tk, D], dtype=hl.float32)
-            sum_v_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            sum_v_ref[...] = jnp.zeros((512, 128), jnp.float32)
 
         # jagged_attention_backward.py:90: g = grad[h, tq, :]
         tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
@@ -126,7 +126,7 @@ def backward_kv_kernel(
         @pl.when((n == steps - 1) | (b_of[after] != b) | (tk_of[after] != tk))
         def _():
             # jagged_attention_backward.py:98: dk[h, tk, :] = sum_k.to(dk.dtype)
-            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
             dk_ref[...] = jnp.where(tk_mask, sum_k_ref[...].astype(jnp.bfloat16), dk_ref[...])
             # jagged_attention_backward.py:99: dv[h, tk, :] = sum_v.to(dv.dtype)
@@ -139,13 +139,13 @@ def backward_kv_kernel(
             pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
             pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
             pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
             pl.BlockSpec((8, 512), lambda h, n: (jax.lax.div(h, 8), tq_of[n])),
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
         ],
         out_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tk_of[n], 0)),
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
         ],
         dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
     )(grad, out, q, k, lse, v, dk, dv)
@@ -180,11 +180,11 @@ def backward_kv(
         ],
         out_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.SMEM((3040,), jnp.int32),
-            pltpu.SMEM((3040,), jnp.int32),
-            pltpu.SMEM((3040,), jnp.int32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.SMEM((2016,), jnp.int32),
+            pltpu.SMEM((2016,), jnp.int32),
+            pltpu.SMEM((2016,), jnp.int32),
         ],
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v)

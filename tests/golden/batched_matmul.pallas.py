@@ -1,4 +1,4 @@
-"""batched_matmul for tpu:v6e, blocks tb=64, tk=128, tm=128, tn=128."""
+"""batched_matmul for tpu:v6e, blocks tb=32, tk=1024, tm=128, tn=256."""
 
 import jax
 import jax.numpy as jnp
@@ -6,30 +6,25 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def batched_matmul_kernel(x_ref, w_ref, y_ref, acc_ref):
+def batched_matmul_kernel(x_ref, w_ref, y_ref):
+    # tb: grid dimension, blocks of 32; parallel: each tb writes its own rows of y
+    # tn: grid dimension, blocks of 256; parallel: each tn writes its own slices of y
     # tm: grid dimension, blocks of 128; parallel: each tm writes its own slices of y
-    # tn: grid dimension, blocks of 128; parallel: each tn writes its own slices of y
-    # tk: grid dimension, blocks of 128; ordered: carries acc, a sum
-    # tb: one tile, blocks of 64; parallel: each tb writes its own rows of y
-    tk = pl.program_id(2)
-
-    @pl.when(tk == 0)
-    def _():
-        # batched_matmul.py:25: acc = torch.zeros([tb, tm, tn], dtype=torch.float32)
-        acc_ref[...] = jnp.zeros((64, 128, 128), jnp.float32)
-
+    # tk: one tile, blocks of 1024; ordered: carries acc, a sum
+    # batched_matmul.py:25: acc = torch.zeros([tb, tm, tn], dtype=torch.float32)
+    acc = jnp.zeros((32, 128, 256), jnp.float32)
     # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
-    acc_ref[...] += jax.lax.dot_general(
-        x_ref[...],
-        w_ref[...],
-        (((2,), (1,)), ((0,), (0,))),
-        preferred_element_type=jnp.float32,
+    acc = (
+        acc
+        + jax.lax.dot_general(
+            x_ref[...],
+            w_ref[...],
+            (((2,), (1,)), ((0,), (0,))),
+            preferred_element_type=jnp.float32,
+        )
     )
-
-    @pl.when(tk == 7)
-    def _():
-        # batched_matmul.py:28: y[tb, tm, tn] = acc.to(y.dtype)
-        y_ref[...] = acc_ref[...].astype(jnp.bfloat16)
+    # batched_matmul.py:28: y[tb, tm, tn] = acc.to(y.dtype)
+    y_ref[...] = acc.astype(jnp.bfloat16)
 
 
 def batched_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -37,15 +32,15 @@ def batched_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> ja
     y = pl.pallas_call(
         batched_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((64, 1024, 1024), jnp.bfloat16),
-        grid=(8, 8, 8),
+        grid=(2, 4, 8),
         in_specs=[
-            pl.BlockSpec((64, 128, 128), lambda tm, tn, tk: (0, tm, tk)),
-            pl.BlockSpec((64, 128, 128), lambda tm, tn, tk: (0, tk, tn)),
+            pl.BlockSpec((32, 128, 1024), lambda tb, tn, tm: (tb, tm, 0)),
+            pl.BlockSpec((32, 1024, 256), lambda tb, tn, tm: (tb, 0, tn)),
         ],
-        out_specs=pl.BlockSpec((64, 128, 128), lambda tm, tn, tk: (0, tm, tn)),
-        scratch_shapes=[pltpu.VMEM((64, 128, 128), jnp.float32)],
+        out_specs=pl.BlockSpec((32, 128, 256), lambda tb, tn, tm: (tb, tm, tn)),
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "arbitrary"),
+            dimension_semantics=("parallel", "parallel", "parallel"),
+            vmem_limit_bytes=84934656,
         ),
         interpret=interpret,
     )(x, w)

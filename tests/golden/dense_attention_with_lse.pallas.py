@@ -1,4 +1,4 @@
-"""attention_with_lse for tpu:v6e, blocks tk=512, tq=512."""
+"""attention_with_lse for tpu:v6e, blocks tk=1024, tq=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +9,9 @@ from jax.experimental.pallas import tpu as pltpu
 def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref, tq_of, tk_of):
     # b: grid dimension; parallel: each b writes its own rows of out and lse
     # h: grid dimension; parallel: each h writes its own slices of out and lse
-    # tq: column of the step table, blocks of 512; parallel: each tq writes its own slices of out
+    # tq: column of the step table, blocks of 1024; parallel: each tq writes its own slices of out
     #     and lse
-    # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 1024; ordered: carries total, acc, m
     # Step table: one row for every live (tq, tk), in the order of the loops.
     def add_tk(tq, tk, n):
         tq_of[n] = tq
@@ -19,11 +19,11 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         return n + 1
 
     def add_tq(tq, n):
-        tk_end = tq * 512 + 512
-        tk_stop = jax.lax.div(tk_end + 511, 512)
+        tk_end = tq * 1024 + 1024
+        tk_stop = jax.lax.div(tk_end + 1023, 1024)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq, tk, n), n)
 
-    steps = jax.lax.fori_loop(0, 8, add_tq, jnp.int32(0))
+    steps = jax.lax.fori_loop(0, 4, add_tq, jnp.int32(0))
 
     def step(q_ref, k_ref, v_ref, out_ref, lse_ref):
         n = pl.program_id(2)
@@ -34,11 +34,11 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # attention_backward.py:40: acc = hl.zeros([tq, D], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((1024, 128), jnp.float32)
             # attention_backward.py:38: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((512, 128), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((1024, 128), -jnp.inf, jnp.float32)
             # attention_backward.py:39: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((512, 128), jnp.float32)
+            total_ref[...] = jnp.zeros((1024, 128), jnp.float32)
 
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         scores = (
@@ -51,8 +51,8 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
             * 0.08838834764831845
         )
         # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
-        tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+        tq_index = tq * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
         scores = jnp.where(tk_index <= tq_index, scores, -jnp.inf)
         m = m_ref[...]
         # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
@@ -60,7 +60,7 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         # attention_backward.py:45: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 8)))
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
@@ -83,13 +83,13 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
         step,
         grid=(4, 16, steps),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tq_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, h, n: (b, h, tq_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
         ],
         out_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tq_of[n], 0)),
-            pl.BlockSpec((None, None, 1, 512), lambda b, h, n: (b, h, 0, tq_of[n])),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, h, n: (b, h, tq_of[n], 0)),
+            pl.BlockSpec((None, None, 1, 1024), lambda b, h, n: (b, h, 0, tq_of[n])),
         ],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.ARBITRARY),
     )(q, k, v, out, lse_rows)
@@ -116,11 +116,11 @@ def attention_with_lse(
         ],
         out_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[
-            pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.SMEM((64,), jnp.int32),
-            pltpu.SMEM((64,), jnp.int32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.SMEM((16,), jnp.int32),
+            pltpu.SMEM((16,), jnp.int32),
         ],
         interpret=interpret,
     )(q, k, v)

@@ -1,4 +1,4 @@
-"""flash_attention for tpu:v6e, blocks tk=512, tq=256."""
+"""flash_attention for tpu:v6e, blocks tk=1024, tq=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ from jax.experimental.pallas import tpu as pltpu
 def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of):
     # b: grid dimension; parallel: each b writes its own rows of out
     # h: grid dimension; parallel: each h writes its own slices of out
-    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
+    # tq: column of the step table, blocks of 1024; parallel: each tq writes its own slices of out
+    # tk: column of the step table, blocks of 1024; ordered: carries total, acc, m
     # Step table: one row for every live (tq, tk), in the order of the loops.
     def add_tk(tq, tk, n):
         tq_of[n] = tq
@@ -18,11 +18,11 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         return n + 1
 
     def add_tq(tq, n):
-        tk_end = tq * 256 + 256
-        tk_stop = jax.lax.div(tk_end + 511, 512)
+        tk_end = tq * 1024 + 1024
+        tk_stop = jax.lax.div(tk_end + 1023, 1024)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq, tk, n), n)
 
-    steps = jax.lax.fori_loop(0, 16, add_tq, jnp.int32(0))
+    steps = jax.lax.fori_loop(0, 4, add_tq, jnp.int32(0))
 
     def step(k_ref, q_ref, v_ref, out_ref):
         n = pl.program_id(2)
@@ -33,11 +33,11 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
-            acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((1024, 128), jnp.float32)
             # flash_attention.py:37: m = torch.full([tq], -math.inf, dtype=torch.float32)
-            m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((1024, 128), -jnp.inf, jnp.float32)
             # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
-            total_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            total_ref[...] = jnp.zeros((1024, 128), jnp.float32)
 
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = k_ref[...]
@@ -52,31 +52,24 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
             * 0.08838834764831845
         )
         # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
-        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+        tq_index = tq * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
+        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
         seen = tq_index >= tk_index
         # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
-        tk_mask = tk_index < tq * 256 + 256
-        scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
+        scores = jnp.where(seen, scores, -jnp.inf)
         m = m_ref[...]
         # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 8)))
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...
-        tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_mask_1 = tk_index_1 < tq * 256 + 256
         acc_ref[...] = (
             acc_ref[...] * alpha
-            + jnp.dot(
-                p.astype(jnp.bfloat16),
-                jnp.where(tk_mask_1, v_ref[...], 0.0),
-                preferred_element_type=jnp.float32,
-            )
+            + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
         )
         # flash_attention.py:51: m = m_new
         m_ref[...] = m_new
@@ -90,11 +83,11 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
         step,
         grid=(8, 16, steps),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
-            pl.BlockSpec((None, None, 256, 128), lambda b, h, n: (b, h, tq_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, h, n: (b, h, tq_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, h, n: (b, h, tk_of[n], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, None, 256, 128), lambda b, h, n: (b, h, tq_of[n], 0))],
+        out_specs=[pl.BlockSpec((None, None, 1024, 128), lambda b, h, n: (b, h, tq_of[n], 0))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.ARBITRARY),
     )(k, q, v, out)
 
@@ -117,11 +110,11 @@ def flash_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.SMEM((128,), jnp.int32),
-            pltpu.SMEM((128,), jnp.int32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.SMEM((16,), jnp.int32),
+            pltpu.SMEM((16,), jnp.int32),
         ],
         interpret=interpret,
     )(k, q, v)

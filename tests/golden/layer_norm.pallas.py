@@ -1,4 +1,4 @@
-"""layer_norm for tpu:v6e, blocks tm=128."""
+"""layer_norm for tpu:v6e, blocks tm=256."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def layer_norm_kernel(x_ref, weight_ref, bias_ref, out_ref):
-    # tm: grid dimension, blocks of 128; parallel: each tm writes its own rows of out
+    # tm: grid dimension, blocks of 256; parallel: each tm writes its own rows of out
     # layer_norm.py:29: rows = x[tm, :].to(torch.float32)
     rows = x_ref[...].astype(jnp.float32)
     # layer_norm.py:30: centred = rows - torch.mean(rows, dim=-1, keepdim=True)
@@ -35,13 +35,13 @@ def layer_norm(
     out = pl.pallas_call(
         layer_norm_kernel,
         out_shape=jax.ShapeDtypeStruct((16384, 4096), jnp.bfloat16),
-        grid=(128,),
+        grid=(64,),
         in_specs=[
-            pl.BlockSpec((128, 4096), lambda tm: (tm, 0)),
+            pl.BlockSpec((256, 4096), lambda tm: (tm, 0)),
             pl.BlockSpec((1, 4096), lambda tm: (0, 0)),
             pl.BlockSpec((1, 4096), lambda tm: (0, 0)),
         ],
-        out_specs=pl.BlockSpec((128, 4096), lambda tm: (tm, 0)),
+        out_specs=pl.BlockSpec((256, 4096), lambda tm: (tm, 0)),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         interpret=interpret,
     )(x, weight_row, bias_row)

@@ -1,4 +1,4 @@
-"""quantized_grouped_gemm for tpu:v6e, blocks tk=4096, tm=512, tn=512."""
+"""quantized_grouped_gemm for tpu:v6e, blocks tk=4096, tm=128, tn=2048."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, g_of, tm_of):
-    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
     # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
     #     sorted
-    # tm: column of the step table, blocks of 512; parallel: each tm writes its own rows of y
+    # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
+    # tn: one tile, blocks of 2048; parallel: each tn writes its own columns of y
     # Step table: one row for every (g, tm), in the order of the loops.
     # A tm of no range gets one too, so that its outputs are defined;
     # every tm below `seen` has a row already.
@@ -24,27 +24,27 @@ def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, g_of, 
         n, seen = state
         tm_begin = jnp.maximum(offsets[g], 0)
         tm_end = jnp.minimum(offsets[g + 1], 16384)
-        tm_first = jax.lax.div(tm_begin, 512)
-        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), seen)
+        tm_first = jax.lax.div(tm_begin, 128)
+        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 127, 128), seen)
         tm_start = jnp.where((tm_end > tm_begin) & (tm_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(tm_start, tm_stop, lambda tm, n: add_tm(g, tm, n), n)
         return n, jnp.maximum(seen, tm_stop)
 
     steps, seen = jax.lax.fori_loop(0, 64, add_g, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 32, lambda tm, n: add_tm(63, tm, n), steps)
+    steps = jax.lax.fori_loop(seen, 128, lambda tm, n: add_tm(63, tm, n), steps)
 
     def step(x_ref, w_ref, row_scale_ref, scale_ref, y_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         g, tm = g_of[n], tm_of[n]
         before = jnp.maximum(n - 1, 0)
 
         @pl.when((n == 0) | (tm_of[before] != tm))
         def _():
             # first step at this block of y: rows of no range keep 0.0
-            y_ref[...] = jnp.zeros((512, 512), jnp.bfloat16)
+            y_ref[...] = jnp.zeros((128, 2048), jnp.bfloat16)
 
         # quantized_grouped_gemm.py:58: acc = hl.zeros([tm, tn], dtype=sums)
-        acc = jnp.zeros((512, 512), jnp.int32)
+        acc = jnp.zeros((128, 2048), jnp.int32)
         # quantized_grouped_gemm.py:60: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
         acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
         # quantized_grouped_gemm.py:61: rescaled = acc.to(hl.float32) * row_scale[tm][:, None] * ...
@@ -55,21 +55,21 @@ def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, g_of, 
             * scale_g.astype(jnp.float32)
         )
         # quantized_grouped_gemm.py:62: y[tm, tn] = rescaled.to(y.dtype)
-        tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
         tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
         y_ref[...] = jnp.where(tm_mask, rescaled.astype(jnp.bfloat16), y_ref[...])
 
     pltpu.emit_pipeline(
         step,
-        grid=(4, steps),
+        grid=(steps,),
         in_specs=[
-            pl.BlockSpec((512, 4096), lambda tn, n: (tm_of[n], 0)),
-            pl.BlockSpec((None, 4096, 512), lambda tn, n: (g_of[n], 0, tn)),
-            pl.BlockSpec((1, 512), lambda tn, n: (0, tm_of[n])),
-            pl.BlockSpec((16, 512), lambda tn, n: (jax.lax.div(g_of[n], 16), tn)),
+            pl.BlockSpec((128, 4096), lambda n: (tm_of[n], 0)),
+            pl.BlockSpec((None, 4096, 2048), lambda n: (g_of[n], 0, 0)),
+            pl.BlockSpec((1, 128), lambda n: (0, tm_of[n])),
+            pl.BlockSpec((16, 2048), lambda n: (jax.lax.div(g_of[n], 16), 0)),
         ],
-        out_specs=[pl.BlockSpec((512, 512), lambda tn, n: (tm_of[n], tn))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((128, 2048), lambda n: (tm_of[n], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(x, w, row_scale_row, scale, y)
 
 
@@ -95,7 +95,7 @@ def quantized_grouped_gemm(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.SMEM((95,), jnp.int32), pltpu.SMEM((95,), jnp.int32)],
+        scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
         interpret=interpret,
     )(offsets, x, w, row_scale_row, scale)
     return y

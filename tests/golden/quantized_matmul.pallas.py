@@ -1,4 +1,4 @@
-"""quantized_matmul for tpu:v6e, blocks tk=4096, tm=512, tn=512."""
+"""quantized_matmul for tpu:v6e, blocks tk=4096, tm=512, tn=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def quantized_matmul_kernel(x_ref, w_ref, row_scale_ref, scale_ref, y_ref):
-    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
+    # tn: grid dimension, blocks of 1024; parallel: each tn writes its own columns of y
     # tm: grid dimension, blocks of 512; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     # quantized_matmul.py:50: acc = hl.zeros([tm, tn], dtype=hl.int32)
-    acc = jnp.zeros((512, 512), jnp.int32)
+    acc = jnp.zeros((512, 1024), jnp.int32)
     # quantized_matmul.py:52: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
     acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.int32)
     # quantized_matmul.py:53: rescaled = acc.to(hl.float32) * row_scale[tm][:, None] * scale[tn]
@@ -37,14 +37,14 @@ def quantized_matmul(
     y = pl.pallas_call(
         quantized_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
-        grid=(8, 16),
+        grid=(4, 16),
         in_specs=[
             pl.BlockSpec((512, 4096), lambda tn, tm: (tm, 0)),
-            pl.BlockSpec((4096, 512), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn)),
             pl.BlockSpec((1, 512), lambda tn, tm: (0, tm)),
-            pl.BlockSpec((1, 512), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((1, 1024), lambda tn, tm: (0, tn)),
         ],
-        out_specs=pl.BlockSpec((512, 512), lambda tn, tm: (tm, tn)),
+        out_specs=pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn)),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(x, w, row_scale_row, scale_row)

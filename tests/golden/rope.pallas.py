@@ -1,4 +1,4 @@
-"""rope for tpu:v6e, blocks t=256."""
+"""rope for tpu:v6e, blocks t=2048."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def rope_kernel(x_ref, cos_ref, sin_ref, y_ref):
-    # t: grid dimension, blocks of 256; parallel: each t writes its own slices of y
+    # t: grid dimension, blocks of 2048; parallel: each t writes its own slices of y
     # h: grid dimension; parallel: each h writes its own rows of y
     # rope.py:31: a, b = x[h, t, :half].to(hl.float32), x[h, t, half:].to(hl.float32)
     a = x_ref[:, 0:64].astype(jnp.float32)
@@ -26,13 +26,13 @@ def rope(x: jax.Array, cos: jax.Array, sin: jax.Array, *, interpret: bool = Fals
     y = pl.pallas_call(
         rope_kernel,
         out_shape=jax.ShapeDtypeStruct((32, 8192, 128), jnp.bfloat16),
-        grid=(32, 32),
+        grid=(4, 32),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda t, h: (h, t, 0)),
-            pl.BlockSpec((256, 64), lambda t, h: (t, 0)),
-            pl.BlockSpec((256, 64), lambda t, h: (t, 0)),
+            pl.BlockSpec((None, 2048, 128), lambda t, h: (h, t, 0)),
+            pl.BlockSpec((2048, 64), lambda t, h: (t, 0)),
+            pl.BlockSpec((2048, 64), lambda t, h: (t, 0)),
         ],
-        out_specs=pl.BlockSpec((None, 256, 128), lambda t, h: (h, t, 0)),
+        out_specs=pl.BlockSpec((None, 2048, 128), lambda t, h: (h, t, 0)),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(x, cos, sin)

@@ -1,4 +1,4 @@
-"""transposed_grouped_gemm for tpu:v6e, blocks tk=512, tm=512, tn=512."""
+"""transposed_grouped_gemm for tpu:v6e, blocks tk=1024, tm=512, tn=2048."""
 
 import jax
 import jax.numpy as jnp
@@ -7,10 +7,10 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def transposed_grouped_gemm_kernel(offsets, x, dy, dw, acc_ref, g_of, tm_of):
-    # tk: grid dimension, blocks of 512; parallel: each tk writes its own slices of dw
-    # tn: grid dimension, blocks of 512; parallel: each tn writes its own slices of dw
+    # tk: grid dimension, blocks of 1024; parallel: each tk writes its own slices of dw
     # g: column of the step table; parallel: each g writes its own rows of dw
     # tm: column of the step table, blocks of 512; ordered: carries acc, a sum
+    # tn: one tile, blocks of 2048; parallel: each tn writes its own slices of dw
     # Step table: one row for every (g, tm), in the order of the loops.
     def add_tm(g, tm, n):
         g_of[n] = g
@@ -34,7 +34,7 @@ def transposed_grouped_gemm_kernel(offsets, x, dy, dw, acc_ref, g_of, tm_of):
     steps = jax.lax.fori_loop(0, 64, add_g, jnp.int32(0))
 
     def step(x_ref, dy_ref, dw_ref):
-        n = pl.program_id(2)
+        n = pl.program_id(1)
         g, tm = g_of[n], tm_of[n]
         before = jnp.maximum(n - 1, 0)
         after = jnp.minimum(n + 1, steps - 1)
@@ -42,7 +42,7 @@ def transposed_grouped_gemm_kernel(offsets, x, dy, dw, acc_ref, g_of, tm_of):
         @pl.when((n == 0) | (g_of[before] != g))
         def _():
             # transposed_grouped_gemm.py:43: acc = hl.zeros([tk, tn], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((512, 512), jnp.float32)
+            acc_ref[...] = jnp.zeros((1024, 2048), jnp.float32)
 
         # transposed_grouped_gemm.py:45: acc = hl.dot(x[tm, tk].T, dy[tm, tn], acc=acc)
         tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
@@ -61,13 +61,13 @@ def transposed_grouped_gemm_kernel(offsets, x, dy, dw, acc_ref, g_of, tm_of):
 
     pltpu.emit_pipeline(
         step,
-        grid=(8, 4, steps),
+        grid=(4, steps),
         in_specs=[
-            pl.BlockSpec((512, 512), lambda tk, tn, n: (tm_of[n], tk)),
-            pl.BlockSpec((512, 512), lambda tk, tn, n: (tm_of[n], tn)),
+            pl.BlockSpec((512, 1024), lambda tk, n: (tm_of[n], tk)),
+            pl.BlockSpec((512, 2048), lambda tk, n: (tm_of[n], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 512, 512), lambda tk, tn, n: (g_of[n], tk, tn))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((None, 1024, 2048), lambda tk, n: (g_of[n], tk, 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
     )(x, dy, dw)
 
 
@@ -89,10 +89,11 @@ def transposed_grouped_gemm(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((512, 512), jnp.float32),
+            pltpu.VMEM((1024, 2048), jnp.float32),
             pltpu.SMEM((160,), jnp.int32),
             pltpu.SMEM((160,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=44040192),
         interpret=interpret,
     )(offsets, x, dy)
     return dw

@@ -1,4 +1,4 @@
-"""transposed_matmul for tpu:v6e, blocks tk=4096, tm=512, tn=256."""
+"""transposed_matmul for tpu:v6e, blocks tk=4096, tm=512, tn=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def transposed_matmul_kernel(x_ref, w_ref, y_ref):
+    # tn: grid dimension, blocks of 1024; parallel: each tn writes its own columns of y
     # tm: grid dimension, blocks of 512; parallel: each tm writes its own rows of y
-    # tn: grid dimension, blocks of 256; parallel: each tn writes its own columns of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     # transposed_matmul.py:29: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
-    acc = jnp.zeros((512, 256), jnp.float32)
+    acc = jnp.zeros((512, 1024), jnp.float32)
     # transposed_matmul.py:31: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_type...
     product = jax.lax.dot_general(
         x_ref[...],
@@ -30,13 +30,16 @@ def transposed_matmul(w: jax.Array, x: jax.Array, *, interpret: bool = False) ->
     y = pl.pallas_call(
         transposed_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
-        grid=(16, 16),
+        grid=(4, 16),
         in_specs=[
-            pl.BlockSpec((4096, 512), lambda tm, tn: (0, tm)),
-            pl.BlockSpec((256, 4096), lambda tm, tn: (tn, 0)),
+            pl.BlockSpec((4096, 512), lambda tn, tm: (0, tm)),
+            pl.BlockSpec((1024, 4096), lambda tn, tm: (tn, 0)),
         ],
-        out_specs=pl.BlockSpec((512, 256), lambda tm, tn: (tm, tn)),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
+        out_specs=pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn)),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel"),
+            vmem_limit_bytes=42991616,
+        ),
         interpret=interpret,
     )(x, w)
     return y

@@ -1,4 +1,4 @@
-"""weight_only_grouped_gemm for tpu:v6e, blocks tk=4096, tm=128, tn=512."""
+"""weight_only_grouped_gemm for tpu:v6e, blocks tk=4096, tm=128, tn=2048."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def weight_only_grouped_gemm_kernel(offsets, x, w, scale, y, g_of, tm_of):
-    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
     # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
     #     sorted
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
+    # tn: one tile, blocks of 2048; parallel: each tn writes its own columns of y
     # Step table: one row for every (g, tm), in the order of the loops.
     # A tm of no range gets one too, so that its outputs are defined;
     # every tm below `seen` has a row already.
@@ -34,17 +34,17 @@ def weight_only_grouped_gemm_kernel(offsets, x, w, scale, y, g_of, tm_of):
     steps = jax.lax.fori_loop(seen, 128, lambda tm, n: add_tm(63, tm, n), steps)
 
     def step(x_ref, w_ref, scale_ref, y_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         g, tm = g_of[n], tm_of[n]
         before = jnp.maximum(n - 1, 0)
 
         @pl.when((n == 0) | (tm_of[before] != tm))
         def _():
             # first step at this block of y: rows of no range keep 0.0
-            y_ref[...] = jnp.zeros((128, 512), jnp.bfloat16)
+            y_ref[...] = jnp.zeros((128, 2048), jnp.bfloat16)
 
         # quantized_grouped_gemm.py:42: acc = hl.zeros([tm, tn], dtype=hl.float32)
-        acc = jnp.zeros((128, 512), jnp.float32)
+        acc = jnp.zeros((128, 2048), jnp.float32)
         # quantized_grouped_gemm.py:44: acc = hl.dot(x[tm, tk], w[g, tk, tn].to(x.dtype), acc=acc)
         acc = (
             acc
@@ -63,14 +63,14 @@ def weight_only_grouped_gemm_kernel(offsets, x, w, scale, y, g_of, tm_of):
 
     pltpu.emit_pipeline(
         step,
-        grid=(4, steps),
+        grid=(steps,),
         in_specs=[
-            pl.BlockSpec((128, 4096), lambda tn, n: (tm_of[n], 0)),
-            pl.BlockSpec((None, 4096, 512), lambda tn, n: (g_of[n], 0, tn)),
-            pl.BlockSpec((8, 512), lambda tn, n: (jax.lax.div(g_of[n], 8), tn)),
+            pl.BlockSpec((128, 4096), lambda n: (tm_of[n], 0)),
+            pl.BlockSpec((None, 4096, 2048), lambda n: (g_of[n], 0, 0)),
+            pl.BlockSpec((8, 2048), lambda n: (jax.lax.div(g_of[n], 8), 0)),
         ],
-        out_specs=[pl.BlockSpec((128, 512), lambda tn, n: (tm_of[n], tn))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((128, 2048), lambda n: (tm_of[n], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(x, w, scale, y)
 
 
@@ -94,6 +94,7 @@ def weight_only_grouped_gemm(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=68157440),
         interpret=interpret,
     )(offsets, x, w, scale)
     return y

@@ -1,4 +1,4 @@
-"""weight_only_matmul for tpu:v6e, blocks tk=4096, tm=256, tn=512."""
+"""weight_only_matmul for tpu:v6e, blocks tk=4096, tm=256, tn=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def weight_only_matmul_kernel(x_ref, w_ref, scale_ref, y_ref):
-    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
+    # tn: grid dimension, blocks of 1024; parallel: each tn writes its own columns of y
     # tm: grid dimension, blocks of 256; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     # quantized_matmul.py:33: acc = hl.zeros([tm, tn], dtype=hl.float32)
-    acc = jnp.zeros((256, 512), jnp.float32)
+    acc = jnp.zeros((256, 1024), jnp.float32)
     # quantized_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn].to(x.dtype), acc=acc)
     acc = (
         acc
@@ -33,14 +33,17 @@ def weight_only_matmul(
     y = pl.pallas_call(
         weight_only_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
-        grid=(8, 32),
+        grid=(4, 32),
         in_specs=[
             pl.BlockSpec((256, 4096), lambda tn, tm: (tm, 0)),
-            pl.BlockSpec((4096, 512), lambda tn, tm: (0, tn)),
-            pl.BlockSpec((1, 512), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((1, 1024), lambda tn, tm: (0, tn)),
         ],
-        out_specs=pl.BlockSpec((256, 512), lambda tn, tm: (tm, tn)),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
+        out_specs=pl.BlockSpec((256, 1024), lambda tn, tm: (tm, tn)),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel"),
+            vmem_limit_bytes=40894464,
+        ),
         interpret=interpret,
     )(x, w, scale_row)
     return y

@@ -39,7 +39,7 @@ def test_blocks_grow_while_the_table_does_not_fit(groups, loop_type):
     config = tile.Config(loop_type=loop_type)
     plan = scale.lower(*rows(1 << 24, groups), target=TARGET, config=config).plan
     (launch,) = plan.launches
-    assert dict(plan.blocks)["tm"] == 256
+    assert dict(plan.blocks)["tm"] >= 256
     assert launch.form == "pipeline"
     assert launch.table is not None and launch.table.rows * launch.table.width * 4 < 1_000_000
 

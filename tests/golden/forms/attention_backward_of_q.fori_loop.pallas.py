@@ -1,4 +1,4 @@
-"""backward_q for tpu:v6e, blocks tk=16, tq=128."""
+"""backward_q for tpu:v6e, blocks tk=4096, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ from jax.experimental.pallas import tpu as pltpu
 def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, dq_ref):
     # h: grid dimension; parallel: each h writes its own rows of dq
     # b: grid dimension; parallel: dq slices of different b are disjoint because offsets is sorted
-    # tk: loop inside the step, blocks of 16; ordered: carries acc, a sum
-    # tq: loop inside the step, blocks of 128; parallel: each tq writes its own slices of dq
+    # tk: loop inside the step, blocks of 4096; ordered: carries acc, a sum
+    # tq: loop inside the step, blocks of 256; parallel: each tq writes its own slices of dq
     h = pl.program_id(0)
     b = pl.program_id(1)
 
@@ -22,31 +22,31 @@ def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, 
     # jagged_attention_backward.py:65: for tq in hl.tile(offsets[b], offsets[b + 1]):
     tq_begin = jnp.maximum(offsets[b], 0)
     tq_end = jnp.minimum(offsets[b + 1], 16384)
-    tq_first = jax.lax.div(tq_begin, 128)
-    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
+    tq_first = jax.lax.div(tq_begin, 256)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
     def each_tq(tq, _):
         # jagged_attention_backward.py:66: g = grad[h, tq, :]
-        g = grad_ref[pl.ds(tq * 128, 128)]
+        g = grad_ref[pl.ds(tq * 256, 256)]
         # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
         delta = jnp.sum(
-            g.astype(jnp.float32) * out_ref[pl.ds(tq * 128, 128)].astype(jnp.float32),
+            g.astype(jnp.float32) * out_ref[pl.ds(tq * 256, 256)].astype(jnp.float32),
             axis=1,
             keepdims=True,
         )
         # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
-        acc = jnp.zeros((128, 128), jnp.float32)
+        acc = jnp.zeros((256, 128), jnp.float32)
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 16)
-        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 15, 16), tk_first)
+        tk_first = jax.lax.div(tk_begin, 4096)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 4095, 4096), tk_first)
         acc_1 = acc
         def each_tk(tk, acc_1):
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             scores = (
                 jax.lax.dot_general(
-                    q_ref[pl.ds(tq * 128, 128)],
-                    k_ref[pl.ds(tk * 16, 16)],
+                    q_ref[pl.ds(tq * 256, 256)],
+                    k_ref[pl.ds(tk * 4096, 4096)],
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
@@ -55,7 +55,7 @@ def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, 
             # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
             h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
             lse_h = jnp.sum(
-                jnp.where(h_row, lse_ref[:, pl.ds(tq * 128, 128)], 0.0),
+                jnp.where(h_row, lse_ref[:, pl.ds(tq * 256, 256)], 0.0),
                 axis=0,
                 keepdims=True,
             )
@@ -63,22 +63,22 @@ def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, 
             # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
             dp = jax.lax.dot_general(
                 g,
-                v_ref[pl.ds(tk * 16, 16)],
+                v_ref[pl.ds(tk * 4096, 4096)],
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
             # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
-            tk_index = tk * 16 + jax.lax.broadcasted_iota(jnp.int32, (1, 16), 1)
+            tk_index = tk * 4096 + jax.lax.broadcasted_iota(jnp.int32, (1, 4096), 1)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
             ds = jnp.where(tk_mask, p * (dp - delta) * 0.08838834764831845, 0.0)
             # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
-            tk_index_1 = tk * 16 + jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0)
+            tk_index_1 = tk * 4096 + jax.lax.broadcasted_iota(jnp.int32, (4096, 1), 0)
             tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
             acc_2 = (
                 acc_1
                 + jnp.dot(
                     ds.astype(jnp.bfloat16),
-                    jnp.where(tk_mask_1, k_ref[pl.ds(tk * 16, 16)], 0.0),
+                    jnp.where(tk_mask_1, k_ref[pl.ds(tk * 4096, 4096)], 0.0),
                     preferred_element_type=jnp.float32,
                 )
             )
@@ -86,10 +86,10 @@ def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, 
 
         acc_1 = jax.lax.fori_loop(tk_first, tk_stop, each_tk, acc_1)
         # jagged_attention_backward.py:75: dq[h, tq, :] = acc.to(dq.dtype)
-        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-        dq_ref[pl.ds(tq * 128, 128)] = jnp.where(
-            tq_mask, acc_1.astype(jnp.bfloat16), dq_ref[pl.ds(tq * 128, 128)]
+        dq_ref[pl.ds(tq * 256, 256)] = jnp.where(
+            tq_mask, acc_1.astype(jnp.bfloat16), dq_ref[pl.ds(tq * 256, 256)]
         )
         return 0
 
@@ -124,7 +124,7 @@ def backward_q(
         out_specs=pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=65011712,
+            vmem_limit_bytes=73400320,
         ),
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v)

@@ -1,4 +1,4 @@
-"""batched_matmul for tpu:v6e, blocks tb=32, tk=128, tm=32, tn=128."""
+"""batched_matmul for tpu:v6e, blocks tb=32, tk=1024, tm=64, tn=512."""
 
 import jax
 import jax.numpy as jnp
@@ -8,29 +8,23 @@ from jax.experimental.pallas import tpu as pltpu
 
 def batched_matmul_kernel(x_ref, w_ref, y_ref):
     # tb: grid dimension, blocks of 32; parallel: each tb writes its own rows of y
-    # tn: grid dimension, blocks of 128; parallel: each tn writes its own slices of y
-    # tm: grid dimension, blocks of 32; parallel: each tm writes its own slices of y
-    # tk: loop inside the step, blocks of 128; ordered: carries acc, a sum
+    # tn: grid dimension, blocks of 512; parallel: each tn writes its own slices of y
+    # tm: grid dimension, blocks of 64; parallel: each tm writes its own slices of y
+    # tk: one tile, blocks of 1024; ordered: carries acc, a sum
     # batched_matmul.py:25: acc = torch.zeros([tb, tm, tn], dtype=torch.float32)
-    acc = jnp.zeros((32, 32, 128), jnp.float32)
-    # batched_matmul.py:26: for tk in hl.tile(K):
-    acc_1 = acc
-    def each_tk(tk, acc_1):
-        # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
-        acc_2 = (
-            acc_1
-            + jax.lax.dot_general(
-                x_ref[:, :, pl.ds(tk * 128, 128)],
-                w_ref[:, pl.ds(tk * 128, 128)],
-                (((2,), (1,)), ((0,), (0,))),
-                preferred_element_type=jnp.float32,
-            )
+    acc = jnp.zeros((32, 64, 512), jnp.float32)
+    # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
+    acc = (
+        acc
+        + jax.lax.dot_general(
+            x_ref[...],
+            w_ref[...],
+            (((2,), (1,)), ((0,), (0,))),
+            preferred_element_type=jnp.float32,
         )
-        return acc_2
-
-    acc_1 = jax.lax.fori_loop(0, 8, each_tk, acc_1)
+    )
     # batched_matmul.py:28: y[tb, tm, tn] = acc.to(y.dtype)
-    y_ref[...] = acc_1.astype(jnp.bfloat16)
+    y_ref[...] = acc.astype(jnp.bfloat16)
 
 
 def batched_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
@@ -38,14 +32,15 @@ def batched_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> ja
     y = pl.pallas_call(
         batched_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((64, 1024, 1024), jnp.bfloat16),
-        grid=(2, 8, 32),
+        grid=(2, 2, 16),
         in_specs=[
-            pl.BlockSpec((32, 32, 1024), lambda tb, tn, tm: (tb, tm, 0)),
-            pl.BlockSpec((32, 1024, 128), lambda tb, tn, tm: (tb, 0, tn)),
+            pl.BlockSpec((32, 64, 1024), lambda tb, tn, tm: (tb, tm, 0)),
+            pl.BlockSpec((32, 1024, 512), lambda tb, tn, tm: (tb, 0, tn)),
         ],
-        out_specs=pl.BlockSpec((32, 32, 128), lambda tb, tn, tm: (tb, tm, tn)),
+        out_specs=pl.BlockSpec((32, 64, 512), lambda tb, tn, tm: (tb, tm, tn)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"),
+            vmem_limit_bytes=111149056,
         ),
         interpret=interpret,
     )(x, w)

@@ -1,4 +1,4 @@
-"""attention_backward for tpu:v6e, blocks tk=512, tk_1=256, tq=512, tq_1=512, tq_2=512."""
+"""attention_backward for tpu:v6e, blocks tk=1024, tk_1=1024, tq=1024, tq_1=1024, tq_2=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 def attention_backward_1_kernel(grad_ref, out_ref, delta_ref):
     # b: grid dimension; parallel: each b writes its own rows of delta
-    # tq: grid dimension, blocks of 512; parallel: each tq writes its own slices of delta
+    # tq: grid dimension, blocks of 1024; parallel: each tq writes its own slices of delta
     # h: grid dimension; parallel: each h writes its own slices of delta
     h = pl.program_id(2)
     # attention_backward.py:71: products = grad[b, h, tq, :].to(hl.float32) * out[b, h, tq, :].to...
@@ -21,22 +21,22 @@ def attention_backward_1_kernel(grad_ref, out_ref, delta_ref):
 def attention_backward_2_kernel(q_ref, k_ref, lse_ref, grad_ref, v_ref, delta_ref, dq_ref):
     # b_1: grid dimension; parallel: each b writes its own rows of dq
     # h_1: grid dimension; parallel: each h writes its own slices of dq
-    # tq_1: grid dimension, blocks of 512; parallel: each tq writes its own slices of dq
-    # tk: loop inside the step, blocks of 512; ordered: carries acc, a sum
+    # tq_1: grid dimension, blocks of 1024; parallel: each tq writes its own slices of dq
+    # tk: loop inside the step, blocks of 1024; ordered: carries acc, a sum
     h_1 = pl.program_id(1)
     tq_1 = pl.program_id(2)
     # attention_backward.py:75: acc = hl.zeros([tq, D], dtype=hl.float32)
-    acc = jnp.zeros((512, 128), jnp.float32)
+    acc = jnp.zeros((1024, 128), jnp.float32)
     # attention_backward.py:76: for tk in hl.tile(0, tq.end):
-    tk_end = tq_1 * 512 + 512
-    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
+    tk_end = tq_1 * 1024 + 1024
+    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 1023, 1024), 0)
     acc_1 = acc
     def each_tk(tk, acc_1):
         # attention_backward.py:77: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         scores = (
             jax.lax.dot_general(
                 q_ref[...],
-                k_ref[pl.ds(tk * 512, 512)],
+                k_ref[pl.ds(tk * 1024, 1024)],
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
@@ -47,13 +47,13 @@ def attention_backward_2_kernel(q_ref, k_ref, lse_ref, grad_ref, v_ref, delta_re
         lse_h_1 = jnp.sum(jnp.where(h_1_row, lse_ref[...], 0.0), axis=0, keepdims=True)
         p = jnp.exp(scores - lse_h_1.T)
         # attention_backward.py:79: p = hl.where(tk.index[None, :] <= tq.index[:, None], p, 0.0)
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
-        tq_1_index = tq_1 * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+        tq_1_index = tq_1 * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
         p = jnp.where(tk_index <= tq_1_index, p, 0.0)
         # attention_backward.py:80: dp = hl.dot(grad[b, h, tq, :], v[b, h, tk, :].T)
         dp = jax.lax.dot_general(
             grad_ref[...],
-            v_ref[pl.ds(tk * 512, 512)],
+            v_ref[pl.ds(tk * 1024, 1024)],
             (((1,), (1,)), ((), ())),
             preferred_element_type=jnp.float32,
         )
@@ -65,7 +65,7 @@ def attention_backward_2_kernel(q_ref, k_ref, lse_ref, grad_ref, v_ref, delta_re
             acc_1
             + jnp.dot(
                 ds.astype(jnp.bfloat16),
-                k_ref[pl.ds(tk * 512, 512)],
+                k_ref[pl.ds(tk * 1024, 1024)],
                 preferred_element_type=jnp.float32,
             )
         )
@@ -79,29 +79,27 @@ def attention_backward_2_kernel(q_ref, k_ref, lse_ref, grad_ref, v_ref, delta_re
 def attention_backward_3_kernel(grad_ref, q_ref, k_ref, lse_ref, v_ref, delta_ref, dk_ref, dv_ref):
     # b_2: grid dimension; parallel: each b writes its own rows of dk and dv
     # h_2: grid dimension; parallel: each h writes its own slices of dk and dv
-    # tk_1: grid dimension, blocks of 256; parallel: each tk writes its own slices of dk and dv
-    # tq_2: loop inside the step, blocks of 512; ordered: carries sum_v, sum_k, sums
+    # tk_1: grid dimension, blocks of 1024; parallel: each tk writes its own slices of dk and dv
+    # tq_2: loop inside the step, blocks of 1024; ordered: carries sum_v, sum_k, sums
     h_2 = pl.program_id(1)
     tk_1 = pl.program_id(2)
     # attention_backward.py:86: sum_k = hl.zeros([tk, D], dtype=hl.float32)
-    sum_k = jnp.zeros((256, 128), jnp.float32)
+    sum_k = jnp.zeros((1024, 128), jnp.float32)
     # attention_backward.py:87: sum_v = hl.zeros([tk, D], dtype=hl.float32)
-    sum_v = jnp.zeros((256, 128), jnp.float32)
+    sum_v = jnp.zeros((1024, 128), jnp.float32)
     # attention_backward.py:88: for tq in hl.tile(tk.begin, T):
-    tq_2_begin = tk_1 * 256
-    tq_2_first = jax.lax.div(tq_2_begin, 512)
-    tq_2_stop = jnp.where(4096 > tq_2_begin, 8, tq_2_first)
+    tq_2_begin = tk_1 * 1024
+    tq_2_first = jax.lax.div(tq_2_begin, 1024)
+    tq_2_stop = jnp.where(4096 > tq_2_begin, 4, tq_2_first)
     sum_v_1, sum_k_1 = sum_v, sum_k
     def each_tq_2(tq_2, carried):
         sum_v_1, sum_k_1 = carried
         # attention_backward.py:89: g = grad[b, h, tq, :]
-        tq_2_index = tq_2 * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tq_2_mask = tq_2_index >= tk_1 * 256
-        g = jnp.where(tq_2_mask, grad_ref[pl.ds(tq_2 * 512, 512)], 0.0)
+        g = grad_ref[pl.ds(tq_2 * 1024, 1024)]
         # attention_backward.py:90: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         scores = (
             jax.lax.dot_general(
-                q_ref[pl.ds(tq_2 * 512, 512)],
+                q_ref[pl.ds(tq_2 * 1024, 1024)],
                 k_ref[...],
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
@@ -111,14 +109,15 @@ def attention_backward_3_kernel(grad_ref, q_ref, k_ref, lse_ref, v_ref, delta_re
         # attention_backward.py:91: p = hl.exp(scores - lse[b, h, tq][:, None])
         h_2_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h_2, 8)
         lse_h_2 = jnp.sum(
-            jnp.where(h_2_row, lse_ref[:, pl.ds(tq_2 * 512, 512)], 0.0),
+            jnp.where(h_2_row, lse_ref[:, pl.ds(tq_2 * 1024, 1024)], 0.0),
             axis=0,
             keepdims=True,
         )
         p = jnp.exp(scores - lse_h_2.T)
         # attention_backward.py:92: p = hl.where(tk.index[None, :] <= tq.index[:, None], p, 0.0)
-        tk_1_index = tk_1 * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
-        p = jnp.where((tk_1_index <= tq_2_index) & tq_2_mask, p, 0.0)
+        tk_1_index = tk_1 * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+        tq_2_index = tq_2 * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
+        p = jnp.where(tk_1_index <= tq_2_index, p, 0.0)
         # attention_backward.py:93: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
         sum_v_2 = (
             sum_v_1
@@ -138,17 +137,17 @@ def attention_backward_3_kernel(grad_ref, q_ref, k_ref, lse_ref, v_ref, delta_re
         )
         # attention_backward.py:95: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
         delta_h_2 = jnp.sum(
-            jnp.where(h_2_row, delta_ref[:, pl.ds(tq_2 * 512, 512)], 0.0),
+            jnp.where(h_2_row, delta_ref[:, pl.ds(tq_2 * 1024, 1024)], 0.0),
             axis=0,
             keepdims=True,
         )
-        ds = jnp.where(tq_2_mask, p * (dp - delta_h_2.T) * 0.08838834764831845, 0.0)
+        ds = p * (dp - delta_h_2.T) * 0.08838834764831845
         # attention_backward.py:96: sum_k = hl.dot(ds.to(q.dtype).T, q[b, h, tq, :], acc=sum_k)
         sum_k_2 = (
             sum_k_1
             + jax.lax.dot_general(
                 ds.astype(jnp.bfloat16),
-                jnp.where(tq_2_mask, q_ref[pl.ds(tq_2 * 512, 512)], 0.0),
+                q_ref[pl.ds(tq_2 * 1024, 1024)],
                 (((0,), (0,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
@@ -176,12 +175,12 @@ def attention_backward(
     delta = pl.pallas_call(
         attention_backward_1_kernel,
         out_shape=jax.ShapeDtypeStruct((4, 16, 4096), jnp.float32),
-        grid=(4, 8, 16),
+        grid=(4, 4, 16),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b, tq, h: (b, h, tq, 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, tq, h: (b, h, tq, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, tq, h: (b, h, tq, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, tq, h: (b, h, tq, 0)),
         ],
-        out_specs=pl.BlockSpec((None, 8, 512), lambda b, tq, h: (b, jax.lax.div(h, 8), tq)),
+        out_specs=pl.BlockSpec((None, 8, 1024), lambda b, tq, h: (b, jax.lax.div(h, 8), tq)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"),
         ),
@@ -190,16 +189,16 @@ def attention_backward(
     dq = pl.pallas_call(
         attention_backward_2_kernel,
         out_shape=jax.ShapeDtypeStruct((4, 16, 4096, 128), jnp.bfloat16),
-        grid=(4, 16, 8),
+        grid=(4, 16, 4),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b_1, h_1, tq_1: (b_1, h_1, tq_1, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_1, h_1, tq_1: (b_1, h_1, tq_1, 0)),
             pl.BlockSpec((None, None, 4096, 128), lambda b_1, h_1, tq_1: (b_1, h_1, 0, 0)),
-            pl.BlockSpec((None, 8, 512), lambda b_1, h_1, tq_1: (b_1, jax.lax.div(h_1, 8), tq_1)),
-            pl.BlockSpec((None, None, 512, 128), lambda b_1, h_1, tq_1: (b_1, h_1, tq_1, 0)),
+            pl.BlockSpec((None, 8, 1024), lambda b_1, h_1, tq_1: (b_1, jax.lax.div(h_1, 8), tq_1)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_1, h_1, tq_1: (b_1, h_1, tq_1, 0)),
             pl.BlockSpec((None, None, 4096, 128), lambda b_1, h_1, tq_1: (b_1, h_1, 0, 0)),
-            pl.BlockSpec((None, 8, 512), lambda b_1, h_1, tq_1: (b_1, jax.lax.div(h_1, 8), tq_1)),
+            pl.BlockSpec((None, 8, 1024), lambda b_1, h_1, tq_1: (b_1, jax.lax.div(h_1, 8), tq_1)),
         ],
-        out_specs=pl.BlockSpec((None, None, 512, 128), lambda b_1, h_1, tq_1: (b_1, h_1, tq_1, 0)),
+        out_specs=pl.BlockSpec((None, None, 1024, 128), lambda b_1, h_1, tq_1: (b_1, h_1, tq_1, 0)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"),
         ),
@@ -211,18 +210,18 @@ def attention_backward(
             jax.ShapeDtypeStruct((4, 16, 4096, 128), jnp.bfloat16),
             jax.ShapeDtypeStruct((4, 16, 4096, 128), jnp.bfloat16),
         ],
-        grid=(4, 16, 16),
+        grid=(4, 16, 4),
         in_specs=[
             pl.BlockSpec((None, None, 4096, 128), lambda b_2, h_2, tk_1: (b_2, h_2, 0, 0)),
             pl.BlockSpec((None, None, 4096, 128), lambda b_2, h_2, tk_1: (b_2, h_2, 0, 0)),
-            pl.BlockSpec((None, None, 256, 128), lambda b_2, h_2, tk_1: (b_2, h_2, tk_1, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, tk_1: (b_2, h_2, tk_1, 0)),
             pl.BlockSpec((None, 8, 4096), lambda b_2, h_2, tk_1: (b_2, jax.lax.div(h_2, 8), 0)),
-            pl.BlockSpec((None, None, 256, 128), lambda b_2, h_2, tk_1: (b_2, h_2, tk_1, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, tk_1: (b_2, h_2, tk_1, 0)),
             pl.BlockSpec((None, 8, 4096), lambda b_2, h_2, tk_1: (b_2, jax.lax.div(h_2, 8), 0)),
         ],
         out_specs=[
-            pl.BlockSpec((None, None, 256, 128), lambda b_2, h_2, tk_1: (b_2, h_2, tk_1, 0)),
-            pl.BlockSpec((None, None, 256, 128), lambda b_2, h_2, tk_1: (b_2, h_2, tk_1, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, tk_1: (b_2, h_2, tk_1, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, tk_1: (b_2, h_2, tk_1, 0)),
         ],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"),

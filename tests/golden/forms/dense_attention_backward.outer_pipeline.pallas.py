@@ -1,4 +1,4 @@
-"""attention_backward for tpu:v6e, blocks tk=512, tk_1=256, tq=512, tq_1=512, tq_2=512."""
+"""attention_backward for tpu:v6e, blocks tk=1024, tk_1=1024, tq=1024, tq_1=1024, tq_2=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 def attention_backward_1_kernel(grad, out, delta):
     # b: grid dimension; parallel: each b writes its own rows of delta
-    # tq: grid dimension, blocks of 512; parallel: each tq writes its own slices of delta
+    # tq: grid dimension, blocks of 1024; parallel: each tq writes its own slices of delta
     # h: grid dimension; parallel: each h writes its own slices of delta
     def step(grad_ref, out_ref, delta_ref):
         h = pl.program_id(2)
@@ -22,12 +22,12 @@ def attention_backward_1_kernel(grad, out, delta):
 
     pltpu.emit_pipeline(
         step,
-        grid=(4, 8, 16),
+        grid=(4, 4, 16),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b, tq, h: (b, h, tq, 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, tq, h: (b, h, tq, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, tq, h: (b, h, tq, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, tq, h: (b, h, tq, 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 8, 512), lambda b, tq, h: (b, jax.lax.div(h, 8), tq))],
+        out_specs=[pl.BlockSpec((None, 8, 1024), lambda b, tq, h: (b, jax.lax.div(h, 8), tq))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.ARBITRARY),
     )(grad, out, delta)
 
@@ -35,8 +35,8 @@ def attention_backward_1_kernel(grad, out, delta):
 def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of, tk_of):
     # b_1: grid dimension; parallel: each b writes its own rows of dq
     # h_1: grid dimension; parallel: each h writes its own slices of dq
-    # tq_1: column of the step table, blocks of 512; parallel: each tq writes its own slices of dq
-    # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
+    # tq_1: column of the step table, blocks of 1024; parallel: each tq writes its own slices of dq
+    # tk: column of the step table, blocks of 1024; ordered: carries acc, a sum
     # Step table: one row for every live (tq_1, tk), in the order of the loops.
     def add_tk(tq_1, tk, n):
         tq_1_of[n] = tq_1
@@ -44,11 +44,11 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of,
         return n + 1
 
     def add_tq_1(tq_1, n):
-        tk_end = tq_1 * 512 + 512
-        tk_stop = jax.lax.div(tk_end + 511, 512)
+        tk_end = tq_1 * 1024 + 1024
+        tk_stop = jax.lax.div(tk_end + 1023, 1024)
         return jax.lax.fori_loop(0, tk_stop, lambda tk, n: add_tk(tq_1, tk, n), n)
 
-    steps = jax.lax.fori_loop(0, 8, add_tq_1, jnp.int32(0))
+    steps = jax.lax.fori_loop(0, 4, add_tq_1, jnp.int32(0))
 
     def step(q_ref, k_ref, lse_ref, grad_ref, v_ref, delta_ref, dq_ref):
         h_1 = pl.program_id(1)
@@ -60,7 +60,7 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of,
         @pl.when((n == 0) | (tq_1_of[before] != tq_1))
         def _():
             # attention_backward.py:75: acc = hl.zeros([tq, D], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((1024, 128), jnp.float32)
 
         # attention_backward.py:77: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         scores = (
@@ -77,8 +77,8 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of,
         lse_h_1 = jnp.sum(jnp.where(h_1_row, lse_ref[...], 0.0), axis=0, keepdims=True)
         p = jnp.exp(scores - lse_h_1.T)
         # attention_backward.py:79: p = hl.where(tk.index[None, :] <= tq.index[:, None], p, 0.0)
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
-        tq_1_index = tq_1 * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+        tq_1_index = tq_1 * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
         p = jnp.where(tk_index <= tq_1_index, p, 0.0)
         # attention_backward.py:80: dp = hl.dot(grad[b, h, tq, :], v[b, h, tk, :].T)
         dp = jax.lax.dot_general(
@@ -106,19 +106,19 @@ def attention_backward_2_kernel(q, k, lse, grad, v, delta, dq, acc_ref, tq_1_of,
         step,
         grid=(4, 16, steps),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b_1, h_1, n: (b_1, h_1, tq_1_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b_1, h_1, n: (b_1, h_1, tk_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_1, h_1, n: (b_1, h_1, tq_1_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_1, h_1, n: (b_1, h_1, tk_of[n], 0)),
             pl.BlockSpec(
-                (None, 8, 512), lambda b_1, h_1, n: (b_1, jax.lax.div(h_1, 8), tq_1_of[n])
+                (None, 8, 1024), lambda b_1, h_1, n: (b_1, jax.lax.div(h_1, 8), tq_1_of[n])
             ),
-            pl.BlockSpec((None, None, 512, 128), lambda b_1, h_1, n: (b_1, h_1, tq_1_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b_1, h_1, n: (b_1, h_1, tk_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_1, h_1, n: (b_1, h_1, tq_1_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_1, h_1, n: (b_1, h_1, tk_of[n], 0)),
             pl.BlockSpec(
-                (None, 8, 512), lambda b_1, h_1, n: (b_1, jax.lax.div(h_1, 8), tq_1_of[n])
+                (None, 8, 1024), lambda b_1, h_1, n: (b_1, jax.lax.div(h_1, 8), tq_1_of[n])
             ),
         ],
         out_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b_1, h_1, n: (b_1, h_1, tq_1_of[n], 0))
+            pl.BlockSpec((None, None, 1024, 128), lambda b_1, h_1, n: (b_1, h_1, tq_1_of[n], 0))
         ],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.ARBITRARY),
     )(q, k, lse, grad, v, delta, dq)
@@ -129,9 +129,9 @@ def attention_backward_3_kernel(
 ):
     # b_2: grid dimension; parallel: each b writes its own rows of dk and dv
     # h_2: grid dimension; parallel: each h writes its own slices of dk and dv
-    # tk_1: column of the step table, blocks of 256; parallel: each tk writes its own slices of dk
+    # tk_1: column of the step table, blocks of 1024; parallel: each tk writes its own slices of dk
     #     and dv
-    # tq_2: column of the step table, blocks of 512; ordered: carries sum_v, sum_k, sums
+    # tq_2: column of the step table, blocks of 1024; ordered: carries sum_v, sum_k, sums
     # Step table: one row for every live (tk_1, tq_2), in the order of the loops.
     def add_tq_2(tk_1, tq_2, n):
         tk_1_of[n] = tk_1
@@ -139,11 +139,11 @@ def attention_backward_3_kernel(
         return n + 1
 
     def add_tk_1(tk_1, n):
-        tq_2_begin = tk_1 * 256
-        tq_2_first = jax.lax.div(tq_2_begin, 512)
-        return jax.lax.fori_loop(tq_2_first, 8, lambda tq_2, n: add_tq_2(tk_1, tq_2, n), n)
+        tq_2_begin = tk_1 * 1024
+        tq_2_first = jax.lax.div(tq_2_begin, 1024)
+        return jax.lax.fori_loop(tq_2_first, 4, lambda tq_2, n: add_tq_2(tk_1, tq_2, n), n)
 
-    steps = jax.lax.fori_loop(0, 16, add_tk_1, jnp.int32(0))
+    steps = jax.lax.fori_loop(0, 4, add_tk_1, jnp.int32(0))
 
     def step(grad_ref, q_ref, k_ref, lse_ref, v_ref, delta_ref, dk_ref, dv_ref):
         h_2 = pl.program_id(1)
@@ -155,14 +155,12 @@ def attention_backward_3_kernel(
         @pl.when((n == 0) | (tk_1_of[before] != tk_1))
         def _():
             # attention_backward.py:86: sum_k = hl.zeros([tk, D], dtype=hl.float32)
-            sum_k_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            sum_k_ref[...] = jnp.zeros((1024, 128), jnp.float32)
             # attention_backward.py:87: sum_v = hl.zeros([tk, D], dtype=hl.float32)
-            sum_v_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            sum_v_ref[...] = jnp.zeros((1024, 128), jnp.float32)
 
         # attention_backward.py:89: g = grad[b, h, tq, :]
-        tq_2_index = tq_2 * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tq_2_mask = tq_2_index >= tk_1 * 256
-        g = jnp.where(tq_2_mask, grad_ref[...], 0.0)
+        g = grad_ref[...]
         # attention_backward.py:90: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         scores = (
             jax.lax.dot_general(
@@ -178,8 +176,9 @@ def attention_backward_3_kernel(
         lse_h_2 = jnp.sum(jnp.where(h_2_row, lse_ref[...], 0.0), axis=0, keepdims=True)
         p = jnp.exp(scores - lse_h_2.T)
         # attention_backward.py:92: p = hl.where(tk.index[None, :] <= tq.index[:, None], p, 0.0)
-        tk_1_index = tk_1 * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
-        p = jnp.where((tk_1_index <= tq_2_index) & tq_2_mask, p, 0.0)
+        tk_1_index = tk_1 * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+        tq_2_index = tq_2 * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
+        p = jnp.where(tk_1_index <= tq_2_index, p, 0.0)
         # attention_backward.py:93: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
         sum_v_ref[...] += jax.lax.dot_general(
             p.astype(jnp.bfloat16),
@@ -196,11 +195,11 @@ def attention_backward_3_kernel(
         )
         # attention_backward.py:95: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
         delta_h_2 = jnp.sum(jnp.where(h_2_row, delta_ref[...], 0.0), axis=0, keepdims=True)
-        ds = jnp.where(tq_2_mask, p * (dp - delta_h_2.T) * 0.08838834764831845, 0.0)
+        ds = p * (dp - delta_h_2.T) * 0.08838834764831845
         # attention_backward.py:96: sum_k = hl.dot(ds.to(q.dtype).T, q[b, h, tq, :], acc=sum_k)
         sum_k_ref[...] += jax.lax.dot_general(
             ds.astype(jnp.bfloat16),
-            jnp.where(tq_2_mask, q_ref[...], 0.0),
+            q_ref[...],
             (((0,), (0,)), ((), ())),
             preferred_element_type=jnp.float32,
         )
@@ -216,20 +215,20 @@ def attention_backward_3_kernel(
         step,
         grid=(4, 16, steps),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b_2, h_2, n: (b_2, h_2, tq_2_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b_2, h_2, n: (b_2, h_2, tq_2_of[n], 0)),
-            pl.BlockSpec((None, None, 256, 128), lambda b_2, h_2, n: (b_2, h_2, tk_1_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, n: (b_2, h_2, tq_2_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, n: (b_2, h_2, tq_2_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, n: (b_2, h_2, tk_1_of[n], 0)),
             pl.BlockSpec(
-                (None, 8, 512), lambda b_2, h_2, n: (b_2, jax.lax.div(h_2, 8), tq_2_of[n])
+                (None, 8, 1024), lambda b_2, h_2, n: (b_2, jax.lax.div(h_2, 8), tq_2_of[n])
             ),
-            pl.BlockSpec((None, None, 256, 128), lambda b_2, h_2, n: (b_2, h_2, tk_1_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, n: (b_2, h_2, tk_1_of[n], 0)),
             pl.BlockSpec(
-                (None, 8, 512), lambda b_2, h_2, n: (b_2, jax.lax.div(h_2, 8), tq_2_of[n])
+                (None, 8, 1024), lambda b_2, h_2, n: (b_2, jax.lax.div(h_2, 8), tq_2_of[n])
             ),
         ],
         out_specs=[
-            pl.BlockSpec((None, None, 256, 128), lambda b_2, h_2, n: (b_2, h_2, tk_1_of[n], 0)),
-            pl.BlockSpec((None, None, 256, 128), lambda b_2, h_2, n: (b_2, h_2, tk_1_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, n: (b_2, h_2, tk_1_of[n], 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b_2, h_2, n: (b_2, h_2, tk_1_of[n], 0)),
         ],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.ARBITRARY),
     )(grad, q, k, lse, v, delta, dk, dv)
@@ -266,9 +265,9 @@ def attention_backward(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.SMEM((64,), jnp.int32),
-            pltpu.SMEM((64,), jnp.int32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.SMEM((16,), jnp.int32),
+            pltpu.SMEM((16,), jnp.int32),
         ],
         interpret=interpret,
     )(q, k, lse, grad, v, delta)
@@ -288,10 +287,10 @@ def attention_backward(
         ],
         out_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.SMEM((128,), jnp.int32),
-            pltpu.SMEM((128,), jnp.int32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.VMEM((1024, 128), jnp.float32),
+            pltpu.SMEM((16,), jnp.int32),
+            pltpu.SMEM((16,), jnp.int32),
         ],
         interpret=interpret,
     )(grad, q, k, lse, v, delta)

@@ -1,4 +1,4 @@
-"""attention_with_lse for tpu:v6e, blocks tk=512, tq=512."""
+"""attention_with_lse for tpu:v6e, blocks tk=1024, tq=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -8,18 +8,18 @@ from jax.experimental.pallas import tpu as pltpu
 
 def attention_with_lse_kernel(q_ref, k_ref, v_ref, out_ref, lse_ref):
     # b: grid dimension; parallel: each b writes its own rows of out and lse
-    # tq: grid dimension, blocks of 512; parallel: each tq writes its own slices of out and lse
+    # tq: grid dimension, blocks of 1024; parallel: each tq writes its own slices of out and lse
     # h: grid dimension; parallel: each h writes its own slices of out and lse
-    # tk: loop inside the step, blocks of 512; ordered: carries total, acc, m
+    # tk: loop inside the step, blocks of 1024; ordered: carries total, acc, m
     tq = pl.program_id(1)
     h = pl.program_id(2)
     # attention_backward.py:40: acc = hl.zeros([tq, D], dtype=hl.float32)
-    acc = jnp.zeros((512, 128), jnp.float32)
+    acc = jnp.zeros((1024, 128), jnp.float32)
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
-    tk_end = tq * 512 + 512
-    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 511, 512), 0)
+    tk_end = tq * 1024 + 1024
+    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 1023, 1024), 0)
     total, acc_1, m = (
-        jnp.zeros((512, 128), jnp.float32), acc, jnp.full((512, 128), -jnp.inf, jnp.float32)
+        jnp.zeros((1024, 128), jnp.float32), acc, jnp.full((1024, 128), -jnp.inf, jnp.float32)
     )
     def each_tk(tk, carried):
         total, acc_1, m = carried
@@ -27,22 +27,22 @@ def attention_with_lse_kernel(q_ref, k_ref, v_ref, out_ref, lse_ref):
         scores = (
             jax.lax.dot_general(
                 q_ref[...],
-                k_ref[pl.ds(tk * 512, 512)],
+                k_ref[pl.ds(tk * 1024, 1024)],
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
             * 0.08838834764831845
         )
         # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
-        tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+        tq_index = tq * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
         scores = jnp.where(tk_index <= tq_index, scores, -jnp.inf)
         # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
         # attention_backward.py:45: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 8)))
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
@@ -50,7 +50,7 @@ def attention_with_lse_kernel(q_ref, k_ref, v_ref, out_ref, lse_ref):
             acc_1 * alpha
             + jnp.dot(
                 p.astype(jnp.bfloat16),
-                v_ref[pl.ds(tk * 512, 512)],
+                v_ref[pl.ds(tk * 1024, 1024)],
                 preferred_element_type=jnp.float32,
             )
         )
@@ -78,15 +78,15 @@ def attention_with_lse(
             jax.ShapeDtypeStruct((4, 16, 4096, 128), jnp.bfloat16),
             jax.ShapeDtypeStruct((4, 16, 4096), jnp.float32),
         ],
-        grid=(4, 8, 16),
+        grid=(4, 4, 16),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b, tq, h: (b, h, tq, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, tq, h: (b, h, tq, 0)),
             pl.BlockSpec((None, None, 4096, 128), lambda b, tq, h: (b, h, 0, 0)),
             pl.BlockSpec((None, None, 4096, 128), lambda b, tq, h: (b, h, 0, 0)),
         ],
         out_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b, tq, h: (b, h, tq, 0)),
-            pl.BlockSpec((None, 8, 512), lambda b, tq, h: (b, jax.lax.div(h, 8), tq)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, tq, h: (b, h, tq, 0)),
+            pl.BlockSpec((None, 8, 1024), lambda b, tq, h: (b, jax.lax.div(h, 8), tq)),
         ],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"),

@@ -1,4 +1,4 @@
-"""flash_attention for tpu:v6e, blocks tk=512, tq=256."""
+"""flash_attention for tpu:v6e, blocks tk=4096, tq=512."""
 
 import jax
 import jax.numpy as jnp
@@ -9,50 +9,39 @@ from jax.experimental.pallas import tpu as pltpu
 def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
     # b: grid dimension; parallel: each b writes its own rows of out
     # h: grid dimension; parallel: each h writes its own slices of out
-    # tq: grid dimension, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: loop inside the step, blocks of 512; ordered: carries total, acc, m
+    # tq: grid dimension, blocks of 512; parallel: each tq writes its own slices of out
+    # tk: one tile, blocks of 4096; ordered: carries total, acc, m
     # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
-    acc = jnp.zeros((256, 128), jnp.float32)
-    # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
-    total, acc_1, m = (
-        jnp.zeros((256, 128), jnp.float32), acc, jnp.full((256, 128), -jnp.inf, jnp.float32)
+    acc = jnp.zeros((512, 128), jnp.float32)
+    # flash_attention.py:41: keys = k[b, h, tk, :]
+    keys = k_ref[...]
+    # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
+    scores = (
+        jax.lax.dot_general(
+            q_ref[...],
+            keys,
+            (((1,), (1,)), ((), ())),
+            preferred_element_type=jnp.float32,
+        )
+        * 0.08838834764831845
     )
-    def each_tk(tk, carried):
-        total, acc_1, m = carried
-        # flash_attention.py:41: keys = k[b, h, tk, :]
-        keys = k_ref[pl.ds(tk * 512, 512)]
-        # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
-        scores = (
-            jax.lax.dot_general(
-                q_ref[...],
-                keys,
-                (((1,), (1,)), ((), ())),
-                preferred_element_type=jnp.float32,
-            )
-            * 0.08838834764831845
-        )
-        # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
-        m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
-        # flash_attention.py:47: alpha = torch.exp(m - m_new)
-        alpha = jnp.exp(m - m_new)
-        # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
-        # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
-        total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
-        # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...
-        acc_2 = (
-            acc_1 * alpha
-            + jnp.dot(
-                p.astype(jnp.bfloat16),
-                v_ref[pl.ds(tk * 512, 512)],
-                preferred_element_type=jnp.float32,
-            )
-        )
-        return total_1, acc_2, m_new
-
-    total, acc_1, m = jax.lax.fori_loop(0, 8, each_tk, (total, acc_1, m))
+    # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
+    m_new = jnp.maximum(
+        jnp.full((512, 1), -jnp.inf, jnp.float32), jnp.max(scores, axis=1, keepdims=True)
+    )
+    # flash_attention.py:47: alpha = torch.exp(m - m_new)
+    alpha = jnp.exp(jnp.full((512, 1), -jnp.inf, jnp.float32) - m_new)
+    # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
+    p = jnp.exp(scores - m_new)
+    # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
+    total = jnp.zeros((512, 1), jnp.float32) * alpha + jnp.sum(p, axis=1, keepdims=True)
+    # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, tk, :])
+    acc = (
+        acc * alpha
+        + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
+    )
     # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
-    out_ref[...] = (acc_1 / total).astype(jnp.bfloat16)
+    out_ref[...] = (acc / total).astype(jnp.bfloat16)
 
 
 def flash_attention(
@@ -66,13 +55,13 @@ def flash_attention(
     out = pl.pallas_call(
         flash_attention_kernel,
         out_shape=jax.ShapeDtypeStruct((8, 16, 4096, 128), jnp.bfloat16),
-        grid=(8, 16, 16),
+        grid=(8, 16, 8),
         in_specs=[
             pl.BlockSpec((None, None, 4096, 128), lambda b, h, tq: (b, h, 0, 0)),
-            pl.BlockSpec((None, None, 256, 128), lambda b, h, tq: (b, h, tq, 0)),
+            pl.BlockSpec((None, None, 512, 128), lambda b, h, tq: (b, h, tq, 0)),
             pl.BlockSpec((None, None, 4096, 128), lambda b, h, tq: (b, h, 0, 0)),
         ],
-        out_specs=pl.BlockSpec((None, None, 256, 128), lambda b, h, tq: (b, h, tq, 0)),
+        out_specs=pl.BlockSpec((None, None, 512, 128), lambda b, h, tq: (b, h, tq, 0)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"),
         ),

@@ -1,4 +1,4 @@
-"""flash_attention for tpu:v6e, blocks tk=512, tq=256."""
+"""flash_attention for tpu:v6e, blocks tk=4096, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -6,23 +6,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref):
+def flash_attention_kernel(k, q, v, out):
     # b: grid dimension; parallel: each b writes its own rows of out
     # h: grid dimension; parallel: each h writes its own slices of out
     # tq: grid dimension, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: grid dimension, blocks of 512; ordered: carries total, acc, m
+    # tk: one tile, blocks of 4096; ordered: carries total, acc, m
     def step(k_ref, q_ref, v_ref, out_ref):
-        tk = pl.program_id(3)
-
-        @pl.when(tk == 0)
-        def _():
-            # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
-            acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
-            # flash_attention.py:37: m = torch.full([tq], -math.inf, dtype=torch.float32)
-            m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
-            # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
-            total_ref[...] = jnp.zeros((256, 128), jnp.float32)
-
+        # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
+        acc = jnp.zeros((256, 128), jnp.float32)
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = k_ref[...]
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
@@ -35,38 +26,34 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref):
             )
             * 0.08838834764831845
         )
-        m = m_ref[...]
         # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
-        m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+        m_new = jnp.maximum(
+            jnp.full((256, 1), -jnp.inf, jnp.float32), jnp.max(scores, axis=1, keepdims=True)
+        )
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
-        alpha = jnp.exp(m - m_new)
+        alpha = jnp.exp(jnp.full((256, 1), -jnp.inf, jnp.float32) - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
+        p = jnp.exp(scores - m_new)
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
-        total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
+        total = jnp.zeros((256, 1), jnp.float32) * alpha + jnp.sum(p, axis=1, keepdims=True)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...
-        acc_ref[...] = (
-            acc_ref[...] * alpha
+        acc = (
+            acc * alpha
             + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
         )
-        # flash_attention.py:51: m = m_new
-        m_ref[...] = m_new
-
-        @pl.when(tk == 7)
-        def _():
-            # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
-            out_ref[...] = (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16)
+        # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
+        out_ref[...] = (acc / total).astype(jnp.bfloat16)
 
     pltpu.emit_pipeline(
         step,
-        grid=(8, 16, 16, 8),
+        grid=(8, 16, 16),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, tq, tk: (b, h, tk, 0)),
-            pl.BlockSpec((None, None, 256, 128), lambda b, h, tq, tk: (b, h, tq, 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, tq, tk: (b, h, tk, 0)),
+            pl.BlockSpec((None, None, 4096, 128), lambda b, h, tq: (b, h, 0, 0)),
+            pl.BlockSpec((None, None, 256, 128), lambda b, h, tq: (b, h, tq, 0)),
+            pl.BlockSpec((None, None, 4096, 128), lambda b, h, tq: (b, h, 0, 0)),
         ],
-        out_specs=[pl.BlockSpec((None, None, 256, 128), lambda b, h, tq, tk: (b, h, tq, 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((None, None, 256, 128), lambda b, h, tq: (b, h, tq, 0))],
+        dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.PARALLEL),
     )(k, q, v, out)
 
 
@@ -87,11 +74,6 @@ def flash_attention(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-        ],
         interpret=interpret,
     )(k, q, v)
     return out

@@ -1,4 +1,4 @@
-"""grouped_gemm_gated for tpu:v6e, blocks tk=4096, tm=128, tn=256."""
+"""grouped_gemm_gated for tpu:v6e, blocks tk=4096, tm=128, tn=512."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def grouped_gemm_gated_kernel(offsets, x, w, v, y_in, y):
-    # tn: grid dimension, blocks of 256; parallel: each tn writes its own columns of y
+    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
     # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
     #     sorted
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
@@ -37,9 +37,9 @@ def grouped_gemm_gated_kernel(offsets, x, w, v, y_in, y):
         @pl.when(live)
         def _():
             # grouped_gemm_bias_activation.py:67: gate = jnp.zeros([tm, tn], dtype=jnp.float32)
-            gate = jnp.zeros((128, 256), jnp.float32)
+            gate = jnp.zeros((128, 512), jnp.float32)
             # grouped_gemm_bias_activation.py:68: value = jnp.zeros([tm, tn], dtype=jnp.float32)
-            value = jnp.zeros((128, 256), jnp.float32)
+            value = jnp.zeros((128, 512), jnp.float32)
             # grouped_gemm_bias_activation.py:70: rows = x[tm, tk]
             rows = x_ref[...]
             # grouped_gemm_bias_activation.py:71: gate += jnp.dot(rows, w[g, tk, tn], preferred_e...
@@ -55,14 +55,14 @@ def grouped_gemm_gated_kernel(offsets, x, w, v, y_in, y):
 
     pltpu.emit_pipeline(
         step,
-        grid=(8, 8192),
+        grid=(4, 8192),
         in_specs=[
             pl.BlockSpec((128, 4096), lambda tn, n: (at(n)[1][1], 0)),
-            pl.BlockSpec((None, 4096, 256), lambda tn, n: (at(n)[1][0], 0, tn)),
-            pl.BlockSpec((None, 4096, 256), lambda tn, n: (at(n)[1][0], 0, tn)),
-            pl.BlockSpec((128, 256), lambda tn, n: (at(n)[1][1], tn)),
+            pl.BlockSpec((None, 4096, 512), lambda tn, n: (at(n)[1][0], 0, tn)),
+            pl.BlockSpec((None, 4096, 512), lambda tn, n: (at(n)[1][0], 0, tn)),
+            pl.BlockSpec((128, 512), lambda tn, n: (at(n)[1][1], tn)),
         ],
-        out_specs=[pl.BlockSpec((128, 256), lambda tn, n: (at(n)[1][1], tn))],
+        out_specs=[pl.BlockSpec((128, 512), lambda tn, n: (at(n)[1][1], tn))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
     )(x, w, v, y_in, y)
 

@@ -1,4 +1,4 @@
-"""grouped_gemm_gated for tpu:v6e, blocks tk=4096, tm=128, tn=256."""
+"""grouped_gemm_gated for tpu:v6e, blocks tk=4096, tm=128, tn=512."""
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ def grouped_gemm_gated_steps(offsets: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def grouped_gemm_gated_kernel(offsets, g_of, tm_of, steps_of, x_ref, w_ref, v_ref, y_ref):
-    # tn: grid dimension, blocks of 256; parallel: each tn writes its own columns of y
+    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
     # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
     #     sorted
     # tm: column of the step table, blocks of 128; parallel: each tm writes its own rows of y
@@ -54,12 +54,12 @@ def grouped_gemm_gated_kernel(offsets, g_of, tm_of, steps_of, x_ref, w_ref, v_re
     @pl.when((n == 0) | (tm_of[before] != tm))
     def _():
         # first step at this block of y: rows of no range keep 0.0
-        y_ref[...] = jnp.zeros((128, 256), jnp.bfloat16)
+        y_ref[...] = jnp.zeros((128, 512), jnp.bfloat16)
 
     # grouped_gemm_bias_activation.py:67: gate = jnp.zeros([tm, tn], dtype=jnp.float32)
-    gate = jnp.zeros((128, 256), jnp.float32)
+    gate = jnp.zeros((128, 512), jnp.float32)
     # grouped_gemm_bias_activation.py:68: value = jnp.zeros([tm, tn], dtype=jnp.float32)
-    value = jnp.zeros((128, 256), jnp.float32)
+    value = jnp.zeros((128, 512), jnp.float32)
     # grouped_gemm_bias_activation.py:70: rows = x[tm, tk]
     rows = x_ref[...]
     # grouped_gemm_bias_activation.py:71: gate += jnp.dot(rows, w[g, tk, tn], preferred_element_t...
@@ -87,22 +87,22 @@ def grouped_gemm_gated(
         out_shape=jax.ShapeDtypeStruct((16384, 2048), jnp.bfloat16),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=4,
-            grid=(8, steps_of[0]),
+            grid=(4, steps_of[0]),
             in_specs=[
                 pl.BlockSpec(
                     (128, 4096), lambda tn, n, offsets, g_of, tm_of, steps_of: (tm_of[n], 0)
                 ),
                 pl.BlockSpec(
-                    (None, 4096, 256),
+                    (None, 4096, 512),
                     lambda tn, n, offsets, g_of, tm_of, steps_of: (g_of[n], 0, tn),
                 ),
                 pl.BlockSpec(
-                    (None, 4096, 256),
+                    (None, 4096, 512),
                     lambda tn, n, offsets, g_of, tm_of, steps_of: (g_of[n], 0, tn),
                 ),
             ],
             out_specs=pl.BlockSpec(
-                (128, 256), lambda tn, n, offsets, g_of, tm_of, steps_of: (tm_of[n], tn)
+                (128, 512), lambda tn, n, offsets, g_of, tm_of, steps_of: (tm_of[n], tn)
             ),
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),

@@ -1,4 +1,4 @@
-"""layer_norm for tpu:v6e, blocks tm=128."""
+"""layer_norm for tpu:v6e, blocks tm=256."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def layer_norm_kernel(x, weight_row, bias_row, out):
-    # tm: grid dimension, blocks of 128; parallel: each tm writes its own rows of out
+    # tm: grid dimension, blocks of 256; parallel: each tm writes its own rows of out
     def step(x_ref, weight_ref, bias_ref, out_ref):
         # layer_norm.py:29: rows = x[tm, :].to(torch.float32)
         rows = x_ref[...].astype(jnp.float32)
@@ -24,13 +24,13 @@ def layer_norm_kernel(x, weight_row, bias_row, out):
 
     pltpu.emit_pipeline(
         step,
-        grid=(128,),
+        grid=(64,),
         in_specs=[
-            pl.BlockSpec((128, 4096), lambda tm: (tm, 0)),
+            pl.BlockSpec((256, 4096), lambda tm: (tm, 0)),
             pl.BlockSpec((1, 4096), lambda tm: (0, 0)),
             pl.BlockSpec((1, 4096), lambda tm: (0, 0)),
         ],
-        out_specs=[pl.BlockSpec((128, 4096), lambda tm: (tm, 0))],
+        out_specs=[pl.BlockSpec((256, 4096), lambda tm: (tm, 0))],
         dimension_semantics=(pltpu.PARALLEL,),
     )(x, weight_row, bias_row, out)
 

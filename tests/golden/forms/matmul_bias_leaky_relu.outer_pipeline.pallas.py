@@ -1,4 +1,4 @@
-"""matmul for tpu:v6e, blocks tk=4096, tm=256, tn=512."""
+"""matmul for tpu:v6e, blocks tk=4096, tm=256, tn=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -7,12 +7,12 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def matmul_kernel(x, w, bias_row, y):
-    # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
+    # tn: grid dimension, blocks of 1024; parallel: each tn writes its own columns of y
     # tm: grid dimension, blocks of 256; parallel: each tm writes its own rows of y
     # tk: one tile, blocks of 4096; ordered: carries acc, a sum
     def step(x_ref, w_ref, bias_ref, y_ref):
         # matmul.py:60: acc = hl.zeros([tm, tn], dtype=hl.float32)
-        acc = jnp.zeros((256, 512), jnp.float32)
+        acc = jnp.zeros((256, 1024), jnp.float32)
         # matmul.py:62: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
         acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
         # matmul.py:63: block = epilogue(acc) if bias is None else epilogue(acc, bias[tn])
@@ -26,13 +26,13 @@ def matmul_kernel(x, w, bias_row, y):
 
     pltpu.emit_pipeline(
         step,
-        grid=(8, 32),
+        grid=(4, 32),
         in_specs=[
             pl.BlockSpec((256, 4096), lambda tn, tm: (tm, 0)),
-            pl.BlockSpec((4096, 512), lambda tn, tm: (0, tn)),
-            pl.BlockSpec((1, 512), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((1, 1024), lambda tn, tm: (0, tn)),
         ],
-        out_specs=[pl.BlockSpec((256, 512), lambda tn, tm: (tm, tn))],
+        out_specs=[pl.BlockSpec((256, 1024), lambda tn, tm: (tm, tn))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL),
     )(x, w, bias_row, y)
 

@@ -1,4 +1,4 @@
-"""rope for tpu:v6e, blocks t=256."""
+"""rope for tpu:v6e, blocks t=2048."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def rope_kernel(x, cos, sin, y):
-    # t: grid dimension, blocks of 256; parallel: each t writes its own slices of y
+    # t: grid dimension, blocks of 2048; parallel: each t writes its own slices of y
     # h: grid dimension; parallel: each h writes its own rows of y
     def step(x_ref, cos_ref, sin_ref, y_ref):
         # rope.py:31: a, b = x[h, t, :half].to(hl.float32), x[h, t, half:].to(hl.float32)
@@ -23,13 +23,13 @@ def rope_kernel(x, cos, sin, y):
 
     pltpu.emit_pipeline(
         step,
-        grid=(32, 32),
+        grid=(4, 32),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda t, h: (h, t, 0)),
-            pl.BlockSpec((256, 64), lambda t, h: (t, 0)),
-            pl.BlockSpec((256, 64), lambda t, h: (t, 0)),
+            pl.BlockSpec((None, 2048, 128), lambda t, h: (h, t, 0)),
+            pl.BlockSpec((2048, 64), lambda t, h: (t, 0)),
+            pl.BlockSpec((2048, 64), lambda t, h: (t, 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 256, 128), lambda t, h: (h, t, 0))],
+        out_specs=[pl.BlockSpec((None, 2048, 128), lambda t, h: (h, t, 0))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL),
     )(x, cos, sin, y)
 

@@ -1,4 +1,4 @@
-"""varlen_attention for tpu:v6e, blocks tk=128, tq=256."""
+"""varlen_attention for tpu:v6e, blocks tk=128, tq=128."""
 
 import jax
 import jax.numpy as jnp
@@ -12,21 +12,21 @@ def varlen_attention_kernel(
 ):
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted
-    # tq: column of the step table, blocks of 256; parallel: each tq writes its own rows of out
+    # tq: column of the step table, blocks of 128; parallel: each tq writes its own rows of out
     # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own slices of out
-    # Rectangle of steps (b, tq, tk), 256 x 9 x 17; dead steps move no data.
+    # Rectangle of steps (b, tq, tk), 256 x 17 x 17; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 153)
-        tq_step = jax.lax.rem(jax.lax.div(n, 17), 9)
+        b = jax.lax.div(n, 289)
+        tq_step = jax.lax.rem(jax.lax.div(n, 17), 17)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 65536)
-        tq_first = jax.lax.div(tq_begin, 256)
-        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
         tq_live = tq_step < tq_stop - tq_first
-        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 255)
+        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 511)
         tk_step = jax.lax.rem(n, 17)
-        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 128 + 128)
         tk_first = jax.lax.div(tq_begin, 128)
         tk_stop = jax.lax.div(tk_end + 127, 128)
         tk_step = jnp.where(tq_live, tk_step, 16)
@@ -58,11 +58,11 @@ def varlen_attention_kernel(
         @pl.when(live & (tk == tk_first))
         def _():
             # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
-            acc_ref[...] = jnp.zeros((16, 256, 64), jnp.float32)
+            acc_ref[...] = jnp.zeros((16, 128, 64), jnp.float32)
             # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
-            m_ref[...] = jnp.full((16, 256, 128), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((16, 128, 128), -jnp.inf, jnp.float32)
             # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
-            total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
+            total_ref[...] = jnp.zeros((16, 128, 128), jnp.float32)
 
         @pl.when(live)
         def _():
@@ -82,13 +82,13 @@ def varlen_attention_kernel(
                 )
             tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tk_mask = (
-                (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+                (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 128 + 128))
             )
             tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
-            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tk_mask_1 = (
                 (tk_index_1 >= offsets[b])
-                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 128 + 128))
             )
             for h in range(16):
                 # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
@@ -118,7 +118,7 @@ def varlen_attention_kernel(
                 # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
                 out_by_h_ref[h] = (acc_ref[h] / total_ref[h, :, :64]).astype(jnp.bfloat16)
             # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
-            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1, 1), 0)
+            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
             out_ref[...] = jnp.where(
                 tq_mask, jnp.transpose(out_by_h_ref[...], (1, 0, 2)), out_ref[...]
@@ -126,14 +126,14 @@ def varlen_attention_kernel(
 
     pltpu.emit_pipeline(
         step,
-        grid=(39168,),
+        grid=(73984,),
         in_specs=[
             pl.BlockSpec((128, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
             pl.BlockSpec((128, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
-            pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
-            pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
+            pl.BlockSpec((128, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
+            pl.BlockSpec((128, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
         ],
-        out_specs=[pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0))],
+        out_specs=[pl.BlockSpec((128, 16, 64), lambda n: (at(n)[1][1], 0, 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
     )(k, v, q, out_in, out)
 
@@ -160,14 +160,14 @@ def varlen_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 64), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 64), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
             pltpu.VMEM((8, 128, 64), jnp.bfloat16),
             pltpu.VMEM((8, 128, 64), jnp.bfloat16),
-            pltpu.VMEM((16, 256, 64), jnp.bfloat16),
-            pltpu.VMEM((16, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((16, 128, 64), jnp.bfloat16),
+            pltpu.VMEM((16, 128, 64), jnp.bfloat16),
         ],
         input_output_aliases={4: 0},
         interpret=interpret,

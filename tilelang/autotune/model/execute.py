@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .chips import Chip
+from ...codegen.pallas.chips import Chip
 from .memory import SIGN, UNKNOWN, WORD, Memory
 from .program import Guard, Instruction, Operand, Program, Register, Sum, Symbol
 from .units import IDLE, Queues, later, rows

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .chips import Chip
+from ...codegen.pallas.chips import Chip
 from .program import Parameter
 
 WORD = 0xFFFFFFFF

@@ -23,6 +23,8 @@ import numpy as np
 from ... import aot
 from ...aot.bundles import FLAGS
 from ...aot.compile import asked, request_of, require_compiler
+from ...codegen.pallas import chips
+from ...codegen.pallas.chips import CHIPS
 from ...codegen.pallas.plan.types import Plan
 from ...codegen.pallas.target import Target
 from ...errors import CallError
@@ -30,7 +32,6 @@ from ...language.dtypes import itemsize
 from ...runtime.bridge import narrowed
 from ...runtime.lowering import Lowered
 from . import store
-from .chips import CHIPS
 from .prediction import Prediction, runs_of
 
 Arrays = Mapping[str, np.ndarray]
@@ -111,7 +112,8 @@ def _versions() -> str:
     """Whatever an answer depends on besides the question: the compiler, and this code."""
     installed = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
     folders = (Path(__file__).parent, Path(aot.__file__).parent)
-    sources = (path.read_bytes() for at in folders for path in sorted(at.glob("*.py")))
+    files = [*(path for at in folders for path in sorted(at.glob("*.py"))), Path(chips.__file__)]
+    sources = (path.read_bytes() for path in files)
     return "; ".join([*installed, hashlib.sha256(b"".join(sources)).hexdigest()])
 
 

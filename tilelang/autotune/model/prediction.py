@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...codegen.pallas.chips import Chip
 from ...codegen.pallas.target import Target
 from ...schedule.config import Config
-from .chips import Chip
 
 
 @dataclass(frozen=True)

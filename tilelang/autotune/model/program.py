@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .chips import Chip
+from ...codegen.pallas.chips import Chip
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
-from .chips import Units
+from ...codegen.pallas.chips import Units
 from .program import Instruction, Program
 
 ENTRIES = 60  # entry states in which a line is looked at before it is taken as entered idle

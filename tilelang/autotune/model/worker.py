@@ -23,8 +23,8 @@ from ...aot import hlo
 from ...aot.bundles import texts
 from ...aot.serving import serve
 from ...aot.worker import answered, build
+from ...codegen.pallas.chips import CHIPS, Chip
 from ...codegen.source import Source
-from .chips import CHIPS, Chip
 from .execute import Execution, execute
 from .program import Program, parse
 from .scalars import calls, matched

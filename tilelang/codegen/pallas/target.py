@@ -27,6 +27,7 @@ class Target:
     vmem_physical    bytes that `vmem_limit_bytes` may ask for
     smem             bytes of scalar memory that a kernel's tables may use
     lanes, sublanes  the shape of a vector register of 32-bit values
+    wide             the matrix units are 256 lanes wide
     products         dtypes of which it multiplies matrices
     refused          dtypes that it does not compute in at all
 
@@ -42,6 +43,7 @@ class Target:
     smem: int = 1000 * 1024
     lanes: int = 128
     sublanes: int = 8
+    wide: bool = False
     products: frozenset[str] = PRODUCTS
     refused: frozenset[str] = frozenset({"float16"})
 
@@ -96,8 +98,8 @@ def _targets() -> dict[str, Target]:
         "tpu:v4": Target("tpu:v4", "TPU v4", 1, 16 * MIB, 16 * MIB, products=WIDE),
         "tpu:v5e": v5e,
         "tpu:v5p": Target("tpu:v5p", "TPU v5", 2, 16 * MIB, 64 * MIB),
-        "tpu:v6e": Target("tpu:v6e", "TPU v6 lite", 1, 32 * MIB, 128 * MIB),
-        "tpu:7x": Target("tpu:7x", "TPU7x", 1, 32 * MIB, 64 * MIB),
+        "tpu:v6e": Target("tpu:v6e", "TPU v6 lite", 1, 32 * MIB, 128 * MIB, wide=True),
+        "tpu:7x": Target("tpu:7x", "TPU7x", 1, 32 * MIB, 64 * MIB, wide=True),
     }
 
 

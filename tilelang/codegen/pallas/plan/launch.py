@@ -97,11 +97,13 @@ def plan_launch(
     everything = [stmt for s in sections for stmt in flat(s.body)]
     scratch = tuple(_scratch(k, placed, why.get(k.name, "")) for k in every) + copies(windows)
     scratch += buffers(everything, axes)
-    memory = estimate(kernel, target, axes, windows, scratch, sections, table, arrays.scalars)
+    memory = estimate(
+        kernel, target, axes, placed.form, windows, scratch, sections, table, arrays.scalars
+    )
     dims = _dims(placed, order, windows, table)
     launch = Launch(
         name, placed.form, tuple(axes.values()), dims, table, arrays.scalars, windows,
-        scratch, sections, memory, _cores(kernel, config, target, dims), kernel.loc,
+        scratch, sections, memory, _cores(kernel, config, target, dims, placed.form), kernel.loc,
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
     )  # fmt: skip
     bodies = (replace(s, body=_with_rests(s.body, axes)) for s in sections)
@@ -333,8 +335,17 @@ def _dims(
     return tuple(dims)
 
 
-def _cores(kernel: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...]) -> int:
-    cores = config.cores or 1
+def _cores(
+    kernel: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...], form: Form
+) -> int:
+    """The cores that a pipeline is split over: as many as there are, where a loop can be shared.
+
+    A grid needs no word for it: the compiler splits a parallel dimension.
+    """
+    if config.cores is None:
+        shared = any(d.semantics == "parallel" and (d.extent or 0) > 1 for d in dims)
+        return target.cores if form == "pipeline" and shared and target.name != "cpu" else 1
+    cores = config.cores
     if cores == 1:
         return 1
     if cores > target.cores and target.name != "cpu":

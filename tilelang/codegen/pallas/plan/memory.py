@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
-from tilelang.ir import KernelIR, Type
+from tilelang.ir import Apply, KernelIR, Type, Var
 from tilelang.schedule.refusal import Need, Refused, Rule
 
 from .axis import AxisPlan
 from .body.gathers import extents
-from .physical import Bind, Inner, PStmt, parts_of
-from .types import Memory, Scratch, Section, Table
+from .physical import Bind, Inner, PStmt, names_read, parts_of
+from .types import Form, Memory, Scratch, Section, Table
 from .windows.types import Window
 
 Axes = Mapping[str, AxisPlan]
+SHAPES = frozenset({"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange"})
+RESERVED = 128 * 1024  # bytes that libtpu keeps in every kernel: 72 to 110 KiB were seen
 
 
 def estimate(
     kernel: KernelIR,
     target: Target,
     axes: Axes,
+    form: Form,
     windows: Iterable[Window],
     scratch: Iterable[Scratch],
     sections: Iterable[Section],
@@ -29,19 +35,21 @@ def estimate(
 ) -> Memory:
     """The memory model: windows times buffers, scratch, the largest temporaries, tables.
 
-    Temporaries are modelled as the named values of a section, and twice the largest value that it
-    computes: the compiler keeps a few values of that size alive and spills the rest.  It may run
-    all iterations of a loop within the step side by side: each further one has a value more.
-    Checked against the compiler's own sums in tests of the compile matrix.
+    A grid keeps one buffer of a block that never moves.  Pipelines inside the step give their
+    buffers back: those of the largest one count.  Checked against what the compiler took, in
+    `make compile-matrix`.
     """
-    parts = [
-        (w.ref, padded_bytes(w.shown, w.dtype, target) * (w.buffers or 2))
-        for w in windows
-        if not w.far
-    ]
+    near = [w for w in windows if not w.far]
+    parts = [(w.ref, _buffered(w, form, target)) for w in near if w.stream is None]
+    streams: dict[str, list[tuple[str, int]]] = {}
+    for w in near:
+        if w.stream is not None:
+            streams.setdefault(w.stream, []).append((w.ref, _buffered(w, form, target)))
+    parts += max(streams.values(), key=lambda each: sum(size for _, size in each), default=[])
     held = (s for s in scratch if s.dtype != "semaphore")
     parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in held]
-    parts.append(("temporaries", max((_temporaries(axes, s, target) for s in sections), default=0)))
+    needs = (_temporaries(axes, s, target, form) for s in sections)
+    parts.append(("temporaries", RESERVED + max(needs, default=0)))
     each = {name: scalar_bytes(kernel.tensor(name).shape) for name in scalars}
     smem = sum(each.values())
     if table is not None and table.steps == "table":
@@ -64,18 +72,80 @@ def _sum(parts: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{name} {size:,}" for name, size in sorted(parts, key=lambda p: -p[1]))
 
 
-def _temporaries(axes: Axes, section: Section, target: Target) -> int:
+def _buffered(window: Window, form: Form, target: Target) -> int:
+    """Bytes of a block and of those that are in flight."""
+    still = form == "grid" and window.stream is None and not window.axes
+    buffers = window.buffers or (1 if still else 2)
+    return padded_bytes(window.shown, window.dtype, target) * buffers
+
+
+def _temporaries(axes: Axes, section: Section, target: Target, form: Form) -> int:
+    """Bytes of values that do not fit the registers, of those that are alive at once."""
+
     def size(value: Type) -> int:
         dtype = "int8" if value.dtype == "bool" else value.dtype
         return padded_bytes(extents(value, axes), dtype, target) if value.shape else 0
 
-    def largest(*body: PStmt) -> int:
-        return max((size(e.type) for stmt in body for e in parts_of(stmt)), default=0)
+    return _alive(section.body, Sizes(axes, size, form, target.wide))
 
-    named = sum(size(stmt.value.type) for stmt in section.body if isinstance(stmt, Bind))
-    loops = ((_iterations(axes, stmt) - 1) * largest(stmt) for stmt in section.body)
-    repeated = max(loops, default=0)  # one loop after the other: scratch holds what they hand on
-    return named + 2 * largest(*section.body) + repeated
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large values are; `wide`: the matrix units have 256 lanes."""
+
+    axes: Axes
+    of: Callable[[Type], int]
+    form: Form
+    wide: bool
+
+
+def _alive(body: tuple[PStmt, ...], sizes: Sizes) -> int:
+    """The most that is alive at once: a value from its statement to its last use.
+
+    One that the next statement alone uses goes from register to register.
+    """
+    last = {name: place for place, stmt in enumerate(body) for name in names_read(stmt)}
+    uses = Counter(e.name for stmt in body for e in parts_of(stmt) if isinstance(e, Var))
+    held: dict[str, int] = {}
+    most = 0
+    for place, stmt in enumerate(body):
+        before = sum(held.values())
+        most = max(most, _during(stmt, before, sizes))
+        held = {name: size for name, size in held.items() if last.get(name, -1) > place}
+        if isinstance(stmt, Bind) and (uses[stmt.name] > 1 or last.get(stmt.name, -1) > place + 1):
+            held[stmt.name] = sizes.of(stmt.value.type)
+    return most
+
+
+def _during(stmt: PStmt, held: int, sizes: Sizes) -> int:
+    """What is alive while a statement runs, with `held` bytes around it.
+
+    Values are computed register by register, in place of those that die: half of the smaller part
+    is there besides.
+    """
+    if isinstance(stmt, Inner):
+        turn = _alive(stmt.body, sizes) + sum(sizes.of(c.next.type) for c in stmt.carries)
+        return held + turn * _iterations(sizes.axes, stmt)
+    applied = [e for e in parts_of(stmt) if isinstance(e, Apply)]
+    dots = [e for e in applied if e.op == "dot"]
+    computed = (e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool")
+    largest = max((sizes.of(e.type) for e in computed), default=0)
+    copied = sum(_operands(dot, sizes) for dot in dots)
+    return max(held, largest) + min(held, largest) // 2 + copied
+
+
+def _operands(dot: Apply, sizes: Sizes) -> int:
+    """Bytes that a product makes of its operands: computed ones are stored first.
+
+    The first one is laid out anew where it streams through the units more than once; units of 256
+    lanes do that in a grid only.
+    """
+    left, right = dot.args
+    made = sum(sizes.of(a.type) for a in (left, right) if isinstance(a, Apply))
+    shape, (_, contracted) = extents(right.type, sizes.axes), dot.attr("contract")
+    columns = math.prod(d for place, d in enumerate(shape) if place != contracted)
+    straight = sizes.wide and (sizes.form == "pipeline" or columns <= 256)
+    return made + (0 if straight or isinstance(left, Apply) else sizes.of(left.type))
 
 
 def _iterations(axes: Axes, stmt: PStmt) -> int:
@@ -87,7 +157,7 @@ def _iterations(axes: Axes, stmt: PStmt) -> int:
 
 
 def with_margin(vmem: int) -> int:
-    """A quarter more than predicted: kernels needed up to 1.23 of it (docs/compile-matrix.md)."""
+    """A quarter more than predicted, which may be too little by a few per cent."""
     return -(-vmem * 5 // 4)
 
 

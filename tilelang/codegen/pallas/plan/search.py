@@ -25,6 +25,8 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from . import defaults
 from .blocks import multiple, sizes
+from .estimate import rank
+from .estimate.rank import Ranking
 from .launch import plan_launch
 from .memory import with_margin
 from .physical import Inner
@@ -44,11 +46,32 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     check_kernel(problem.ir, target, MODULE_NAMES)
     *_, (_, kernel) = normalised(problem, target)
     problem = Problem(kernel, problem.facts)
-    planned = _formed(problem, config, target)
+    return ranked(problem, config, target)[0]
+
+
+def ranked(
+    problem: Problem, config: Config, target: Target
+) -> tuple[Plan | Refusal, Ranking | None]:
+    """The plan of a normalised kernel, and how its blocks were chosen, if an estimate did that."""
+    planned, fold = _formed(problem, config, target)
     if config.within is None:
         instead = _without_copies(problem, config, target, planned)
-        planned = instead or _together(problem, config, target, planned) or planned
-    return planned if isinstance(planned, Refusal) else verify(planned)
+        instead = instead or _together(problem, config, target, planned)
+        planned, fold = (planned, fold) if instead is None else instead
+    if isinstance(planned, Refusal):
+        return planned, None
+    asked = Config(loop_type=config.loop_type, cores=config.cores, buffers=config.buffers)
+    if config != asked or not rank.provable(planned):
+        return verify(planned), None
+    used = planned.config
+
+    def made(blocks: Mapping[str, int]) -> Plan | Refusal:
+        return attempted(lambda: _plan(problem, used, target, blocks, fold))
+
+    found = rank.best(problem, planned, made)
+    if found is None:
+        return verify(planned), None
+    return replace(verify(found[0]), why=rank.reasons(found[1])), found[1]
 
 
 def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, ir.KernelIR]]:
@@ -79,7 +102,7 @@ def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, ir.Kerne
 
 def _without_copies(
     problem: Problem, config: Config, target: Target, planned: Plan | Refusal
-) -> Plan | None:
+) -> tuple[Plan, bool] | None:
     """The plan that runs heads within the step, where the host would have to transpose arrays.
 
     That reads and writes each of them once more, which costs more than the smaller blocks do:
@@ -89,24 +112,30 @@ def _without_copies(
     if isinstance(planned, Plan):
         transposed = {a.source for a in planned.arrays if a.permute is not None}
     loops = picked_last(problem, transposed)
-    instead = _formed(problem, replace(config, within=loops), target) if loops else None
+    if not loops:
+        return None
+    instead, fold = _formed(problem, replace(config, within=loops), target)
     if not isinstance(instead, Plan) or any(a.permute is not None for a in instead.arrays):
         return None
     needs = max((with_margin(one.memory.vmem) for one in instead.launches), default=0)
-    return instead if needs <= target.vmem_physical else None
+    return (instead, fold) if needs <= target.vmem_physical else None
 
 
 def _together(
     problem: Problem, config: Config, target: Target, planned: Plan | Refusal
-) -> Plan | None:
+) -> tuple[Plan, bool] | None:
     """The plan that runs all iterations of a loop in one step, where steps of one are small."""
     loops = loops_of_small_steps(planned) if isinstance(planned, Plan) else ()
-    instead = _formed(problem, replace(config, within=loops), target) if loops else None
-    return instead if isinstance(instead, Plan) and _modest(instead) else None
+    if not loops:
+        return None
+    instead, fold = _formed(problem, replace(config, within=loops), target)
+    return (instead, fold) if isinstance(instead, Plan) and _modest(instead) else None
 
 
-def _formed(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
+def _formed(problem: Problem, config: Config, target: Target) -> tuple[Plan | Refusal, bool]:
     """The plan with the loop type of the config, or with the best one that the nest allows.
+
+    The second result says whether its loops in a row become steps where they can.
 
     Loops in a row become steps of one pipeline where they can.  Else they run inside the step;
     arrays that do not fit vector memory then stay where they are and stream through loops inside
@@ -118,19 +147,21 @@ def _formed(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
 
     folded = tried()
     if config.loop_type is not None or config.steps is not None:
-        return folded if isinstance(folded, Plan) else tried(fold=False)
+        return (folded, True) if isinstance(folded, Plan) else (tried(fold=False), False)
     if isinstance(folded, Plan) and _settled(folded):
-        return folded
+        return folded, True
     inside = tried(fold=False)
     if isinstance(inside, Plan) and _settled(inside):
-        return inside
+        return inside, False
     streamed = tried(loop_type="emit_pipeline")
     if isinstance(streamed, Plan) and (isinstance(inside, Refusal) or _modest(streamed)):
-        return streamed
+        return streamed, True
     if isinstance(inside, Plan):
-        return inside
+        return inside, False
     looped = tried(loop_type="fori_loop")
-    return looped if isinstance(looped, Plan) else inside  # the form that was wanted says why not
+    if isinstance(looped, Plan):
+        return looped, True
+    return inside, False  # the form that was wanted says why not
 
 
 def _settled(planned: Plan) -> bool:

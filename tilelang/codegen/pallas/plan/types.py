@@ -320,7 +320,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole kernel: one launch per top-level loop."""
+    """The whole kernel: one launch per top-level loop.
+
+    why  of blocks that an estimate chose: what they would take, and the next best
+    """
 
     ir: KernelIR
     facts: Facts
@@ -329,6 +332,7 @@ class Plan:
     arrays: tuple[HostArray, ...]
     launches: tuple[Launch, ...]
     blocks: tuple[tuple[str, int], ...] = field(default=())
+    why: tuple[str, ...] = field(default=(), compare=False)
 
     def array(self, name: str) -> HostArray:
         return next(a for a in self.arrays if a.name == name)
@@ -339,7 +343,7 @@ class Plan:
         return any(window.exact for launch in self.launches for window in launch.windows)
 
     def __str__(self) -> str:
-        return "\n".join(_launch_text(launch) for launch in self.launches)
+        return "\n".join([*self.why, *(_launch_text(launch) for launch in self.launches)])
 
 
 def _columns_text(table: Table) -> str:

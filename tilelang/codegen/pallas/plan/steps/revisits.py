@@ -8,7 +8,7 @@ define every row, and a block that no step visits keeps what the array held befo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from itertools import permutations
 
 from tilelang.codegen.pallas.plan.placement import Placed
@@ -227,11 +227,19 @@ def order_of(placed: Placed, windows: tuple[Window, ...]) -> Order:
     owning = [a for a in placed.outward if rank(a) == 0]
     inside = sorted((a for a in placed.outward if rank(a)), key=rank)
     deeper = {*inside, *placed.columns, *placed.trailing}
-    inputs = [w for w in windows if not w.output and w.stream is None]
+    best = fewest_fetched(owning, deeper, windows, axes)
+    return Order(axes, (*best, *inside), placed.columns, placed.trailing, placed.phases)
+
+
+def fewest_fetched(
+    owning: Sequence[str], deeper: Set[str], windows: Iterable[Window], axes: Mapping[str, AxisPlan]
+) -> tuple[str, ...]:
+    """The order of outer loops in which the fewest bytes are fetched of inputs that no loop further
+    in moves."""
+    inputs = (w for w in windows if not w.output and w.stream is None)
     still = [w for w in inputs if w.axes.isdisjoint(deeper)]
     orders = permutations(owning) if len(owning) <= MOST_ORDERED else [tuple(owning)]
-    best = min(orders, key=lambda order: sum(_fetched(w, order, axes) for w in still))
-    return Order(axes, (*best, *inside), placed.columns, placed.trailing, placed.phases)
+    return min(orders, key=lambda order: sum(_fetched(w, order, axes) for w in still))
 
 
 def _picking_rows(window: Window) -> set[str]:

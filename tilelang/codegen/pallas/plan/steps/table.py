@@ -39,7 +39,7 @@ def columns(
         cursor = order.rises(name) and visit in ("live", "cover") and steps == "table"
         found = ranges.swept(axis) if visit == "sweep" else axis.range
         stand_in = ranges.stand_in(axis) if visit == "at_least_one" else None
-        out.append(Column(name, visit, found, cursor, certain, _most(axis), phase, stand_in))
+        out.append(Column(name, visit, found, cursor, certain, most(axis), phase, stand_in))
     return tuple(out)
 
 
@@ -53,7 +53,7 @@ def replaces_empty(column: Column, axes: Mapping[str, AxisPlan]) -> bool:
     return column.visit == "at_least_one" and not axes[column.axis].nonempty
 
 
-def _most(axis: AxisPlan) -> int:
+def most(axis: AxisPlan) -> int:
     """Steps that one iteration of the outer columns can have."""
     if axis.tiles is not None:
         return axis.tiles

@@ -1,0 +1,285 @@
+"""The estimate: held against schedules that the real compiler made, and its terms one by one.
+
+SEEN is what libtpu 0.0.42.1's final schedule takes when `Kernel.predict` executes it; no TPU was
+used.  A term that is dropped, doubled or in another unit must show there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+from examples.dense.flash_attention import flash_attention
+from examples.dense.matmul import matmul
+from examples.jagged.grouped_gemm import grouped_gemm
+from examples.jagged.jagged_sum import jagged_sum
+from tilelang.codegen.pallas.chips import CHIPS
+from tilelang.codegen.pallas.plan.estimate import costs, rank, seconds, steps, work
+from tilelang.codegen.pallas.plan.estimate.offsets import lengths, spread
+from tilelang.codegen.pallas.plan.estimate.resize import resized
+from tilelang.codegen.pallas.plan.types import Plan
+
+HALF = "bfloat16"
+
+
+def skewed(rows: int, groups: int) -> np.ndarray:
+    shares = np.cumsum(0.05 + np.abs(np.sin(np.arange(groups) * 2.399 + 1)) ** 2)
+    return np.concatenate([[0], np.floor(shares / shares[-1] * rows)]).astype(np.int32)
+
+
+def products(m: int, k: int, n: int) -> tuple[Any, ...]:
+    return tile.spec((m, k), HALF), tile.spec((k, n), HALF)
+
+
+def grouped(m: int, k: int, n: int, groups: int) -> tuple[Any, ...]:
+    offsets = tile.spec((groups + 1,), "int32")
+    return tile.spec((m, k), HALF), tile.spec((groups, k, n), HALF), offsets
+
+
+HEADS = tile.spec((1, 2, 4096, 128), HALF)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was executed: microseconds, and the MiB of vector memory that the compiler took."""
+
+    kernel: tile.Kernel
+    arguments: tuple[Any, ...]
+    target: str
+    blocks: dict[str, int]
+    us: float
+    mib: float
+    values: dict[str, np.ndarray]
+
+    def plan(self) -> Plan:
+        config = tile.Config(self.blocks)
+        plan = self.kernel.lower(*self.arguments, target=self.target, config=config).plan
+        assert isinstance(plan, Plan)
+        return plan
+
+
+def seen(
+    kernel: tile.Kernel, arguments: tuple, target: str, us: float, mib: float, **blocks: int
+) -> Seen:
+    groups = len(arguments) == 3 and getattr(arguments[-1], "dtype", "") == "int32"
+    rows, count = arguments[0].shape[0], arguments[-1].shape[0] - 1 if groups else 0
+    values = {"offsets": skewed(rows, count)} if groups else {}
+    return Seen(kernel, arguments, f"tpu:{target}", blocks, us, mib, values)
+
+
+LONG, WIDE = products(8192, 4096, 4096), products(1024, 8192, 8192)
+FEW, MANY = grouped(8192, 4096, 2048, 8), grouped(8192, 7168, 1024, 64)
+CAUSAL = (HEADS, HEADS, HEADS, True)
+SEEN = (
+    seen(matmul, LONG, "v6e", 443.4, 14.60, tm=256, tn=512, tk=4096),
+    seen(matmul, LONG, "v6e", 338.5, 30.36, tm=512, tn=1024, tk=4096),
+    seen(matmul, LONG, "v6e", 788.2, 7.27, tm=512, tn=512, tk=1024),
+    seen(matmul, LONG, "v5e", 1675.2, 10.24, tm=256, tn=256, tk=4096),
+    seen(matmul, WIDE, "v6e", 171.4, 25.88, tm=1024, tn=256, tk=8192),
+    seen(matmul, WIDE, "v5e", 1119.2, 7.98, tm=256, tn=512, tk=2048),
+    seen(grouped_gemm, FEW, "v6e", 269.8, 21.14, tm=256, tn=1024, tk=4096),
+    seen(grouped_gemm, FEW, "v5e", 1153.7, 12.08, tm=512, tn=512, tk=2048),
+    seen(grouped_gemm, MANY, "v6e", 813.8, 32.11, tm=128, tn=1024, tk=7168),
+    seen(grouped_gemm, MANY, "v5e", 1937.9, 33.77, tm=128, tn=1024, tk=7168),
+)
+CHAINED = (
+    seen(flash_attention, CAUSAL, "v6e", 61.0, 8.55, tq=1024, tk=1024),
+    seen(flash_attention, CAUSAL, "v5e", 86.2, 9.21, tq=1024, tk=1024),
+    seen(flash_attention, CAUSAL, "v5e", 163.4, 1.62, tq=256, tk=512),
+)
+
+
+def ratio(case: Seen) -> float:
+    return seconds.estimate(case.plan(), case.values).seconds * 1e6 / case.us
+
+
+@pytest.mark.parametrize("case", SEEN, ids=lambda s: f"{s.kernel.__name__} {s.target} {s.blocks}")
+def test_products_take_what_their_schedules_do(case):
+    assert 0.93 < ratio(case) < 1.07
+
+
+@pytest.mark.parametrize("case", CHAINED, ids=lambda s: f"{s.target} {s.blocks}")
+def test_attention_is_known_to_a_fifth(case):
+    assert 0.8 < ratio(case) < 1.2
+
+
+@pytest.mark.parametrize("case", SEEN, ids=lambda s: f"{s.kernel.__name__} {s.target} {s.blocks}")
+def test_memory_is_what_the_compiler_took(case):
+    (launch,) = case.plan().launches
+    assert 0.98 < launch.memory.vmem / 2**20 / case.mib < 1.15
+
+
+def test_memory_of_attention_is_not_too_little():
+    for case in CHAINED:
+        (launch,) = case.plan().launches
+        assert 1 <= launch.memory.vmem / 2**20 / case.mib < 1.7
+
+
+ROWS = tile.spec((32768, 512), HALF), tile.spec((129,), "int32")
+
+
+def small_steps() -> float:
+    """What 382 steps compute, nearly all of it is the steps themselves: 48.0 us."""
+    case = Seen(jagged_sum, ROWS, "tpu:v6e", {"tm": 128, "tf": 512}, 95.4, 0.29, {})
+    values = {"offsets": skewed(32768, 128)}
+    return seconds.estimate(case.plan(), values).compute * 1e6 / 48.0
+
+
+def bytes_moved() -> float:
+    """Of a product, to those that its schedule moves."""
+    case = seen(matmul, WIDE, "v6e", 211.2, 24.9, tm=512, tn=256, tk=8192)
+    return seconds.estimate(case.plan(), {}).bytes / (285_212_672 + 16_777_216)
+
+
+def test_steps_and_bytes_are_what_schedules_have():
+    assert 0.8 < small_steps() < 1.2
+    assert bytes_moved() == pytest.approx(1, rel=0.001)
+
+
+# ---------------------------------------------------------------- planted bugs
+
+
+def _every_step(launch, steps_of):
+    found = seconds_copied(launch, steps_of)
+    moved = sum(seconds._size(w, steps_of) for w in launch.inputs) + np.zeros(steps_of.count)
+    return replace(found, read=moved)
+
+
+def _nothing_written(launch, steps_of):
+    found = seconds_copied(launch, steps_of)
+    return replace(found, written=found.written * 0)
+
+
+def _dropped(**terms: float) -> Callable[..., Any]:
+    return lambda body, core: replace(whole_work(body, core), **terms)
+
+
+seconds_copied, whole_work, piped = seconds._copied, work.work, seconds._piped
+PLANTED = {
+    "windows move in every step": (seconds, "_copied", _every_step),
+    "outputs are not written": (seconds, "_copied", _nothing_written),
+    "products cost nothing": (seconds, "work", _dropped(matrix=0.0)),
+    "accumulators are counted in bytes": (
+        seconds,
+        "work",
+        lambda body, core: replace(w := whole_work(body, core), sums=w.sums * 4096),
+    ),
+    "cycles are nanoseconds": (
+        seconds,
+        "_cycles",
+        lambda done, c, launch: cycles(done, c, launch) * 1.75,
+    ),
+    "copies and work take turns": (
+        seconds,
+        "_piped",
+        lambda compute, copied, chip: float(compute.sum()) + copied.total / chip.bandwidth,
+    ),
+    "copies are never waited for": (
+        seconds,
+        "_piped",
+        lambda compute, copied, chip: float(compute.sum()),
+    ),
+    "steps cost nothing but their work": (
+        seconds,
+        "COSTS",
+        {
+            name: replace(c, grid=0, pipeline=0, chain=0, window=0)
+            for name, c in costs.COSTS.items()
+        },
+    ),
+}
+cycles = seconds._cycles
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_a_wrong_term_is_found(what, monkeypatch):
+    monkeypatch.setattr(*PLANTED[what])
+    right = all(0.93 < ratio(case) < 1.07 for case in SEEN)
+    right = right and 0.8 < small_steps() < 1.2
+    assert not (right and bytes_moved() == pytest.approx(1, rel=0.001))
+
+
+# ---------------------------------------------------------------- steps and blocks
+
+
+def test_steps_of_a_table_are_listed():
+    case = seen(grouped_gemm, grouped(512, 256, 512, 4), "v6e", 1, 1, tm=128, tn=256, tk=256)
+    (launch,) = case.plan().launches
+    offsets = np.array([0, 100, 100, 300, 512], np.int32)
+    found = steps.listed(launch, {"offsets": offsets})
+    first = found.at.indices
+    half = found.count // 2
+    assert found.count * found.times == 2 * (1 + 3 + 2)
+    assert np.asarray(first["g"])[:half].tolist() == [0, 2, 2, 2, 3, 3]
+    assert np.asarray(first["tm"])[:half].tolist() == [0, 0, 1, 2, 2, 3]
+    x, w, y = launch.windows
+    assert found.moves(x)[:half].tolist() == [True, False, True, True, False, True]
+    assert found.moves(w)[:half].tolist() == [True, True, False, False, True, False]
+    assert found.moves(y)[:half].tolist() == [True, False, True, True, False, True]
+
+
+def test_typical_offsets_fill_the_rows():
+    found = spread(1000, 7)
+    assert (found[0], found[-1]) == (0, 1000)
+    assert (np.diff(found) > 0).all()
+    assert lengths(64, 3).max() <= 64
+
+
+@pytest.mark.parametrize("case", [SEEN[0], SEEN[6], CHAINED[0]], ids=lambda s: s.kernel.__name__)
+def test_a_plan_with_other_blocks_is_as_if_planned(case):
+    """Where no loop falls away and no mask comes, resizing and planning agree."""
+    half = {n: b // 2 for n, b in case.blocks.items()}
+    plan = replace(case, blocks=half).plan()
+    quarter = {n: max(b // 4, 128) for n, b in case.blocks.items()}
+    other = replace(case, blocks=quarter).plan()
+    (launch,), (wanted,) = plan.launches, other.launches
+    found = resized(plan, launch, dict(other.blocks))
+    assert found is not None
+    assert found.dims == wanted.dims
+    assert found.memory.vmem == wanted.memory.vmem
+    name = case.target.removeprefix("tpu:")
+    times = [seconds.of_launch(x, plan.target, case.values).seconds for x in (found, wanted)]
+    assert times[0] == pytest.approx(times[1], rel=0.02), CHIPS[name]
+
+
+# ---------------------------------------------------------------- what is chosen
+
+
+@pytest.mark.parametrize("target", ["tpu:v5e", "tpu:v6e", "tpu:7x"])
+@pytest.mark.parametrize(
+    ("kernel", "arguments"), [(matmul, LONG), (grouped_gemm, FEW), (flash_attention, CAUSAL)]
+)
+def test_the_default_is_no_slower_than_the_rule_of_thumb(kernel, arguments, target, monkeypatch):
+    best = kernel.lower(*arguments, target=target).plan
+    monkeypatch.setattr(rank, "provable", lambda plan: False)
+    fresh = tile.kernel(kernel._fn)
+    thumb = fresh.lower(*arguments, target=target).plan
+    values = {"offsets": skewed(8192, 8)} if kernel is grouped_gemm else {}
+    times = [seconds.estimate(p, values).seconds for p in (best, thumb)]
+    assert times[0] < 0.99 * times[1]
+    assert all(rank._fits(p.launches, p.target) for p in (best, thumb))
+
+
+def test_it_is_the_same_every_time():
+    found = {tile.kernel(grouped_gemm._fn).default_config(*FEW, target="tpu:v6e") for _ in range(3)}
+    assert len(found) == 1
+
+
+def test_explain_says_why():
+    text = matmul.explain(*LONG, target="tpu:v6e")
+    assert "us estimated with typical offsets (compute " in text
+    assert "by the rule of thumb, tk=4096, tm=256, tn=" in text
+    assert "next best tk=4096, " in text
+
+
+def test_both_cores_are_used():
+    arguments = tile.spec((32768, 512), HALF), tile.spec((129,), "int32")
+    (launch,) = jagged_sum.lower(*arguments, target="tpu:v5p").plan.launches
+    assert launch.cores == 2
+    (launch,) = jagged_sum.lower(*arguments, target="tpu:v6e").plan.launches
+    assert launch.cores == 1

@@ -1,0 +1,56 @@
+"""COSTS: cycles of the units of each generation, for a unit of Work.
+
+Fitted to schedules that libtpu 0.0.42.1 made and `autotune.model` executed, over the default and
+other configs of the kernels in docs/defaults.md: `make calibrate` does it again.  What is not
+fitted (clock, bandwidth, latency, matrix units) is the chip's (`codegen/pallas/chips.py`).  The ALU
+has four slots in a bundle and the special unit two results in four cycles; v5p and v4 have the
+units of v5e, 7x those of v6e.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Cycles.
+
+    grid, pipeline  of a step besides its work: of a grid, of a pipeline over a table of steps
+    window          of every window in every step
+    sums ... spills  for one of each, as in Work
+    others          share of what the units but the slowest one take that is not hidden behind it
+    """
+
+    grid: float
+    pipeline: float
+    sums: float
+    alu: float
+    special: float
+    memory: float
+    lanes: float
+    columns: float
+    turns: float
+    chain: float
+    rows: float
+    spills: float
+    window: float
+    others: float
+
+
+_NARROW = Costs(
+    grid=70, pipeline=182, sums=1.475, alu=0.25, special=0.5, memory=0.699, lanes=5.54,
+    columns=0.2, turns=0, chain=136, rows=25, spills=0.696, window=0.5, others=0.03,
+)  # fmt: skip
+_WIDE = Costs(
+    grid=123, pipeline=161, sums=0.836, alu=0.25, special=0.5, memory=0.219, lanes=5.28,
+    columns=0.2, turns=0, chain=117, rows=25, spills=0.59, window=17.7, others=0.055,
+)  # fmt: skip
+
+COSTS: Mapping[str, Costs] = MappingProxyType(
+    {"v4": _NARROW, "v5e": _NARROW, "v5p": _NARROW, "v6e": _WIDE, "7x": _WIDE}
+)
+# The table of steps is made before the first one, by scalar loops.
+GROUP, ROW = 30, 10  # cycles

@@ -1,0 +1,320 @@
+"""best(problem, plan, make) -> Ranking: the blocks that can be chosen, by estimated time.
+
+Blocks are legal multiples times powers of two, and whole dimensions.  One plan whose loops are all
+there is made, and resized for other blocks; the search goes to the best neighbour until none is
+better, from two starts.  What it finds is planned, and estimated again, before it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import permutations
+
+from tilelang.codegen.pallas.plan.blocks import multiple
+from tilelang.codegen.pallas.plan.memory import with_margin
+from tilelang.codegen.pallas.plan.physical import Inner, PStmt, TakeRows, flat, parts_of
+from tilelang.codegen.pallas.plan.types import Launch, Plan, Write
+from tilelang.codegen.pallas.target import Target
+from tilelang.ir import Apply
+from tilelang.schedule.problem import Problem
+from tilelang.schedule.refusal import Refusal
+
+from .numbers import Numbers
+from .offsets import typical
+from .resize import resized
+from .seconds import NOTHING, Estimate, estimate, generation, of_launch
+
+Blocks = Mapping[str, int]
+Make = Callable[[Blocks], "Plan | Refusal"]
+
+LEAST, MOST = 128, 4096  # positions of a block that is no whole dimension, where they may be
+WHOLE = 32768  # the longest dimension that is tried whole
+# A program of more instructions gains little by it, and takes half a minute and more to compile.
+LONGEST = 38_000
+CLOSE = 1.01  # of the shortest time: the one that needs least memory is taken
+# The rule of thumb stays, unless something is better by more than what the estimate is known to be
+# wrong by: for bodies with one product, with none, and with several, which wait for each other.
+# How the compiler overlaps those varies with the blocks in no order that a formula gives.
+WORTH, WORTH_ROWS, WORTH_CHAINED = 1.02, 1.1, 1.25
+TRIED = 3  # plans that are made of the best ones found
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Blocks, what they are estimated to take, and the vector memory that they need."""
+
+    blocks: tuple[tuple[str, int], ...]
+    estimate: Estimate
+    vmem: int
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What was chosen, and the best of the others, best first.
+
+    looked  how many blocks were estimated
+    thumb   what the rule of thumb would have taken
+    """
+
+    chosen: Choice
+    others: tuple[Choice, ...]
+    looked: int
+    thumb: Choice
+
+
+def reasons(ranking: Ranking) -> tuple[str, ...]:
+    """Why these blocks, and what others would cost: a line each."""
+    chosen, thumb = ranking.chosen, ranking.thumb
+    found = chosen.estimate
+    lines = [
+        f"blocks {_sizes_text(chosen)}: {_us(found.seconds)} estimated with typical offsets "
+        f"(compute {_us(found.compute)}, copies {_us(found.traffic)}, {found.steps:,.0f} steps), "
+        f"of {ranking.looked} that were looked at"
+    ]
+    if chosen != thumb:
+        lines.append(f"  by the rule of thumb, {_sizes_text(thumb)}: {_us(thumb.estimate.seconds)}")
+    elif ranking.others and ranking.others[0].estimate.seconds < found.seconds:
+        lines.append(
+            "  the rule of thumb: what may be better is so by less than the estimate's error"
+        )
+    for other in ranking.others[:1]:
+        lines.append(f"  next best {_sizes_text(other)}: {_us(other.estimate.seconds)}")
+    return tuple(lines)
+
+
+def _sizes_text(choice: Choice) -> str:
+    return ", ".join(f"{name}={size}" for name, size in choice.blocks)
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.4g} us"
+
+
+def provable(plan: Plan) -> bool:
+    """Whether the estimate is known to be right for what steps of this plan do.
+
+    It is not for single rows that are copied, for pipelines inside of steps, for heads that run
+    within a step, unrolled loops and work lists: none of them has been fitted.
+    """
+    if generation(plan.target) is None:
+        return False
+    for launch in plan.launches:
+        if launch.worklist or any(w.stream is not None for w in launch.windows):
+            return False
+        if any(a.place == "within" for a in launch.axes):
+            return False
+        for section in launch.sections:
+            for stmt in flat(section.body):
+                if isinstance(stmt, Write) and stmt.rows is not None:
+                    return False
+                if isinstance(stmt, Inner) and stmt.form == "unroll":
+                    return False
+                if any(isinstance(e, TakeRows) for e in parts_of(stmt)):
+                    return False
+    return True
+
+
+def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | None:
+    """The plan that is estimated to be fastest, of those like `plan`, and how it was chosen.
+
+    None where there is nothing to choose.
+    """
+    options = _options(problem, plan)
+    if all(len(sizes) == 1 for _, sizes in options):
+        return None
+    arrays = typical(problem)
+    base = make(_split(options, plan))
+    search = _Search(problem, base if isinstance(base, Plan) else plan, options, arrays)
+    for start in (dict(plan.blocks), *_starts(problem, options)):
+        search.descend(start)
+    worth = _worth(plan)
+    thumb = Choice(plan.blocks, estimate(plan, arrays), _need(plan.launches))
+    found, at = thumb, plan
+    for choice in search.ranked()[:TRIED]:
+        slower = choice.estimate.seconds > found.estimate.seconds
+        if slower or dict(choice.blocks) == dict(plan.blocks):
+            continue
+        made = make(dict(choice.blocks))
+        if isinstance(made, Refusal) or not _fits(made.launches, plan.target):
+            continue
+        true = Choice(made.blocks, estimate(made, arrays), _need(made.launches))
+        if true.estimate.seconds * (worth if found is thumb else 1) < found.estimate.seconds:
+            found, at = true, made
+    others = tuple(c for c in search.ranked() if dict(c.blocks) != dict(found.blocks))
+    return at, Ranking(found, others[:3], len(search.seen), thumb)
+
+
+def _worth(plan: Plan) -> float:
+    """By how much something must be better, to be taken instead of the rule of thumb."""
+    bodies = (stmts for launch in plan.launches for stmts in _bodies(launch))
+    most = max((sum(map(_products, body)) for body in bodies), default=0)
+    return (WORTH_ROWS, WORTH, WORTH_CHAINED)[min(most, 2)]
+
+
+def _bodies(launch: Launch) -> Iterator[tuple[PStmt, ...]]:
+    return (section.body for section in launch.sections)
+
+
+def _products(stmt: PStmt) -> int:
+    return sum(isinstance(e, Apply) and e.op == "dot" for e in parts_of(stmt))
+
+
+def _need(launches: tuple[Launch, ...]) -> int:
+    return max((launch.memory.vmem for launch in launches), default=0)
+
+
+def _fits(launches: tuple[Launch, ...], target: Target) -> bool:
+    return all(with_margin(launch.memory.vmem) <= target.vmem_physical for launch in launches)
+
+
+# ---------------------------------------------------------------- what there is to choose
+
+Options = tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]
+
+
+def _options(problem: Problem, plan: Plan) -> Options:
+    """Loops that have one block, and the sizes it may have."""
+    chosen = dict(plan.blocks)
+    found: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
+    for names in _tied(problem):
+        axes = [problem.axis(n) for n in names]
+        free = all(isinstance(a.block, str) and problem.bounds(a.name) is None for a in axes)
+        if free:
+            found.append((names, _sizes(problem, names, plan.target)))
+        else:
+            found += [((n,), (chosen[n],)) for n in names]
+    return tuple(found)
+
+
+def _tied(problem: Problem) -> list[tuple[str, ...]]:
+    """Loops that the author calls the same go over dimensions of one length: so do their blocks."""
+    found: dict[object, list[str]] = {}
+    for axis in problem.ir.axes:
+        if axis.kind == "tile":
+            bound = isinstance(axis.block, int) or problem.bounds(axis.name) is not None
+            key = axis.user, problem.extent(axis.name), bound
+            found.setdefault(key, []).append(axis.name)
+    return [tuple(names) for names in found.values()]
+
+
+def _sizes(problem: Problem, names: tuple[str, ...], target: Target) -> tuple[int, ...]:
+    length = max(problem.extent(names[0]), 1)
+    need = max(multiple(problem, n, target) for n in names)
+    rows = all(use.place != 1 for n in names for use in problem.uses(n))
+    least = max(need, min(LEAST, 32 if rows else LEAST))
+    sizes = [least << k for k in range(12) if least << k < length and least << k <= MOST]
+    return tuple(sizes) + ((length,) if length <= WHOLE or not sizes else ())
+
+
+def _split(options: Options, plan: Plan) -> dict[str, int]:
+    """Blocks with which every loop has more than one tile, if it can have."""
+    chosen, found = dict(plan.blocks), dict[str, int]()
+    for names, sizes in options:
+        cut = [s for s in sizes if s < sizes[-1]] or list(sizes)
+        near = [s for s in cut if s <= chosen[names[0]]] or cut[:1]
+        found |= dict.fromkeys(names, near[-1])
+    return found
+
+
+def _starts(problem: Problem, options: Options) -> Iterator[dict[str, int]]:
+    """Contracted dimensions whole and the rest small; and everything large."""
+    for most in (2 * LEAST, 8 * LEAST):
+        found: dict[str, int] = {}
+        for names, sizes in options:
+            whole = any(n in problem.contracted for n in names)
+            fit = [s for s in sizes if s <= most] or list(sizes[:1])
+            found |= dict.fromkeys(names, sizes[-1] if whole else fit[-1])
+        yield found
+
+
+# ---------------------------------------------------------------- the search
+
+
+@dataclass
+class _Search:
+    """What was estimated so far, for one plan and its launches."""
+
+    problem: Problem
+    base: Plan
+    options: Options
+    arrays: Numbers
+    seen: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
+    launches: dict[tuple[int, tuple[int, ...]], tuple[Estimate, int] | None] = field(
+        default_factory=dict
+    )
+
+    def descend(self, start: Blocks) -> None:
+        """Goes to the best neighbour until there is none that is better."""
+        at = tuple(self._nearest(sizes, start[names[0]]) for names, sizes in self.options)
+        here = self.look(at)
+        while True:
+            near = [(n, c) for n in self._neighbours(at) if (c := self.look(n)) is not None]
+            if not near:
+                return
+            place, choice = min(near, key=lambda pair: (pair[1].estimate.seconds, pair[0]))
+            if here is not None and choice.estimate.seconds >= here.estimate.seconds:
+                return
+            at, here = place, choice
+
+    def _nearest(self, sizes: tuple[int, ...], wanted: int) -> int:
+        return min(range(len(sizes)), key=lambda i: (abs(sizes[i] - wanted), i))
+
+    def _neighbours(self, at: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """One block larger or smaller, or one larger and another smaller; whole ones, too."""
+        counts = [len(sizes) for _, sizes in self.options]
+
+        def moved(*changes: tuple[int, int]) -> tuple[int, ...]:
+            new = list(at)
+            for place, to in changes:
+                new[place] = min(max(to, 0), counts[place] - 1)
+            return tuple(new)
+
+        one = [moved((p, at[p] + d)) for p in range(len(at)) for d in (1, -1)]
+        one += [moved((p, counts[p] - 1)) for p in range(len(at))]
+        both = [moved((p, at[p] + 1), (q, at[q] - 1)) for p, q in permutations(range(len(at)), 2)]
+        yield from (n for n in dict.fromkeys(one + both) if n != at)
+
+    def look(self, at: tuple[int, ...]) -> Choice | None:
+        """What blocks would take; None where they do not fit, or are another structure."""
+        if at not in self.seen:
+            self.seen[at] = self._looked(at)
+        return self.seen[at]
+
+    def _looked(self, at: tuple[int, ...]) -> Choice | None:
+        blocks = {
+            n: sizes[i] for (names, sizes), i in zip(self.options, at, strict=True) for n in names
+        }
+        total, need = NOTHING, 0
+        for place, launch in enumerate(self.base.launches):
+            own = tuple(blocks[a.name] for a in launch.axes if a.block is not None)
+            key = place, own
+            if key not in self.launches:
+                self.launches[key] = self._launch(launch, blocks)
+            found = self.launches[key]
+            if found is None:
+                return None
+            total, need = total.plus(found[0]), max(need, found[1])
+        return Choice(tuple(sorted(blocks.items())), total, need)
+
+    def _launch(self, launch: Launch, blocks: Blocks) -> tuple[Estimate, int] | None:
+        target = self.base.target
+        found = resized(self.base, launch, blocks)
+        if found is None or not _fits((found,), target):
+            return None
+        guess = of_launch(found, target, self.arrays)
+        if guess.length > LONGEST:
+            return None
+        return guess, found.memory.vmem
+
+    def ranked(self) -> list[Choice]:
+        """Best first; of those that are close to the best, the one that needs least memory."""
+        every = sorted(
+            (c for c in self.seen.values() if c is not None),
+            key=lambda c: (c.estimate.seconds, c.blocks),
+        )
+        if not every:
+            return []
+        close = [c for c in every if c.estimate.seconds <= CLOSE * every[0].estimate.seconds]
+        first = min(close, key=lambda c: (c.vmem, c.estimate.seconds, c.blocks))
+        return [first, *(c for c in every if c is not first)]

@@ -1,0 +1,286 @@
+"""estimate(plan, arrays) -> Estimate: how long it takes, and what that is made of.
+
+While a step computes, the blocks of the next one come and those of the one before go:
+
+    steps     compute  ----  ------  ----        seconds = the longer of both, step by step,
+              copies   --------  --  --------              + the first fetch + the last write
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilelang.codegen.pallas.chips import CHIPS, Chip
+from tilelang.codegen.pallas.plan.physical import Inner, flat
+from tilelang.codegen.pallas.plan.types import Dim, Launch, Plan, Window
+from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
+from tilelang.codegen.pallas.target import Target
+from tilelang.language.dtypes import itemsize
+
+from .costs import COSTS, GROUP, ROW, Costs
+from .numbers import Numbers, value
+from .steps import Steps, listed
+from .work import TERMS, Core, Work, registers, work
+
+FOLLOWED = 1024  # steps, one by one; the others are like them
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of a launch, or of all launches of a plan.
+
+    compute, traffic  what its work and its bytes would take alone
+    steps             of all launches
+    bytes             read and written
+    length            instructions of the largest program, about
+    terms             what the work is, in the order of TERMS
+    """
+
+    seconds: float
+    compute: float
+    traffic: float
+    steps: float
+    bytes: float
+    length: float
+    terms: tuple[float, ...]
+
+    def plus(self, other: Estimate) -> Estimate:
+        """One launch after another."""
+        return Estimate(
+            self.seconds + other.seconds,
+            self.compute + other.compute,
+            self.traffic + other.traffic,
+            self.steps + other.steps,
+            self.bytes + other.bytes,
+            max(self.length, other.length),
+            tuple(a + b for a, b in zip(self.terms, other.terms, strict=True)),
+        )
+
+
+NOTHING = Estimate(0, 0, 0, 0, 0, 0, (0.0,) * len(TERMS))
+
+
+def generation(target: Target) -> str | None:
+    """Whose times are estimated; None for the CPU, which no chip is."""
+    name = target.name.removeprefix("tpu:")
+    return name if name in CHIPS else None
+
+
+def estimate(plan: Plan, arrays: Numbers) -> Estimate:
+    """The estimate of a plan for a TPU; `arrays` are integers that steer it, as in `typical`."""
+    found = NOTHING
+    for launch in plan.launches:
+        found = found.plus(of_launch(launch, plan.target, arrays))
+    return found
+
+
+def of_launch(launch: Launch, target: Target, arrays: Numbers) -> Estimate:
+    """One launch, whatever the others are."""
+    name = target.name.removeprefix("tpu:")
+    chip, costs, steps = CHIPS[name], COSTS[name], listed(launch, arrays)
+    done = _work(launch, steps, chip)
+    cycles = _cycles(done, costs, launch)
+    compute, copied = cycles / chip.clock, _copied(launch, steps)
+    share = _share(launch.dims, launch, target.cores)
+    body = _piped(compute, copied, chip) * steps.times * share
+    ends = copied.last / chip.bandwidth + chip.write
+    table = _table(launch, steps, arrays) / chip.clock
+    moved = copied.total * steps.times
+    terms = tuple(float(t.sum()) * steps.times for t in done)
+    return Estimate(
+        body + ends + table,
+        float(compute.sum()) * steps.times * share,
+        moved / chip.bandwidth * share,
+        steps.count * steps.times,
+        moved,
+        _length(launch, chip),
+        terms,
+    )
+
+
+# ---------------------------------------------------------------- compute
+
+
+def _work(launch: Launch, steps: Steps, chip: Chip) -> tuple[np.ndarray, ...]:
+    """What is done in every step, term by term."""
+    axes = {a.name: a for a in launch.axes}
+    core = Core(axes, _trips(launch, steps), chip)
+    found = [np.zeros(steps.count) for _ in TERMS]
+    for section in launch.sections:
+        done = work(section.body, core)
+        if section.title:  # the first visit of a block fills it
+            window = launch.window(section.title)
+            done = done.plus(Work(memory=registers(window.shown, window.dtype)))
+        runs = steps.runs(section.conditions)
+        for total, term in zip(found, done.terms, strict=True):
+            if term:
+                total += term * runs
+    return tuple(found)
+
+
+def _length(launch: Launch, chip: Chip) -> float:
+    """Instructions of every section, loops turned once: what libtpu takes to compile it goes by.
+
+    A push of 8 rows through 256 lanes of a matrix unit, or through 4 units of 128, counts as eight.
+    """
+    once = Core({a.name: a for a in launch.axes}, defaultdict(lambda: 1.0), chip)
+    done = Work()
+    for section in launch.sections:
+        done = done.plus(work(section.body, once))
+    units = chip.units
+    pushes = done.matrix * units.matrix / units.multiply * units.results**2 / 4
+    return 8 * pushes + done.alu + done.special + done.memory + done.spills + done.lanes
+
+
+def _trips(launch: Launch, steps: Steps) -> dict[str, float]:
+    """How often each loop inside the step turns, on average."""
+    stmts = (s for section in launch.sections for s in flat(section.body))
+    found = {}
+    for axis in {s.axis for s in stmts if isinstance(s, Inner)}:
+        plan = launch.axis(axis)
+        first, stop = (value(e, steps.at) for e in (plan.range.first, plan.range.stop))
+        if plan.tiles is not None:
+            found[axis] = float(plan.tiles)
+        elif first is None or stop is None:
+            most = -(-(plan.max_extent or plan.limit) // plan.size)
+            found[axis] = min(most, plan.limit) / 2
+        else:
+            found[axis] = float(np.mean(np.maximum(stop - first, 0)))
+    return found
+
+
+def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.ndarray:
+    """Units work side by side: the slowest one counts, and a part of the others."""
+    at = dict(zip(TERMS, done, strict=True))
+    units = np.stack(
+        [
+            at["matrix"],
+            costs.alu * at["alu"],
+            costs.special * at["special"],
+            costs.memory * at["memory"] + costs.spills * at["spills"],
+            costs.lanes * at["lanes"] + costs.columns * at["columns"],
+        ]
+    )
+    slowest = units.max(axis=0)
+    beside = costs.others * (units.sum(axis=0) - slowest)
+    waits = costs.sums * at["sums"] + costs.turns * at["turns"] + costs.rows * at["rows"]
+    waits += costs.chain * at["chain"]
+    waits += costs.window * sum(not w.far and w.stream is None for w in launch.windows)
+    return (costs.pipeline if launch.form == "pipeline" else costs.grid) + slowest + beside + waits
+
+
+def _share(dims: tuple[Dim, ...], launch: Launch, cores: int) -> float:
+    """The part of the steps that the busier core has."""
+    used = cores if launch.form == "grid" else launch.cores
+    extents = [d.extent or 1 for d in dims if d.semantics == "parallel" and (d.extent or 1) > 1]
+    if used < 2 or not extents:
+        return 1
+    first = next(iter(extents))
+    return -(-first // used) / first
+
+
+def _table(launch: Launch, steps: Steps, arrays: Numbers) -> float:
+    """Cycles in which the table of steps is made."""
+    if launch.table is None or launch.table.steps != "table" or steps.rows is None:
+        return 0
+    outer = launch.table.outer
+    nested = len(outer) > 1 or launch.table.phases
+    groups = sum(column.most for column in outer[:1]) if nested else 0
+    return GROUP * groups + ROW * steps.rows.count
+
+
+# ---------------------------------------------------------------- copies
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Bytes that every step reads and writes, and those of pipelines inside of it."""
+
+    read: np.ndarray
+    written: np.ndarray
+    inside: np.ndarray
+
+    @property
+    def total(self) -> float:
+        return float(self.read.sum() + self.written.sum() + self.inside.sum())
+
+    @property
+    def last(self) -> float:
+        return float(self.written[-1]) if len(self.written) else 0
+
+
+def _copied(launch: Launch, steps: Steps) -> Copied:
+    count = steps.count
+    found = Copied(np.zeros(count), np.zeros(count), np.zeros(count))
+    trips = _trips(launch, steps)
+    for window in launch.windows:
+        if window.far:
+            continue
+        size = _size(window, steps)
+        if window.stream is not None:
+            np.add(found.inside, size * trips.get(window.stream, 1), out=found.inside)
+        elif window.output:
+            np.add(found.written, size * np.append(steps.moves(window)[1:], True), found.written)
+        else:
+            np.add(found.read, size * steps.moves(window), out=found.read)
+    return found
+
+
+def _piped(compute: np.ndarray, copied: Copied, chip: Chip) -> float:
+    """Seconds of the steps.  When a step ends, the blocks of the next but one are asked for:
+
+        step i  |       | ...waits... | compute |
+                | read of step i + 1: latency, then bytes |
+
+    Copies share the bandwidth.  The steps behind the first ones take what these do.
+    """
+    least = np.maximum(compute, (copied.read + copied.written) / chip.bandwidth)
+    inside = copied.inside / chip.bandwidth
+    least, compute = np.maximum(least, inside), np.maximum(compute, inside)
+    begin = slice(0, FOLLOWED)
+    read, written = (b[begin] / chip.bandwidth for b in (copied.read, copied.written))
+    coming = [*read.tolist(), 0.0]
+    arrives = free = chip.read + coming[0]
+    ended = 0.0
+    each = zip(compute[begin].tolist(), coming[1:], written.tolist(), strict=True)
+    for took, comes, goes in each:
+        here = arrives
+        if comes:
+            arrives = free = max(free, ended + chip.read) + comes
+        ended = max(ended, here) + took
+        if goes:
+            free = max(free, ended) + goes
+    first = float(least[begin].sum())
+    return ended * (float(least.sum()) / first if first else 1)
+
+
+def _size(window: Window, steps: Steps) -> np.ndarray | float:
+    """Bytes of the block in every step: what lies behind the end of the array is not copied."""
+    size: np.ndarray | float = float(itemsize(window.dtype))
+    for place, (dim, length) in enumerate(zip(window.dims, window.shape, strict=True)):
+        extent = extent_of(dim)
+        if extent is None:
+            continue
+        last = place == len(window.dims) - 1
+        match dim:
+            case ByTile(_, block, over) if not over and length % block and not last:
+                shown = value(window.numbers[place].expr, steps.at)
+                whole = 0 if shown is None else shown
+                size = size * np.clip(length - whole * block, 0, block)
+            case ByTile(_, block, ()) if last and length % block:
+                shown = value(window.numbers[place].expr, steps.at)
+                whole = 0 if shown is None else shown
+                size = size * np.clip(_lanes(length) - whole * block, 0, block)
+            case ByRow():
+                size = size * extent / 2
+            case _:
+                size = size * (_lanes(extent) if last else extent)
+    return size
+
+
+def _lanes(length: int) -> int:
+    """Arrays lie in whole register tiles."""
+    return -(-length // 128) * 128

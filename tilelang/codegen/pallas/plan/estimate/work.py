@@ -1,0 +1,221 @@
+"""Work: what the units of a core do in one run of some statements.
+
+    acc = dot(x[tm, tk], w[tk, tn]) + acc    matrix units: the product; memory: acc
+    p = exp(s - m[:, None])                  ALU and special unit: s; lanes: m is spread over them
+
+Counts are of vector registers (8 x 128 numbers of 32 bits) and of cycles of matrix units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+
+from tilelang.codegen.pallas.chips import Chip
+from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.physical import (
+    Bind,
+    Inner,
+    InRange,
+    Keep,
+    Kept,
+    PExpr,
+    PStmt,
+    Read,
+    TakeRows,
+    Write,
+    walk_physical,
+)
+from tilelang.ir import Apply, TileIndex, Type, Var
+from tilelang.language.dtypes import itemsize
+from tilelang.language.op import OPS
+
+Axes = Mapping[str, AxisPlan]
+Trips = Mapping[str, float]
+REGISTERS = 48  # of 64: values that are larger live in memory
+
+# Operations of the ALU for one register, where it is not one: counted in libtpu's schedules.
+ALU = {
+    "exp": 3, "exp2": 2, "div": 4, "log": 6, "log2": 6, "log1p": 8, "rsqrt": 3, "sqrt": 4,
+    "tanh": 4, "sigmoid": 6, "silu": 7, "softplus": 12, "sin": 20, "cos": 20, "erf": 20,
+    "gelu_tanh": 12, "gelu_erf": 24, "pow": 12, "logical_and": 0.5, "logical_or": 0.5,
+    "logical_not": 0.5,
+}  # fmt: skip
+SPECIAL = {"exp", "exp2", "div", "log", "log2", "log1p", "rsqrt", "sqrt", "tanh", "sigmoid", "silu"}
+FREE = {"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange", "dot"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done, as often as it is done.
+
+    matrix   cycles in which the matrix units multiply
+    sums     registers of products that are added to an accumulator
+    alu, special, memory  operations on registers: arithmetic, exp and the like, loads and stores
+    lanes    registers that go through the unit that moves numbers between lanes
+    columns  operations on values of one lane
+    turns    of loops inside the step
+    chain    results that the next operation waits for: products and sums over lanes
+    rows     single rows that are picked or put
+    spills   registers of values that are stored because there are too few registers
+    """
+
+    matrix: float = 0
+    sums: float = 0
+    alu: float = 0
+    special: float = 0
+    memory: float = 0
+    lanes: float = 0
+    columns: float = 0
+    turns: float = 0
+    chain: float = 0
+    rows: float = 0
+    spills: float = 0
+
+    def plus(self, other: Work, times: float = 1) -> Work:
+        both = zip(self.terms, other.terms, strict=True)
+        return Work(*(mine + times * more for mine, more in both))
+
+    @property
+    def terms(self) -> tuple[float, ...]:
+        return tuple(getattr(self, name) for name in TERMS)
+
+
+TERMS = tuple(f.name for f in fields(Work))
+
+
+@dataclass(frozen=True)
+class Core:
+    """What work depends on besides the statements: blocks, how often inner loops turn, the chip."""
+
+    axes: Axes
+    trips: Trips
+    chip: Chip
+
+    def shape(self, value: Type) -> tuple[int, ...]:
+        return tuple(d if isinstance(d, int) else self.axes[d].size for d in value.shape)
+
+    def registers(self, value: Type) -> float:
+        """How many a value fills."""
+        return registers(self.shape(value), value.dtype)
+
+
+def registers(shape: tuple[int, ...], dtype: str) -> float:
+    """Vector registers that an array of that shape fills, narrow types packed."""
+    if not shape:
+        return 0
+    *lead, rows, lanes = (1, *shape)[-max(len(shape), 2) :]
+    held = 4 if dtype == "bool" else itemsize(dtype)
+    return math.prod(lead) * -(-rows // (32 // min(held, 4))) * -(-lanes // 128)
+
+
+def work(body: Iterable[PStmt], core: Core) -> Work:
+    """The work of statements, loops inside included."""
+    found = Work()
+    for stmt in body:
+        match stmt:
+            case Bind(value=value):
+                found = found.plus(_evaluated(value, core)).plus(_spilled(value, core))
+            case Keep(value=value):
+                stored = Work(memory=core.registers(value.type))
+                found = found.plus(_evaluated(value, core)).plus(_spilled(value, core)).plus(stored)
+            case Write(value=value, rows=put):
+                found = found.plus(_evaluated(value, core))
+                size = core.registers(value.type)
+                found = found.plus(Work(memory=size, rows=_length(value.type, core) if put else 0))
+            case Inner(axis=axis, carries=carries, body=inside):
+                turn = work(inside, core).plus(Work(turns=1))
+                for carry in carries:
+                    turn = turn.plus(_evaluated(carry.next, core))
+                found = found.plus(turn, core.trips[axis])
+    return found
+
+
+def _length(value: Type, core: Core) -> int:
+    return core.shape(value)[0] if value.shape else 1
+
+
+def _spilled(value: PExpr, core: Core) -> Work:
+    """A value that does not fit the registers is stored; sums of products have their own place."""
+    size, shape = core.registers(value.type), core.shape(value.type)
+    if len(shape) < 2 or size <= REGISTERS or shape[-1] == 1 or _adds_product(value):
+        return Work()
+    return Work(spills=size)
+
+
+def _adds_product(value: PExpr) -> bool:
+    if not isinstance(value, Apply):
+        return False
+    through = value.op in ("add", "cast", "where", "mul")
+    return value.op in ("dot", "full") or (through and any(map(_adds_product, value.args)))
+
+
+def _evaluated(value: PExpr, core: Core) -> Work:
+    found = Work()
+    parts = list(walk_physical(value))
+    fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
+    for part in parts:
+        match part:
+            case Read() | Kept() if id(part) not in fed:
+                found = found.plus(Work(memory=core.registers(part.type)))
+            case Apply():
+                found = found.plus(_applied(part, core))
+            case TakeRows(size=size):
+                found = found.plus(Work(rows=size))
+            case _:
+                pass
+    return found
+
+
+def _applied(expr: Apply, core: Core) -> Work:
+    if expr.op == "dot":
+        return _product(expr, core)
+    if OPS[expr.op].kind == "reduce":
+        return _reduced(expr, core)
+    if expr.op in FREE or not expr.type.shape:
+        return Work()
+    size, shape = core.registers(expr.type), core.shape(expr.type)
+    narrowing = expr.op == "cast" and itemsize(expr.type.dtype) < 4
+    each = 0.5 if narrowing else ALU.get(expr.op, 1)
+    special = size if expr.op in SPECIAL else 0
+    if shape[-1] == 1:
+        return Work(columns=size * each, special=special)
+    spread = sum(core.registers(a.type) for a in expr.args if _column(a, core))
+    return Work(alu=size * each, special=special, lanes=spread)
+
+
+def _column(arg: PExpr, core: Core) -> bool:
+    """Whether an operand has one number a row, which is spread over the lanes."""
+    while isinstance(arg, Apply) and arg.op in ("broadcast", "expand_dims"):
+        arg = arg.args[0]
+    if isinstance(arg, TileIndex | InRange) or not getattr(arg, "type", None):
+        return False
+    shape = core.shape(arg.type)
+    return len(shape) >= 2 and shape[-1] == 1 and math.prod(shape) > 1
+
+
+def _reduced(expr: Apply, core: Core) -> Work:
+    arg = expr.args[0]
+    size = core.registers(arg.type)
+    kept = Work() if isinstance(arg, Read | Var) else _spilled(arg, core)
+    if expr.attr("axis") not in (-1, len(arg.type.shape) - 1):
+        return kept.plus(Work(alu=size))
+    rows = math.prod(core.shape(arg.type)[:-1]) / 8
+    return kept.plus(Work(alu=size, lanes=rows, chain=1))
+
+
+def _product(expr: Apply, core: Core) -> Work:
+    """The operand that stays in the units is changed for each of its tiles; the other streams."""
+    a, b = expr.args
+    left, right = core.shape(a.type), core.shape(b.type)
+    (i, j), (batch, of_b) = expr.attr("contract"), expr.attr("batch", ((), ()))
+    rows = math.prod(d for at, d in enumerate(left) if at != i and at not in batch)
+    columns = math.prod(d for at, d in enumerate(right) if at != j and at not in of_b)
+    each = math.prod(left[at] for at in batch)
+    units, side = core.chip.units, 128 * core.chip.units.results
+    wide = 4 if max(itemsize(a.type.dtype), itemsize(b.type.dtype)) == 4 else 1
+    streamed = max(rows * units.multiply / 8 * wide, side / 4)
+    tiles = -(-left[i] // side) * -(-columns // side)
+    sums = each * -(-rows // 8) * -(-columns // 128)
+    return Work(matrix=each * tiles * streamed / units.matrix, sums=sums, chain=1)
