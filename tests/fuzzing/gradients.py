@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from tests.derivatives import derived, gradients
 from tests.fuzzing.compose import compose
 from tests.fuzzing.inputs import case
 from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Program, parts
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, failure, loaded
-from tests.gradients import derived, gradients
 from tests.numerics import as_dtype
 from tilelang.errors import GradientError
 from tilelang.language.dtypes import is_float

@@ -20,7 +20,7 @@ import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.segment_reduction import segment_reduction
 from tests import checks
-from tests.gradients import derived, gradients, named, parsed
+from tests.derivatives import derived, gradients, named, parsed
 from tests.ragged import Layout, Space, covered, every_stratum, poison
 from tests.subjects import DENSE, JAGGED, SUBJECTS, Subject
 from tests.tiers import share

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tilelang as tile
-from tests.gradients import parsed
+from tests.derivatives import parsed
 from tests.subjects import SUBJECTS
 from tests.tiers import share
 from tests.transforms.test_gradients import LAYOUTS, _derivative

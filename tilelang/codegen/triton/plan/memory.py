@@ -166,7 +166,10 @@ class _Loop:
             # warps that turn the left operand do it in registers, where copies do not arrive
             arrives = through or (flat and (side == 1 or not _turned(dot)))
             count = self.ahead + (through and direct) if self.ahead and arrives else 0
-            (kept if count else passing).append((load, max(count, 1) * _bytes(load, self.blocks)))
+            split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
+            if not split:  # else it has become its parts before the product runs
+                where = kept if count else passing
+                where.append((load, max(count, 1) * _bytes(load, self.blocks)))
         elif load is not None:
             kept.append((operand, parts * size))
         if not direct and (load is None or self._moves(load)):
