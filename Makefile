@@ -37,7 +37,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden bench gpu-matrix gpu-legality triton triton-fuzz triton-next triton-planted test-next clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden calibrate defaults bench gpu-matrix gpu-legality triton triton-fuzz triton-next triton-planted test-next clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -113,6 +113,12 @@ schedule: $(STAMP)  ## bundles of a step against kernels by hand, into docs/sche
 
 golden: $(STAMP)  ## write expected sources and outputs in docs anew; review the diff
 	$(BIN)/python -m pytest tests --update-golden -k "golden or page_runs" $(PYTEST_ARGS)
+
+calibrate: $(STAMP)  ## how far estimates are from compiled schedules, and constants that fit better
+	$(BIN)/python -m benchmarks.calibrate --fit
+
+defaults: $(STAMP)  ## default blocks against others by predicted time, into docs/defaults.md
+	$(BIN)/python -m benchmarks.defaults
 
 bench: $(STAMP)  ## what a call costs
 	$(BIN)/python -m benchmarks.call_overhead

@@ -1,7 +1,7 @@
 """COSTS: cycles of the units of each generation, for a unit of Work.
 
-Fitted to schedules that libtpu 0.0.42.1 made and `autotune.model` executed, over the default and
-other configs of the kernels in docs/defaults.md: `make calibrate` does it again.  What is not
+Fitted to schedules that libtpu 0.0.42.1 made and `autotune.model` executed, of examples at
+production shapes (benchmarks/schedules.json): `make calibrate` does it again.  What is not
 fitted (clock, bandwidth, latency, matrix units) is the chip's (`codegen/pallas/chips.py`).  The ALU
 has four slots in a bundle and the special unit two results in four cycles; v5p and v4 have the
 units of v5e, 7x those of v6e.
