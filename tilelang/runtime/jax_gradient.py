@@ -49,12 +49,14 @@ def _is_float(array: Any) -> bool:
 class _Kept:
     """What backward needs besides arrays.
 
-    shapes  shape and dtype of every wanted argument
+    shapes  shape and dtype of every argument that has a gradient
+    only    the arguments that it was found for, if it was not found for all of those
     tree    the structure of what was saved, and `rest` its leaves that are no arrays, by place
     """
 
     gradient: Gradient
     shapes: Mapping[str, tuple[tuple[int, ...], Any]]
+    only: frozenset[str] | None
     tree: Any
     rest: Mapping[int, Any]
 
@@ -62,21 +64,52 @@ class _Kept:
 def _forward(
     name: str, operands: tuple[str, ...], single: bool, resolve: Resolve, *primals: Any
 ) -> Any:
-    wanted = {
+    shapes = {
         operand: (p.value.shape, p.value.dtype)
         for operand, p in zip(operands, primals, strict=True)
-        if p.perturbed and _is_float(p.value)
+        if _is_float(p.value)
     }
+    perturbed = [p.perturbed for p in primals]
+    wanted = frozenset(o for o, p in zip(operands, perturbed, strict=True) if p and o in shapes)
     try:
-        gradient = resolve(frozenset(wanted))
+        gradient, only = _found(resolve, frozenset(shapes), wanted)
     except GradientError as error:
         stop = "use jax.lax.stop_gradient on its inputs, if no gradient is needed"
         raise refused(name, error, otherwise=stop) from None
     results, saved = gradient.forward([p.value for p in primals])
     leaves, tree = jax.tree_util.tree_flatten(saved)
     rest = {n: leaf for n, leaf in enumerate(leaves) if not _is_array(leaf)}
-    arrays = [leaf for n, leaf in enumerate(leaves) if n not in rest]
-    return results[0] if single else results, (_Kept(gradient, wanted, tree, rest), arrays)
+    # JAX leaves out residuals that are arguments, and in a program that it traced before it may
+    # know of those of another trace: nothing is an argument itself
+    arrays = [_argument.bind(leaf, kernel=name) for n, leaf in enumerate(leaves) if n not in rest]
+    kept = _Kept(gradient, shapes, only, tree, rest)
+    return results[0] if single else results, (kept, arrays, _marked(operands, wanted))
+
+
+def _found(
+    resolve: Resolve, floats: frozenset[str], wanted: frozenset[str]
+) -> tuple[Gradient, frozenset[str] | None]:
+    """The gradient for all arguments, or else for those that are wanted.
+
+    JAX remembers the structure of what is saved by the program alone, whatever is wanted of it: so
+    it is the same for everything that is wanted, wherever that is possible.
+    """
+    try:
+        return resolve(floats), None
+    except GradientError:
+        return resolve(wanted), wanted
+
+
+def _marked(operands: Sequence[str], wanted: frozenset[str]) -> Any:
+    """An array without elements whose shape says which arguments are wanted.
+
+    It comes with the arrays that were saved for them, which static values may not.
+    """
+    return jnp.zeros((0, sum(1 << n for n, o in enumerate(operands) if o in wanted)), jnp.int8)
+
+
+def _asked(operands: Sequence[str], mark: Any) -> frozenset[str]:
+    return frozenset(o for n, o in enumerate(operands) if mark.shape[-1] >> n & 1)
 
 
 def _is_array(leaf: Any) -> bool:
@@ -86,15 +119,23 @@ def _is_array(leaf: Any) -> bool:
 def _backward(
     name: str, operands: tuple[str, ...], single: bool, residuals: Any, cotangents: Any
 ) -> tuple[Any, ...]:
-    kept, arrays = residuals
+    kept, arrays, mark = residuals
+    wanted = _asked(operands, mark)
     given = (cotangents,) if single else cotangents
     if all(isinstance(c, SymbolicZero) for c in given):
         return (None,) * len(operands)
+    if kept.only is not None and kept.only != wanted:
+        raise CallError(
+            f"the gradient of kernel {name} was found for {', '.join(sorted(kept.only))} only, and "
+            f"is asked for {', '.join(sorted(wanted))} of the same traced program",
+            hint="use jax.lax.stop_gradient on the other arguments, and trace it for each",
+        )
     each = iter(arrays)
     leaves = [kept.rest[n] if n in kept.rest else next(each) for n in range(kept.tree.num_leaves)]
     saved = jax.tree_util.tree_unflatten(kept.tree, leaves)
-    made = kept.gradient.backward(saved, [_full(c) for c in given], frozenset(kept.shapes))
-    return tuple(_checked(name, o, made.get(o), kept.shapes.get(o)) for o in operands)
+    made = kept.gradient.backward(saved, [_full(c) for c in given], wanted)
+    shapes = {o: shape for o, shape in kept.shapes.items() if o in wanted}
+    return tuple(_checked(name, o, made.get(o), shapes.get(o)) for o in operands)
 
 
 def _full(cotangent: Any) -> Any:
