@@ -27,8 +27,9 @@ LAYOUTS = (
 @pytest.mark.parametrize("offsets", LAYOUTS)
 def test_one_step_for_every_uncovered_tile(offsets: tuple[int, ...], causal: bool) -> None:
     blocks = {"tq": BLOCK, "tk": BLOCK}
+    config = tile.Config(blocks, within=[])  # every head has steps of its own
     case = example.case(HEADS, TOKENS, 128, len(offsets) - 1, causal, "bfloat16")
-    lowered = example.jagged_attention.lower(*case, target="tpu:v6e", config=tile.Config(blocks))
+    lowered = example.jagged_attention.lower(*case, target="tpu:v6e", config=config)
     live = attention(HEADS, TOKENS, 128, causal, "bfloat16").live(np.array(offsets), blocks)
     touched = {row // BLOCK for begin, end in pairwise(offsets) for row in range(begin, end)}
     uncovered = TOKENS // BLOCK - len(touched)

@@ -111,13 +111,19 @@ def runnable(lowered: Lowered, text: str, interpret: Any = True) -> checks.Call:
     code = generated(function, device)
     effectful = not isinstance(interpret, bool)
     results = results_of(lowered.ir)
-    run = program(Code(lowered.ir.name, results, lambda *where: code, effectful))
+    made = Code(lowered.ir.name, results, lambda *where: code, effectful)
+    operands = tuple(p.tensor for p in lowered.ir.params if p.tensor is not None)
+    run = program(made, operands, _never)
 
     def call(*arguments: Any) -> Any:
         tensors = [a for a in arguments if isinstance(a, np.ndarray)]
         return from_jax(run, tensors)
 
     return call
+
+
+def _never(wanted: frozenset[str]) -> Any:
+    raise AssertionError("a text is run, and not differentiated")
 
 
 def _dynamic(subject: Subject, call: checks.Call) -> Iterator[tuple[str, Callable[[], list[str]]]]:
