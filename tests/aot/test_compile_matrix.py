@@ -58,7 +58,7 @@ def worker():
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", SHARE, ids=str)
 def test_a_share_of_the_page(subject, worker):
-    """The first and the last case compile, and the plan's sum of memory is no less than needed.
+    """The first and the last case compile, and what they need is hardly more than the plan's sum.
 
     Sums are fitted to the compiler of the page; others may need what is asked for on top.
     """
@@ -69,7 +69,7 @@ def test_a_share_of_the_page(subject, worker):
             assert made.problem == ""
         lowered = subject.kernel.lower(*case, target="tpu:v6e")
         predicted = max(launch.memory.vmem for launch in lowered.plan.launches)
-        assert needed(lowered, worker) <= max(predicted if fitted else predicted * 1.25, LEAST)
+        assert needed(lowered, worker) <= max(predicted * (1.02 if fitted else 1.25), LEAST)
 
 
 @pytest.mark.slow

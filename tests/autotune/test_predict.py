@@ -137,7 +137,7 @@ def prediction(*runs: list[dict[str, Any]], fetched: int = 0) -> Prediction:
 def test_a_prediction_is_a_few_lines() -> None:
     found = prediction([KERNEL, COPY], fetched=1_450_000)
     assert str(found) == (
-        "tpu:v6e, blocks tk=512, tm=128, tn=512: 12.31 us predicted, limit 2 us: 6.16x of it\n"
+        "tpu:v6e, blocks tk=512, tm=256, tn=512: 12.31 us predicted, limit 2 us: 6.16x of it\n"
         "  grouped_gemm.1: 10 us; compute 3 us, traffic 5 us (7,250,000 B read, 0 written); waits: "
         "units 10%, reads 50%, writes 20%; matrix units 20%\n"
         "  copy.2 (XLA): 1 us; compute 1 us, traffic 0 ns (0 B read, 0 written); waits: none; "
@@ -223,7 +223,7 @@ def test_answers_depend_on_source_versions_target_and_integers(
     assert (ask(), ask(), ask()) == (1, 1, 1)
     assert (ask(end=1000), ask(end=1000)) == (2, 2)
     assert (ask(target="tpu:v5e"), ask(target="tpu:v5e")) == (3, 3)
-    assert (ask(tile.Config({"tm": 256})), ask(tile.Config({"tm": 256}))) == (4, 4)
+    assert (ask(tile.Config({"tm": 128})), ask(tile.Config({"tm": 128}))) == (4, 4)
     assert ask() == 4
     monkeypatch.setattr(predicting, "_versions", lambda: "libtpu 2")
     assert ask() == 5
