@@ -81,9 +81,14 @@ def _forward(
     rest = {n: leaf for n, leaf in enumerate(leaves) if not _is_array(leaf)}
     # JAX leaves out residuals that are arguments, and in a program that it traced before it may
     # know of those of another trace: nothing is an argument itself
-    arrays = [_argument.bind(leaf, kernel=name) for n, leaf in enumerate(leaves) if n not in rest]
+    arrays = [_fresh(name, leaf) for n, leaf in enumerate(leaves) if n not in rest]
     kept = _Kept(gradient, shapes, only, tree, rest)
     return results[0] if single else results, (kept, arrays, _marked(operands, wanted))
+
+
+def _fresh(name: str, leaf: Any) -> Any:
+    """What is traced is passed through an identity; arrays that are there are what they are."""
+    return _argument.bind(leaf, kernel=name) if isinstance(leaf, jax.core.Tracer) else leaf
 
 
 def _found(

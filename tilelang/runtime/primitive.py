@@ -76,9 +76,23 @@ def _traced(code: Code, platform: str, kind: str | None, operands: Sequence[Any]
 
 
 def _impl(*arrays: Any, code: Code, kind: str | None) -> Any:
-    """One operation outside of every jit, as under jax.disable_jit(): compiled all the same."""
-    with jax.disable_jit(False):
-        return _compiled(*arrays, code=code, kind=kind)
+    """One operation outside of every jit, as under jax.disable_jit(): compiled all the same.
+
+    `jax.debug_nans` runs what gave a NaN again without its jit: that is this, which must not end in
+    a jit that it asks the same of.
+    """
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        results = _compiled(*arrays, code=code, kind=kind)
+    for wrong, asked in ((jax.numpy.isnan, "jax_debug_nans"), (jax.numpy.isinf, "jax_debug_infs")):
+        if getattr(jax.config, asked) and any(_any(wrong, r) for r in results):
+            what = wrong.__name__.removeprefix("is")
+            raise FloatingPointError(f"invalid value ({what}) encountered in kernel {code.name}")
+    return results
+
+
+def _any(wrong: Callable[[Any], Any], result: Any) -> bool:
+    with jax.debug_nans(False), jax.debug_infs(False):
+        return jax.numpy.issubdtype(result.dtype, jax.numpy.inexact) and bool(wrong(result).any())
 
 
 def _abstract(*operands: Any, code: Code, kind: str | None) -> Any:
