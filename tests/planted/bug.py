@@ -12,6 +12,7 @@ FORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "default": {},
         "table": {"loop_type": "outer_pipeline", "steps": "table"},
+        "a head each": {"loop_type": "outer_pipeline", "steps": "table", "within": ()},
         "rectangle": {"loop_type": "outer_pipeline", "steps": "rectangle"},
         "worklist": {"loop_type": "worklist"},
         "emit_pipeline": {"loop_type": "emit_pipeline"},
