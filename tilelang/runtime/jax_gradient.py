@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
@@ -88,7 +89,7 @@ def _forward(
 
 def _fresh(name: str, leaf: Any) -> Any:
     """What is traced is passed through an identity; arrays that are there are what they are."""
-    return _argument.bind(leaf, kernel=name) if isinstance(leaf, jax.core.Tracer) else leaf
+    return _argument.bind(leaf, kernel=name) if isinstance(leaf, Tracer) else leaf
 
 
 def _found(
