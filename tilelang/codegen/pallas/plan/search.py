@@ -26,7 +26,6 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 from . import defaults
 from .blocks import multiple, sizes
 from .estimate import rank
-from .estimate.rank import Ranking
 from .launch import plan_launch
 from .memory import with_margin
 from .physical import Inner
@@ -46,23 +45,16 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     check_kernel(problem.ir, target, MODULE_NAMES)
     *_, (_, kernel) = normalised(problem, target)
     problem = Problem(kernel, problem.facts)
-    return ranked(problem, config, target)[0]
-
-
-def ranked(
-    problem: Problem, config: Config, target: Target
-) -> tuple[Plan | Refusal, Ranking | None]:
-    """The plan of a normalised kernel, and how its blocks were chosen, if an estimate did that."""
     planned, fold = _formed(problem, config, target)
     if config.within is None:
         instead = _without_copies(problem, config, target, planned)
         instead = instead or _together(problem, config, target, planned)
         planned, fold = (planned, fold) if instead is None else instead
     if isinstance(planned, Refusal):
-        return planned, None
+        return planned
     asked = Config(loop_type=config.loop_type, cores=config.cores, buffers=config.buffers)
     if config != asked or not rank.provable(planned):
-        return verify(planned), None
+        return verify(planned)
     used = planned.config
 
     def made(blocks: Mapping[str, int]) -> Plan | Refusal:
@@ -70,8 +62,9 @@ def ranked(
 
     found = rank.best(problem, planned, made)
     if found is None:
-        return verify(planned), None
-    return replace(verify(found[0]), why=rank.reasons(found[1])), found[1]
+        return verify(planned)
+    fastest, ranking = found
+    return replace(verify(fastest), why=rank.reasons(ranking))
 
 
 def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, ir.KernelIR]]:

@@ -2,7 +2,7 @@
 
 Blocks are legal multiples times powers of two, and whole dimensions.  One plan whose loops are all
 there is made, and resized for other blocks; the search goes to the best neighbour until none is
-better, from two starts.  What it finds is planned, and estimated again, before it is believed.
+better, from three starts.  What it finds is planned, and estimated again, before it is believed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ Blocks = Mapping[str, int]
 Make = Callable[[Blocks], "Plan | Refusal"]
 
 LEAST, MOST = 128, 4096  # positions of a block that is no whole dimension, where they may be
+ROWS = 32  # LEAST of a dimension that is nowhere the last one
 WHOLE = 32768  # the longest dimension that is tried whole
 # A program of more instructions gains little by it, and takes half a minute and more to compile.
 LONGEST = 38_000
@@ -202,7 +203,7 @@ def _sizes(problem: Problem, names: tuple[str, ...], target: Target) -> tuple[in
     length = max(problem.extent(names[0]), 1)
     need = max(multiple(problem, n, target) for n in names)
     rows = all(use.place != 1 for n in names for use in problem.uses(n))
-    least = max(need, min(LEAST, 32 if rows else LEAST))
+    least = max(need, ROWS if rows else LEAST)
     sizes = [least << k for k in range(12) if least << k < length and least << k <= MOST]
     return tuple(sizes) + ((length,) if length <= WHOLE or not sizes else ())
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -108,11 +107,6 @@ class Steps:
             case Ends() | InPhase() | Enters():
                 assert self.rows is not None
                 return _of_rows(self.rows, condition)[self.row]
-
-    @cached_property
-    def per_row(self) -> float:
-        """How often a row of the table is run, in all."""
-        return self.count * self.times / max(self.rows.count if self.rows else 1, 1)
 
 
 def listed(launch: Launch, arrays: Numbers) -> Steps:
