@@ -145,7 +145,7 @@ BUDGET = {
     "codegen.triton": 4640,  # shared memory as the compiler allots it; reads before loops
     "runtime": 5360,  # gradients, operations of torch; batches and meshes; given.py was api's
     "aot": 1540,  # a worker that stays for JAX; tensor memory of sm_100
-    "autotune": 1730,  # the executor of compiled schedules; chips moved to codegen.pallas
+    "autotune": 1770,  # the executor of compiled schedules; numbers in registers, small integers
     "commands": 500,
     PACKAGE: 1930,  # of no package: api (gradients, batches, torch), reference, reads ...
 }
