@@ -1,16 +1,19 @@
-"""python -m tests.citizens [--write docs/citizens.md] [--only NAME...] [--cells NAME...]
+"""python -m tests.citizens [--write PAGE] [--keep FILE] [--only EXAMPLE...] [--cells NAME...]
 
 What users of JAX and torch do with kernels, asked of every example and compared with numbers, on
-the CPU in the interpreter, with two devices.
+the CPU in the interpreter, with two devices.  What was answered is kept in a file, where one is
+named, and a run that was ended goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -78,21 +81,36 @@ def page(rows: Sequence[Row]) -> str:
     return "\n".join([*parts, "", "## Refused", "", *words, ""])
 
 
+def _kept(file: Path | None) -> list[tuple[str, Cell]]:
+    """The answers of runs before this one, by example."""
+    lines = file.read_text("utf-8").splitlines() if file and file.exists() else []
+    return [(name, Cell(**cell)) for name, cell in map(json.loads, lines)]
+
+
+def _keep(file: Path | None, example: str, cells: Sequence[Cell]) -> None:
+    if file:
+        with file.open("a", encoding="utf-8") as kept:
+            kept.writelines(json.dumps([example, asdict(c)]) + "\n" for c in cells)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--cells", nargs="*", default=list(CELLS))
     given = parser.parse_args()
-    rows = list[Row]()
+    rows, known = list[Row](), _kept(given.keep)
     for subject in SUBJECTS:
         if given.only and subject.name not in given.only:
             continue
-        rows.append(row(subject, given.cells))
-        shown = " ".join(f"{c.name}={c.verdict}({c.seconds:.1f})" for c in rows[-1].cells)
-        print(
-            f"{subject.name}: {sum(c.seconds for c in rows[-1].cells):.0f} s: {shown}", flush=True
-        )
+        kept = [c for name, c in known if name == subject.name]
+        missing = [n for n in given.cells if n not in {c.name for c in kept}]
+        made = row(subject, missing).cells if missing else ()
+        answers = {c.name: c for c in (*kept, *made)}
+        rows.append(Row(subject.name, tuple(answers[n] for n in given.cells)))
+        _keep(given.keep, subject.name, made)
+        print(f"{subject.name}: {sum(c.seconds for c in made):.0f} s", flush=True)
         for line in wrong(rows[-1:]):
             print("  ", line, flush=True)
         jax.clear_caches()

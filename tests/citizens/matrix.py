@@ -61,10 +61,15 @@ def _verdict(ask: Ask, asked: Question) -> tuple[Verdict, str]:
     try:
         wrong = ask(asked)
     except TileError as refusal:
-        return "refused", str(refusal)
+        return _said(str(refusal))
     except Exception as error:  # whatever it is: it is no word of ours
         return _of_foreign(error)
     return ("WRONG", wrong) if wrong else ("right", "")
+
+
+def _said(words: str) -> tuple[Verdict, str]:
+    """A refusal says what to do; a fault of the compiler is none."""
+    return ("WRONG" if words.startswith("internal error") else "refused"), words
 
 
 def _of_foreign(error: Exception) -> tuple[Verdict, str]:
@@ -72,11 +77,11 @@ def _of_foreign(error: Exception) -> tuple[Verdict, str]:
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, TileError):
-            return "refused", str(inner)
+            return _said(str(inner))
         inner = inner.__cause__
     found = str(error).partition("CallError: ")[2]  # as XLA reports what a callback of ours raised
     if found:
-        return "refused", found
+        return _said(found)
     last = traceback.extract_tb(error.__traceback__)[-1]
     text = (str(error).splitlines() or [""])[0]
     return "WRONG", f"{type(error).__name__}: {text[:300]} ({last.filename}:{last.lineno})"

@@ -18,7 +18,7 @@ import numpy as np
 from tests import checks
 from tests.ragged import Layout, Space
 from tests.subjects import Subject
-from tests.transforms.test_gradients import INDEPENDENT
+from tests.transforms.test_gradients import INDEPENDENT, MULTIPLIED
 
 Arrays = tuple[np.ndarray, ...]
 SPACE = Space(rows=24, groups=3, block=16)
@@ -81,7 +81,9 @@ def question(subject: Subject) -> Question:
 def _arguments(subject: Subject, seed: int) -> Arrays:
     if subject.ragged is None:
         return subject.arrays("float32", seed=seed)
-    arrays = subject.arrays("float32", seed=seed, rows=SPACE.rows, groups=SPACE.groups)
+    arrays = list(subject.arrays("float32", seed=seed, rows=SPACE.rows, groups=SPACE.groups))
+    for place in MULTIPLIED.get(subject.name, ()):
+        arrays[place] = np.nan_to_num(arrays[place], posinf=0.0, neginf=0.0)
     return (*arrays, *LAYOUTS[seed].tensors(subject.ragged.offsets))
 
 

@@ -11,6 +11,7 @@ from tests.citizens.matrix import CELLS, Cell, Row, answered, row, wrong
 from tests.citizens.question import question
 from tests.subjects import SUBJECTS
 from tests.tiers import share
+from tilelang.errors import TileError
 
 # Every cell of small examples in every tier; of each other example some, which take turns.
 ALWAYS = ("jagged_sum", "layer_norm")
@@ -44,6 +45,11 @@ def test_what_is_wrong_is_said():
     assert answered("jax grad", other_gradients).verdict == "WRONG"
     found = answered("jax jit", replace(asked, kernel=None))
     assert (found.verdict, found.words[:11]) == ("WRONG", "TypeError: ")
+    assert answered("jax jit", replace(asked, kernel=_at_fault)).verdict == "WRONG"
+
+
+def _at_fault(*arguments):
+    raise TileError("internal error: a name is missing")
 
 
 def test_the_page():

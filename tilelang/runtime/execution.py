@@ -14,6 +14,7 @@ from ..errors import PlanError
 from ..ir import KernelIR
 from .auto_axes import over_auto_axes
 from .batching import Stages
+from .buckets import fitted
 from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import Compiled
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
@@ -61,14 +62,17 @@ class Chosen:
 
 
 def prepare(
+    ir: KernelIR,
     facts: Facts,
     operands: Sequence[Operand],
     chosen: Chosen,
     programs: Programs,
     key: Hashable,
 ) -> Launch:
-    """The launch of one specialisation; `programs` keeps jitted functions for it and others."""
-    ir = chosen.stages.ir
+    """The launch of one specialisation; `programs` keeps jitted functions for it and others.
+
+    What is chosen is the kernel, or the same for more rows, to which the arguments are padded.
+    """
     framework = framework_of(ir.name, operands)
     platform = platform_of(o.described for o in operands)
     traced = any(o.described.home == "traced" for o in operands)
@@ -79,12 +83,20 @@ def prepare(
         chosen.stages.planned(target)
     if key not in programs:
         programs[key] = jitted(chosen)
-    run = programs[key]
+    run = _of_rows(ir, chosen.stages.ir, programs[key])
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
     if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
         run = at_once(run)
     return launch(ir, operands, run, check_of(ir, facts, operands, chosen.checks), framework)
+
+
+def _of_rows(own: KernelIR, wide: KernelIR, run: Callable[..., Any]) -> Callable[..., Any]:
+    """A program for as many rows as the kernel has."""
+    if own is wide:
+        return run
+    pairs = [(own.tensor(n).shape, wide.tensor(n).shape) for n in operands_of(own)]
+    return fitted(run, pairs, [own.tensor(n).shape for n in names_of(own)])
 
 
 def jitted(chosen: Chosen) -> Callable[..., Any]:

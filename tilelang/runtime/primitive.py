@@ -126,12 +126,12 @@ def _batch(
 
 def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
     """Without the shardings of the arguments: the kernel's code sees whole arrays, or one shard."""
-    over = "one" if code.effectful or code.spread is None else lowered_over(ctx)
-    if over == "absent" and platform == "tpu":
+    spread, over = None if code.effectful else code.spread, lowered_over(ctx)
+    if spread is not None and over == "absent" and platform == "tpu":
         raise _unasked(code.name)
-    if over == "several":
+    if spread is not None and over == "several":
         with undisturbed():
-            return mlir.lower_fun(code.spread)(ctx, *operands)
+            return mlir.lower_fun(spread)(ctx, *operands)
     asked = kind if platform == "tpu" else None  # an abstract mesh is one of TPUs
     jaxpr = _traced(code, platform, lowered_kind(ctx, platform) or asked, ctx.avals_in)
     there = ctx.replace(platforms=[platform], avals_in=jaxpr.in_avals)
