@@ -143,7 +143,7 @@ BUDGET = {
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 13550,  # forms of experts; estimated times: steps, work, copies, ranks; chips
     "codegen.triton": 4640,  # shared memory as the compiler allots it; reads before loops
-    "runtime": 5360,  # gradients, operations of torch; batches and meshes; given.py was api's
+    "runtime": 5750,  # gradients, operations of torch; batches, buckets; meshes, Auto axes too
     "aot": 1540,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 1770,  # the executor of compiled schedules; numbers in registers, small integers
     "commands": 500,
