@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
     from .runtime.parsed import Parsed
+    from .schedule.candidate import Candidate
     from .schedule.config import Config
     from .transforms import batch
 
@@ -341,6 +342,16 @@ class Kernel:
         given = self._given(bind(self.signature, args, kwargs))
         lowered = self._lower(given, config, chosen)
         return model.predict(lowered, given.integers(), values or {}, timeout=timeout)
+
+    def configs(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Iterator[Candidate]:
+        """Every legal config with its estimated time and its memory, best estimate first.
+
+        They are made one by one, as they are asked for.  GPUs and the CPU have no estimate: there,
+        configs that are most like the default come first.
+        """
+        given = self._given(bind(self.signature, args, kwargs))
+        goal, parsed = self._goal(given, target), self._parsed(given)
+        return lowering.candidates(parsed.ir, parsed.facts, goal)
 
     def default_config(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Config:
         """The config that is used when none is given."""
