@@ -438,9 +438,11 @@ class Kernel:
         chosen, tensors = self._target if target is None else target, given.tensors.values()
         if chosen is None and lowering.on_gpu(tensors):
             return cuda.target_of(bridge.torch().device("cuda"))
-        if chosen is None and any(d.home in ("jax", "traced") for d in tensors):
-            return execution.target_of(execution.platform_of(tensors))
-        return lowering.target_of(chosen)
+        of_jax = any(d.home in ("jax", "traced") for d in tensors)
+        if chosen is None and of_jax:
+            chosen = execution.target_of(execution.platform_of(tensors))
+        goal = lowering.target_of(chosen)
+        return lowering.launched_by_jax(goal) if of_jax else goal
 
     def _lower(self, given: Given, config: Config | None, target: AnyTarget) -> Lowered:
         """The stages, from the cache if these shapes were lowered before on any framework."""
