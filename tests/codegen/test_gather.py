@@ -351,3 +351,32 @@ def test_rows_of_a_later_dimension_are_refused() -> None:
 
     with pytest.raises(tile.PlanError, match="picked along one dimension"):
         moved_columns(table(30, "float32"), picks(WIDTH, 61))
+
+
+@tile.kernel
+def highest(v):
+    """y[2 i] is raised to v[i]: the same numbers are picked and stored."""
+    y = hl.zeros([2 * v.shape[0]], dtype=hl.float32)
+    for t in hl.tile(v.shape[0]):
+        y[2 * t.index] = hl.maximum(y[2 * t.index], v[t])
+    return y
+
+
+@tile.kernel
+def highest_rows(v):
+    y = hl.zeros([2 * v.shape[0], 1], dtype=hl.float32)
+    for t in hl.tile(v.shape[0]):
+        y[2 * t.index, :] = hl.maximum(y[2 * t.index, :], v[t, :])
+    return y
+
+
+def test_numbers_that_are_picked_and_stored() -> None:
+    """Scalar memory holds what nothing changes; rows of one number are what the error says."""
+    v = np.arange(5, dtype=np.float32) - 2
+    with pytest.raises(tile.PlanError) as caught:
+        highest(v)
+    assert caught.value.what == "numbers of y are picked, and y is stored to in the same loop nest"
+    assert caught.value.hint == "give y a second dimension of length 1, and pick rows of it"
+    found = np.asarray(highest_rows(v[:, None]))
+    np.testing.assert_array_equal(found[::2, 0], np.maximum(v, 0))
+    assert (found[1::2] == 0).all()

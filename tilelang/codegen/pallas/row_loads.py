@@ -16,10 +16,11 @@ def by_row(load: Load, indices: Collection[str]) -> bool:
 
 
 def gather_indices(ir: KernelIR, references: Iterable[Reference]) -> set[str]:
-    """Tensors that pick rows, and vectors of which numbers are picked."""
-    found = set()
+    """Tensors that pick rows, and vectors of which numbers are picked: those that nothing stores to."""
+    found, references = set[str](), tuple(references)
+    written = {reference.tensor for reference in references if reference.written}
     for reference in references:
-        single = len(reference.index) == 1 and not reference.written
+        single = len(reference.index) == 1 and reference.tensor not in written
         for entry in reference.index:
             if isinstance(entry, Gather):
                 found |= {load.tensor for load in loads(entry.expr)}

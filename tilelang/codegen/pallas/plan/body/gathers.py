@@ -13,6 +13,7 @@ from tilelang.codegen.pallas.plan.types import Scratch
 from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
 from tilelang.codegen.pallas.plan.windows.types import Fetched, WindowDim
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
+from tilelang.errors import Loc
 from tilelang.ir import Type, integers
 from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize, wide_of
@@ -55,6 +56,8 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
     where = next(d for d, e in enumerate(entries) if isinstance(e, ir.Gather))
     far = isinstance(window.dims[where], Fetched)
     select = () if far else selects(arrays, window, load.index, load.tensor)
+    if len(load.index) == 1 and window.output:
+        raise _stored_to(load, loc)
     if len(load.type.shape) < 2 or any(isinstance(s, physical.Row) for s in select):
         raise Refused(
             Rule.FORM,
@@ -73,6 +76,15 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
     if far and tile > 1:
         value = _tiles(value, arrays.axes, arrays.target)
     return _bound(scope, stmt, value, "plain")
+
+
+def _stored_to(load: ir.Load, loc: Loc) -> Refused:
+    return Refused(
+        Rule.FORM,
+        f"numbers of {load.tensor} are picked, and {load.tensor} is stored to in the same loop nest",
+        loc,
+        f"give {load.tensor} a second dimension of length 1, and pick rows of it",
+    )
 
 
 def _tiles(take: TakeRows, axes: Mapping[str, AxisPlan], target: Target) -> TakeRows:
