@@ -37,7 +37,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden calibrate defaults performance bench gpu-matrix gpu-legality triton triton-fuzz triton-next triton-planted test-next citizens clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix derived-matrix schedule golden calibrate defaults performance bench gpu-matrix gpu-legality triton triton-fuzz triton-next triton-planted test-next citizens clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -110,6 +110,9 @@ legality: $(STAMP)  ## N=... SEED=...: random configs through the real TPU compi
 
 compile-matrix: $(STAMP)  ## every example for every TPU generation, into docs/compile-matrix.md
 	$(BIN)/python -m tests.compile_matrix --write docs/compile-matrix.md --jobs $(WORKERS)
+
+derived-matrix: $(STAMP)  ## every derived gradient for every TPU generation, into docs/derived-matrix.md
+	$(BIN)/python -m tests.derived_matrix --write docs/derived-matrix.md
 
 schedule: $(STAMP)  ## bundles of a step against kernels by hand, into docs/schedule.md
 	$(BIN)/python -m tests.schedule_table --write docs/schedule.md --jobs $(WORKERS)

@@ -16,7 +16,7 @@ def by_row(load: Load, indices: Collection[str]) -> bool:
 
 
 def gather_indices(ir: KernelIR, references: Iterable[Reference]) -> set[str]:
-    """Tensors that pick rows, and vectors of which numbers are picked: those that nothing stores to."""
+    """Tensors that pick rows, and vectors of which numbers are picked and nothing is stored."""
     found, references = set[str](), tuple(references)
     written = {reference.tensor for reference in references if reference.written}
     for reference in references:

@@ -79,11 +79,12 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
 
 
 def _stored_to(load: ir.Load, loc: Loc) -> Refused:
+    name = load.tensor
     return Refused(
         Rule.FORM,
-        f"numbers of {load.tensor} are picked, and {load.tensor} is stored to in the same loop nest",
+        f"numbers of {name} are picked, and {name} is stored to in the same loop nest",
         loc,
-        f"give {load.tensor} a second dimension of length 1, and pick rows of it",
+        f"give {name} a second dimension of length 1, and pick rows of it",
     )
 
 
