@@ -45,9 +45,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Row:
-    """One position of an untiled leading dimension, chosen inside the step; it disappears."""
+    """One position of an untiled leading dimension, chosen inside the step; it disappears.
+
+    together  more of them from there on, as a dimension of the result; 0: only the one
+    """
 
     expr: PExpr
+    together: int = 0
 
 
 Select = All | Part | Step | Row
@@ -79,12 +83,14 @@ class ScalarRead:
 class Kept:
     """Reads a value that scratch memory carries from step to step.
 
-    at  the iteration of the loops within the step whose own value it is
+    at        the iteration of the loops within the step whose own value it is
+    together  as in Row: the values of so many iterations, the last index counting up
     """
 
     name: str
     type: Type
     at: tuple[PExpr, ...] = ()
+    together: int = 0
 
 
 @dataclass(frozen=True)
@@ -280,12 +286,13 @@ class Bind:
 
 @dataclass(frozen=True)
 class Keep:
-    """Writes a value to the scratch that carries it; `at` as in Kept."""
+    """Writes a value to the scratch that carries it; `at` and `together` as in Kept."""
 
     name: str
     value: PExpr
     loc: Loc | None
     at: tuple[PExpr, ...] = ()
+    together: int = 0
 
 
 @dataclass(frozen=True)
@@ -364,7 +371,8 @@ class InnerCarry:
 class Inner:
     """A loop inside the step over the tiles of `axis`.
 
-    A pipeline has no carries: scratch memory holds what it passes on.
+    A pipeline has no carries: scratch memory holds what it passes on.  Of an unrolled loop a turn
+    may do what `together` turns in a row did.
     """
 
     axis: str
@@ -372,6 +380,7 @@ class Inner:
     carries: tuple[InnerCarry, ...]
     body: tuple[PStmt, ...]
     loc: Loc
+    together: int = 1
 
 
 PStmt = Bind | Keep | Write | Inner
