@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilelang import ir
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
@@ -43,6 +43,47 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
 
     Raises PlanError for a kernel that no config would make legal.
     """
+    form = formed(problem, config, target)
+    if isinstance(form, Refusal):
+        return form
+    asked = Config(
+        loop_type=config.loop_type,
+        cores=config.cores,
+        buffers=config.buffers,
+        gathers=config.gathers,
+    )
+    if config != asked or not rank.provable(form.plan):
+        return verify(form.plan)
+    found = rank.best(form.problem, form.plan, form.resized)
+    if found is None:
+        return verify(form.plan)
+    fastest, ranking = found
+    return replace(verify(fastest), why=rank.reasons(ranking))
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way for the loops to run, and the plan of it with blocks of the rule of thumb.
+
+    problem  the kernel after its passes
+    fold     whether its loops in a row become steps where they can
+    """
+
+    problem: Problem
+    plan: Plan
+    fold: bool
+
+    def resized(self, blocks: Mapping[str, int]) -> Plan | Refusal:
+        """The same form, planned with these blocks."""
+        config, target = self.plan.config, self.plan.target
+        return attempted(lambda: _plan(self.problem, config, target, blocks, self.fold))
+
+
+def formed(problem: Problem, config: Config, target: Target) -> Form | Refusal:
+    """The form that a config asks for, or that suits the kernel best where it leaves that open.
+
+    Raises PlanError for a kernel that no config would make legal.
+    """
     check_kernel(problem.ir, target, MODULE_NAMES)
     *_, (_, kernel) = normalised(problem, target, config.gathers)
     ahead = any(t.view is not None and t.view.how == "take" for t in kernel.tensors)
@@ -56,37 +97,18 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         )
     found = _planned(Problem(kernel, problem.facts), config, target)
     if isinstance(found, Refusal) and ahead and config.gathers is None:
-        return plan(problem, replace(config, gathers="inside"), target)
+        return formed(problem, replace(config, gathers="inside"), target)
     return found
 
 
-def _planned(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
+def _planned(problem: Problem, config: Config, target: Target) -> Form | Refusal:
     """The same for a kernel that passes have made ready."""
     planned, fold = _formed(problem, config, target)
     if config.within is None:
         instead = _without_copies(problem, config, target, planned)
         instead = instead or _together(problem, config, target, planned)
         planned, fold = (planned, fold) if instead is None else instead
-    if isinstance(planned, Refusal):
-        return planned
-    asked = Config(
-        loop_type=config.loop_type,
-        cores=config.cores,
-        buffers=config.buffers,
-        gathers=config.gathers,
-    )
-    if config != asked or not rank.provable(planned):
-        return verify(planned)
-    used = planned.config
-
-    def made(blocks: Mapping[str, int]) -> Plan | Refusal:
-        return attempted(lambda: _plan(problem, used, target, blocks, fold))
-
-    found = rank.best(problem, planned, made)
-    if found is None:
-        return verify(planned)
-    fastest, ranking = found
-    return replace(verify(fastest), why=rank.reasons(ranking))
+    return planned if isinstance(planned, Refusal) else Form(problem, planned, fold)
 
 
 def normalised(
