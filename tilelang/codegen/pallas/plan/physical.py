@@ -45,10 +45,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Row:
-    """One position of an untiled leading dimension, chosen inside the step; it disappears.
-
-    together  more of them from there on, as a dimension of the result; 0: only the one
-    """
+    """One position of an untiled leading dimension, which disappears, or `together` from there."""
 
     expr: PExpr
     together: int = 0
@@ -83,8 +80,7 @@ class ScalarRead:
 class Kept:
     """Reads a value that scratch memory carries from step to step.
 
-    at        the iteration of the loops within the step whose own value it is
-    together  as in Row: the values of so many iterations, the last index counting up
+    at  the iteration of the loops within the step whose own value it is; `together` as in Row
     """
 
     name: str
@@ -192,8 +188,7 @@ class OverRows:
     """Numbers of all rows of a work list at once.
 
     what  running: the largest so far; before: that of the row before, 0 in the first one; largest:
-          of all rows; alike, filled: the same one in all of them; alone: of the only row there is;
-          nowhere: -1 in as many rows
+          of all; alike, filled: the same in all; alone: of the only one; nowhere: -1 in as many
     """
 
     what: Literal["running", "before", "largest", "alike", "filled", "alone", "nowhere"]
@@ -286,7 +281,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Keep:
-    """Writes a value to the scratch that carries it; `at` and `together` as in Kept."""
+    """Writes a value to the scratch that carries it; the rest as in Kept."""
 
     name: str
     value: PExpr
@@ -371,8 +366,8 @@ class InnerCarry:
 class Inner:
     """A loop inside the step over the tiles of `axis`.
 
-    A pipeline has no carries: scratch memory holds what it passes on.  Of an unrolled loop a turn
-    may do what `together` turns in a row did.
+    A pipeline has no carries: scratch memory holds what it passes on.  A turn of an unrolled loop
+    stands for `together` iterations.
     """
 
     axis: str
