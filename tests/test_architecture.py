@@ -141,7 +141,7 @@ BUDGET = {
     "passes": 880,  # select_numbers: masks of numbers, in positions too
     "transforms": 4000,  # gradients: formulas, adjoints, residuals, loops; batches; partitions
     "schedule": 700,  # rules that stood in both back ends moved here
-    "codegen.pallas": 13900,  # gathers ahead; the space of configs; forms; estimated times; chips
+    "codegen.pallas": 13900,  # gathers ahead; heads stacked; the space of configs; estimates; chips
     "codegen.triton": 5300,  # descriptors; the space of configs; shared memory as allotted
     "runtime": 5900,  # gradients, operations of torch; batches, buckets; meshes; candidates
     "aot": 1540,  # a worker that stays for JAX; tensor memory of sm_100

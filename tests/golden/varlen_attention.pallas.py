@@ -85,17 +85,19 @@ def varlen_attention_kernel(
             total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         # varlen_attention.py:50: for h, b in hl.grid([H, offsets.shape[0] - 1]):
-        for h in range(16):
+        for h in range(0, 16, 2):
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
             keys = k_by_h_ref[h // 2]
             # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
-            scores_ref[h] = (
-                jax.lax.dot_general(
-                    q_by_h_ref[h],
-                    keys,
-                    (((1,), (1,)), ((), ())),
-                    preferred_element_type=jnp.float32,
-                )
+            scores_ref[h : h + 2] = (
+                (
+                    jax.lax.dot_general(
+                        q_by_h_ref[h : h + 2].reshape((512, 64)),
+                        keys,
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                ).reshape((2, 256, 128))
                 * 0.125
             )
         tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
@@ -107,26 +109,34 @@ def varlen_attention_kernel(
         tk_mask_1 = (
             (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
-        for h in range(16):
+        for h in range(0, 16, 2):
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
             values = jnp.where(tk_mask, v_by_h_ref[h // 2], 0.0)
             # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
-            scores = jnp.where((tk_index_1 <= tq_index) & tk_mask_1, scores_ref[h], -jnp.inf)
-            m = m_ref[h]
+            scores = jnp.where(
+                (tk_index_1 <= tq_index) & tk_mask_1, scores_ref[h : h + 2], -jnp.inf
+            )
+            m = m_ref[h : h + 2]
             # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
-            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+            m_new = jnp.maximum(m, jnp.max(scores, axis=2, keepdims=True))
             # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
             p = jnp.exp(scores - m_new)
             # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
-            total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
+            total_ref[h : h + 2] = total_ref[h : h + 2] * alpha + jnp.sum(p, axis=2, keepdims=True)
             # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
-            new = jnp.dot(p.astype(jnp.bfloat16), values, preferred_element_type=jnp.float32)
+            new = (
+                jnp.dot(
+                    p.astype(jnp.bfloat16).reshape((512, 128)),
+                    values,
+                    preferred_element_type=jnp.float32,
+                )
+            ).reshape((2, 256, 64))
             # varlen_attention.py:67: acc = acc * alpha[:, None] + new
-            acc_ref[h] = acc_ref[h] * alpha[:, :64] + new
+            acc_ref[h : h + 2] = acc_ref[h : h + 2] * alpha[:, :, :64] + new
             # varlen_attention.py:68: m = m_new
-            m_ref[h] = m_new
+            m_ref[h : h + 2] = m_new
 
         @pl.when((n == steps - 1) | (b_of[after] != b) | (tq_of[after] != tq))
         def _():

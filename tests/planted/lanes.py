@@ -18,6 +18,7 @@ from tests.codegen import (
     test_lookup,
     test_outer_carry,
     test_outside,
+    test_stacked,
 )
 
 ROWS = np.arange(33 * 8, dtype=np.float32).reshape(33, 8) % 13
@@ -69,6 +70,14 @@ CASES = {
         tile.Config({"tm": 16, "tk": 8}, within=["a", "b"]),
         test_by_phases.result,
     ),
+    "shared": Case(
+        test_stacked.shared,
+        (test_stacked.X, test_stacked.W, test_stacked.CUTS, 0, 2),
+        test_stacked.TOGETHER,
+        lambda: (
+            test_stacked.shared_by_hand(test_stacked.X, test_stacked.W, test_stacked.CUTS, share=2),
+        ),
+    ),
     "prefixes": Case(
         test_all_lanes.prefixes,
         (test_all_lanes.X, test_all_lanes.Z, test_all_lanes.CUTS),
@@ -95,6 +104,11 @@ BUGS = (
      "mixed_ref[a, 0] = "),
     ("recurrent", "the product of the last iteration for all", "jnp.sum(mixed_ref[a, b]",
      "jnp.sum(mixed_ref[a, 1]"),
+    ("shared", "rows of the first heads for all", "x_ref[h : h + 2]", "x_ref[0:2]"),
+    ("shared", "the weights of the next heads", "w_ref[h // 2]", "w_ref[(h // 2 + 1) % 4]"),
+    ("shared", "every second group of heads is left out", "range(0, 8, 2)", "range(0, 8, 4)"),
+    ("shared", "rows come back in another order", ".reshape((2, 16, 16))",
+     ".reshape((16, 2, 16)).transpose(1, 0, 2)"),
     ("prefixes", "only the first lane is summed", "jnp.sum(x_ref[...], axis=1, keepdims=True)",
      "jnp.pad(jnp.sum(x_ref[...], axis=1, keepdims=True), ((0, 0), (0, 127)))"),
     ("prefixes", "lanes begin apart", "jnp.zeros((16, 128), jnp.float32)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 from tests.codegen import (
@@ -12,6 +13,7 @@ from tests.codegen import (
     test_masks,
     test_moved_ranges,
     test_read_after_write,
+    test_stacked,
     test_uncovered,
 )
 from tests.passes import (
@@ -32,8 +34,9 @@ from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import lower, stores
+from tilelang.codegen.pallas.plan.body import lower, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
+from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.ir import Store, Var, names
@@ -66,6 +69,7 @@ class Mutation:
 
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
 _cut_at = axes.cut_at
+_sharing, _differs = stacked._sharing, stacked._Stack.differs
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
 
 
@@ -200,6 +204,16 @@ MUTATIONS = (
     Mutation(
         "what a nest stores is picked from ahead", gather_ahead, "statements", lambda body: (),
         lambda: test_gather_ahead.test_what_the_nest_changes_is_picked_inside("x"),
+    ),
+    Mutation(
+        "heads are stacked wherever they begin", stacked, "_sharing",
+        lambda stmts, plan, axis: _sharing(stmts, SimpleNamespace(first=0, tiles=8), axis),
+        test_stacked.test_what_is_stacked,
+    ),
+    Mutation(
+        "numbers of a head are those of the first one of its group", stacked._Stack, "differs",
+        lambda stack, expr: _differs(stack, expr) and not isinstance(expr, ScalarRead),
+        test_stacked.test_a_number_of_the_iteration_is_left_to_it,
     ),
     Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,

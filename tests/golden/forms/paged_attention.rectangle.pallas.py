@@ -65,54 +65,60 @@ def paged_attention_kernel(
             length = lengths[b]
             end = offsets[b + 1]
             # paged_attention.py:52: for h, b in hl.grid([H, B]):
-            for h in range(32):
+            for h in range(0, 32, 4):
                 # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
                 k = k_pages_ref[h // 4]
                 # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
-                scores_ref[h] = (
-                    jax.lax.dot_general(
-                        q_ref[h],
-                        k,
-                        (((1,), (1,)), ((), ())),
-                        preferred_element_type=jnp.float32,
-                    )
+                scores_ref[h : h + 4] = (
+                    (
+                        jax.lax.dot_general(
+                            q_ref[h : h + 4].reshape((512, 128)),
+                            k,
+                            (((1,), (1,)), ((), ())),
+                            preferred_element_type=jnp.float32,
+                        )
+                    ).reshape((4, 128, 128))
                     * 0.08838834764831845
                 )
             tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
-            for h in range(32):
+            for h in range(0, 32, 4):
                 # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
                 v = v_pages_ref[h // 4]
                 # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], score...
                 scores = jnp.where(
                     p * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
                     <= tq_index - end + length,
-                    scores_ref[h],
+                    scores_ref[h : h + 4],
                     -jnp.inf,
                 )
-                m = m_ref[h]
+                m = m_ref[h : h + 4]
                 # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
-                m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+                m_new = jnp.maximum(m, jnp.max(scores, axis=2, keepdims=True))
                 # paged_attention.py:67: alpha = hl.exp(m - m_new)
                 alpha = jnp.exp(m - m_new)
                 # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
                 weights = jnp.exp(scores - m_new)
                 # paged_attention.py:69: total = total * alpha + weights.sum(-1)
-                total_ref[h] = total_ref[h] * alpha + jnp.sum(weights, axis=1, keepdims=True)
+                total_ref[h : h + 4] = (
+                    total_ref[h : h + 4] * alpha + jnp.sum(weights, axis=2, keepdims=True)
+                )
                 # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
                 used = jnp.where(
                     p * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
                 )
                 # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[...
-                acc_ref[h] = (
-                    acc_ref[h] * alpha
-                    + jnp.dot(
-                        weights.astype(jnp.bfloat16),
-                        used,
-                        preferred_element_type=jnp.float32,
-                    )
+                acc_ref[h : h + 4] = (
+                    acc_ref[h : h + 4] * alpha
+                    + (
+                        jnp.dot(
+                            weights.astype(jnp.bfloat16).reshape((512, 128)),
+                            used,
+                            preferred_element_type=jnp.float32,
+                        )
+                    ).reshape((4, 128, 128))
                 )
                 # paged_attention.py:72: m = m_new
-                m_ref[h] = m_new
+                m_ref[h : h + 4] = m_new
 
         @pl.when(live & (p == p_stop - 1))
         def _():

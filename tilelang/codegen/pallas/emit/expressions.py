@@ -96,7 +96,8 @@ class Printer:
             case plan.Roll(value, by, dim):
                 return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
             case plan.Head(value, dim):
-                part = f"{':, ' * dim}:{self.shape(expr.type.shape)[dim]}"
+                several = 1 if isinstance(value, plan.Kept) and value.together else 0
+                part = f"{':, ' * (dim - several)}:{self.shape(expr.type.shape)[dim]}"
                 if isinstance(value, plan.Kept):
                     return Atom(self.kept(value, part))
                 return Atom(f"{_method(self.node(value))}[{part}]")
@@ -178,7 +179,9 @@ class Printer:
 
     def kept(self, value: plan.Kept | plan.Keep, part: str = "") -> str:
         """The scratch memory that holds a value, or part of it, as it is read and written."""
-        at = ", ".join([*map(self.text, value.at), *([part] if part else [])])
+        places = [self._run(e, 0) for e in value.at[:-1]]
+        places += [self._run(e, value.together) for e in value.at[-1:]]
+        at = ", ".join([*places, *([part] if part else [])])
         return f"{self.names.scratch[value.name]}[{at or '...'}]"
 
     def block(self, ref: str, turned: bool) -> str:
@@ -200,11 +203,16 @@ class Printer:
                 return ":"
             case plan.Part(start, stop):
                 return f"{start}:{stop}"
-            case plan.Row(expr):
-                return self.text(expr)
+            case plan.Row(expr, together):
+                return self._run(expr, together)
             case plan.Step(axis, block, number):
                 tile = Atom(self.names.axes[axis]) if number is None else self.node(number)
                 return f"pl.ds({flat(infix('*', tile, Atom(str(block))))}, {block})"
+
+    def _run(self, expr: plan.PExpr, together: int) -> str:
+        """A position, or so many from there on."""
+        text = self.text(expr)
+        return f"{text} : {text} + {together}" if together else text
 
     # ------------------------------------------------------------ operations
 

@@ -122,8 +122,9 @@ def _inner(printer: Printer, block: Block, loop: plan.Inner, later: frozenset[st
         if axis.place == "within":
             _hoist(scope, block, loop, again)
         if axis.base is None:
-            start = "" if first == Atom("0") else f"{flat(first)}, "
-            inner = block.inside(f"for {index} in range({start}{flat(stop)}):", loop.loc)
+            by = f", {loop.together}" if loop.together > 1 else ""
+            start = f"{flat(first)}, " if by or first != Atom("0") else ""
+            inner = block.inside(f"for {index} in range({start}{flat(stop)}{by}):", loop.loc)
         else:  # Python counts; where the count begins is known to the chip only
             inner = block.inside(f"for {index}_step in range({axis.tiles}):", loop.loc)
             inner.raw(f"{index} = {flat(first)} + {index}_step")

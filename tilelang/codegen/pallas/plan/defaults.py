@@ -29,13 +29,16 @@ LANES_LEAST, LONGEST_PRODUCT = 256, 8192
 LANES_VECTOR = 32768
 
 
-def start_sizes(problem: Problem, target: Target) -> dict[str, int]:
-    """The first guess for every tile axis, before memory is looked at."""
+def start_sizes(problem: Problem, target: Target, together: bool = False) -> dict[str, int]:
+    """The first guess for every tile axis, before memory is looked at.
+
+    `together`: a step runs all iterations of a loop, so that few rows of each are rows enough.
+    """
     found: dict[str, int] = {}
     for axis in problem.ir.axes:
         if axis.kind == "tile":
             fixed = axis.block if isinstance(axis.block, int) else None
-            found[axis.name] = fixed or _start(problem, target, axis, found)
+            found[axis.name] = fixed or _start(problem, target, axis, found, together)
     for names in problem.alike:
         found |= dict.fromkeys(names, min(found[n] for n in names))
     for names in problem.registered:
@@ -71,7 +74,7 @@ def _together(problem: Problem, target: Target, wanted: Mapping[str, int]) -> di
 
 def following(problem: Problem, target: Target, config: Config) -> dict[str, int]:
     """The guess, with the block that a config chooses for an axis also for those that are alike."""
-    found = start_sizes(problem, target)
+    found = start_sizes(problem, target, bool(config.within))
     for names in problem.alike:
         chosen = {config.block(str(problem.axis(n).block)) for n in names} - {None}
         for name in names if len(chosen) == 1 else ():
@@ -87,7 +90,9 @@ def _in_bounds(problem: Problem, name: str, block: int) -> bool:
     return bounds is None or bounds.holds(block)
 
 
-def _start(problem: Problem, target: Target, axis: Axis, outer: Mapping[str, int]) -> int:
+def _start(
+    problem: Problem, target: Target, axis: Axis, outer: Mapping[str, int], together: bool
+) -> int:
     size, fact = problem.extent(axis.name), problem.fact(axis.name)
     fixed = fixed_range(problem, axis, outer)  # a range of fixed length, wherever it begins
     want = _wanted(problem, fact, fact.ragged and fixed is None)
@@ -102,7 +107,8 @@ def _start(problem: Problem, target: Target, axis: Axis, outer: Mapping[str, int
         # at most twice the mean range, if the shapes tell it: short ranges waste long tiles
         begin, end = groups.static
         mean = max(size // max(end - begin, 1), 1)
-        want = min(want, max(ROWS_LEAST, 1 << (2 * mean - 1).bit_length()))
+        least = need if together else ROWS_LEAST
+        want = min(want, max(least, 1 << (2 * mean - 1).bit_length()))
     return _clamped(want, size, need)
 
 

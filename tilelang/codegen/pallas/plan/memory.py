@@ -153,7 +153,7 @@ def _iterations(axes: Axes, stmt: PStmt) -> int:
     if not isinstance(stmt, Inner) or axes[stmt.axis].place != "within":
         return 1
     inside = max((_iterations(axes, s) for s in stmt.body), default=1)
-    return inside * (axes[stmt.axis].tiles or 1)
+    return inside * (axes[stmt.axis].tiles or 1) // stmt.together
 
 
 def with_margin(vmem: int) -> int:

@@ -45,9 +45,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Row:
-    """One position of an untiled leading dimension, chosen inside the step; it disappears."""
+    """One position of an untiled leading dimension, which disappears, or `together` from there."""
 
     expr: PExpr
+    together: int = 0
 
 
 Select = All | Part | Step | Row
@@ -79,12 +80,13 @@ class ScalarRead:
 class Kept:
     """Reads a value that scratch memory carries from step to step.
 
-    at  the iteration of the loops within the step whose own value it is
+    at  the iteration of the loops within the step whose own value it is; `together` as in Row
     """
 
     name: str
     type: Type
     at: tuple[PExpr, ...] = ()
+    together: int = 0
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,7 @@ class OverRows:
     """Numbers of all rows of a work list at once.
 
     what  running: the largest so far; before: that of the row before, 0 in the first one; largest:
-          of all rows; alike, filled: the same one in all of them; alone: of the only row there is;
-          nowhere: -1 in as many rows
+          of all; alike, filled: the same in all; alone: of the only one; nowhere: -1 in as many
     """
 
     what: Literal["running", "before", "largest", "alike", "filled", "alone", "nowhere"]
@@ -280,12 +281,13 @@ class Bind:
 
 @dataclass(frozen=True)
 class Keep:
-    """Writes a value to the scratch that carries it; `at` as in Kept."""
+    """Writes a value to the scratch that carries it; the rest as in Kept."""
 
     name: str
     value: PExpr
     loc: Loc | None
     at: tuple[PExpr, ...] = ()
+    together: int = 0
 
 
 @dataclass(frozen=True)
@@ -364,7 +366,8 @@ class InnerCarry:
 class Inner:
     """A loop inside the step over the tiles of `axis`.
 
-    A pipeline has no carries: scratch memory holds what it passes on.
+    A pipeline has no carries: scratch memory holds what it passes on.  A turn of an unrolled loop
+    stands for `together` iterations.
     """
 
     axis: str
@@ -372,6 +375,7 @@ class Inner:
     carries: tuple[InnerCarry, ...]
     body: tuple[PStmt, ...]
     loc: Loc
+    together: int = 1
 
 
 PStmt = Bind | Keep | Write | Inner

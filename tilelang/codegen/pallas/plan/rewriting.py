@@ -55,8 +55,8 @@ def _selected(select: tuple[Select, ...], change: Change) -> tuple[Select, ...]:
 
 def _part(part: Select, change: Change) -> Select:
     match part:
-        case Row(expr):
-            return Row(change(expr))
+        case Row(expr=expr):
+            return replace(part, expr=change(expr))
         case Step(number=number) if number is not None:
             return replace(part, number=change(number))
         case _:

@@ -24,7 +24,8 @@ def broadcasts(launch: Launch, expr: PExpr) -> bool:
 def holds(launch: Launch, keep: physical.Keep) -> bool:
     """Whether the scratch memory of a value has its shape, after the iteration that owns it."""
     held = next((s.shape for s in launch.scratch if s.name == keep.name), ())
-    return held[len(keep.at) :] == _sizes(launch, keep.value.type)
+    several = (keep.together,) if keep.together else ()
+    return (*several, *held[len(keep.at) :]) == _sizes(launch, keep.value.type)
 
 
 def _sizes(launch: Launch, kind: Type) -> tuple[int, ...]:

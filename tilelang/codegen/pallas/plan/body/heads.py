@@ -24,6 +24,7 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from .by_phases import by_phases
 from .layouts import apply
+from .stacked import stacked
 
 
 def unrolled(
@@ -112,14 +113,18 @@ def _repeat(
             before.append(stmt)
     phases = by_phases(tuple(inside), placed.axes, at, target, taken)
     parts = (tuple(inside),) if phases is None else (phases.first, phases.rest)
-    loops = (_looped(placed, part) for part in parts)
+    loops = (_looped(placed, target, part) for part in parts)
     more = () if phases is None else phases.kept
     return (*before, *(s for loop in loops for s in loop), *after), more
 
 
-def _looped(placed: Placed, stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+def _looped(placed: Placed, target: Target, stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+    """The statements in their loops, iterations of the innermost stacked where they can be."""
+    found = stacked(stmts, placed.axes, placed.within[-1], target) if stmts else None
+    together, stmts = (1, stmts) if found is None else found
     for axis in reversed(placed.within if stmts else ()):
-        stmts = (physical.Inner(axis, "unroll", (), stmts, placed.axes[axis].loc),)
+        stmts = (physical.Inner(axis, "unroll", (), stmts, placed.axes[axis].loc, together),)
+        together = 1
     return stmts
 
 

@@ -124,11 +124,11 @@ def work(body: Iterable[PStmt], core: Core) -> Work:
                 found = found.plus(_evaluated(value, core))
                 size = core.registers(value.type)
                 found = found.plus(Work(memory=size, rows=_length(value.type, core) if put else 0))
-            case Inner(axis=axis, carries=carries, body=inside):
+            case Inner(axis=axis, carries=carries, body=inside, together=together):
                 turn = work(inside, core).plus(Work(turns=1))
                 for carry in carries:
                     turn = turn.plus(_evaluated(carry.next, core))
-                found = found.plus(turn, core.trips[axis])
+                found = found.plus(turn, core.trips[axis] / together)
     return found
 
 
