@@ -166,3 +166,21 @@ def test_what_a_loop_makes_does_not_move():
     loop = physical.Inner("h", "fori_loop", (), (Bind("x", read("q_ref"), LOC, ""),), LOC)
     product = replace(PRODUCT, value=dot(local("x"), read("k_ref")))
     assert split(loop, product, PEAK) is None
+
+
+def test_a_value_that_both_phases_read():
+    """It is a local of the first phase, and the rest finds it in scratch memory."""
+    value = Bind("v", dot(read("q_ref"), read("q_ref")), LOC, "v")
+    costly = replace(value, value=top(read("q_ref")))
+    product = Bind("s", dot(ir.Var("v", COLUMN), read("k_ref")), LOC, "s")
+    found = split(costly, product, Keep("peak", top(local("s")), LOC, (H,)), after(costly))
+    assert found is not None
+    made = set()
+    for stmt in found.first:
+        assert physical.names_read(stmt) <= made
+        made |= physical.names_made(stmt)
+    assert {k.name for k in found.kept} == {"v", "s"}
+
+
+def after(stmt: Bind) -> PStmt:
+    return Keep("late", top(ir.Var(stmt.name, stmt.value.type)), LOC, (H,))

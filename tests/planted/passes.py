@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.codegen import (
+    test_by_phases,
     test_left_out,
     test_masked_stores,
     test_masks,
@@ -31,7 +32,7 @@ from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import lower, stores
+from tilelang.codegen.pallas.plan.body import by_phases, lower, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
@@ -47,6 +48,8 @@ from tilelang.passes import (
     select_numbers,
 )
 from tilelang.schedule.problem import Problem
+
+_stored = by_phases._stored
 
 
 @dataclass(frozen=True)
@@ -237,5 +240,10 @@ MUTATIONS = (
         "what lies outside of an array has no line", types, "_mask_text",
         lambda launch, mask, loc: _mask_text(launch, mask, None),
         test_masks.test_masks_of_the_author_and_of_arrays,
+    ),
+    Mutation(
+        "what both phases read is no local of the first", by_phases, "_stored",
+        lambda stmt, kept, used: _stored(stmt, kept, set()),
+        test_by_phases.test_a_value_that_both_phases_read,
     ),
 )  # fmt: skip

@@ -70,7 +70,8 @@ def by_phases(
     sizes = (padded_bytes(extents(k.type, axes), _dtype(k), target) for k in kept.values())
     if many < 2 or many * sum(sizes) > target.vmem_default // SHARE:
         return None
-    stored = tuple(_stored(s, kept) for s in first)
+    used = {name for s in first for name in physical.names_read(s)}
+    stored = tuple(each for s in first for each in _stored(s, kept, used))
     return Phases(stored, _with_reads(_live(rest), kept), tuple(kept.values()))
 
 
@@ -158,11 +159,16 @@ def _live(stmts: Stmts) -> Stmts:
     return tuple(out)
 
 
-def _stored(stmt: PStmt, kept: Mapping[str, Kept]) -> PStmt:
+def _stored(stmt: PStmt, kept: Mapping[str, Kept], used: set[str]) -> Iterator[PStmt]:
+    """A value that the rest reads goes to scratch memory; others of the first phase may read it."""
     if not (isinstance(stmt, Bind) and stmt.name in kept):
-        return stmt
-    place = kept[stmt.name]
-    return Keep(place.name, stmt.value, stmt.loc, place.at)
+        yield stmt
+        return
+    place, value = kept[stmt.name], stmt.value
+    if stmt.name in used:
+        yield stmt
+        value = Var(stmt.name, value.type)
+    yield Keep(place.name, value, stmt.loc, place.at)
 
 
 def _with_reads(stmts: Stmts, kept: Mapping[str, Kept]) -> Stmts:
