@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
     from .runtime.parsed import Parsed
+    from .schedule.candidate import Candidate
     from .schedule.config import Config
     from .transforms import batch
 
@@ -342,6 +343,16 @@ class Kernel:
         lowered = self._lower(given, config, chosen)
         return model.predict(lowered, given.integers(), values or {}, timeout=timeout)
 
+    def configs(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Iterator[Candidate]:
+        """Every legal config with its estimated time and its memory, best estimate first.
+
+        They are made one by one, as they are asked for.  GPUs and the CPU have no estimate: there,
+        configs that are most like the default come first.
+        """
+        given = self._given(bind(self.signature, args, kwargs))
+        goal, parsed = self._goal(given, target), self._parsed(given)
+        return lowering.candidates(parsed.ir, parsed.facts, goal)
+
     def default_config(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Config:
         """The config that is used when none is given."""
         given = self._given(bind(self.signature, args, kwargs))
@@ -427,9 +438,11 @@ class Kernel:
         chosen, tensors = self._target if target is None else target, given.tensors.values()
         if chosen is None and lowering.on_gpu(tensors):
             return cuda.target_of(bridge.torch().device("cuda"))
-        if chosen is None and any(d.home in ("jax", "traced") for d in tensors):
-            return execution.target_of(execution.platform_of(tensors))
-        return lowering.target_of(chosen)
+        of_jax = any(d.home in ("jax", "traced") for d in tensors)
+        if chosen is None and of_jax:
+            chosen = execution.target_of(execution.platform_of(tensors))
+        goal = lowering.target_of(chosen)
+        return lowering.launched_by_jax(goal) if of_jax else goal
 
     def _lower(self, given: Given, config: Config | None, target: AnyTarget) -> Lowered:
         """The stages, from the cache if these shapes were lowered before on any framework."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.codegen import (
-    test_by_phases,
     test_left_out,
     test_masked_stores,
     test_masks,
@@ -19,6 +18,7 @@ from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
     test_fill_pads,
+    test_gather_ahead,
     test_inline_indices,
     test_keep_inside,
     test_mask_outside,
@@ -30,9 +30,9 @@ from tests.passes import (
 from tests.schedule import test_rewriting, test_verify
 from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import expressions
-from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
+from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import by_phases, lower, stores
+from tilelang.codegen.pallas.plan.body import lower, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
@@ -48,8 +48,6 @@ from tilelang.passes import (
     select_numbers,
 )
 from tilelang.schedule.problem import Problem
-
-_stored = by_phases._stored
 
 
 @dataclass(frozen=True)
@@ -192,6 +190,18 @@ MUTATIONS = (
         test_mask_outside.test_a_mask_that_says_so_is_enough,
     ),
     Mutation(
+        "what is looked up is read ahead", gather_ahead, "_plain", lambda index: True,
+        test_gather_ahead.test_an_index_that_is_looked_up_is_read_inside,
+    ),
+    Mutation(
+        "every row is put together ahead", gather_ahead, "_worth", lambda *args: True,
+        lambda: test_gather_ahead.test_few_rows_and_copies_are_left_alone_by_default(3, False),
+    ),
+    Mutation(
+        "what a nest stores is picked from ahead", gather_ahead, "statements", lambda body: (),
+        lambda: test_gather_ahead.test_what_the_nest_changes_is_picked_inside("x"),
+    ),
+    Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,
         test_scatter_rows.test_a_small_array_stays_in_blocks,
     ),
@@ -240,10 +250,5 @@ MUTATIONS = (
         "what lies outside of an array has no line", types, "_mask_text",
         lambda launch, mask, loc: _mask_text(launch, mask, None),
         test_masks.test_masks_of_the_author_and_of_arrays,
-    ),
-    Mutation(
-        "what both phases read is no local of the first", by_phases, "_stored",
-        lambda stmt, kept, used: _stored(stmt, kept, set()),
-        test_by_phases.test_a_value_that_both_phases_read,
     ),
 )  # fmt: skip

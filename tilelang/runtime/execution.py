@@ -21,7 +21,7 @@ from .device import device_of, platform_of, refuse, refuse_compiled, refuse_fore
 from .jax_compat import mesh_of, sharded_axes
 from .jax_gradient import Resolve
 from .launch import Launch, Operand, check_of, framework_of, launch
-from .lowering import Lowered, Target, proved
+from .lowering import Lowered, Target, launched_by_jax, proved
 from .primitive import Code, Flags, Generated, call
 from .program import at_once, generated, on_cpu, one_by_one, program
 from .sharding import Split, over_mesh, split_of
@@ -78,7 +78,7 @@ def prepare(
     traced = any(o.described.home == "traced" for o in operands)
     if not traced:
         refuse_compiled(ir.name, platform, chosen.interpret)
-        target = chosen.target or target_of(platform)
+        target = launched_by_jax(chosen.target or target_of(platform))
         refuse_foreign(ir.name, target, platform, chosen.interpret)
         chosen.stages.planned(target)
     if key not in programs:
@@ -110,7 +110,7 @@ def _code(chosen: Chosen) -> Code:
     name = stages.ir.name
 
     def generate(platform: str, kind: str | None) -> Generated:
-        target = chosen.target or target_of(platform, kind)
+        target = launched_by_jax(chosen.target or target_of(platform, kind))
         refuse_foreign(name, target, platform, interpret)
         try:
             lowered = stages.planned(target)
