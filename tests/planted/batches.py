@@ -11,7 +11,7 @@ from tests.planted.passes import Mutation
 from tests.runtime import test_batching, test_buckets, test_sharding
 from tests.subjects import SUBJECTS
 from tests.transforms import test_batch, test_partition
-from tilelang.ir import Along, Load, Store, Var, walk
+from tilelang.ir import Load, Store, Var, walk
 from tilelang.runtime import (
     auto_axes,
     buckets,
@@ -25,7 +25,7 @@ from tilelang.runtime import (
 from tilelang.runtime.lowering import proved
 from tilelang.transforms import batch, partition
 
-_prepare, _references = jax_programs.prepare, buckets._references
+_prepare, _rows = jax_programs.prepare, buckets._rows
 _rule_of, _sharded = auto_axes.rule_of, sharding._sharded
 _grown, _each, _operands_of = batch._grown, program.one_by_one, execution.operands_of
 
@@ -84,11 +84,6 @@ def _gradient_parts(name):
 
 def _of_all(ir, every, operands, results):
     return _rule_of(ir, [replace(f, kind="parallel") for f in every], operands, results)
-
-
-def _stores_only(ir):
-    """What is read counts as rows wherever it is ever read along a tile."""
-    return ((n, i) for n, i in _references(ir) if any(isinstance(e, Along) for e in i))
 
 
 def _obstacle(case):
@@ -203,7 +198,8 @@ MUTATIONS = (
         lambda: test_buckets.test_refused("how many rows"),
     ),
     Mutation(
-        "what is gathered is padded", buckets, "_references", _stores_only,
+        "what is gathered is padded", buckets, "_rows",
+        lambda ir: {**_rows(ir), "x": frozenset({0})},
         test_buckets.test_what_is_gathered_is_no_row,
     ),
     Mutation(

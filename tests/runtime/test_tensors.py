@@ -12,6 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import tilelang as tile
 from tilelang.errors import CallError
 from tilelang.ir import TensorSpec
+from tilelang.runtime.device import refuse
+from tilelang.runtime.launch import Operand
 from tilelang.runtime.tensors import KEYS, Described, describe, home_of
 
 
@@ -138,3 +140,16 @@ def test_symbolic_shapes():
     (size,) = jax.export.symbolic_shape("b")
     with pytest.raises(CallError, match=r"^x has the symbolic shape \(b, 3\)\n  hint: kernels are"):
         describe("x", jax.ShapeDtypeStruct((size, 3), jnp.float32))
+
+
+@pytest.mark.parametrize("device", ["tpu", "xla"])
+def test_torch_on_a_tpu_is_told_of_its_own_way(device):
+    """The data would go through the host: torch traces kernels for its TPU itself."""
+    described = Described(TensorSpec((2, 3), "float32", "torch"), "torch", device)
+    with pytest.raises(CallError) as caught:
+        refuse("gemm", [Operand(0, "x", described)])
+    assert str(caught.value) == (
+        f"x is a torch tensor on device '{device}': gemm takes those of the CPU and of GPUs\n"
+        "  hint: register it with TorchTPU's jax_op, which traces it for the TPU by itself: "
+        "jax_op('my::gemm', lambda *arrays: gemm(*arrays))"
+    )

@@ -39,7 +39,14 @@ def refuse(kernel: str, operands: Sequence[Operand]) -> None:
     """CallError for arguments without data, or on a device that kernels do not run on."""
     for operand in operands:
         refuse_shape(kernel, operand)
-        device = operand.described.device
+        device, spec = operand.described.device, operand.described.spec
+        if spec.framework == "torch" and device in ("tpu", "xla"):
+            raise CallError(
+                f"{operand.name} is a torch tensor on device {device!r}: {kernel} takes those of "
+                "the CPU and of GPUs",
+                hint="register it with TorchTPU's jax_op, which traces it for the TPU by itself: "
+                f"jax_op('my::{kernel}', lambda *arrays: {kernel}(*arrays))",
+            )
         if device and device not in PLATFORMS:
             raise CallError(
                 f"{operand.name} is on device {device!r}: this version runs kernels on CPU, "
