@@ -22,6 +22,7 @@ from .runtime.choices import Choices
 from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
 from .runtime.given import Given, Keys, given_of
 from .runtime.method import Method, is_method
+from .runtime.recompiles import Rows, checked_rows, refuse_buckets, refuse_more
 from .runtime.signature import bind, signature
 from .runtime.tensors import KEYS
 from .texts import texts
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from .ir import KernelIR
     from .runtime import (
         batching,
+        buckets,
         execution,
         explain,
         gradients,
@@ -83,6 +85,7 @@ else:
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
     gradients, parsing = Late("runtime.gradients"), Late("runtime.parsed")
+    buckets = Late("runtime.buckets")
     jax_programs, torch_kernel = Late("runtime.jax_programs"), Late("runtime.torch_kernel")
     model, batch = Late("autotune.model"), Late("transforms.batch")
     shape_class = Late("runtime.shape_class")
@@ -116,6 +119,8 @@ class Kernel:
         target: AnyTarget = None,
         interpret: Any = None,
         checks: bool | None = None,
+        rows: Rows = "exact",
+        max_recompiles: int | None = None,
     ) -> None:
         if not isinstance(fn, FunctionType):
             hint = "decorate a function: @tile.kernel above a def"
@@ -123,6 +128,7 @@ class Kernel:
         self.signature = signature(fn)
         self._fn, self._config, self._target = fn, config, target
         self._interpret, self._checks = interpret, checks
+        self._rows, self._most = checked_rows(rows), max_recompiles
         self._arity = self.signature.positional
         self._texts = texts(fn)
         self._keys = Keys()
@@ -404,8 +410,10 @@ class Kernel:
                 else f"which arguments of {self.signature.kernel} are batched?",
                 hint=f"name some of {', '.join(self.signature.names)}",
             )
-        options = {"config": self._config, "target": self._target, "interpret": self._interpret}
-        made = Kernel(self._fn, **options, checks=self._checks)
+        made = Kernel(
+            self._fn, config=self._config, target=self._target, interpret=self._interpret,
+            checks=self._checks, rows=self._rows, max_recompiles=self._most,
+        )  # fmt: skip
         made._element, made._lock = (self, names), self._lock
         made._lowered, made._batches = self._lowered, self._batches
         return self._larger.setdefault(names, made)
@@ -453,9 +461,11 @@ class Kernel:
         chosen, tensors = self._target if target is None else target, given.tensors.values()
         if chosen is None and lowering.on_gpu(tensors):
             return cuda.target_of(bridge.torch().device("cuda"))
-        if chosen is None and any(d.home in ("jax", "traced") for d in tensors):
-            return execution.target_of(execution.platform_of(tensors))
-        return lowering.target_of(chosen)
+        of_jax = any(d.home in ("jax", "traced") for d in tensors)
+        if chosen is None and of_jax:
+            chosen = execution.target_of(execution.platform_of(tensors))
+        goal = lowering.target_of(chosen)
+        return lowering.launched_by_jax(goal) if of_jax else goal
 
     def _lower(self, given: Given, config: Config | None, target: AnyTarget) -> Lowered:
         """The stages, from the cache if these shapes were lowered before on any framework."""
@@ -559,6 +569,7 @@ class Kernel:
         key = (parsed, config, target)
         with self._lock:
             if key not in self._lowered:
+                refuse_more(parsed.ir, self._compiles, self._most)
                 start = time.perf_counter()
                 self._lowered[key] = lowering.lower(parsed.ir, parsed.facts, config, target)
                 self._seconds += time.perf_counter() - start
@@ -615,12 +626,16 @@ class Kernel:
         config, operands = lowering.checked_config(chosen), launching.operands_of(given)
         goal = None if target is None else lowering.target_of(target)
         if lowering.runs_on_gpu(given.tensors.values(), goal):
+            refuse_buckets(known.ir, self._rows)
             assert not isinstance(goal, lowering.PallasTarget), "it is planned for a GPU"
             return cuda.prepare(
                 known.ir, known.facts, operands, tuple(given.values.values()), goal,
                 functools.partial(self._planned, known, config, lock=locks.active()), checks,
             )  # fmt: skip
-        return self._programs().launch(known, operands, config, goal, checks, statics)
+        wide = known
+        if self._rows == "bucket" and statics is not None:
+            wide = buckets.wider(known, given, self._parsed)
+        return self._programs().launch(known, operands, config, goal, checks, statics, wide)
 
     def _programs(self) -> jax_programs.Programs:
         with self._lock:
@@ -650,6 +665,8 @@ def kernel(
     target: AnyTarget = None,
     interpret: Any = None,
     checks: bool | None = None,
+    rows: Rows = "exact",
+    max_recompiles: int | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(
     fn: Callable[..., Any] | None = None,
@@ -658,6 +675,8 @@ def kernel(
     target: AnyTarget = None,
     interpret: Any = None,
     checks: bool | None = None,
+    rows: Rows = "exact",
+    max_recompiles: int | None = None,
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
     """Makes a kernel of a function that loops over tiles; use as `@tile.kernel` or with options.
 
@@ -666,10 +685,13 @@ def kernel(
     interpret  True or pltpu.InterpretParams(): interpret even on a TPU; False: never interpret
     checks     whether to look at offsets and indices before each launch; if left out, wherever
                their values are on the host
+    rows       "bucket": calls with some more or fewer ragged rows share one program
+    max_recompiles  how often the kernel may be compiled anew before that is an error
     """
     made = functools.partial(
-        Kernel, config=config, target=target, interpret=interpret, checks=checks
-    )
+        Kernel, config=config, target=target, interpret=interpret, checks=checks, rows=rows,
+        max_recompiles=max_recompiles,
+    )  # fmt: skip
     return made if fn is None else made(fn)
 
 

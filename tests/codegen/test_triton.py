@@ -17,6 +17,7 @@ from tilelang.codegen.triton.plan import unmoved
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 X = np.zeros((64, 32), np.float32)
+W = np.zeros((32, 64), np.float32)
 ROWS = np.zeros(64, np.int32)
 
 
@@ -77,6 +78,14 @@ def rounded(x):
     return y
 
 
+@tile.kernel
+def multiplied(x, w):
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=x.dtype)
+    for tm, tn in hl.tile([x.shape[0], w.shape[1]]):
+        y[tm, tn] = hl.dot(x[tm, :], w[:, tn])
+    return y
+
+
 def printed(kernel, *args, target="cuda:sm90", **config):
     return kernel.source(*args, target=target, config=tile.Config(**config) if config else None)
 
@@ -100,9 +109,26 @@ REFUSED = {
         "within, windows",
     ),
     "descriptors": (
+        lambda: printed(double, X, target="cuda:sm80", indexing="descriptor"),
+        "indexing='descriptor', but cuda:sm80 copies no boxes",
+        "leave indexing out; cuda:sm90 and cuda:sm100 have descriptors",
+    ),
+    "a value of too many elements": (
+        lambda: printed(double, tile.spec((65536, 32), "float32"), block_sizes=[65536]),
+        "a value of double has 2,097,152 elements, Triton allows 1,048,576",
+        "make the blocks smaller",
+    ),
+    "descriptors of nothing": (
         lambda: printed(double, X, indexing="descriptor"),
-        "indexing='descriptor' is not there yet",
-        "leave it out, or give indexing='pointer'",
+        "indexing='descriptor', but no operand of a product of double can be copied in boxes",
+        "leave indexing out",
+    ),
+    "descriptors of odd rows": (
+        lambda: printed(multiplied, X[:, :31], W[:31, :62], indexing="descriptor"),
+        "indexing='descriptor', but no operand of a product of multiplied can be copied in boxes "
+        "(x: its rows do not begin at multiples of 16 bytes; w: its rows do not begin at multiples "
+        "of 16 bytes)",
+        "leave indexing out",
     ),
     "split": (
         lambda: printed(double, X, split=4),

@@ -3,8 +3,8 @@
 The interpreter has faults of its own, which are mended here (Triton 3.6 to 3.9): products of
 bfloat16 multiply the bits as integers; casts to narrower floats cut bits off, where GPUs round to
 the nearest; loop bounds that are tensors fail with NumPy 2.4; the index of a loop is a Python
-number, which has no dtype; products of any length are taken; a call of a function prepares the
-whole language anew.
+number, which has no dtype; products of any length are taken, and descriptors of any shape; a call
+of a function prepares the whole language anew.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def _float32(handle: Any) -> np.ndarray:
 
 _cast_impl = interpreter.InterpreterBuilder.cast_impl
 _create_dot = interpreter.InterpreterBuilder.create_dot
+_create_descriptor = interpreter.InterpreterBuilder.create_make_tensor_descriptor
 _patch_lang_tensor = interpreter._patch_lang_tensor
 
 
@@ -69,6 +70,16 @@ def _dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
         return _create_dot(self, a, b, d, *options)
     product = np.matmul(_float32(a), _float32(b))
     return interpreter.TensorHandle(product + d.data, d.dtype.scalar)
+
+
+def _described(self: Any, base: Any, shape: Any, strides: Any, box: Any, *more: Any) -> Any:
+    """A descriptor as hardware takes it: a length of 0 would be one of 2**32."""
+    assert all(1 <= one.data.item() < 2**31 for one in shape), (
+        "a dimension of a descriptor is empty"
+    )
+    assert len(box) <= 5 and max(box) <= 256, f"boxes of {box} are not copied"
+    assert all(one.data.item() >= 0 for one in strides), "strides are not negative"
+    return _create_descriptor(self, base, shape, strides, box, *more)
 
 
 def _patched(tensor: Any, *scope: Any) -> None:
@@ -122,6 +133,7 @@ interpreter.ReduceOps.apply_impl = _reduced
 interpreter._patch_lang = _prepared
 interpreter.InterpretedFunction.__call__ = _called
 interpreter.InterpreterBuilder.create_dot = _dot
+interpreter.InterpreterBuilder.create_make_tensor_descriptor = _described
 interpreter.InterpreterBuilder.cast_impl = _cast
 interpreter.InterpreterBuilder.create_fp_to_fp = _cast
 interpreter._patch_lang_tensor = _patched

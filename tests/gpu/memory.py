@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.gpu import interpreter as mended  # isort: skip  (before anything imports Triton)
 import numpy as np
+import triton.language as tl
 from triton.runtime import interpreter
 
 assert mended.TARGET
@@ -159,11 +160,11 @@ class Watch:
 _NOW: list[Watch] = []
 
 
-def _load(self: Any, ptrs: Any, mask: Any, other: Any, *options: Any) -> Any:
+def _load(self: Any, ptrs: Any, mask: Any, other: Any, *options: Any, **more: Any) -> Any:
     if _NOW:
-        live = _NOW[-1].load(ptrs.data, mask.data)
-        mask = interpreter.TensorHandle(live, mask.dtype)
-    return _masked_load(self, ptrs, mask, other, *options)
+        held = mask if isinstance(mask, np.ndarray) else mask.data  # a box's is no handle
+        mask = interpreter.TensorHandle(_NOW[-1].load(ptrs.data, held), tl.int1)
+    return _masked_load(self, ptrs, mask, other, *options, **more)
 
 
 def _store(self: Any, ptrs: Any, value: Any, mask: Any, *options: Any) -> Any:

@@ -78,10 +78,10 @@ def main() -> None:
     stub.look_at(4)
     y = call(x, w, offsets)
     (launch,) = grouped_gemm.lower(x, w, offsets, target="cuda:sm90").plan.launches
-    given = {"x": x, "w": w, "offsets": offsets, "y": y}
+    every = {"x": x, "w": w, "offsets": offsets, "y": y}
     seen = {
         "arguments": [stub.last_argument(i) for i in range(4)],
-        "pointers": [given[name].data_ptr() for name in launch.arguments],
+        "pointers": [every[name].data_ptr() for name in launch.arguments],
         "grid": [stub.last_grid(), launch.programs],
         "threads": [stub.last_threads(), launch.warps * 32],
     }
@@ -98,6 +98,19 @@ def main() -> None:
     turned = torch.zeros(128, 256).T  # not contiguous: a copy is launched on
     call(turned, w, offsets)
     seen["copied"] = stub.last_argument(0) != turned.data_ptr()
+    given: list[Any] = []
+    fetch = programs._scratch
+    programs._scratch = lambda *how: given.append(fetch(*how)) or given[-1]
+    described: Callable[..., Any] = lambda *tensors: grouped_gemm(  # noqa: E731
+        *tensors, target="cuda:sm90", config=tile.Config(indexing="descriptor")
+    )
+    described(x, w, offsets)
+    seen["scratch"] = [made.numel() for made in given]
+    seen["descriptor of x"] = stub.last_argument(0) == x.data_ptr()
+    before = len(compiled)
+    described(moved, w, offsets)
+    seen["moved"] = [stub.last_argument(0) % 16, stub.last_argument(0) != moved.data_ptr()]
+    seen["compiled for moved"] = len(compiled) - before
     if "--time" in sys.argv:
         quiet = tile.kernel(grouped_gemm.__wrapped__, checks=False)  # as with offsets on a GPU
         programs.Program.run = lambda self, *how: ran.append((self, *how)) or run_one(self, *how)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug, bug
 
 SEARCH, TABLE, DENSE, SPLIT = "search", "table", "default", "split"
+BOXES = "boxes"  # operands of products through descriptors
 BEFORE = "before"  # what does not move with a loop is read before it
 
 BUGS: tuple[Bug, ...] = (
@@ -161,6 +162,48 @@ BUGS: tuple[Bug, ...] = (
         "        q_tile = tl.load(\n            q_ptr + h * 1440 + tq_at[:, None] * 32 + at32[None, :],\n"
         "            mask=tq_in[:, None],\n            other=0.0,\n        )",
         "        q_tile = tl.load(q_ptr + h * 1440 + tq_at[:, None] * 32 + at32[None, :])",
+    ),
+    bug(
+        "jagged_attention",
+        BOXES,
+        "boxes of values go to the end of the array",
+        "v_ptr, [2, tl.maximum(tk_end, 1), 32]",
+        "v_ptr, [2, 45, 32]",
+    ),
+    bug(
+        "jagged_attention",
+        BOXES,
+        "boxes of keys end where the queries do",
+        "k_ptr, [2, tl.maximum(tk_end, 1), 32]",
+        "k_ptr, [2, tl.maximum(tq_start + 8, 1), 32]",
+    ),
+    bug(
+        "jagged_attention",
+        BOXES,
+        "an array of no rows is described",
+        "tl.maximum(tk_end, 1)",
+        "tk_end",
+    ),
+    bug(
+        "transposed_grouped_gemm",
+        BOXES,
+        "boxes of a neighbour's rows are multiplied",
+        "x_ptr, [tl.maximum(tm_end, 1), 136]",
+        "x_ptr, [45, 136]",
+    ),
+    bug(
+        "grouped_gemm",
+        BOXES,
+        "boxes of the weights of the next group",
+        "w_boxes.load([g, ",
+        "w_boxes.load([g + 1, ",
+    ),
+    bug(
+        "grouped_gemm",
+        BOXES,
+        "boxes begin at the number of their tile",
+        "x_boxes.load([tm_start,",
+        "x_boxes.load([tm_id,",
     ),
     bug("jagged_sum", SPLIT, "the last part is left out", "range(0, 3)", "range(0, 2)"),
     bug("jagged_sum", SPLIT, "one part too many is added", "range(0, 3)", "range(0, 4)"),

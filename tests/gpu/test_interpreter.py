@@ -74,6 +74,41 @@ def test_neighbours_and_wild_offsets(subject, form):
         assert checks.unchecked(subject, run, arrays, offsets) == [], name
 
 
+# Operands of products that descriptors copy; quantized ones are not at multiples of 16 bytes here.
+DENSE_BOXES = [s for s in DENSE if "matmul" in s.name or "attention" in s.name]
+BOXES = (
+    "grouped_gemm", "jagged_attention", "gdpa_jagged_kv", "jagged_dense_bmm_bias", "moe",
+    "sliding_window_attention", "hstu_attention", "grouped_query_attention", "varlen_attention",
+    "attention_backward_of_q", "attention_backward_of_kv", "transposed_grouped_gemm",
+    "grouped_gemm_swiglu", "weight_only_grouped_gemm", "paged_attention",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("subject", DENSE_BOXES, ids=str)
+def test_dense_in_boxes(subject, dtype):
+    if dtype not in subject.dtypes or subject.name == "quantized_matmul":
+        return
+    arguments = subject.arguments(subject.arrays(dtype))
+    run = interpreter.small(subject, indexing="descriptor")
+    assert checks.right(subject, run, arguments, dtype) == ""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in SAMPLE else pytest.mark.thorough) for n in BOXES]
+)
+def test_ragged_in_boxes(name):
+    (subject,) = (s for s in JAGGED if s.name == name)
+    arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
+    space = subject.ragged.space(SPACE)
+    layouts = every_stratum(space)
+    run = interpreter.small(subject, indexing="descriptor", persistent=3)
+    assert checks.every_layout(subject, run, arrays, layouts[::2], "float32") == []
+    assert checks.neighbours(subject, run, arrays, layouts[-2:]) == []
+    for words, offsets in wild_offsets(space).items():
+        assert checks.unchecked(subject, run, arrays, offsets) == [], words
+
+
 # Products in a loop: of rows that a loop around it chose, of rows that are picked.
 STANDING = ("gdpa_jagged_kv", "moe", "jagged_attention_causal", "attention_backward_of_kv")
 

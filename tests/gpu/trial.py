@@ -22,7 +22,7 @@ from tests.gpu.memory import watched  # isort: skip
 import tilelang as tile
 from tests import checks
 from tests.gpu.fuzz import CutOff, time_limit
-from tests.gpu.planted import BEFORE, BUGS, DENSE, SPLIT
+from tests.gpu.planted import BEFORE, BOXES, BUGS, DENSE, SPLIT
 from tests.planted.bug import Bug
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS, Arrays, Subject
@@ -49,7 +49,8 @@ class Watched:
 
 def printed(subject: Subject, form: str, *args: Any) -> Source:
     """The text of an example with small blocks, and what the form of a bug says."""
-    asked: dict[str, Any] = {DENSE: {}, SPLIT: {"split": 3}}.get(form, {"worklist": form})
+    own = {DENSE: {}, SPLIT: {"split": 3}, BOXES: {"indexing": "descriptor"}}
+    asked: dict[str, Any] = own.get(form, {"worklist": form})
     config = tile.Config(subject.blocks, **({} if form == BEFORE else asked))
     target = "cuda:sm100" if form == BEFORE else interpreter.TARGET
     with mock.patch.object(worklist, "CHUNK", 2):

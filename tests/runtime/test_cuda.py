@@ -21,6 +21,11 @@ from tilelang.aot import CudaCompiled
 from tilelang.errors import CallError, CompileError
 from tilelang.runtime.cuda import execution
 
+SHAPES = (
+    np.zeros((256, 128), np.float32),
+    np.zeros((4, 128, 64), np.float32),
+    np.array([0, 10, 100, 200, 256], np.int32),
+)  # those of tests/gpu/on_stub.py
 ROOT = Path(__file__).resolve().parents[2]
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
@@ -68,6 +73,19 @@ def test_what_is_not_contiguous_is_copied():
     assert seen()["copied"]
 
 
+@needs_triton
+@needs_gcc
+def test_descriptors_have_memory_and_arrays_that_are_aligned():
+    (size,) = seen()["scratch"]
+    launch = grouped_gemm.lower(
+        *map(to_torch, SHAPES), target="cuda:sm90", config=tile.Config(indexing="descriptor")
+    ).plan.launches[0]
+    assert size == launch.programs * len(launch.descriptors) * 128
+    assert seen()["descriptor of x"]
+    assert seen()["moved"] == [0, True], "what is not aligned is copied"
+    assert seen()["compiled for moved"] == 0
+
+
 def test_without_a_gpu():
     arguments = [to_torch(a) for a in make_inputs()]
     with pytest.raises(CallError) as caught:
@@ -105,6 +123,25 @@ def test_what_the_compiler_made():
     assert program.instructions["HGMMA"] > 0, "no matrix instruction"
     assert program.instructions["LDGSTS"] > 0, "no copy that does not wait"
     assert "grouped_gemm_kernel: " in str(made)
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    "target", ["cuda:sm90", pytest.param("cuda:sm100", marks=pytest.mark.slow)]
+)
+def test_hardware_copies_boxes(target):
+    specs = (
+        tile.spec((4096, 512), "bfloat16"),
+        tile.spec((8, 512, 1024), "bfloat16"),
+        tile.spec((9,), "int32"),
+    )
+    made = grouped_gemm.compile(
+        *specs, target=target, config=tile.Config(indexing="descriptor"), timeout=300.0
+    )
+    (program,) = made.programs
+    assert (program.stack, program.spills) == (0, 0)
+    assert program.instructions["UTMALDG"] > 0 == program.instructions["LDGSTS"]
+    assert program.scratch == 2 * 128, "a descriptor has 128 bytes"
 
 
 @needs_triton

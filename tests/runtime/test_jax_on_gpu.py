@@ -122,6 +122,20 @@ def wrong(lowered):
     return ""
 
 
+def test_without_memory_for_descriptors_there_are_pointers(uncompiled):
+    """jaxlib's launcher gives none: a kernel that asks for descriptors runs, and says so."""
+    config = tile.Config(indexing="descriptor")
+    arrays = [jnp.asarray(a) for a in make_inputs()]
+    asked = tile.kernel(grouped_gemm.__wrapped__, config=config, checks=False)
+    assert "boxes of" in asked.explain(*make_inputs(), target="cuda:sm90")
+    told = asked.explain(*arrays, target="cuda:sm90")
+    assert "pointers: the launcher gives no memory for descriptors" in told
+    assert "boxes of" not in told
+    assert on_cuda(asked, *arrays).count(LAUNCHER) == 1
+    lowered = asked.lower(*arrays, target="cuda:sm90")
+    assert not any(launch.descriptors for launch in lowered.plan.launches)
+
+
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 def test_every_example(subject):
     assert not wrong(subject.kernel.lower(*subject.cases[-1], target="cuda:sm90"))

@@ -50,6 +50,11 @@ def target_of(target: str | Target | None) -> Target:
     )
 
 
+def launched_by_jax(target: Target) -> Target:
+    """The target as JAX launches on it: jaxlib's launcher gives programs no memory of their own."""
+    return target.without_scratch() if isinstance(target, TritonTarget) else target
+
+
 def on_gpu(tensors: Iterable[Described]) -> bool:
     """Whether a torch tensor among the arguments is on a GPU."""
     return any(d.home == "torch" and d.device == "cuda" for d in tensors)

@@ -28,6 +28,8 @@ class Target:
     asynchronous dtypes of which Triton multiplies matrices without keeping the warps waiting
     reads_before whether what does not move with a loop must be read before it: Triton, which moves
                  it there by itself for the others, copies it anew in every iteration
+    boxes        whether hardware copies boxes of arrays that descriptors tell of
+    scratch      whether whoever launches gives the memory that descriptors are written to
 
     Source of the figures: CUDA programming guide, "technical specifications per compute
     capability"; the shared memory of sm_80 is what is left of 163 KiB plus the static 3 KiB that
@@ -45,6 +47,8 @@ class Target:
     columns: int = 0
     asynchronous: frozenset[str] = frozenset()
     reads_before: bool = False
+    boxes: bool = False
+    scratch: bool = True
 
     @staticmethod
     def of(target: str | Target) -> Target:
@@ -57,6 +61,10 @@ class Target:
             )
         return TARGETS[target]
 
+    def without_scratch(self) -> Target:
+        """The same, launched by who gives no memory for descriptors."""
+        return replace(self, scratch=False)
+
     def __str__(self) -> str:
         return self.name
 
@@ -64,7 +72,7 @@ class Target:
 def _targets() -> dict[str, Target]:
     every = PRODUCTS | FLOAT8
     sm90 = Target("cuda:sm90", 90, 132, 227 * KIB, every, matrix_warps=4,
-                  asynchronous=ASYNCHRONOUS | {"int8"})  # fmt: skip
+                  asynchronous=ASYNCHRONOUS | {"int8"}, boxes=True)  # fmt: skip
     sm100 = replace(sm90, name="cuda:sm100", arch=100, processors=148, columns=512,
                     asynchronous=ASYNCHRONOUS, reads_before=True)  # fmt: skip
     return {

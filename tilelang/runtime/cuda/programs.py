@@ -44,11 +44,23 @@ class Program:
         tensors, bits = [arrays[place] for place in self.places], 0
         for tensor in tensors:
             bits |= tensor.data_ptr()
-        unaligned = tuple(bool(t.data_ptr() & ALIGNED) for t in tensors) if bits & ALIGNED else ()
+        unaligned: tuple[bool, ...] = ()
+        if bits & ALIGNED:
+            tensors, unaligned = self._unaligned(tensors)
         launch = self.compiled.get(unaligned)
         if launch is None:
             launch = self.compiled[unaligned] = self._compile(unaligned)
         launch(stream, tensors)
+
+    def _unaligned(self, tensors: Sequence[Any]) -> tuple[list[Any], tuple[bool, ...]]:
+        """The arguments and which are not aligned; those that descriptors tell of are copied."""
+        boxed = {one.tensor for one in self.launch.descriptors}
+        told = [
+            t.clone() if name in boxed and t.data_ptr() & ALIGNED else t
+            for name, t in zip(self.launch.arguments, tensors, strict=True)
+        ]
+        unaligned = tuple(bool(t.data_ptr() & ALIGNED) for t in told)
+        return told, unaligned if any(unaligned) else ()
 
     def _compile(self, unaligned: Sequence[bool]) -> Callable[[int, Sequence[Any]], None]:
         made = compiled(
@@ -60,10 +72,14 @@ class Program:
             stages=self.launch.stages,
             max_registers=self.launch.max_registers,
         )
+        set_allocator = importlib.import_module("triton").set_allocator
         run, programs = made.run, self.launch.programs  # `run` loads the code: `function` is there
         function, packed = made.function, made.packed_metadata
+        scratch = made.metadata.global_scratch_size > 0
 
         def launch(stream: int, tensors: Sequence[Any]) -> None:
+            if scratch:
+                set_allocator(partial(_scratch, tensors[0].device))
             # grid, stream, code, metadata, no hooks, arguments
             run(programs, 1, 1, stream, function, packed, None, None, None, *tensors)
 
@@ -132,6 +148,12 @@ def _maker(buffer: Buffer, device: Any) -> Callable[[], Any]:
     if buffer.fill == 0:
         return partial(torch.zeros, buffer.shape, dtype=dtype, device=device)
     return partial(torch.full, buffer.shape, buffer.fill, dtype=dtype, device=device)
+
+
+def _scratch(device: Any, size: int, alignment: int, stream: int | None) -> Any:
+    """Memory that Triton writes descriptors to, in the order of torch's current stream."""
+    torch = bridge.torch()
+    return torch.empty(size, dtype=torch.int8, device=device)
 
 
 def _driver() -> Any:

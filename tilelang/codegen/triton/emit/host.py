@@ -7,6 +7,25 @@ from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, statement
 
 from . import ops
 
+# What a host function calls for descriptors: device memory at every launch, aligned arrays.
+FOR_DESCRIPTORS = '''
+
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+'''
+
+
+def described(plan: Plan) -> tuple[str, ...]:
+    """The arrays that descriptors tell of, in their order."""
+    used = {one.tensor for launch in plan.launches for one in launch.descriptors}
+    return tuple(t.name for t in plan.ir.tensors if t.name in used)
+
 
 def print_host(plan: Plan) -> list[str]:
     """The lines of the host function."""
@@ -24,6 +43,9 @@ def print_host(plan: Plan) -> list[str]:
     doc = ir.doc.strip().splitlines()[0] if ir.doc.strip() else ""
     if doc:
         lines.append(f'    """{doc}"""' if len(doc) <= 88 else f'    """{doc[:85]}..."""')
+    boxed = described(plan)
+    lines += [f"    {name} = _aligned({name})" for name in boxed]
+    lines += ["    triton.set_allocator(_scratch)"] if boxed else []
     for buffer in plan.buffers:
         lines += statement(buffer.name, _made(buffer, device), 4)
     for launch in plan.launches:

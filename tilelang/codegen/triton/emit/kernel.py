@@ -9,6 +9,8 @@ from typing import assert_never
 from tilelang.codegen.triton.plan.types import (
     Access,
     Barrier,
+    Descriptor,
+    Fetch,
     For,
     Guard,
     Launch,
@@ -18,7 +20,7 @@ from tilelang.codegen.triton.plan.types import (
     Step,
     Write,
 )
-from tilelang.codegen.writer import Atom, Call, Keyword, Node, Tuple, flat, statement
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, Tuple, flat, statement
 from tilelang.errors import Loc
 from tilelang.ir import Const, Var, walk
 
@@ -104,6 +106,10 @@ def print_steps(block: Block, steps: tuple[Step, ...]) -> None:
             case Note(text, loc):
                 block.quote(loc)
                 block.comment(text)
+            case Descriptor():
+                _descriptor(block, step)
+            case Fetch():
+                _fetch(block, step)
             case Barrier():
                 block.raw("tl.debug_barrier()  # threads pass values through memory")
             case _:
@@ -119,6 +125,24 @@ def _read(block: Block, step: Read) -> None:
     printer, mask = block.printer, _masked(block.printer, step.access)
     other = (Keyword("other", ops.number(step.other, step.access.dtype)),) if mask else ()
     block.put(step.name, Call("tl.load", (printer.pointer(step.access), *mask, *other)))
+
+
+def _descriptor(block: Block, step: Descriptor) -> None:
+    block.quote(step.loc)
+    block.comment(f"{step.tensor}, {step.why}")
+    shape = Group(tuple(map(block.printer.node, step.shape)), "[]")
+    sizes = (shape, ops.shape(step.strides), ops.shape(step.box))
+    block.put(step.name, Call("tl.make_tensor_descriptor", (Atom(f"{step.tensor}_ptr"), *sizes)))
+
+
+def _fetch(block: Block, step: Fetch) -> None:
+    block.quote(step.loc)
+    start = Group(tuple(map(block.printer.node, step.start)), "[]")
+    node: Node = Call("load", (start,), of=Atom(step.descriptor))
+    if len(step.start) > len(step.type.shape):
+        extents = tuple(block.printer.launch.width(d) for d in step.type.shape)
+        node = Call("tl.reshape", (node, ops.shape(extents)))
+    block.put(step.name, node)
 
 
 def _write(block: Block, step: Write) -> None:

@@ -186,9 +186,9 @@ def _spread_to(mask: Expr, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
 def _loop(scope: Scope, loop: Loop, stages: int) -> None:
     begin, end = axis_bounds(scope, loop.axis, loop.loc)
     multiplies = _multiplies(loop)
-    if multiplies and scope.shared.reads_before:
+    if multiplies:
         for load in unmoved(loop):
-            if not _stored(scope, load):
+            if scope.reads_before(load) and not _stored(scope, load):
                 scope.read(load, None, load.loc)
     inner = scope.inner()
     carried = [_enter(scope, c) for c in loop.carries]

@@ -18,12 +18,26 @@ from tilelang.schedule.config import Config
 from .access import compare, layout
 from .body import axis_bounds, lower_body, start_axis
 from .defaults import Width
+from .descriptors import operands, outside
 from .legality import MODULE_NAMES
 from .placement import Nest, place
 from .problem import Kernel
 from .scope import Scope, Shared
 from .steps import every_step, exprs, with_barriers, without_unused
-from .types import Access, AxisPlan, Buffer, For, Guard, Launch, Note, Read, Step, Write
+from .types import (
+    Access,
+    AxisPlan,
+    Buffer,
+    Descriptor,
+    Fetch,
+    For,
+    Guard,
+    Launch,
+    Note,
+    Read,
+    Step,
+    Write,
+)  # fmt: skip
 from .worklist import ends_name, open_search, searched, table_launch, tabled, with_groups
 
 RESERVED = MODULE_NAMES | {"tr", "math", "range", "float"}
@@ -33,15 +47,20 @@ WAVES = 4  # programs per processor of a persistent launch
 
 @dataclass(frozen=True)
 class Planned:
-    """The launches of one loop, and the scratch that they pass values in."""
+    """The launches of one loop, and the scratch that they pass values in.
+
+    pointers   tensor -> why some operands of it do not go through descriptors
+    """
 
     launches: tuple[Launch, ...]
     scratch: tuple[Buffer, ...]
+    pointers: tuple[tuple[str, str], ...] = ()
 
 
 def plan_launch(
-    kernel: Kernel, loop: Loop, name: str, config: Config, target: Target, width: Width
-) -> Planned:
+    kernel: Kernel, loop: Loop, name: str, config: Config, target: Target, width: Width,
+    boxes: bool,
+) -> Planned:  # fmt: skip
     """Everything that runs for one top-level loop."""
     nest = place(kernel, loop, config.worklist)
     work = nest.worklist
@@ -64,13 +83,14 @@ def plan_launch(
         for c in s.carries
         if isinstance(c.init, Var)
     )
-    shared = Shared(own, set(taken), stored, uses, inits, target.reads_before)
+    boxed = operands(kernel) if boxes else frozenset()
+    shared = Shared(own, set(taken), stored, uses, inits, target.reads_before, boxed)
     scope = Scope(shared)
     ends = ends_name(shared, work) if work is not None and work.form == "table" else None
     pid = scope.let("pid", apply("program", (), "int32", ()))
     programs = _open(scope, nest, config, target, width, pid, ends)
     steps = (*shared.tops, *scope.steps)
-    steps = without_unused(steps)
+    steps = without_unused(outside(steps))
     steps = with_barriers(steps, _ordered(kernel, steps))
     launch = Launch(
         name,
@@ -85,11 +105,13 @@ def plan_launch(
         steps,
         0,
         width.precision,
+        tuple(s for s in every_step(steps) if isinstance(s, Descriptor)),
     )
     if work is None or ends is None:
-        return Planned((launch,), ())
+        return Planned((launch,), (), tuple(shared.pointers.items()))
     first = table_launch(kernel, work, ends, f"{name}_items", {*taken, ends})
-    return Planned((first, launch), (Buffer(ends, (work.groups,), "int32", None, scratch=True),))
+    scratch = Buffer(ends, (work.groups,), "int32", None, scratch=True)
+    return Planned((first, launch), (scratch,), tuple(shared.pointers.items()))
 
 
 def _axes(loop: Loop) -> tuple[str, ...]:
@@ -119,7 +141,7 @@ def _ordered(kernel: Kernel, steps: tuple[Step, ...]) -> frozenset[str]:
 
 def _dims(steps: tuple[Step, ...]) -> set[str]:
     """The named dimensions of all values."""
-    found = {d for s in every_step(steps) if isinstance(s, Read) for d in s.type.shape}
+    found = {d for s in every_step(steps) if isinstance(s, Read | Fetch) for d in s.type.shape}
     found |= {d for s in every_step(steps) for x in exprs(s) for e in walk(x) for d in e.type.shape}
     return {d for d in found if isinstance(d, str)}
 
@@ -127,6 +149,7 @@ def _dims(steps: tuple[Step, ...]) -> set[str]:
 def _arguments(kernel: Kernel, steps: tuple[Step, ...], ends: str | None) -> tuple[str, ...]:
     """The tensors that the steps access, in the order of their declaration, then scratch."""
     used = {s.access.tensor for s in every_step(steps) if isinstance(s, Read | Write)}
+    used |= {s.tensor for s in every_step(steps) if isinstance(s, Descriptor)}
     tensors = tuple(t.name for t in kernel.ir.tensors if t.name in used)
     return tensors if ends is None else (*tensors, ends)
 

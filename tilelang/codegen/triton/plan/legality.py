@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
+
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
 from tilelang.errors import Loc, PlanError
@@ -12,6 +15,10 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
+from .steps import every_step, exprs
+from .types import Launch
+
+MOST = 1 << 20  # elements of a value
 MODULE_NAMES = frozenset({"tl", "triton", "torch"})
 
 
@@ -55,14 +62,14 @@ def _check_reshape(expr: Apply, target: Target, loc: Loc | None) -> None:
         )
 
 
-def check_config(problem: Problem, config: Config) -> None:
-    """Refused for a field of the config that this kernel has no place for, or that waits."""
-    if config.indexing == "descriptor":
+def check_config(problem: Problem, config: Config, target: Target) -> None:
+    """Refused for a field of the config that this kernel or target has no place for."""
+    if config.indexing == "descriptor" and not target.boxes:
         raise Refused(
             Rule.CONFIG,
-            f"indexing={config.indexing!r} is not there yet",
+            f"indexing={config.indexing!r}, but {target} copies no boxes",
             problem.ir.loc,
-            "leave it out, or give indexing='pointer'",
+            "leave indexing out; cuda:sm90 and cuda:sm100 have descriptors",
         )
     if config.worklist is not None and not any(a.ragged for a in problem.facts.axes):
         raise Refused(
@@ -71,3 +78,29 @@ def check_config(problem: Problem, config: Config) -> None:
             problem.ir.loc,
             "leave worklist out",
         )
+
+
+def refuse_descriptors(ir: KernelIR, pointers: Mapping[str, str]) -> None:
+    """Refused where descriptors are asked for and no load could go through one."""
+    reasons = "; ".join(f"{name}: {why}" for name, why in pointers.items())
+    raise Refused(
+        Rule.CONFIG,
+        f"indexing='descriptor', but no operand of a product of {ir.name} can be copied in boxes"
+        + (f" ({reasons})" if reasons else ""),
+        ir.loc,
+        "leave indexing out",
+    )
+
+
+def check_values(ir: KernelIR, launch: Launch) -> None:
+    """Refused for a value that is larger than the language allows."""
+    for step in every_step(launch.body):
+        for expr in (e for x in exprs(step) for e in walk(x)):
+            size = prod(launch.width(d) for d in expr.type.shape)
+            if size > MOST:
+                raise Refused(
+                    Rule.MEMORY,
+                    f"a value of {ir.name} has {size:,} elements, Triton allows {MOST:,}",
+                    expr.loc if isinstance(expr, Apply) and expr.loc else ir.loc,
+                    "make the blocks smaller",
+                )

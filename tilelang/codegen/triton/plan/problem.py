@@ -55,6 +55,15 @@ class Kernel:
             for e in products
         )
 
+    @cached_property
+    def reduced(self) -> frozenset[Dim]:
+        """Dimensions that an operation has and its result has not: sums, products, extremes."""
+        every = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
+        shapes = ((e.args, e.type.shape) for e in every if isinstance(e, Apply))
+        return frozenset(
+            d for args, kept in shapes for a in args for d in a.type.shape if d not in kept
+        )
+
     def step(self, axis: str) -> int:
         """Positions that a tile of the axis advances by."""
         found = self.ir.axis(axis)

@@ -14,12 +14,14 @@ from tilelang.errors import Loc
 from tilelang.ir import (
     Along,
     Apply,
+    At,
     Const,
     Expr,
     Gather,
     GridIndex,
     Index,
     Load,
+    Span,
     TileIndex,
     TileScalar,
     Type,
@@ -34,8 +36,9 @@ from tilelang.language.evaluate import evaluate
 from tilelang.language.op import OPS
 
 from .access import access, layout
+from .descriptors import Boxes, End, box_of
 from .problem import Kernel
-from .types import Let, Read, Step
+from .types import Descriptor, Fetch, Let, Read, Step
 
 
 def _computed(expr: Expr) -> Expr:
@@ -73,6 +76,8 @@ class Shared:
     uses: Counter[str]
     inits: frozenset[str]  # values that a loop begins with, and changes
     reads_before: bool  # whether what does not move with a loop is read before it, see Target
+    boxed: frozenset[Load] = frozenset()  # loads that may go through descriptors
+    pointers: dict[str, str] = field(default_factory=dict)  # tensor -> why one of them does not
     lengths: dict[str, Var] = field(default_factory=dict)  # what is made once, at the top
     tops: list[Step] = field(default_factory=list)
 
@@ -213,6 +218,9 @@ class Scope:
         """The name of what a load gives; the same one for the same load of what nobody stores."""
         if load in self.seen and name is None:
             return self.seen[load]
+        boxes = self._boxes(load)
+        if boxes is not None:
+            return self._fetched(load, boxes, name, loc)
         lowered = self._without_gathers(load, loc)
         found, _ = access(self.kernel, load.tensor, lowered.index, lowered.mask)
         offset = None if found.offset is None else self.lower(found.offset, loc)
@@ -224,6 +232,50 @@ class Scope:
         if layout(self.kernel.ir, load.tensor).root not in self.shared.stored and name is None:
             self.seen[load] = value
         return value
+
+    def reads_before(self, load: Load) -> bool:
+        """Whether what does not move with a loop is read before it here: Triton moves no boxes."""
+        return self.shared.reads_before or self._boxes(load) is not None
+
+    def _boxes(self, load: Load) -> Boxes | None:
+        """How a descriptor copies a load, where it may."""
+        if load not in self.shared.boxed:
+            return None
+        found = box_of(self.kernel, load, self.shared.stored)
+        if isinstance(found, Boxes):
+            return found
+        self.shared.pointers[load.tensor] = found
+        return None
+
+    def _fetched(self, load: Load, found: Boxes, name: str | None, loc: Loc | None) -> Var:
+        """The name of a box that a descriptor copies."""
+        ends = tuple(self._end(end) for end in found.ends)
+        start = tuple(self._first(entry, loc) for entry in found.start)
+        made = self.shared.fresh(f"{load.tensor}_boxes")
+        value = Var(name or self.shared.fresh(f"{load.tensor}_tile"), load.type)
+        self.steps += [
+            Descriptor(made, found.root, ends, found.strides, found.box, found.why, loc),
+            Fetch(value.name, load.type, made, start, loc or load.loc),
+        ]
+        if name is None:
+            self.seen[load] = value
+        return value
+
+    def _end(self, end: End) -> Expr:
+        """The length that a descriptor is told: never 0, which hardware takes for 2**32."""
+        if end.axis is None:
+            return integers.const(end.limit or 1)
+        last = self.axes[end.axis].end
+        return integers.maximum(last if end.limit is None else integers.minimum(last, end.limit), 1)
+
+    def _first(self, entry: Index, loc: Loc | None) -> Expr:
+        match entry:
+            case Along(axis):
+                return self.axes[axis].start
+            case Span(start, _):
+                return integers.const(start)
+            case At(expr) | Gather(expr):
+                return self.lower(expr, loc)
 
     def _without_gathers(self, load: Load, loc: Loc | None) -> Load:
         index = self.positions(load.tensor, load.index, loc)

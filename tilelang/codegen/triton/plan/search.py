@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tilelang.analysis import analyze
@@ -29,7 +29,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from .defaults import blocks_for, width_for
 from .launch import plan_launch
-from .legality import check_config, check_kernel
+from .legality import check_config, check_kernel, check_values, refuse_descriptors
 from .memory import launch_bytes
 from .problem import Kernel
 from .split import reduction_of
@@ -60,7 +60,7 @@ def normalised(problem: Problem) -> Iterator[tuple[str, KernelIR]]:
 
 
 def _plan(problem: Problem, config: Config, target: Target) -> Plan:
-    check_config(problem, config)
+    check_config(problem, config, target)
     problem, blocks, parts = _split(problem, config, target)
     ir = problem.ir
     width = width_for(problem, config, target, blocks)
@@ -77,19 +77,34 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     kernel = _masked(problem, blocks)
     launches: list[Launch] = []
     scratch: list[Buffer] = []
+    pointers: dict[str, str] = {}
+    boxes = config.indexing == "descriptor" and target.scratch
     for number, (loop, needed) in enumerate(zip(_live(kernel), needs, strict=True)):
         suffix = f"_{number + 1}" if len(ir.body) > 1 else ""
         name = f"{ir.name}{suffix}_kernel"
-        planned = plan_launch(kernel, loop, name, config, target, width)
+        planned = plan_launch(kernel, loop, name, config, target, width, boxes)
         launches += [replace(one, shared=needed) for one in planned.launches if one.programs]
         scratch += planned.scratch
+        pointers |= planned.pointers
+    for one in launches:
+        check_values(ir, one)
+    if boxes and not any(one.descriptors for one in launches):
+        refuse_descriptors(problem.ir, pointers)
     return Plan(
         problem.ir, problem.facts, config, target, tuple(launches),
         (*_outputs(problem.ir), *scratch),
         tuple(_result(problem.ir, n) for n in problem.ir.returns),
         tuple(sorted(blocks.items())),
         parts,
+        _remarks(config, target, pointers),
     )  # fmt: skip
+
+
+def _remarks(config: Config, target: Target, pointers: Mapping[str, str]) -> tuple[str, ...]:
+    """What becomes of descriptors that were asked for."""
+    if config.indexing == "descriptor" and not target.scratch:
+        return ("pointers: the launcher gives no memory for descriptors",)
+    return tuple(f"{name}: pointers, because {why}" for name, why in pointers.items())
 
 
 def _split(problem: Problem, config: Config, target: Target) -> tuple[Problem, dict[str, int], int]:
@@ -158,6 +173,7 @@ def config_of(chosen: Plan) -> Config:
         warps=main.warps if main else given.warps,
         stages=main.stages if main else given.stages,
         precision=given.precision,
+        indexing=given.indexing,
         persistent=given.persistent,
         worklist=given.worklist,
         l2_group=given.l2_group,

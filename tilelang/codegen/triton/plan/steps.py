@@ -8,7 +8,20 @@ from typing import assert_never
 
 from tilelang.ir import Expr, Var, walk
 
-from .types import Access, Barrier, Carried, For, Guard, Let, Note, Read, Step, Write
+from .types import (
+    Access,
+    Barrier,
+    Carried,
+    Descriptor,
+    Fetch,
+    For,
+    Guard,
+    Let,
+    Note,
+    Read,
+    Step,
+    Write,
+)  # fmt: skip
 
 
 def every_step(steps: tuple[Step, ...]) -> Iterator[Step]:
@@ -33,6 +46,10 @@ def exprs(step: Step) -> Iterator[Expr]:
             yield from (e for c in carries for e in (c.init, c.next) if e is not None)
         case Guard(condition):
             yield condition
+        case Descriptor():
+            yield from step.shape
+        case Fetch():
+            yield from step.start
         case Barrier() | Note():
             pass
         case _:
@@ -45,7 +62,8 @@ def _access(found: Access) -> Iterator[Expr]:
 
 def names_read(steps: tuple[Step, ...]) -> set[str]:
     """Names that the steps read."""
-    return {
+    fetched = {s.descriptor for s in every_step(steps) if isinstance(s, Fetch)}
+    return fetched | {
         e.name
         for step in every_step(steps)
         for x in exprs(step)
@@ -70,7 +88,7 @@ def _carried(steps: tuple[Step, ...]) -> set[str]:
 def _kept(steps: tuple[Step, ...], used: set[str]) -> tuple[Step, ...]:
     out: list[Step] = []
     for step in steps:
-        if isinstance(step, Let | Read) and step.name not in used:
+        if isinstance(step, Let | Read | Descriptor | Fetch) and step.name not in used:
             continue
         if isinstance(step, For | Guard):
             step = replace(step, body=_kept(step.body, used))

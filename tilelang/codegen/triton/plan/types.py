@@ -16,7 +16,7 @@ and the host function in the text does exactly that with torch.  Pointers are ta
 
 The body of a launch is a program in Triton's terms:
 
-    Step  =  Let | Read | Write | For | Guard | Barrier
+    Step  =  Let | Read | Write | For | Guard | Barrier | Descriptor | Fetch
     Expr  =  Const | Var | Apply            of the IR; nothing is left that reads memory or an axis
 
 Dimensions of values are numbers, or names of `Launch.lanes`.  Besides the ops of the language there
@@ -70,6 +70,36 @@ class Access:
 
 
 # ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """`name` is an array that hardware copies boxes of: zeros are what lies outside of `shape`.
+
+    why   the sentence about its ends: a range's, where sums would see what lies behind it
+    """
+
+    name: str
+    tensor: str
+    shape: tuple[Expr, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    why: str
+    loc: Loc | None = None
+
+    def __str__(self) -> str:
+        return f"{self.tensor}: boxes of {' x '.join(map(str, self.box))}, {self.why}"
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """`name` is the box that begins at `start`, without the dimensions that the type has not."""
+
+    name: str
+    type: Type
+    descriptor: str
+    start: tuple[Expr, ...]
+    loc: Loc | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +178,7 @@ class Barrier:
     """All threads have done what is above before any does what is below."""
 
 
-Step = Let | Read | Write | For | Guard | Note | Barrier
+Step = Let | Read | Write | For | Guard | Note | Barrier | Descriptor | Fetch
 
 
 # ---------------------------------------------------------------- launches
@@ -224,6 +254,7 @@ class Launch:
     body: tuple[Step, ...]
     shared: int = 0  # bytes of shared memory, estimated
     precision: str = "ieee"  # of products of float32
+    descriptors: tuple[Descriptor, ...] = ()  # of the body: inputs that must lie at 16 bytes
 
     def width(self, dim: Dim) -> int:
         """How many lanes a dimension of a value has."""
@@ -238,6 +269,7 @@ class Launch:
         parts += [f"  {axis}" for axis in self.axes]
         if self.worklist is not None:
             parts.append(f"  {self.worklist}")
+        parts += [f"  {one}" for one in self.descriptors]
         return "\n".join(parts)
 
 
@@ -266,6 +298,7 @@ class Plan:
 
     parts   that its longest reduction is cut into, each with a place in a buffer; a launch of its
             own adds them up.  `ir` and `facts` are those of the kernel with both launches.
+    remarks what the config asks for and does not get, or not everywhere
     """
 
     ir: KernelIR
@@ -277,6 +310,7 @@ class Plan:
     results: tuple[Result, ...]
     blocks: tuple[tuple[str, int], ...]
     parts: int = 1
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.launches)) or "nothing to launch"
+        return "\n".join(map(str, (*self.launches, *self.remarks))) or "nothing to launch"
