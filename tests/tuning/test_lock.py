@@ -44,6 +44,14 @@ def test_the_choice_is_used_and_explained(path):
     assert chosen() == default and " from " not in scale_rows.explain(*arguments()).split("\n")[1]
 
 
+def test_another_target_has_its_default(path):
+    x, s = arguments()
+    default = scale_rows.default_config(x, s, target="tpu:v6e")
+    tile.use(path)
+    assert default != tile.Config({"tm": 128, "tn": 8})
+    assert scale_rows.lower(x, s, target="tpu:v6e").config == default
+
+
 def test_the_environment_names_it(path, monkeypatch):
     monkeypatch.setenv(locks.VARIABLE, str(path))
     monkeypatch.setattr(locks, "_used", [])
