@@ -36,10 +36,8 @@ def run(tmp_path, monkeypatch):
     made = functools.partial(tuning.tune, command=COMMAND, folder=tmp_path / "trials")
     monkeypatch.setattr(__main__, "tune", made)
 
-    def run(
-        *more: str, text: str = FILE.replace("ROWS", "(1000, 600)"), name: str = "tried"
-    ) -> int:
-        (tmp_path / f"{name}.py").write_text(text)
+    def run(*more: str, rows: str = "(1000, 600)", name: str = "tried") -> int:
+        (tmp_path / f"{name}.py").write_text(FILE.replace("ROWS", rows))
         options = ("--targets", "cpu", "--by", "device", "--trials", "4")
         return __main__.main(["tune", f"{name}.py", *options, *more])
 
