@@ -128,7 +128,8 @@ class Kernel:
         self.signature = signature(fn)
         self._fn, self._config, self._target = fn, config, target
         self._interpret, self._checks = interpret, checks
-        self._rows, self._most = checked_rows(rows), max_recompiles
+        self._rows: Rows = checked_rows(rows)
+        self._most = max_recompiles
         self._arity = self.signature.positional
         self._texts = texts(fn)
         self._keys = Keys()

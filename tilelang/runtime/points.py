@@ -141,7 +141,7 @@ def tested(expr: Expr) -> frozenset[str]:
 
 
 def around_tiles(axis: Axis, ir: KernelIR) -> frozenset[str]:
-    """Axes whose tiles begin or end the range of an axis; blocks of one position are legal there."""
+    """Axes whose tiles begin or end the range of an axis; blocks of one position are legal."""
     found = _edges((axis.begin, axis.end))
     return found if all(_any_block(ir.axis(name), ir) for name in found) else frozenset()
 
