@@ -76,7 +76,11 @@ triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter, which needs proce
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist load tests/gpu $(PYTEST_ARGS)
 
 triton-fuzz: N := 300
-triton-fuzz: $(STAMP)  ## N=... SEED=...: random kernels in Triton's interpreter
+triton-tuner-faults: N := 500
+tuner-faults: $(STAMP)  ## N=... SEED=...: damaged files and workers, and what the tuner makes of them
+	$(BIN)/python -m tests.tuning.faults --count $(N) --seed $(SEED)
+
+fuzz: $(STAMP)  ## N=... SEED=...: random kernels in Triton's interpreter
 	TRITON_INTERPRET=1 $(BIN)/python -m tests.gpu.fuzz --count $(N) --seed $(SEED)
 
 triton-next: $(STAMP_TRITON)  ## the same in the newest Triton on PyPI, and what its compiler makes of a product

@@ -25,20 +25,26 @@ from .errors import (
 if TYPE_CHECKING:
     from .aot import Compiled
     from .api import Kernel, Stats, kernel
+    from .autotune.lock import LockWarning, use
+    from .autotune.trials import Tuned
     from .codegen.pallas.target import Target
     from .runtime.jagged import from_njt
     from .runtime.lowering import Lowered
     from .runtime.tensors import spec
+    from .schedule.candidate import Candidate
     from .schedule.config import Config
+    from .tuning import tune
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CallError",
+    "Candidate",
     "CompileError",
     "Compiled",
     "Config",
     "Kernel",
+    "LockWarning",
     "Lowered",
     "ParseError",
     "PlanError",
@@ -46,23 +52,31 @@ __all__ = [
     "Stats",
     "Target",
     "TileError",
+    "Tuned",
     "TypingError",
     "from_njt",
     "kernel",
     "spec",
+    "tune",
+    "use",
 ]
 
 # Loaded when first used: importing tilelang imports neither jax, torch, triton nor sympy.
 _LAZY = {
+    "Candidate": ".schedule.candidate",
     "Compiled": ".aot",
     "Config": ".schedule.config",
     "Kernel": ".api",
+    "LockWarning": ".autotune.lock",
     "Lowered": ".runtime.lowering",
     "Stats": ".api",
     "Target": ".codegen.pallas.target",
+    "Tuned": ".autotune.trials",
     "from_njt": ".runtime.jagged",
     "kernel": ".api",
     "spec": ".runtime.tensors",
+    "tune": ".tuning",
+    "use": ".autotune.lock",
 }
 
 

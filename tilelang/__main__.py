@@ -1,6 +1,7 @@
-"""python -m tilelang check FILE... | doctor
+"""python -m tilelang check FILE... | tune FILE... | doctor
 
 check   compile every kernel of some files for TPUs and GPUs, on a machine without one
+tune    try configs for every kernel of some files, and put the best into a lock file
 doctor  versions, devices, and combinations that are known not to work
 """
 
@@ -13,12 +14,15 @@ from pathlib import Path
 
 from .aot import GENERATIONS
 from .aot.compile import require_compiler
+from .autotune.lock import NAME
 from .commands import doctor
 from .commands.cases import cases_of
 from .commands.check import check
 from .commands.table import show
+from .commands.tune import jobs, tuned
 from .errors import TileError
 from .runtime.lowering import target_of
+from .tuning import tune
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,12 +56,45 @@ def parser() -> argparse.ArgumentParser:
         "--timeout", type=float, default=120, help="seconds for one kernel (default: 120)"
     )
     checks.set_defaults(run=_check)
+    _add_tune(commands)
     looks = commands.add_parser("doctor", help="versions, devices, and known-bad combinations")
     looks.add_argument(
         "--devices", action="store_true", help="initialise a TPU to see whether it is there"
     )
     looks.set_defaults(run=_doctor)
     return top
+
+
+def _add_tune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    tunes = commands.add_parser("tune", help="try configs, and put the best into a lock file")
+    tunes.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    tunes.add_argument(
+        "--targets", default="v6e", help="TPU generations, separated by commas (default: v6e)"
+    )
+    tunes.add_argument("--trials", type=int, help="configs of each kernel (default: 20)")
+    tunes.add_argument("--budget", type=float, help="seconds for each kernel, instead of --trials")
+    tunes.add_argument("--by", default="model", choices=("model", "device"))
+    tunes.add_argument("--objective", default="mean", choices=("mean", "worst"))
+    tunes.add_argument(
+        "--timeout", type=float, default=120, help="seconds for one process (default: 120)"
+    )
+    tunes.add_argument("--lock", type=Path, default=Path(NAME), help=f"(default: {NAME})")
+    tunes.add_argument(
+        "--check", action="store_true", help="say whether the lock file still holds; change nothing"
+    )
+    tunes.set_defaults(run=_tune)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    names = [part.strip() for part in options.targets.split(",")]
+    targets = [n if ":" in n or n == "cpu" else f"tpu:{n}" for n in dict.fromkeys(names)]
+    cases = [case for path in options.files for case in cases_of(path)]
+    wanted = {n: getattr(options, n) for n in ("trials", "budget", "by", "objective", "timeout")}
+    failed = 0
+    for _, text, bad in tuned(jobs(cases, targets), tune, options.lock, options.check, wanted):
+        print(text, flush=True)
+        failed += bad
+    return 1 if failed else 0
 
 
 def _check(options: argparse.Namespace) -> int:

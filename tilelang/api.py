@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from .errors import CallError, PlanError
+from .autotune import lock as locks
+from .errors import CallError, PlanError, TileError
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
         jax_programs,
         lowering,
         oracle,
+        shape_class,
         torch_batching,
         torch_kernel,
     )
@@ -85,6 +88,7 @@ else:
     buckets = Late("runtime.buckets")
     jax_programs, torch_kernel = Late("runtime.jax_programs"), Late("runtime.torch_kernel")
     model, batch = Late("autotune.model"), Late("transforms.batch")
+    shape_class = Late("runtime.shape_class")
     batching, torch_batching = Late("runtime.batching"), Late("runtime.torch_batching")
 
 
@@ -132,7 +136,8 @@ class Kernel:
         self._launches: Choices[Launch] = Choices()
         self._parses: Choices[Parsed] = Choices()
         self._lowered: dict[Hashable, Lowered] = {}
-        self._jax: jax_programs.Programs | None = None
+        self._jax: dict[str, jax_programs.Programs] = {}  # by what the lock file says
+        self._subjects: dict[tuple[Parsed, str], tuple[str, str]] = {}
         self._part_launches: dict[Hashable, Launch] = {}
         self._torches: dict[Hashable, torch_kernel.Compiler] = {}
         self._registration: gradients.Registration | None = None
@@ -169,7 +174,7 @@ class Kernel:
         """The specialisation for the arguments of a call, made if there is none yet."""
         keys = self._keys
         try:
-            key = (config, target, *[keys[type(value)](value) for value in values])
+            key = (config, target, locks.token(), *[keys[type(v)](v) for v in values])
             launch = self._launches.find(key, (self._fn, *values))
         except Exception:  # an argument that cannot be part of a key: specialising says which
             key, launch = None, None
@@ -199,7 +204,7 @@ class Kernel:
             )
         with self._lock:
             self._registration = gradients.Registration(forward, backward)
-            self._launches, self._jax = Choices(), None  # some may hold a derived gradient
+            self._launches, self._jax = Choices(), {}  # some may hold a derived gradient
 
     def vjp(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         """Registers a backward, as `def_vjp` does; use as a decorator: `@my_kernel.vjp`."""
@@ -294,7 +299,8 @@ class Kernel:
         """Axes and why, the plan and, where offsets have values, how much work is padding."""
         given = self._given(bind(self.signature, args, kwargs))
         try:
-            return explain.explain(self._lower(given, config, target), given.integers())
+            lowered = self._lower(given, config, target)
+            return explain.explain(lowered, given.integers(), self._origin(given, config, lowered))
         except PlanError as refused:
             if self._element is None:
                 raise
@@ -354,8 +360,16 @@ class Kernel:
         goal, parsed = self._goal(given, target), self._parsed(given)
         return lowering.candidates(parsed.ir, parsed.facts, goal)
 
+    def subject(
+        self, *args: Any, target: AnyTarget = None, **kwargs: Any
+    ) -> tuple[locks.Subject, str]:
+        """What a lock file calls such calls, and the digest that it keeps of the kernel."""
+        given = self._given(bind(self.signature, args, kwargs))
+        arguments, source = self._subject(self._parsed(given))
+        return locks.Subject(self._written, arguments, self._goal(given, target).name), source
+
     def default_config(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Config:
-        """The config that is used when none is given."""
+        """The config that is used when none is given, and no lock file names one."""
         given = self._given(bind(self.signature, args, kwargs))
         goal, parsed = self._goal(given, target), self._parsed(given)
         return lowering.chosen_by_default(parsed.ir, parsed.facts, goal)
@@ -428,6 +442,15 @@ class Kernel:
         code, names = self._fn.__code__, ", ".join(self.signature.names)
         return f"<kernel {self._fn.__name__}({names}), {code.co_filename}:{code.co_firstlineno}>"
 
+    def _origin(self, given: Given, config: Config | None, lowered: Lowered) -> str:
+        """Where the config of a call is from, if it was not given and is no default."""
+        lock = locks.active()
+        if lock is None or (self._config if config is None else config) is not None:
+            return ""
+        entry = self._entry(self._parsed(given), lowered.target, lock)
+        used = entry is not None and entry.config == lowered.config
+        return f" from {lock.path}" if used else ""
+
     # ------------------------------------------------------------ compiling
 
     def _given(self, values: tuple) -> Given:
@@ -449,7 +472,7 @@ class Kernel:
         """The stages, from the cache if these shapes were lowered before on any framework."""
         chosen = lowering.checked_config(self._config if config is None else config)
         goal = self._goal(given, target)
-        return self._planned(self._parsed(given), chosen, goal)
+        return self._planned(self._parsed(given), chosen, goal, locks.active())
 
     def _parsed(self, given: Given) -> Parsed:
         """The kernel parsed for these shapes and static values, and for what it read."""
@@ -463,7 +486,7 @@ class Kernel:
                 start = time.perf_counter()
                 with lowering.our_fault(self.signature.kernel):
                     parsed = frontend.parsed(self._fn, given.specs, self._texts)
-                known = parsing.Parsed(parsed.ir, parsed.reads)
+                known = parsing.Parsed(parsed.ir, parsed.reads, specs=given.specs)
                 self._parses.add(given.key, known.reads, known)
                 self._seconds += time.perf_counter() - start
             return known
@@ -486,18 +509,64 @@ class Kernel:
         def replaced(ir: KernelIR) -> Stages:
             return self._stages(parsing.Parsed(ir, parsed.reads), config)
 
-        planned, element = functools.partial(self._planned, parsed, config), None
+        lock, element = locks.active(), None
+        planned = functools.partial(self._planned, parsed, config, lock=lock)
         if parsed.element is not None:
             element = self._stages(parsed.element[0], config), parsed.element[1]
         return batching.Stages(parsed.ir, planned, batched, replaced, element)
 
-    def _planned(self, parsed: Parsed, config: Config | None, target: Target) -> Lowered:
+    def _planned(
+        self,
+        parsed: Parsed,
+        config: Config | None,
+        target: Target,
+        lock: locks.Lock | None = None,
+    ) -> Lowered:
         """The later stages; also called when JAX lowers for a device, long after the call.
 
         A batch takes the config of one element: its results are those of one, bit for bit.
         """
         if config is None and parsed.element is not None:
-            config = self._planned(parsed.element[0], config, target).config
+            config = self._planned(parsed.element[0], config, target, lock).config
+        entry = None if config is not None or lock is None else self._entry(parsed, target, lock)
+        if entry is not None and lock is not None:
+            try:
+                return self._kept(parsed, entry.config, target)
+            except PlanError as refused:
+                lock.warn(entry.subject, f"its config is refused ({refused.what})")
+        return self._kept(parsed, config, target)
+
+    def _entry(self, parsed: Parsed, target: Target, lock: locks.Lock) -> locks.Entry | None:
+        """What a lock file says, if that was said of this kernel as it is."""
+        if parsed.specs is None or not lock.knows(self._written):
+            return None
+        arguments, source = self._subject(parsed)
+        entry = lock.find(locks.Subject(self._written, arguments, target.name))
+        if entry is not None and entry.source != source:
+            lock.warn(entry.subject, "the kernel has changed")
+            return None
+        return entry
+
+    @property
+    def _written(self) -> str:
+        """The kernel by its file and name: the same wherever the file lies."""
+        return f"{Path(self._fn.__code__.co_filename).name}:{self._fn.__qualname__}"
+
+    def _subject(self, parsed: Parsed) -> tuple[str, str]:
+        """The class of a call, and a digest of the kernel for the largest call of it."""
+        key = (parsed, self._written)
+        if key not in self._subjects:
+            assert parsed.specs is not None, "a kernel that was called"
+            found = shape_class.class_of(parsed.ir, parsed.facts)
+            try:
+                ir = frontend.parsed(self._fn, found.largest(parsed.specs), self._texts).ir
+            except TileError:  # the author's own code refuses other lengths
+                found, ir = shape_class.class_of(parsed.ir, parsed.facts, exact=True), parsed.ir
+            self._subjects[key] = found.text, shape_class.digest(ir)
+        return self._subjects[key]
+
+    def _kept(self, parsed: Parsed, config: Config | None, target: Target) -> Lowered:
+        """The later stages with a config, or with the default one."""
         key = (parsed, config, target)
         with self._lock:
             if key not in self._lowered:
@@ -562,7 +631,7 @@ class Kernel:
             assert not isinstance(goal, lowering.PallasTarget), "it is planned for a GPU"
             return cuda.prepare(
                 known.ir, known.facts, operands, tuple(given.values.values()), goal,
-                functools.partial(self._planned, known, config), checks,
+                functools.partial(self._planned, known, config, lock=locks.active()), checks,
             )  # fmt: skip
         wide = known
         if self._rows == "bucket" and statics is not None:
@@ -571,11 +640,12 @@ class Kernel:
 
     def _programs(self) -> jax_programs.Programs:
         with self._lock:
-            if self._jax is None:
-                self._jax = jax_programs.Programs(
+            said = locks.token()
+            if said not in self._jax:
+                self._jax[said] = jax_programs.Programs(
                     self._stages, _compiled, self._interpret, self._gradient, self._lock
                 )
-            return self._jax
+            return self._jax[said]
 
     def _filed(self, key: Hashable, known: Parsed, launch: Launch) -> Launch:
         """The launch, kept for calls with this key."""

@@ -42,15 +42,20 @@ class Gone(Exception):
 class Worker:
     """A process that answers requests one at a time.  Use in one thread, and close it."""
 
-    def __init__(self, command: Sequence[str] = COMMAND, flags: str = "") -> None:
-        """Starts the process; `flags` are extra flags of libtpu."""
+    def __init__(
+        self, command: Sequence[str] = COMMAND, flags: str = "", pretend: bool = True
+    ) -> None:
+        """Starts the process; `flags` are extra flags of libtpu.
+
+        `pretend`: as if this were a machine with a TPU, whose CPU is used; else with what is here.
+        """
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=environment(os.environ, flags),
+            env=environment(os.environ, flags, pretend),
             encoding="utf-8",
         )
         self._replies: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -111,9 +116,11 @@ class Worker:
         return self._said.read().decode(errors="replace").strip()
 
 
-def environment(inherited: Mapping[str, str], flags: str = "") -> dict[str, str]:
-    """The environment of a worker that pretends to be a machine with a TPU."""
-    found = {**inherited, **PRETENDED}
+def environment(
+    inherited: Mapping[str, str], flags: str = "", pretend: bool = True
+) -> dict[str, str]:
+    """The environment of a worker, that of a machine with a TPU if it pretends to be one."""
+    found = {**inherited, **(PRETENDED if pretend else {})}
     root = Path(__file__).resolve().parents[2]
     if root.name not in ("site-packages", "dist-packages"):  # a checkout that is not installed
         found["PYTHONPATH"] = os.pathsep.join(filter(None, (found.get("PYTHONPATH"), str(root))))

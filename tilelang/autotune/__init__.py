@@ -1,1 +1,1 @@
-"""Choosing a config: for now, the predicted time of one (`model`)."""
+"""Choosing a config: predicted times (`model`), trials of configs, and the file of choices."""

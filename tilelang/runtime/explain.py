@@ -58,9 +58,9 @@ class Waste:
 
 
 @np.errstate(all="ignore")
-def explain(lowered: Lowered, arrays: Mapping[str, np.ndarray]) -> str:
+def explain(lowered: Lowered, arrays: Mapping[str, np.ndarray], origin: str = "") -> str:
     """The explanation; `arrays` holds the values of those arguments that have any."""
-    ir, choices = lowered.ir, f"target {lowered.target}, {lowered.config}"
+    ir, choices = lowered.ir, f"target {lowered.target}, {lowered.config}{origin}"
     bounds = [f"block {b.name}: {b}" for b in ir.blocks]
     parts = [_title(ir), choices, *bounds, "", "axes", *_axes(lowered.facts)]
     kept = [f"  {fact.why}" for fact in lowered.facts.positions if fact.kind == "dynamic"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..analysis.facts import Facts
 from ..analysis.placed import root
@@ -21,6 +22,7 @@ FORWARD = -1  # the part of a derivative that is no launch of its backward progr
 class Parsed:
     """A parsed kernel and the reads that it rests on; a key that stands for itself.
 
+    specs        the arguments that it was parsed for, as far as a caller gave them
     derivatives  what was derived of it so far, by the arguments whose gradients are wanted
     parts        the kernels of those, by the same and by which they are
     """
@@ -28,6 +30,7 @@ class Parsed:
     ir: KernelIR
     reads: Sequence[Read] = ()
     element: tuple[Parsed, Collection[str]] | None = None  # of a batch, and what it does not share
+    specs: Mapping[str, Any] | None = None
     derivatives: dict[frozenset[str], Derivative] = field(default_factory=dict)
     parts: dict[tuple[frozenset[str], int], Parsed] = field(default_factory=dict)
 

@@ -1,0 +1,16 @@
+"""Every bug planted in the tuner is noticed, and nothing is noticed without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.planted.tuning import MUTATIONS
+from tests.tiers import share
+
+
+@pytest.mark.parametrize("mutation", share(MUTATIONS, 3))
+def test_a_planted_bug_is_caught(monkeypatch, mutation):
+    mutation.seen_by()
+    monkeypatch.setattr(mutation.owner, mutation.name, mutation.wrong)
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        mutation.seen_by()
