@@ -142,7 +142,7 @@ BUDGET = {
     "transforms": 4000,  # gradients: formulas, adjoints, residuals, loops; batches; partitions
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 13550,  # forms of experts; estimated times: steps, work, copies, ranks; chips
-    "codegen.triton": 5080,  # shared memory as the compiler allots it; descriptors
+    "codegen.triton": 5160,  # shared memory as the compiler allots it; descriptors
     "runtime": 5400,  # gradients, operations of torch; batches and meshes; given.py was api's
     "aot": 1540,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 1730,  # the executor of compiled schedules; chips moved to codegen.pallas

@@ -241,16 +241,17 @@ def test_printing_needs_no_triton():
     assert run.stdout == '"""twice f\n'
 
 
-def _lines(subject, target):
-    text = subject.kernel.source(*subject.cases[-2], target=target)
+def _lines(subject, target, indexing):
+    config = tile.Config(indexing=indexing)
+    text = subject.kernel.source(*subject.cases[-2], target=target, config=config)
     lines = text.splitlines()
     loop = next(n for n, line in enumerate(lines) if "num_stages=" in line and "for " in line)
     return "\n".join(lines[:loop]), "\n".join(lines[loop:])
 
 
-def _read_before(target):
+def _read_before(target, indexing="pointer"):
     (subject,) = (s for s in SUBJECTS if s.name == "jagged_attention")
-    before, inside = _lines(subject, target)
+    before, inside = _lines(subject, target, indexing)
     return [name in before for name in ("q_tile =", "k_tile =", "v_tile =")], [
         name in inside for name in ("q_tile =", "k_tile =", "v_tile =")
     ]
@@ -259,6 +260,8 @@ def _read_before(target):
 def test_where_triton_would_copy_it_again_what_does_not_move_is_read_before_the_loop():
     assert _read_before("cuda:sm90") == ([False] * 3, [True] * 3)
     assert _read_before("cuda:sm100") == ([True, False, False], [False, True, True])
+    boxes = _read_before("cuda:sm90", "descriptor")  # which Triton moves nowhere
+    assert boxes == ([True, False, False], [False, True, True])
 
 
 @pytest.mark.parametrize("bug", ["whatever moves is read before", "nothing is read before"])

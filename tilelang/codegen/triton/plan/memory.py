@@ -55,6 +55,7 @@ class Pipe:
     warps: int
     stages: int
     precision: str  # of float32
+    boxes: bool = False  # whether descriptors copy operands, whatever dimensions of one they have
 
     def asynchronous(self, dot: Apply, rows: int) -> bool:
         """Whether the product reads shared memory while the program goes on."""
@@ -158,7 +159,8 @@ class _Loop:
         load, plain = self._source(operand)
         through = self._asynchronous(dot)
         size = _bytes(operand, self.blocks)
-        flat = side == 1 or dot.type.rank == 2 or (through and self.pipe.target.columns > 0)
+        flat = side == 1 or dot.type.rank == 2
+        flat = flat or (through and (self.pipe.boxes or self.pipe.target.columns > 0))
         direct = load is not None and plain and parts == 1 and flat
         kept: list[tuple[Expr, int]] = []
         passing: list[tuple[Expr, int]] = []

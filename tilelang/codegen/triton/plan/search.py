@@ -27,10 +27,10 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
-from .defaults import blocks_for, width_for
+from .defaults import blocks_for, in_boxes, width_for
 from .launch import plan_launch
 from .legality import check_config, check_kernel, check_values, refuse_descriptors
-from .memory import launch_bytes
+from .memory import BARRIERS, Pipe, launch_bytes
 from .problem import Kernel
 from .split import reduction_of
 from .types import Buffer, Launch, Plan, Result
@@ -64,8 +64,10 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     problem, blocks, parts = _split(problem, config, target)
     ir = problem.ir
     width = width_for(problem, config, target, blocks)
-    pipe = width.pipe(target)
-    needs = [launch_bytes(ir, problem.facts, loop, blocks, pipe) for loop in _live(problem)]
+    boxes = in_boxes(problem, config, target, width, blocks)
+    needs = _needs(problem, blocks, width.pipe(target), boxes)
+    if boxes and config.indexing is None and max(needs, default=0) > target.shared:
+        boxes, needs = False, _needs(problem, blocks, width.pipe(target), False)
     needed = max(needs, default=0)
     if needed > target.shared:
         raise Refused(
@@ -78,7 +80,6 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     launches: list[Launch] = []
     scratch: list[Buffer] = []
     pointers: dict[str, str] = {}
-    boxes = config.indexing == "descriptor" and target.scratch
     for number, (loop, needed) in enumerate(zip(_live(kernel), needs, strict=True)):
         suffix = f"_{number + 1}" if len(ir.body) > 1 else ""
         name = f"{ir.name}{suffix}_kernel"
@@ -88,7 +89,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         pointers |= planned.pointers
     for one in launches:
         check_values(ir, one)
-    if boxes and not any(one.descriptors for one in launches):
+    if config.indexing and boxes and not any(one.descriptors for one in launches):
         refuse_descriptors(problem.ir, pointers)
     return Plan(
         problem.ir, problem.facts, config, target, tuple(launches),
@@ -100,10 +101,19 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     )  # fmt: skip
 
 
+def _needs(problem: Problem, blocks: dict[str, int], pipe: Pipe, boxes: bool) -> list[int]:
+    """Bytes of shared memory of each launch; who waits for boxes does so at barriers there."""
+    pipe, ir = replace(pipe, boxes=boxes), problem.ir
+    found = [launch_bytes(ir, problem.facts, loop, blocks, pipe) for loop in _live(problem)]
+    return [n + BARRIERS if n and boxes else n for n in found]
+
+
 def _remarks(config: Config, target: Target, pointers: Mapping[str, str]) -> tuple[str, ...]:
     """What becomes of descriptors that were asked for."""
     if config.indexing == "descriptor" and not target.scratch:
         return ("pointers: the launcher gives no memory for descriptors",)
+    if config.indexing is None:
+        return ()
     return tuple(f"{name}: pointers, because {why}" for name, why in pointers.items())
 
 
@@ -173,7 +183,9 @@ def config_of(chosen: Plan) -> Config:
         warps=main.warps if main else given.warps,
         stages=main.stages if main else given.stages,
         precision=given.precision,
-        indexing=given.indexing,
+        indexing="descriptor"
+        if any(one.descriptors for one in chosen.launches)
+        else given.indexing,
         persistent=given.persistent,
         worklist=given.worklist,
         l2_group=given.l2_group,
