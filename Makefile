@@ -37,7 +37,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden calibrate defaults bench gpu-matrix gpu-legality triton triton-fuzz triton-next triton-planted test-next clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix schedule golden calibrate defaults performance bench gpu-matrix gpu-legality triton triton-fuzz triton-next triton-planted test-next citizens clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -64,6 +64,9 @@ thorough:  ## every test there is; some forty minutes more than CI
 
 gpu-matrix: $(STAMP)  ## every example for every GPU architecture, into docs/gpu-matrix.md
 	nice -n 19 $(BIN)/python -m tests.gpu.matrix --write docs/gpu-matrix.md
+
+citizens: $(STAMP)  ## every example in every transformation of JAX and torch, into docs/citizens.md
+	nice -n 19 $(BIN)/python -m tests.citizens --write docs/citizens.md
 
 gpu-legality: N := 500
 gpu-legality: $(STAMP)  ## N=... SEED=...: random configs through Triton's compiler
@@ -116,6 +119,9 @@ golden: $(STAMP)  ## write expected sources and outputs in docs anew; review the
 
 calibrate: $(STAMP)  ## how far estimates are from compiled schedules, and constants that fit better
 	$(BIN)/python -m benchmarks.calibrate --fit
+
+performance: $(STAMP)  ## predicted times beside the experts' kernels and XLA, into docs/performance.md
+	nice -n 19 $(BIN)/python -m benchmarks.performance
 
 defaults: $(STAMP)  ## default blocks against others by predicted time, into docs/defaults.md
 	$(BIN)/python -m benchmarks.defaults

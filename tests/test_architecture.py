@@ -142,10 +142,10 @@ BUDGET = {
     "transforms": 4000,  # gradients: formulas, adjoints, residuals, loops; batches; partitions
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 13550,  # forms of experts; estimated times: steps, work, copies, ranks; chips
-    "codegen.triton": 5160,  # shared memory as the compiler allots it; descriptors
-    "runtime": 5400,  # gradients, operations of torch; batches and meshes; given.py was api's
+    "codegen.triton": 5240,  # descriptors; the space of configs; memory as compilers allot it
+    "runtime": 5840,  # gradients, operations of torch; batches, buckets; meshes; candidates
     "aot": 1540,  # a worker that stays for JAX; tensor memory of sm_100
-    "autotune": 1730,  # the executor of compiled schedules; chips moved to codegen.pallas
+    "autotune": 1770,  # the executor of compiled schedules; numbers in registers, small integers
     "commands": 500,
     PACKAGE: 1930,  # of no package: api (gradients, batches, torch), reference, reads ...
 }
@@ -160,7 +160,8 @@ MUTABLE = {
     "codegen.pallas.emit.expressions.Printer": "collects the lines of one launch",
     "codegen.pallas.emit.names.Names": "gives out names while one launch is printed",
     "codegen.pallas.emit.block.Block": "the lines of one scope while they are written",
-    "codegen.pallas.plan.estimate.rank._Search": "remembers what was estimated during one search",
+    "codegen.pallas.plan.estimate.rank.Search": "remembers what was estimated during one search",
+    "codegen.pallas.plan.space._Waiting": "remembers what waits while configs are given away",
     "codegen.pallas.plan.body.lower.Scope": "grows while one section is lowered",
     "codegen.triton.plan.scope.Shared": "gives out names while one launch is lowered",
     "codegen.triton.plan.scope.Scope": "grows while one body is lowered",

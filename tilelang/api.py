@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
@@ -20,6 +20,7 @@ from .runtime.choices import Choices
 from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
 from .runtime.given import Given, Keys, given_of
 from .runtime.method import Method, is_method
+from .runtime.recompiles import Rows, checked_rows, refuse_buckets, refuse_more
 from .runtime.signature import bind, signature
 from .runtime.tensors import KEYS
 from .texts import texts
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .ir import KernelIR
     from .runtime import (
         batching,
+        buckets,
         execution,
         explain,
         gradients,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
     from .runtime.parsed import Parsed
+    from .schedule.candidate import Candidate
     from .schedule.config import Config
     from .transforms import batch
 
@@ -79,6 +82,7 @@ else:
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
     gradients, parsing = Late("runtime.gradients"), Late("runtime.parsed")
+    buckets = Late("runtime.buckets")
     jax_programs, torch_kernel = Late("runtime.jax_programs"), Late("runtime.torch_kernel")
     model, batch = Late("autotune.model"), Late("transforms.batch")
     batching, torch_batching = Late("runtime.batching"), Late("runtime.torch_batching")
@@ -111,6 +115,8 @@ class Kernel:
         target: AnyTarget = None,
         interpret: Any = None,
         checks: bool | None = None,
+        rows: Rows = "exact",
+        max_recompiles: int | None = None,
     ) -> None:
         if not isinstance(fn, FunctionType):
             hint = "decorate a function: @tile.kernel above a def"
@@ -118,6 +124,7 @@ class Kernel:
         self.signature = signature(fn)
         self._fn, self._config, self._target = fn, config, target
         self._interpret, self._checks = interpret, checks
+        self._rows, self._most = checked_rows(rows), max_recompiles
         self._arity = self.signature.positional
         self._texts = texts(fn)
         self._keys = Keys()
@@ -336,6 +343,16 @@ class Kernel:
         lowered = self._lower(given, config, chosen)
         return model.predict(lowered, given.integers(), values or {}, timeout=timeout)
 
+    def configs(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Iterator[Candidate]:
+        """Every legal config with its estimated time and its memory, best estimate first.
+
+        They are made one by one, as they are asked for.  GPUs and the CPU have no estimate: there,
+        configs that are most like the default come first.
+        """
+        given = self._given(bind(self.signature, args, kwargs))
+        goal, parsed = self._goal(given, target), self._parsed(given)
+        return lowering.candidates(parsed.ir, parsed.facts, goal)
+
     def default_config(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Config:
         """The config that is used when none is given."""
         given = self._given(bind(self.signature, args, kwargs))
@@ -379,8 +396,10 @@ class Kernel:
                 else f"which arguments of {self.signature.kernel} are batched?",
                 hint=f"name some of {', '.join(self.signature.names)}",
             )
-        options = {"config": self._config, "target": self._target, "interpret": self._interpret}
-        made = Kernel(self._fn, **options, checks=self._checks)
+        made = Kernel(
+            self._fn, config=self._config, target=self._target, interpret=self._interpret,
+            checks=self._checks, rows=self._rows, max_recompiles=self._most,
+        )  # fmt: skip
         made._element, made._lock = (self, names), self._lock
         made._lowered, made._batches = self._lowered, self._batches
         return self._larger.setdefault(names, made)
@@ -481,6 +500,7 @@ class Kernel:
         key = (parsed, config, target)
         with self._lock:
             if key not in self._lowered:
+                refuse_more(parsed.ir, self._compiles, self._most)
                 start = time.perf_counter()
                 self._lowered[key] = lowering.lower(parsed.ir, parsed.facts, config, target)
                 self._seconds += time.perf_counter() - start
@@ -537,12 +557,16 @@ class Kernel:
         config, operands = lowering.checked_config(chosen), launching.operands_of(given)
         goal = None if target is None else lowering.target_of(target)
         if lowering.runs_on_gpu(given.tensors.values(), goal):
+            refuse_buckets(known.ir, self._rows)
             assert not isinstance(goal, lowering.PallasTarget), "it is planned for a GPU"
             return cuda.prepare(
                 known.ir, known.facts, operands, tuple(given.values.values()), goal,
                 functools.partial(self._planned, known, config), checks,
             )  # fmt: skip
-        return self._programs().launch(known, operands, config, goal, checks, statics)
+        wide = known
+        if self._rows == "bucket" and statics is not None:
+            wide = buckets.wider(known, given, self._parsed)
+        return self._programs().launch(known, operands, config, goal, checks, statics, wide)
 
     def _programs(self) -> jax_programs.Programs:
         with self._lock:
@@ -571,6 +595,8 @@ def kernel(
     target: AnyTarget = None,
     interpret: Any = None,
     checks: bool | None = None,
+    rows: Rows = "exact",
+    max_recompiles: int | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(
     fn: Callable[..., Any] | None = None,
@@ -579,6 +605,8 @@ def kernel(
     target: AnyTarget = None,
     interpret: Any = None,
     checks: bool | None = None,
+    rows: Rows = "exact",
+    max_recompiles: int | None = None,
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
     """Makes a kernel of a function that loops over tiles; use as `@tile.kernel` or with options.
 
@@ -587,10 +615,13 @@ def kernel(
     interpret  True or pltpu.InterpretParams(): interpret even on a TPU; False: never interpret
     checks     whether to look at offsets and indices before each launch; if left out, wherever
                their values are on the host
+    rows       "bucket": calls with some more or fewer ragged rows share one program
+    max_recompiles  how often the kernel may be compiled anew before that is an error
     """
     made = functools.partial(
-        Kernel, config=config, target=target, interpret=interpret, checks=checks
-    )
+        Kernel, config=config, target=target, interpret=interpret, checks=checks, rows=rows,
+        max_recompiles=max_recompiles,
+    )  # fmt: skip
     return made if fn is None else made(fn)
 
 

@@ -76,7 +76,7 @@ def evaluate(
     RaggedValueError for an index outside of its tensor or an extent over its max_extent.
     """
     memory = {t.name: _initial(t, arrays) for t in kernel.tensors if t.role != "view"}
-    positions, roots = _views(kernel)
+    positions, roots = _views(kernel, memory)
     shuffle = None if seed is None else np.random.default_rng(seed)
     run = Run(kernel, memory, positions, roots, blocks or {}, frozenset(parallel), shuffle)
     with np.errstate(all="ignore"):
@@ -125,7 +125,9 @@ def _filled(tensor: ir.Tensor) -> Array:
     return np.full(count, GARBAGE, np.uint8).view(dtype).reshape(tensor.shape)
 
 
-def _views(kernel: ir.KernelIR) -> tuple[dict[str, Array], dict[str, str]]:
+def _views(
+    kernel: ir.KernelIR, memory: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, str]]:
     """Of each view: where its elements are in its root tensor, and which tensor that is."""
     positions: dict[str, Array] = {}
     roots: dict[str, str] = {}
@@ -136,7 +138,16 @@ def _views(kernel: ir.KernelIR) -> tuple[dict[str, Array], dict[str, str]]:
         flat = np.arange(math.prod(source.shape)).reshape(source.shape)
         below = positions.get(source.name, flat)
         arg = tensor.view.arg
-        moved = below.transpose(arg) if tensor.view.how == "permute" else below.reshape(arg)
+        match tensor.view.how:
+            case "permute":
+                moved = below.transpose(arg)
+            case "reshape":
+                moved = below.reshape(arg)
+            case "take":
+                index = tensor.view.index
+                picks = memory[roots.get(index, index)]
+                picks = picks.reshape(-1)[positions[index]] if index in positions else picks
+                moved = below.take(picks.transpose(arg[1:]), axis=arg[0], mode="clip")
         positions[tensor.name] = moved
         roots[tensor.name] = roots.get(source.name, source.name)
     return positions, roots

@@ -305,6 +305,12 @@ CASES = (
         {0: [[9 if (row, lane) == (1, 129) else 1 for lane in range(130)] for row in range(16)]},
     ),
     Case(
+        "an argument that is one number lies in its register",
+        dump(operand(0, "s32[1]", 5, "<no memory space>"), *COUNT_DOWN),
+        {"bundles": 1 + 1 + 5 * 7},
+        {0: [7]},
+    ),
+    Case(
         "a core that has no work skips it",
         dump(
             "%s1_s1 = sld [smem:[#allocation7]] /* core id */",

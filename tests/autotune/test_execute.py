@@ -77,6 +77,7 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     "a region without a name is lost": (parsing, "_regions", _unnamed_regions_lost),
     "offsets of copies are left out": (Memory, "_fill", _from_the_start(Memory._fill)),
     "arrays lie without tiles": (memory, "words", lambda array: array.reshape(-1)),
+    "every argument is an address": (Memory, "register", Memory.base),
     "numbers have no sign": (executing, "_compared", _unsigned),
     "delays are written out": (Chip, "implicit_delays", property(lambda chip: False)),
     "units are idle where a line begins": (Queues, "run", _entered_idle(Queues.run)),
@@ -92,6 +93,11 @@ def test_a_planted_fault_is_caught(what: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_words_of_one_dimension_are_in_order() -> None:
     assert words(np.array([3, -1], np.int32)).tolist() == [3, 2**32 - 1]
+
+
+def test_rows_of_small_integers_share_words() -> None:
+    found = words(np.array([[1, 2], [3, -1], [5, 6], [7, 8], [9, 10]], np.int8))
+    assert found.reshape(-1, 128)[:, :2].tolist() == [[0x07050301, 0x0806FF02], [9, 10]]
 
 
 def test_what_is_no_dump_is_refused() -> None:

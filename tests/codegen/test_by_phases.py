@@ -54,6 +54,22 @@ def recurred(x, w, offsets, block):
     return y
 
 
+@tile.kernel
+def shared(x, w, offsets):
+    """A quotient is multiplied first, and again by what waits for that."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for a, b in hl.grid([x.shape[0], x.shape[1]]):
+        for g in hl.grid(offsets.shape[0] - 1):
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                acc = hl.zeros([tm, D], dtype=hl.float32)
+                for tk in hl.tile(N):
+                    part = x[a, b, tm, :] / (w[a, b, 0, :][None, :] + 8.0)
+                    scores = hl.dot(part, w[a, b, tk, :].T)
+                    acc = acc + part * scores.amax(-1)[:, None]
+                y[a, b, tm, :] = acc
+    return y
+
+
 X = np.random.default_rng(0).integers(-3, 4, (2, 2, T, D)).astype(np.float32)
 W = np.random.default_rng(1).integers(-3, 4, (2, 2, N, D)).astype(np.float32)
 CUTS = np.array([0, 5, 5, 40, 72], np.int32)
@@ -69,6 +85,17 @@ def test_states_that_products_read_and_that_change(within):
     for layout in every_stratum(SPACE):
         found = recurrent(X, W, layout.offsets, config=config)
         np.testing.assert_array_equal(found, recurred(X, W, layout.offsets, 8))
+
+
+def test_what_first_products_and_the_rest_read():
+    config = tile.Config({"tm": 16, "tk": 8}, within=("a", "b"))
+    part = X / (W[:, :, :1] + 8.0)
+    best = (part @ W.swapaxes(2, 3)).reshape(2, 2, T, 3, 8).max(-1).sum(-1)
+    np.testing.assert_allclose(
+        shared(X, W, np.array([0, 30, 30, T], np.int32), config=config),
+        part * best[..., None],
+        rtol=1e-5,
+    )
 
 
 def test_small_steps_run_all_heads_unless_the_config_says_no():
@@ -126,6 +153,18 @@ def test_a_product_and_what_waits_for_it():
     assert found.first == (Keep("s", PRODUCT.value, LOC, (H,)),)
     assert found.rest == (replace(PEAK, value=top(place)),)
     assert found.kept == (place,)
+
+
+def test_what_the_first_phase_reads_itself_is_a_local_besides():
+    """Whatever is long to compute, and read in both phases, is known in both."""
+    part = Bind("part", top(read("q_ref")), LOC, "part")
+    product = replace(PRODUCT, value=dot(local("part"), read("k_ref")))
+    found = split(part, product, Keep("state", top(dot(local("part"), local("s"))), LOC, (H,)))
+    assert found is not None
+    column = Kept("part", COLUMN, (H,))
+    assert found.first[:2] == (part, Keep("part", ir.Var("part", COLUMN), LOC, (H,)))
+    assert column in found.kept
+    assert not {"part", "s"} & {n for s in found.rest for n in physical.names_read(s)}
 
 
 def test_its_place_has_a_name_of_its_own():

@@ -13,6 +13,7 @@ import tilelang.language as hl
 SMALL, LARGE = 30, 4099  # rows of a block in vector memory, and of an array that stays in HBM
 WIDTH = 640  # elements of a row
 FORMS = (None, "outer_pipeline", "fori_loop")
+PLACES = ("ahead", "inside")
 DTYPES = ("float32", "bfloat16", "int8")
 
 
@@ -33,6 +34,15 @@ def combined(x, slot):
         for k in hl.static_range(slot.shape[1]):
             total = total + x[slot[tm, k] // 2, tn].to(hl.float32)
         y[tm, tn] = total.to(x.dtype)
+    return y
+
+
+@tile.kernel
+def doubled(x, slot):
+    """Twice the rows that one column of a matrix picks."""
+    y = hl.zeros([slot.shape[0], x.shape[1]], dtype=x.dtype)
+    for tm, tn in hl.tile([slot.shape[0], x.shape[1]]):
+        y[tm, tn] = x[slot[tm, 1], tn] * 2
     return y
 
 
@@ -161,6 +171,41 @@ def test_rows(rows: int, dtype: str, form: str | None) -> None:
     x, index = table(rows, dtype), picks(rows, 61)
     config = tile.Config({"tm": 32}, loop_type=form)
     same(rows_of(x, index, config=config), np.asarray(x)[index])
+
+
+@pytest.mark.parametrize("gathers", PLACES)
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+def test_rows_are_put_together_where_the_config_says(dtype: str, gathers: str) -> None:
+    """Positions that are no row pick the nearest one in either place."""
+    x, slot = table(LARGE, dtype), picks(LARGE, 61, 3)
+    slot[7, 1], slot[8, 1] = LARGE + 5, -3
+    config = tile.Config({"tm": 32, "tn": 128}, gathers=gathers)
+    clipped = slot.clip(0, LARGE - 1)
+    unchecked = tile.kernel(doubled.__wrapped__, checks=False)
+    found = unchecked(x, slot, config=config)
+    same(found, np.asarray(x, np.float32)[clipped[:, 1]] * 2)
+    index, w = picks(LARGE, 61), table(3 * WIDTH, dtype, 2, 128).reshape(3, WIDTH, 128)
+    offsets, wanted = np.array([5, 20, 20, 50], np.int32), np.zeros((61, 128), np.float32)
+    poisoned = x.at[index[3]].set(np.nan) if index[3] not in index[5:] else x
+    for g in range(3):
+        group = slice(offsets[g], offsets[g + 1])
+        wanted[group] = np.asarray(x, np.float32)[index[group]] @ np.asarray(w[g], np.float32)
+    found = grouped(poisoned, index, offsets, w, config=tile.Config({"tm": 16}, gathers=gathers))
+    same(found, jnp.asarray(wanted, dtype))
+
+
+def test_nothing_is_picked_ahead_where_no_index_array_is() -> None:
+    index = tile.spec((9,), "int32")
+    with pytest.raises(tile.PlanError) as caught:
+        nested.source(
+            tile.spec((LARGE, WIDTH), "float32"), index, index, config=tile.Config(gathers="ahead")
+        )
+    said, _, hint = str(caught.value).partition("\n")
+    assert said == (
+        "gathers='ahead', but nested picks no rows by tiles of an index array, or it changes what "
+        "it picks them from or by"
+    )
+    assert "leave gathers out" in hint
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

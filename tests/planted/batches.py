@@ -8,13 +8,25 @@ import pytest
 
 import tilelang as tile
 from tests.planted.passes import Mutation
-from tests.runtime import test_batching
+from tests.runtime import test_batching, test_buckets, test_sharding
 from tests.subjects import SUBJECTS
 from tests.transforms import test_batch, test_partition
-from tilelang.ir import Load, Store, Var, walk
-from tilelang.runtime import execution, program, torch_batching
+from tilelang.ir import Along, Load, Store, Var, walk
+from tilelang.runtime import (
+    auto_axes,
+    buckets,
+    execution,
+    jax_gradient,
+    jax_programs,
+    program,
+    sharding,
+    torch_batching,
+)
+from tilelang.runtime.lowering import proved
 from tilelang.transforms import batch, partition
 
+_prepare, _references = jax_programs.prepare, buckets._references
+_rule_of, _sharded = auto_axes.rule_of, sharding._sharded
 _grown, _each, _operands_of = batch._grown, program.one_by_one, execution.operands_of
 
 
@@ -63,6 +75,20 @@ def _one_by_one():
 def _parts(name):
     subject = next(s for s in SUBJECTS if s.name == name)
     return lambda: test_partition.test_the_parts_of_every_example(subject)
+
+
+def _gradient_parts(name):
+    subject = next(s for s in SUBJECTS if s.name == name)
+    return lambda: test_partition.test_the_parts_of_gradients(subject)
+
+
+def _of_all(ir, every, operands, results):
+    return _rule_of(ir, [replace(f, kind="parallel") for f in every], operands, results)
+
+
+def _stores_only(ir):
+    """What is read counts as rows wherever it is ever read along a tile."""
+    return ((n, i) for n, i in _references(ir) if any(isinstance(e, Along) for e in i))
 
 
 def _obstacle(case):
@@ -154,6 +180,38 @@ MUTATIONS = (
     Mutation(
         "results of groups are not added up", partition, "_written_by_all",
         lambda *args: frozenset(), _parts("grouped_gemm"),
+    ),
+    Mutation(
+        "rows of all devices are summed on each", partition, "_clipped",
+        lambda *args: frozenset(), _gradient_parts("grouped_gemm"),
+    ),
+    Mutation(
+        "what comes last is split", sharding, "_sharded",
+        lambda specs: reversed(list(_sharded(specs))),
+        test_sharding.test_the_first_of_what_contradicts_is_done,
+    ),
+    Mutation(
+        "what is not split has one name for XLA", auto_axes, "rule_of", _of_all,
+        test_sharding.test_dimensions_that_are_not_split_have_names_of_their_own,
+    ),
+    Mutation(
+        "gradients of what shards share are a shard's", jax_gradient, "varying_alike", list,
+        test_sharding.test_gradients_of_what_shards_share_are_added_up,
+    ),
+    Mutation(
+        "a kernel that counts its rows is padded", buckets, "_without_rows", lambda *args: None,
+        lambda: test_buckets.test_refused("how many rows"),
+    ),
+    Mutation(
+        "what is gathered is padded", buckets, "_references", _stores_only,
+        test_buckets.test_what_is_gathered_is_no_row,
+    ),
+    Mutation(
+        "offsets are checked against padded rows", jax_programs, "prepare",
+        lambda ir, facts, operands, chosen, *rest: _prepare(
+            chosen.stages.ir, proved(chosen.stages.ir), operands, chosen, *rest
+        ),
+        test_buckets.test_offsets_are_those_of_the_rows_that_there_are,
     ),
     Mutation(
         "g + 1 is a position of its own", partition, "_next", lambda entry: None,

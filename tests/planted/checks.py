@@ -59,6 +59,10 @@ BROKEN = (
         "test_a_condition_on_where_a_tile_is",
     ),
     Broken(
+        "no range asks where a tile is", rules, "around_tiles", lambda axis, ir: frozenset(),
+        "test_an_index_in_a_loop_that_ends_where_a_tile_does",
+    ),
+    Broken(
         "conditions keep every place", points, "_kept",
         lambda holds, wanted: lambda arrays, given, size: (given, size),
         "test_a_condition_on_where_a_tile_is",

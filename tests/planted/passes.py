@@ -18,6 +18,7 @@ from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
     test_fill_pads,
+    test_gather_ahead,
     test_inline_indices,
     test_keep_inside,
     test_mask_outside,
@@ -29,7 +30,7 @@ from tests.passes import (
 from tests.schedule import test_rewriting, test_verify
 from tilelang.analysis import axes
 from tilelang.codegen.pallas.emit import expressions
-from tilelang.codegen.pallas.passes import scatter_rows, separate_gathers
+from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
 from tilelang.codegen.pallas.plan.body import lower, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
@@ -187,6 +188,18 @@ MUTATIONS = (
     Mutation(
         "any mask of the author's is enough", mask_outside, "_implies", lambda *args: True,
         test_mask_outside.test_a_mask_that_says_so_is_enough,
+    ),
+    Mutation(
+        "what is looked up is read ahead", gather_ahead, "_plain", lambda index: True,
+        test_gather_ahead.test_an_index_that_is_looked_up_is_read_inside,
+    ),
+    Mutation(
+        "every row is put together ahead", gather_ahead, "_worth", lambda *args: True,
+        lambda: test_gather_ahead.test_few_rows_and_copies_are_left_alone_by_default(3, False),
+    ),
+    Mutation(
+        "what a nest stores is picked from ahead", gather_ahead, "statements", lambda body: (),
+        lambda: test_gather_ahead.test_what_the_nest_changes_is_picked_inside("x"),
     ),
     Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,

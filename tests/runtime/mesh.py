@@ -1,8 +1,9 @@
-"""python -m tests.runtime.mesh NAME...: kernels on four fake devices; a line for each way to shard.
+"""python -m tests.runtime.mesh [auto | tpu | tpu-auto] NAME...: kernels on four fake devices.
 
-Run in a process of its own, because JAX makes its devices once.  Each line of JSON has the largest
-error against one device, the collectives of the compiled program, and how the result is sharded;
-or the refusal.  With "tpu" as the first name programs for a v5e:2x2 are compiled, and not run.
+Run in a process of its own, because JAX makes its devices once.  A line of JSON for each way to
+shard has the largest error against one device, the collectives of the compiled program, and how the
+result is sharded; or the refusal.  Mesh axes are explicit; "auto" makes them Auto.  With "tpu"
+programs for a v5e:2x2 are compiled, and not run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 import sys
 from collections import Counter
+from functools import partial
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -31,8 +33,10 @@ from examples.dense.batched_matmul import batched_matmul
 from examples.dense.flash_attention import flash_attention
 from examples.dense.matmul import matmul
 from examples.jagged.grouped_gemm import grouped_gemm
+from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_sum import jagged_sum
 
+EXPLICIT = AxisType.Explicit
 RNG = np.random.default_rng(0)
 OFFSETS = np.array([0, 37, 37, 60, 96], np.int32)
 NAMES = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
@@ -47,6 +51,13 @@ X, W = normal(100, 32), normal(4, 32, 32)
 GEMM = (X, W, OFFSETS)
 HEADS = tuple(normal(2, 4, 64, 32) for _ in range(3))
 ONE, TWO = {"d": 4}, {"a": 2, "b": 2}
+
+
+def gradients(x, w, offsets):
+    """Of both factors, and of a loss that is no sum of rows alone."""
+    return jax.grad(lambda x, w: (grouped_gemm(x, w, offsets) ** 2).sum(), (0, 1))(x, w)
+
+
 # name -> kernel, arguments, mesh, how each is sharded
 CASES = {
     "columns": (grouped_gemm, GEMM, ONE, (P(), P(None, None, "d"), P())),
@@ -67,6 +78,7 @@ CASES = {
     "sequences and queries": (flash_attention, HEADS, TWO, (P("a", None, "b"), P(), P("a"))),
     "results of groups": (jagged_sum, (X, OFFSETS), ONE, (P(None, "d"), P())),
     "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),
+    "a mean of rows": (jagged_mean, (X, OFFSETS), ONE, (P("d"), P())),
     "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),
     "offsets": (grouped_gemm, (X, normal(4, 32, 32), OFFSETS), {"d": 1}, (P(), P(), P("d"))),
     "twice": (grouped_gemm, GEMM, TWO, (P("a"), P(None, None, "a"), P())),
@@ -76,15 +88,17 @@ CASES = {
         TWO,
         (P("a"), P(), P()),
     ),
+    "gradients of rows": (gradients, GEMM, ONE, (P("d"), P(), P())),
+    "gradients of columns": (gradients, GEMM, ONE, (P(), P(None, None, "d"), P())),
+    "gradients of groups": (gradients, GEMM, ONE, (P(), P("d"), P())),
     "dense": (matmul, (normal(64, 48), normal(48, 40)), TWO, (P("a", "b"), P())),
     "batches": (batched_matmul, (normal(4, 8, 16), normal(4, 16, 8)), ONE, (P("d"), P())),
 }
 
 
-def outcome(kernel, arguments, axes, specs) -> dict:
-    types = (AxisType.Explicit,) * len(axes)
-    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types)
-    want = np.asarray(kernel(*map(jnp.asarray, arguments)), np.float64)
+def outcome(kernel, arguments, axes, specs, kind=EXPLICIT) -> dict:
+    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(kind,) * len(axes))
+    want = jax.tree.leaves(kernel(*map(jnp.asarray, arguments)))
     with jax.set_mesh(mesh):
         given = [
             jax.device_put(a, NamedSharding(mesh, spec))
@@ -94,23 +108,34 @@ def outcome(kernel, arguments, axes, specs) -> dict:
             compiled = jax.jit(kernel).lower(*given).compile()
         except tile.CallError as error:
             return {"refused": str(error)}
+        except jax.errors.JaxRuntimeError as error:  # raised while XLA asks how to split it
+            return {"refused": str(error).partition("CallError: ")[2].partition("\n\t")[0]}
         result, eager = compiled(*given), kernel(*given)
-    assert np.array_equal(np.asarray(eager), np.asarray(result))
-    error = float(np.abs(np.asarray(result, np.float64) - want).max() / np.abs(want).max())
-    return {"error": error, **read(compiled)}
+    found = list(map(np.asarray, jax.tree.leaves(result)))
+    assert all(map(np.array_equal, map(np.asarray, jax.tree.leaves(eager)), found))
+    return {"error": max(map(distance, found, want)), **read(compiled)}
 
 
-def compiled_for_tpu(kernel, arguments, axes, specs) -> dict:
+def distance(found, want) -> float:
+    """The largest error, of the largest element."""
+    found, want = np.asarray(found, np.float64), np.asarray(want, np.float64)
+    return float(np.abs(found - want).max() / np.abs(want).max())
+
+
+def compiled_for_tpu(kernel, arguments, axes, specs, kind=EXPLICIT) -> dict:
     """What libtpu makes of it for four chips."""
     chips = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-    types = (AxisType.Explicit,) * len(axes)
+    types = (kind,) * len(axes)
     mesh = Mesh(np.array(chips).reshape(tuple(axes.values())), tuple(axes), axis_types=types)
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         given = [
             jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, spec))
             for a, spec in zip(arguments, specs, strict=True)
         ]
-        compiled = jax.jit(kernel).lower(*given).compile()
+        try:
+            compiled = jax.jit(kernel).lower(*given).compile()
+        except tile.CallError as error:
+            return {"refused": str(error)}
     calls = str(compiled.as_text()).count('custom_call_target="tpu_custom_call"')
     return {"kernels": calls, **read(compiled)}
 
@@ -118,11 +143,24 @@ def compiled_for_tpu(kernel, arguments, axes, specs) -> dict:
 def read(compiled) -> dict:
     """The collectives of a compiled program, and how its result is sharded."""
     found = Counter(COLLECTIVE.findall(str(compiled.as_text())))
-    return {"collectives": dict(found), "out": str(compiled.output_shardings.spec)}
+    out = ", ".join(spec(s, a.ndim) for s, a in zip(*map(jax.tree.leaves, made(compiled))))
+    return {"collectives": dict(found), "out": out}
+
+
+def made(compiled) -> tuple:
+    return compiled.output_shardings, compiled.out_info
+
+
+def spec(sharding, rank) -> str:
+    """What it is split over, each dimension named: P() and P(None) are the same."""
+    entries = tuple(sharding.spec)
+    return str(P(*entries, *(None,) * (rank - len(entries))))
 
 
 if __name__ == "__main__":
-    tpu = sys.argv[1:2] == ["tpu"]
-    for name in sys.argv[1 + tpu :] or CASES:
-        found = (compiled_for_tpu if tpu else outcome)(*CASES[name])
-        print(json.dumps({"name": name, **found}), flush=True)
+    names = sys.argv[1:]
+    how = names.pop(0) if names[:1] and names[0] in ("auto", "tpu", "tpu-auto") else "explicit"
+    kind = AxisType.Auto if how.endswith("auto") else EXPLICIT
+    ask = partial(compiled_for_tpu if how.startswith("tpu") else outcome, kind=kind)
+    for name in names or CASES:
+        print(json.dumps({"name": name, **ask(*CASES[name])}), flush=True)

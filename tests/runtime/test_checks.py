@@ -404,6 +404,26 @@ def test_an_index_in_two_loops_of_which_one_does_not_run():
     assert what == "pages[2, 1] = 999 is too large: it picks one of the 256 rows of x"
 
 
+def cut_by_tiles(block=None):
+    """x[perm[g]] is read in a loop that ends where a tile does."""
+    d = Draft(x=(ROWS, 8), y=(ROWS, 8), offsets=(3,), n=(2,), perm=(2,))
+    inner = store("y", "t", slice(0, 8), value=floats("x", load("perm", g), slice(0, 8)))
+    cut = d.tile("u", load("n", g), op("minimum", load("offsets", add(g, 1)), end("t")), inner)
+    ir = d.kernel(d.grid("g", 0, 2, d.tile("t", *OFFSETS, cut)))
+    axes = tuple(replace(a, block=block) if a.name == "t" else a for a in ir.axes)
+    return replace(ir, axes=axes)
+
+
+def test_an_index_in_a_loop_that_ends_where_a_tile_does():
+    """Whether it runs for one of the tiles, of one position at the least, decides."""
+    ir, perm = cut_by_tiles(), ints(0, 999)
+    passes(ir, offsets=ints(0, 5, 5), n=ints(0, 0), perm=perm)
+    passes(ir, offsets=ints(0, 5, 9), n=ints(0, 9), perm=perm)
+    what = message(ir, offsets=ints(0, 5, 9), n=ints(0, 8), perm=perm)
+    assert what == "perm[1] = 999 is too large: it picks one of the 256 rows of x"
+    passes(cut_by_tiles(block=16), offsets=ints(0, 5, 9), n=ints(0, 8), perm=perm)  # not known
+
+
 def test_page_tables():
     d = Draft(x=(ROWS, 8), y=(2, 3, 8), pages=(2, 3), n=(2,))
     value = floats("x", load("pages", g, h), slice(0, 8))

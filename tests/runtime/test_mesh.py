@@ -1,4 +1,4 @@
-"""Kernels on arrays that are sharded over an explicit mesh: four fake devices, or four real chips.
+"""Kernels on arrays that are sharded over a mesh: four fake devices, or four real chips.
 
 On fake devices programs run and are compared with one device; for chips libtpu compiles them.
 """
@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ADDED = {"all-reduce": 1}
+RESHARD, CONSTRAIN = "jax.sharding.reshard", "jax.lax.with_sharding_constraint"
 # name -> the collectives of the compiled program, and how the result is sharded
 RIGHT = {
     "columns": ({}, "P(None, 'd')"),
@@ -32,11 +33,15 @@ RIGHT = {
     "elements of a batch": ({}, "P('a', None, None)"),
     "dense": (ADDED, "P('a', None)"),
     "batches": ({}, "P('d', None, None)"),
+    "a sum of rows": (ADDED, "P(None, None)"),
+    "gradients of rows": (ADDED, "P('d', None), P(None, None, None)"),
+    "gradients of columns": (ADDED, "P(None, None), P(None, None, 'd')"),
+    "gradients of groups": ({"all-reduce": 2}, "P(None, None), P('d', None, None)"),
 }
 REFUSED = {
-    "a sum of rows": (
-        "dimension 0 of x is sharded over mesh axis 'd', which kernel jagged_sum cannot be split "
-        "over: tm is ordered: carries acc, a sum\n"
+    "a mean of rows": (
+        "dimension 0 of x is sharded over mesh axis 'd', which kernel jagged_mean cannot be split "
+        "over: y is not the sum over tm itself\n"
         "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), or call the kernel inside "
         "jax.shard_map, which gives it one shard at a time"
     ),
@@ -61,6 +66,15 @@ REFUSED = {
 }
 
 
+# Where the axes are Auto: what a compiler may shard anew is not refused, and so are its results.
+AUTO = {
+    "groups and contraction": RIGHT["groups and contraction"],
+    "gradients of groups": ({"all-reduce": 2}, "P(None, None), P(None, None, None)"),
+    "offsets": ({}, "P(None, None)"),
+    "twice": ({"all-gather": 1, "all-to-all": 1}, "P(None, 'a')"),
+}
+
+
 def lines(*names: str) -> dict[str, dict]:
     command = [sys.executable, "-m", "tests.runtime.mesh", *names]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -69,17 +83,18 @@ def lines(*names: str) -> dict[str, dict]:
     return {each.pop("name"): each for each in found}
 
 
-def agrees(found: dict[str, dict]) -> None:
+def agrees(found: dict[str, dict], other: dict | None = None) -> None:
     for name, each in found.items():
-        if name in REFUSED:
-            assert each["refused"] == REFUSED[name]
+        right = {**RIGHT, **(other or {})}
+        if name not in right:
+            assert each["refused"].replace(CONSTRAIN, RESHARD) == REFUSED[name]
         else:
-            assert (each["collectives"], each["out"]) == RIGHT[name], name
+            assert (each["collectives"], each["out"]) == right[name], name
             assert each.get("error", 0) < 1e-6, name
 
 
 def test_some_ways_to_shard():
-    agrees(lines("rows and groups", "elements of a batch", *REFUSED))
+    agrees(lines("rows and groups", "elements of a batch", "gradients of rows", *REFUSED))
 
 
 @pytest.mark.slow
@@ -89,9 +104,31 @@ def test_every_way_to_shard():
     agrees(found)
 
 
+def test_some_ways_where_the_compiler_shards():
+    agrees(lines("auto", "rows and groups", "gradients of rows", "twice", "keys"), AUTO)
+
+
+@pytest.mark.slow
+def test_every_way_where_the_compiler_shards():
+    found = lines("auto")
+    assert set(found) == {*RIGHT, *REFUSED}
+    agrees(found, AUTO)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 def test_compiled_for_four_chips():
-    found = lines("tpu", "columns", "rows", "groups", "contraction")
-    assert len(found) == 4 and all(each.pop("kernels") == 1 for each in found.values())
+    found = lines("tpu", "columns", "rows", "groups", "contraction", "gradients of rows")
+    assert [each.pop("kernels") for each in found.values()] == [1, 1, 1, 1, 3]
     agrees(found)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+def test_auto_axes_of_absent_chips_are_refused():
+    (found,) = lines("tpu-auto", "rows").values()
+    assert found["refused"] == (
+        "kernel grouped_gemm is compiled for several TPUs that are not there, over mesh axes of "
+        "type Auto: JAX asks how to split it only where they are\n"
+        "  hint: use axes of type jax.sharding.AxisType.Explicit, or call it inside jax.shard_map"
+    )

@@ -10,6 +10,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm
+from tests.derivatives import derived, named
 from tests.passes.becomes import loops
 from tests.subjects import SUBJECTS
 from tests.tiers import share
@@ -163,23 +164,49 @@ def together(ir, factor, name, parts):
     return np.concatenate(parts, dims[0]) if dims else parts[0]
 
 
+def divided(ir, arrays):
+    """Every factor that may be split, into all of its divisors up to 4: what is not the whole."""
+    whole = evaluate(ir, arrays)
+    for factor in factors(ir, analyze(ir)):
+        counts = [n for n in (2, 3, 4) if factor.kind and factor.size and factor.size % n == 0]
+        for count in counts:
+            each = [device(ir, factor, count, part, arrays) for part in range(count)]
+            for name in ir.returns:
+                mine = together(ir, factor, name, [results[name] for results in each])
+                exact, added = whole[name].astype(np.float64), name in dict(factor.added)
+                most = 1e-5 * np.nanmax(np.abs(exact), initial=1)
+                exact = np.nan_to_num(exact) if added else exact
+                if not np.allclose(mine, exact, atol=most, equal_nan=True):
+                    yield f"{name} of {ir.name}, {sorted(factor.axes)} in {count}"
+
+
 @pytest.mark.parametrize("subject", share(SUBJECTS, 5, 1))
 def test_the_parts_of_every_example(subject):
-    """In NumPy: every factor that may be split, into all of its divisors up to 4."""
+    """In NumPy."""
     for arguments in itertools.islice(next(elements(subject)), 2):
         ir = subject.kernel.lower(*arguments, *subject.static, target="cpu").ir
         names = [p.tensor for p in ir.params if p.tensor]
-        arrays = dict(zip(names, arguments, strict=True))
-        whole = evaluate(ir, arrays)
-        for factor in factors(ir, analyze(ir)):
-            counts = [n for n in (2, 3, 4) if factor.kind and factor.size and factor.size % n == 0]
-            for count in counts:
-                each = [device(ir, factor, count, part, arrays) for part in range(count)]
-                for name in ir.returns:
-                    mine = together(ir, factor, name, [results[name] for results in each])
-                    exact = whole[name].astype(np.float64)
-                    scale = np.nanmax(np.abs(exact), initial=1)
-                    assert np.allclose(mine, np.nan_to_num(exact) if name in dict(factor.added)
-                                       else exact, atol=1e-5 * scale, equal_nan=True), (
-                        f"{name} of {sorted(factor.axes)} in {count}")  # fmt: skip
+        assert list(divided(ir, dict(zip(names, arguments, strict=True)))) == []
     assert tensors(subject)
+
+
+DIFFERENTIATED = ("grouped_gemm", "jagged_sum", "layer_norm", "grouped_gemm_bias", "jagged_softmax")
+
+
+@pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.name in DIFFERENTIATED], ids=str)
+def test_the_parts_of_gradients(subject):
+    """Rows are summed for the gradient of what they share: each device adds up its own."""
+    arguments = (*next(elements(subject))[0], *subject.static)
+    ir, made = derived(subject.kernel, arguments)
+    known = {n: np.nan_to_num(a) for n, a in named(ir, arguments).items()}
+    known |= evaluate(made.forward, known)
+    rng = np.random.default_rng(0)
+    shapes = {name: known[result].shape for name, result in zip(made.cotangents, ir.returns)}
+    known |= {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    kinds = set()
+    for launch in made.launches:
+        arrays = {name: known[name] for name in launch.operands}
+        assert list(divided(launch.kernel, arrays)) == []
+        known |= evaluate(launch.kernel, arrays)
+        kinds |= {f.kind for f in factors(launch.kernel, analyze(launch.kernel))}
+    assert kinds & {"rows", "sum", "parallel"}

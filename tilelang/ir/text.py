@@ -36,7 +36,8 @@ def declaration(tensor: types.Tensor) -> str:
     """What a tensor is."""
     text = f"{tensor.name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
     if tensor.view is not None:
-        arg = ", ".join(map(str, tensor.view.arg))
+        given = (tensor.view.index, *map(str, tensor.view.arg))
+        arg = ", ".join(filter(None, given))
         return f"{text} = {tensor.view.source}.{tensor.view.how}({arg})"
     if tensor.role == "output":
         return f"{text}, output, {'empty' if tensor.fill is None else f'filled with {tensor.fill}'}"

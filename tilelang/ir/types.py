@@ -292,11 +292,16 @@ class BlockSize:
 
 @dataclass(frozen=True)
 class View:
-    """A host-side rearrangement of another tensor: "reshape" to, or "permute" by, `arg`."""
+    """A host-side rearrangement of another tensor: "reshape" to, or "permute" by, `arg`.
+
+    "take": the rows along dimension `arg[0]` that the integers of `index` pick, its dimensions in
+    the order of the rest of `arg`; integers that are no position of a row pick the nearest one.
+    """
 
     source: str
-    how: Literal["reshape", "permute"]
+    how: Literal["reshape", "permute", "take"]
     arg: tuple[int, ...]
+    index: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from ..codegen.pallas.target import Target as PallasTarget
 from ..codegen.triton.plan.types import Plan as TritonPlan
 from ..errors import PlanError
 from ..ir import KernelIR
+from .auto_axes import over_auto_axes
 from .batching import Stages
+from .buckets import fitted
 from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import Compiled
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
@@ -22,7 +24,7 @@ from .launch import Launch, Operand, check_of, framework_of, launch
 from .lowering import Lowered, Target, launched_by_jax, proved
 from .primitive import Code, Flags, Generated, call
 from .program import at_once, generated, on_cpu, one_by_one, program
-from .sharding import over_mesh, split_of
+from .sharding import Split, over_mesh, split_of
 
 Programs = MutableMapping[Hashable, Callable[..., Any]]
 
@@ -60,14 +62,17 @@ class Chosen:
 
 
 def prepare(
+    ir: KernelIR,
     facts: Facts,
     operands: Sequence[Operand],
     chosen: Chosen,
     programs: Programs,
     key: Hashable,
 ) -> Launch:
-    """The launch of one specialisation; `programs` keeps jitted functions for it and others."""
-    ir = chosen.stages.ir
+    """The launch of one specialisation; `programs` keeps jitted functions for it and others.
+
+    What is chosen is the kernel, or the same for more rows, to which the arguments are padded.
+    """
     framework = framework_of(ir.name, operands)
     platform = platform_of(o.described for o in operands)
     traced = any(o.described.home == "traced" for o in operands)
@@ -78,12 +83,20 @@ def prepare(
         chosen.stages.planned(target)
     if key not in programs:
         programs[key] = jitted(chosen)
-    run = programs[key]
+    run = _of_rows(ir, chosen.stages.ir, programs[key])
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
     if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
         run = at_once(run)
     return launch(ir, operands, run, check_of(ir, facts, operands, chosen.checks), framework)
+
+
+def _of_rows(own: KernelIR, wide: KernelIR, run: Callable[..., Any]) -> Callable[..., Any]:
+    """A program for as many rows as the kernel has."""
+    if own is wide:
+        return run
+    pairs = [(own.tensor(n).shape, wide.tensor(n).shape) for n in operands_of(own)]
+    return fitted(run, pairs, [own.tensor(n).shape for n in names_of(own)])
 
 
 def jitted(chosen: Chosen) -> Callable[..., Any]:
@@ -117,8 +130,8 @@ def _code(chosen: Chosen) -> Code:
 
     effectful = strict if interpret is None else not isinstance(interpret, bool)
     effectful = effectful or (strict and interpret is True)
-    sharded = partial(_sharded, chosen, {})
-    return Code(name, results_of(stages.ir), generate, effectful, batched, sharded)
+    sharded, spread = partial(_sharded, chosen, {}), partial(_spread, chosen, {})
+    return Code(name, results_of(stages.ir), generate, effectful, batched, sharded, spread)
 
 
 def _sharded(
@@ -132,8 +145,21 @@ def _sharded(
         split = split_of(ir, proved(ir), dict(zip(operands, specs, strict=True)), mesh.shape)
         codes[key] = split, _code(replace(chosen, stages=chosen.stages.replaced(split.local)))
     split, code = codes[key]
-    results = (*ir.returns, *(t.name for t in ir.tensors if t.mutated))
-    return over_mesh(split, operands, results, mesh, partial(call, code))(arrays)
+    return over_mesh(split, operands, names_of(ir), mesh, partial(call, code))(arrays)
+
+
+def _spread(chosen: Chosen, codes: MutableMapping[Any, Any], *arrays: Any) -> tuple[Any, ...]:
+    """The results where XLA decides what is sharded; `codes` keeps what one device runs."""
+    ir = chosen.stages.ir
+
+    def local(split: Split) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        key = (split.axes, tuple(split.sizes.items()))
+        if key not in codes:
+            codes[key] = _code(replace(chosen, stages=chosen.stages.replaced(split.local)))
+        return partial(call, codes[key])
+
+    whole = partial(call, _code(chosen))
+    return over_auto_axes(ir, proved(ir), operands_of(ir), names_of(ir), whole, local)(*arrays)
 
 
 def _each(
@@ -152,8 +178,12 @@ def operands_of(ir: KernelIR) -> tuple[str, ...]:
     return tuple(param.tensor for param in ir.params if param.tensor)
 
 
+def names_of(ir: KernelIR) -> tuple[str, ...]:
+    """What generated code returns: the results, then arguments that are stored to."""
+    return (*ir.returns, *(t.name for t in ir.tensors if t.mutated))
+
+
 def results_of(ir: KernelIR) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Shape and dtype of what generated code returns: the results, then arguments stored to."""
-    mutated = [t for t in ir.tensors if t.mutated]
-    tensors = [*map(ir.tensor, ir.returns), *mutated]
+    """Shape and dtype of each of them."""
+    tensors = map(ir.tensor, names_of(ir))
     return tuple((t.shape, "int32" if t.dtype == "int64" else t.dtype) for t in tensors)

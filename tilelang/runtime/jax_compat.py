@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import jax
 from jax._src import config, dispatch
@@ -43,10 +43,21 @@ def traced_on_tpu() -> Iterator[None]:
 
 def sharded_axes(array: object) -> tuple[tuple[str, ...], ...]:
     """The explicit mesh axes that each dimension of a traced array is split over."""
-    rank = len(getattr(array, "shape", ()))
-    spec = tuple(getattr(getattr(jax.typeof(array), "sharding", None), "spec", ()))
+    return axes_of(getattr(jax.typeof(array), "sharding", None), len(getattr(array, "shape", ())))
+
+
+def axes_of(sharding: object, rank: int) -> tuple[tuple[str, ...], ...]:
+    """The mesh axes that a sharding splits each dimension over."""
+    spec = tuple(getattr(sharding, "spec", ()))
     entries = (*spec, *(None,) * (rank - len(spec)))
     return tuple(e if isinstance(e, tuple) else () if e is None else (e,) for e in entries)
+
+
+def sharded_like(array: Any, axes: tuple[tuple[str, ...], ...]) -> Any:
+    """The array split over these explicit mesh axes, dimension by dimension."""
+    if sharded_axes(array) == axes:
+        return array
+    return jax.sharding.reshard(array, PartitionSpec(*(names or None for names in axes)))
 
 
 def mesh_of(arrays: Sequence[Any]) -> Any:
@@ -73,6 +84,20 @@ def lowered_kind(ctx: Any, platform: str) -> str | None:
 def kind_of(device: Any) -> str:
     """What is planned for differs by this: the kind of TPU, the compute capability of a GPU."""
     return device.compute_capability if device.platform == "gpu" else device.device_kind
+
+
+def lowered_over(ctx: Any) -> Literal["one", "several", "absent"]:
+    """How many devices a program is lowered for, each of which runs a part that XLA chooses.
+
+    Inside of a `shard_map` it is one.  "absent" are several that JAX cannot ask how to split the
+    program: those of an export, or of a topology that is only compiled for.
+    """
+    axes = ctx.module_context.axis_context
+    devices = getattr(axes, "device_assignment", None) or ()
+    if max(len(devices), getattr(axes, "num_devices", 1)) == 1:
+        return "one"
+    client = type(devices[0].client).__name__ if devices else ""
+    return "several" if devices and not client.startswith("CompileOnly") else "absent"
 
 
 def lowered_name(platform: str) -> str:

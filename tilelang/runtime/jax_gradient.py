@@ -20,7 +20,9 @@ from jax.interpreters import ad, batching, mlir
 
 from ..errors import CallError, GradientError
 from .gradients import Gradient, misshapen, refused
+from .jax_compat import sharded_axes, sharded_like, varying_alike
 
+Shape = tuple[tuple[int, ...], Any, tuple[tuple[str, ...], ...]]
 Resolve = Callable[[frozenset[str]], Gradient]
 
 
@@ -33,7 +35,8 @@ def differentiable(
     call.defvjp(forward, partial(_backward, name, tuple(operands), single), symbolic_zeros=True)
 
     def guarded(*arrays: Any) -> Any:
-        return call(*[_argument.bind(a, kernel=name) if _is_float(a) else a for a in arrays])
+        alike = varying_alike(arrays)  # out here JAX adds up the gradients of what is shared
+        return call(*[_argument.bind(a, kernel=name) if _is_float(a) else a for a in alike])
 
     return guarded
 
@@ -50,13 +53,13 @@ def _is_float(array: Any) -> bool:
 class _Kept:
     """What backward needs besides arrays.
 
-    shapes  shape and dtype of every argument that has a gradient
+    shapes  shape, dtype and mesh axes of every argument that has a gradient
     only    the arguments that it was found for, if it was not found for all of those
     tree    the structure of what was saved, and `rest` its leaves that are no arrays, by place
     """
 
     gradient: Gradient
-    shapes: Mapping[str, tuple[tuple[int, ...], Any]]
+    shapes: Mapping[str, Shape]
     only: frozenset[str] | None
     tree: Any
     rest: Mapping[int, Any]
@@ -66,7 +69,7 @@ def _forward(
     name: str, operands: tuple[str, ...], single: bool, resolve: Resolve, *primals: Any
 ) -> Any:
     shapes = {
-        operand: (p.value.shape, p.value.dtype)
+        operand: (p.value.shape, p.value.dtype, sharded_axes(p.value))
         for operand, p in zip(operands, primals, strict=True)
         if _is_float(p.value)
     }
@@ -154,14 +157,14 @@ def _full(cotangent: Any) -> Any:
     return cotangent
 
 
-def _checked(name: str, operand: str, made: Any, wanted: tuple[tuple[int, ...], Any] | None) -> Any:
-    """The gradient in the dtype of its argument; None is zero."""
+def _checked(name: str, operand: str, made: Any, wanted: Shape | None) -> Any:
+    """The gradient in the dtype of its argument, sharded as that is; None is zero."""
     if made is None or wanted is None:
         return None
-    shape, dtype = wanted
+    shape, dtype, axes = wanted
     if tuple(made.shape) != tuple(shape):
         raise misshapen(name, operand, made.shape, shape)
-    return jnp.asarray(made, dtype)
+    return sharded_like(jnp.asarray(made, dtype), axes)
 
 
 # ---------------------------------------------------------------- forward mode

@@ -42,12 +42,16 @@ class Programs:
         goal: Target | None,
         checks: bool | None,
         statics: Statics | None,
+        wide: Parsed,
     ) -> Launch:
-        """The launch of a kernel; without `statics`, of a part of a derived gradient."""
-        chosen = self._chosen(known, config, goal, checks, statics)
+        """The launch of a kernel; without `statics`, of a part of a derived gradient.
+
+        What runs is `wide`, the same kernel or that for more rows.
+        """
+        chosen = self._chosen(wide, config, goal, checks, statics)
         with self.lock:
-            key = (known, config, goal)
-            return prepare(known.facts, operands, chosen, self.made, key)
+            key = (wide, config, goal)
+            return prepare(known.ir, known.facts, operands, chosen, self.made, key)
 
     def _chosen(
         self,

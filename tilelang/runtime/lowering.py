@@ -14,17 +14,20 @@ from ..analysis import analyze, refuse
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas import emit as pallas_emit
 from ..codegen.pallas.plan import search as pallas_search
+from ..codegen.pallas.plan import space as pallas_space
 from ..codegen.pallas.plan.types import Plan as PallasPlan
 from ..codegen.pallas.target import TARGETS as TPUS
 from ..codegen.pallas.target import Target as PallasTarget
 from ..codegen.source import Source
 from ..codegen.triton import emit as triton_emit
 from ..codegen.triton.plan import search as triton_search
+from ..codegen.triton.plan import space as triton_space
 from ..codegen.triton.plan.types import Plan as TritonPlan
 from ..codegen.triton.target import TARGETS as GPUS
 from ..codegen.triton.target import Target as TritonTarget
 from ..errors import CallError, Loc, PlanError, TileError
 from ..ir import KernelIR
+from ..schedule.candidate import Candidate
 from ..schedule.config import Config, check_family
 from ..schedule.problem import Problem
 from ..schedule.refusal import Refusal
@@ -112,6 +115,16 @@ def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
         if isinstance(target, TritonTarget):
             return triton_search.default_config(Problem(ir, facts), target)
         return pallas_search.default_config(Problem(ir, facts), target)
+
+
+def candidates(ir: KernelIR, facts: Facts, target: Target) -> Iterator[Candidate]:
+    """Every legal config of a parsed kernel, best estimate first."""
+    with our_fault(ir.name, ir.loc):
+        problem = Problem(ir, facts)
+        if isinstance(target, TritonTarget):
+            yield from triton_space.space(problem, target)
+        else:
+            yield from pallas_space.space(problem, target)
 
 
 def proved(ir: KernelIR) -> Facts:

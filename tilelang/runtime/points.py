@@ -137,8 +137,22 @@ def placed_by(axis: Axis, ir: KernelIR) -> frozenset[str]:
 
 def tested(expr: Expr) -> frozenset[str]:
     """Axes of which a condition asks where their tiles are."""
-    edges = (e for c in walk(expr) if c.type.dtype == "bool" for e in walk(c))
-    tiles = (e for e in edges if isinstance(e, TileScalar))
+    return _edges(c for c in walk(expr) if c.type.dtype == "bool")
+
+
+def around_tiles(axis: Axis, ir: KernelIR) -> frozenset[str]:
+    """Axes whose tiles begin or end the range of an axis; blocks of one position are legal there."""
+    found = _edges((axis.begin, axis.end))
+    return found if all(_any_block(ir.axis(name), ir) for name in found) else frozenset()
+
+
+def _any_block(axis: Axis, ir: KernelIR) -> bool:
+    bounds = ir.block_size(axis)
+    return not isinstance(axis.block, int) and (bounds is None or bounds.least <= 1)
+
+
+def _edges(exprs: Iterable[Expr]) -> frozenset[str]:
+    tiles = (e for expr in exprs for e in walk(expr) if isinstance(e, TileScalar))
     return frozenset(e.axis for e in tiles if e.what in ("begin", "end"))
 
 

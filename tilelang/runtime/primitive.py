@@ -20,6 +20,7 @@ from ..errors import CallError
 from .jax_compat import (
     abstract_kind,
     lowered_kind,
+    lowered_over,
     needs_devices,
     result_avals,
     sharded_axes,
@@ -40,6 +41,7 @@ class Code:
     effectful  the CPU's code has effects, which JAX must know of when it traces the operation
     batched    (which operands are batched, how many elements) -> the code for all elements
     sharded    the results for operands that are sharded over an explicit mesh
+    spread     the call in a program of several devices: XLA splits it over their mesh
     traces     the code's jaxprs so far
     batches    the batched codes so far: each is one operation, wherever it is made
     """
@@ -50,6 +52,7 @@ class Code:
     effectful: bool = False
     batched: Callable[[Flags, int], Code] | None = None
     sharded: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
+    spread: Callable[..., tuple[Any, ...]] | None = None
     traces: dict[Any, Any] = field(default_factory=dict)
     batches: dict[tuple[Flags, int], Code] = field(default_factory=dict)
 
@@ -123,6 +126,12 @@ def _batch(
 
 def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
     """Without the shardings of the arguments: the kernel's code sees whole arrays, or one shard."""
+    spread, over = None if code.effectful else code.spread, lowered_over(ctx)
+    if spread is not None and over == "absent" and platform == "tpu":
+        raise _unasked(code.name)
+    if spread is not None and over == "several":
+        with undisturbed():
+            return mlir.lower_fun(spread)(ctx, *operands)
     asked = kind if platform == "tpu" else None  # an abstract mesh is one of TPUs
     jaxpr = _traced(code, platform, lowered_kind(ctx, platform) or asked, ctx.avals_in)
     there = ctx.replace(platforms=[platform], avals_in=jaxpr.in_avals)
@@ -131,6 +140,14 @@ def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None
     if there.tokens_out is not None:
         ctx.set_tokens_out(there.tokens_out)
     return results
+
+
+def _unasked(kernel: str) -> CallError:
+    return CallError(
+        f"kernel {kernel} is compiled for several TPUs that are not there, over mesh axes of type "
+        "Auto: JAX asks how to split it only where they are",
+        hint="use axes of type jax.sharding.AxisType.Explicit, or call it inside jax.shard_map",
+    )
 
 
 def _refuse(ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:

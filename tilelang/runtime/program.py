@@ -19,7 +19,6 @@ from .jax_compat import (
     sharded_axes,
     traced_for,
     traced_on_tpu,
-    varying_alike,
 )
 from .jax_gradient import Resolve, differentiable
 from .primitive import Code
@@ -65,7 +64,7 @@ def program(code: Code, operands: tuple[str, ...], resolve: Resolve) -> Callable
             assert code.sharded is not None, f"{name} was made without a way to split it"
             results = code.sharded(arrays)
         else:
-            results = call_kernel(code, varying_alike(arrays))
+            results = call_kernel(code, arrays)
         return results[0] if single else results
 
     run.__name__ = run.__qualname__ = name

@@ -34,7 +34,7 @@ from ..ir import (
     walk,
 )
 from ..ir.integers import INT, add, fold
-from .points import Iterations, Where, depends, placed_by, ragged, reads_data, tested
+from .points import Iterations, Where, around_tiles, depends, placed_by, ragged, reads_data, tested
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,14 @@ def _iterations(
     exprs = (*values, *(condition for condition, _ in where))
     needs = frozenset(a for e in exprs for a in depends(e, ir))
     filters = frozenset(guards) - needs
-    placing = frozenset(a for name in filters for a in placed_by(ir.axis(name), ir))
+    around = frozenset(a for name in filters for a in around_tiles(ir.axis(name), ir))
+    placing = frozenset(a for name in filters for a in placed_by(ir.axis(name), ir)) | around
     filters, needs = filters - placing, needs | placing | filters
     needs |= {a for name in needs for a in placed_by(ir.axis(name), ir)}
     loops = tuple(ir.axis(name) for name in place if name in needs)
     exprs += tuple(e for axis in loops for e in (axis.begin, axis.end))
-    return Iterations(loops, filters, where, frozenset(a for e in exprs for a in tested(e)))
+    ends = frozenset(a for e in exprs for a in tested(e)) | (around & frozenset(place))
+    return Iterations(loops, filters, where, ends)
 
 
 def evident(references: Iterable[Reference], ir: KernelIR) -> Iterator[Reference]:

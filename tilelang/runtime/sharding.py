@@ -8,7 +8,7 @@ device: offsets are sliced and clipped before, results added up and cast behind.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +59,26 @@ class Split:
             array = jax.lax.psum(array, tuple(sorted(added)))
         return array.astype(self.ir.tensor(name).dtype)
 
+    def on_device(
+        self,
+        operands: Sequence[str],
+        results: Sequence[str],
+        run: Callable[[Sequence[Any]], Sequence[Any]],
+    ) -> Callable[..., tuple[Any, ...]]:
+        """What each device does with its shards, by the kernel of one device."""
+
+        def body(*arrays: Any) -> tuple[Any, ...]:
+            given = [self.given(name, a) for name, a in zip(operands, arrays, strict=True)]
+            return tuple(self.result(n, r) for n, r in zip(results, run(given), strict=True))
+
+        return body
+
     def _count(self, names: Names) -> int:
-        return math.prod(self.sizes[name] for name in names)
+        return _parts(self.sizes, names)
+
+
+def _parts(sizes: Mapping[str, int], names: Names) -> int:
+    return math.prod(sizes[name] for name in names)
 
 
 def split_of(
@@ -68,32 +86,68 @@ def split_of(
 ) -> Split:
     """The split that the shardings of the arguments ask for; CallError where there is none."""
     every, chosen = factors(ir, facts), dict[Factor, Names]()
-    for tensor, spec in specs.items():
-        for dim, names in enumerate(spec):
-            if names:
-                factor = _factor(ir, every, (tensor, dim), names)
-                if chosen.setdefault(factor, names) != names:
-                    raise _refused(
-                        ir, (tensor, dim), names,
-                        f"another argument splits the same loop over {_listed(chosen[factor])}",
-                    )  # fmt: skip
+    for place, names in _sharded(specs):
+        factor = _factor(ir, every, place, names, EXPLICIT)
+        if chosen.setdefault(factor, names) != names:
+            raise _refused(
+                ir, place, names,
+                f"another argument splits the same loop over {_listed(chosen[factor])}",
+            )  # fmt: skip
     _once(ir, chosen)
     for factor, names in chosen.items():
-        if factor.size % math.prod(sizes[n] for n in names):
+        if factor.size % _parts(sizes, names):
             where = min(factor.dims)
             raise _refused(ir, where, names, f"{factor.size} is no multiple of the mesh's size")
-    counts = {f: math.prod(sizes[n] for n in names) for f, names in chosen.items()}
+    return _split(ir, chosen, sizes)
+
+
+def settled(
+    ir: KernelIR,
+    facts: Facts,
+    given: Mapping[str, Spec],
+    made: Mapping[str, Spec],
+    sizes: Mapping[str, int],
+) -> Split:
+    """The split where a compiler chose the shardings, which may contradict each other.
+
+    What comes first is done, and the rest is sharded anew: arguments go before results.  CallError
+    where an argument is sharded along what no kernel of one device could run on.
+    """
+    every, chosen = factors(ir, facts), dict[Factor, Names]()
+    asked = [(_factor(ir, every, at, names, AUTO), names) for at, names in _sharded(given)]
+    whole = {"parallel", "rows"}  # nothing is added up because a result is sharded
+    for place, names in _sharded(made):
+        found = next((f for f in every if place in f.dims and f.kind in whole), None)
+        asked += [] if found is None else [(found, names)]
+    for factor, names in asked:
+        taken = {name for other in chosen.values() for name in other}
+        even = not factor.size % _parts(sizes, names)
+        if factor not in chosen and even and not taken.intersection(names):
+            chosen[factor] = names
+    return _split(ir, chosen, sizes)
+
+
+def _sharded(specs: Mapping[str, Spec]) -> Iterator[tuple[tuple[str, int], Names]]:
+    """The dimensions that are split, and over which mesh axes."""
+    for tensor, spec in specs.items():
+        yield from (((tensor, dim), names) for dim, names in enumerate(spec) if names)
+
+
+def _split(ir: KernelIR, chosen: Mapping[Factor, Names], sizes: Mapping[str, int]) -> Split:
+    counts = {factor: _parts(sizes, names) for factor, names in chosen.items()}
     return Split(ir, tuple(chosen.items()), sizes, local(ir, counts))
 
 
-def _factor(ir: KernelIR, every: Sequence[Factor], place: tuple[str, int], names: Names) -> Factor:
+def _factor(
+    ir: KernelIR, every: Sequence[Factor], place: tuple[str, int], names: Names, how: str
+) -> Factor:
     found = next((f for f in every if place in f.dims | f.edges), None)
     if found is None:
-        raise _refused(ir, place, names, "no loop of the kernel runs along it alone")
+        raise _refused(ir, place, names, "no loop of the kernel runs along it alone", how)
     if found.kind is None:
-        raise _refused(ir, place, names, found.why)
+        raise _refused(ir, place, names, found.why, how)
     if place in found.edges:
-        raise _refused(ir, place, names, "offsets are needed as a whole")
+        raise _refused(ir, place, names, "offsets are needed as a whole", how)
     return found
 
 
@@ -107,12 +161,18 @@ def _once(ir: KernelIR, chosen: Mapping[Factor, Names]) -> None:
             seen[name] = factor
 
 
-def _refused(ir: KernelIR, place: tuple[str, int], names: Names, why: str) -> CallError:
+# How an array is replicated, by the type of its mesh axes.
+EXPLICIT, AUTO = "jax.sharding.reshard", "jax.lax.with_sharding_constraint"
+
+
+def _refused(
+    ir: KernelIR, place: tuple[str, int], names: Names, why: str, how: str = EXPLICIT
+) -> CallError:
     tensor, dim = place
     return CallError(
         f"dimension {dim} of {tensor} is sharded over mesh axis {_listed(names)}, which kernel "
         f"{ir.name} cannot be split over: {why}",
-        hint=f"replicate it, jax.sharding.reshard({tensor}, PartitionSpec()), or call the kernel "
+        hint=f"replicate it, {how}({tensor}, PartitionSpec()), or call the kernel "
         "inside jax.shard_map, which gives it one shard at a time",
     )
 
@@ -130,11 +190,7 @@ def over_mesh(
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """The call on whole arrays; `run` is the kernel of one device."""
     specs = tuple(split.spec(name) for name in operands)
-
-    def body(*arrays: Any) -> tuple[Any, ...]:
-        given = [split.given(name, a) for name, a in zip(operands, arrays, strict=True)]
-        return tuple(split.result(n, r) for n, r in zip(results, run(given), strict=True))
-
+    body = split.on_device(operands, results, run)
     whole = jax.shard_map(
         body, mesh=mesh, in_specs=specs, out_specs=tuple(map(split.spec, results)), check_vma=False
     )

@@ -12,12 +12,13 @@ from ..errors import PlanError
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
 WINDOWS = ("aligned", "exact")
+GATHERS = ("ahead", "inside")
 INDEXING = ("pointer", "descriptor")
 WORKLIST = ("search", "table")
 PRECISION = ("ieee", "tf32x3", "tf32")
 
 # The fields that say something to one family of targets only; the others do to every one.
-TPU_FIELDS = ("loop_type", "steps", "buffers", "cores", "within", "windows")
+TPU_FIELDS = ("loop_type", "steps", "buffers", "cores", "within", "windows", "gathers")
 CUDA_FIELDS = (
     "warps", "stages", "indexing", "persistent", "worklist", "l2_group", "precision", "split",
     "max_registers",
@@ -51,6 +52,7 @@ class Config:
     cores: int | None
     within: tuple[str, ...] | None
     windows: str | None
+    gathers: str | None
     warps: int | None
     stages: int | None
     indexing: str | None
@@ -72,6 +74,7 @@ class Config:
         cores: int | None = None,
         within: Sequence[str] | None = None,
         windows: str | None = None,
+        gathers: str | None = None,
         warps: int | None = None,
         stages: int | None = None,
         indexing: str | None = None,
@@ -91,6 +94,7 @@ class Config:
         _check_choice("loop_type", loop_type, LOOP_TYPES)
         _check_choice("steps", steps, STEPS)
         _check_choice("windows", windows, WINDOWS)
+        _check_choice("gathers", gathers, GATHERS)
         _check_choice("indexing", indexing, INDEXING)
         _check_choice("worklist", worklist, WORKLIST)
         _check_choice("precision", precision, PRECISION)
@@ -110,7 +114,7 @@ class Config:
             raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
         inside = None if within is None else _names("within", within)
         values = (
-            pairs, sizes, loop_type, steps, buffers, cores, inside, windows, warps, stages,
+            pairs, sizes, loop_type, steps, buffers, cores, inside, windows, gathers, warps, stages,
             indexing, persistent, worklist, l2_group, precision, split, max_registers,
         )  # fmt: skip
         for field, value in zip(fields(self), values, strict=True):

@@ -5,7 +5,7 @@ dimension is a shard, and the kernel of one device runs its part of the axes.  W
 
 rows      of ragged axes: offsets are clipped to the device's rows
 groups    offsets are sliced, and results that all groups write are added up
-sum       of an ordered axis: results are added up in float32, then cast
+sum       of an ordered axis: results are added up in float32, then cast; offsets are clipped, too
 parallel  nothing
 
 Numbers that the author's host code computed from sizes stay those of the whole.
@@ -324,8 +324,11 @@ def _clipped(factor: Factor, ragged: set[str], known: _Kernel) -> frozenset[str]
 
 
 def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel) -> Factor:
-    """A sum over one axis, which is stored as it is or cast: parts of it may be added up."""
-    if len(factor.axes) > 1 or ragged or factor.edges:
+    """A sum over one axis, which is stored as it is or cast: parts of it may be added up.
+
+    Of rows between offsets each device adds up its own, and nothing of groups that are others'.
+    """
+    if len(factor.axes) > 1 or factor.edges:
         user = _user(known, min(ordered))
         raise _Obstacle(f"{user} is ordered: {known.facts.axis(min(ordered)).why}")
     (name,) = factor.axes
@@ -353,7 +356,8 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
         if known.ir.tensor(tensor).fill not in (0, None) and not known.facts.output(tensor).covered:
             raise _Obstacle(f"{tensor} is added up over devices and does not begin as zeros")
     _unread(frozenset(added), known)
-    return replace(factor, kind="sum", added=tuple(sorted(added.items())))
+    clipped = _clipped(factor, ragged, known) if ragged else frozenset[str]()
+    return replace(factor, kind="sum", added=tuple(sorted(added.items())), clipped=clipped)
 
 
 def _alone(loop: Loop, outs: set[str], known: _Kernel) -> None:

@@ -1,4 +1,4 @@
-"""moe for tpu:v6e, blocks td=2048, tn=512, tn_1=512, ts=512, tt=256."""
+"""moe for tpu:v6e, blocks td=2048, tn=512, tn_1=512, ts=128, tt=256."""
 
 import jax
 import jax.numpy as jnp
@@ -6,25 +6,25 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def moe_1_kernel(token, offsets, x_wide, w, z_in, z, fetched_x_rows_ref, copies_ref):
+def moe_1_kernel(offsets, x_picked, w, z_in, z):
     # tn: grid dimension, blocks of 512; parallel: each tn writes its own columns of z
     # e: column of the step table; parallel: z rows of different e are disjoint because offsets is
     #     sorted
-    # ts: column of the step table, blocks of 512; parallel: each ts writes its own rows of z
+    # ts: column of the step table, blocks of 128; parallel: each ts writes its own rows of z
     # td: one tile, blocks of 2048; ordered: carries acc, a sum
-    # Rectangle of steps (e, ts), 64 x 32; dead steps move no data.
+    # Rectangle of steps (e, ts), 64 x 128; dead steps move no data.
     def at(n):
-        e = jax.lax.div(n, 32)
-        ts_step = jax.lax.rem(n, 32)
+        e = jax.lax.div(n, 128)
+        ts_step = jax.lax.rem(n, 128)
         ts_begin = jnp.maximum(offsets[e], 0)
         ts_end = jnp.minimum(offsets[e + 1], 16384)
-        ts_first = jax.lax.div(ts_begin, 512)
-        ts_stop = jnp.where(ts_end > ts_begin, jax.lax.div(ts_end + 511, 512), ts_first)
+        ts_first = jax.lax.div(ts_begin, 128)
+        ts_stop = jnp.where(ts_end > ts_begin, jax.lax.div(ts_end + 127, 128), ts_first)
         ts_live = ts_step < ts_stop - ts_first
-        ts = jnp.minimum(jnp.minimum(ts_first + ts_step, jnp.maximum(ts_stop - 1, ts_first)), 31)
+        ts = jnp.minimum(jnp.minimum(ts_first + ts_step, jnp.maximum(ts_stop - 1, ts_first)), 127)
         return ts_live, (e, ts)
 
-    def step(w_ref, z_in_ref, z_ref):
+    def step(x_picked_ref, w_ref, z_in_ref, z_ref):
         n = pl.program_id(1)
         live, (e, ts) = at(n)
         _, before = at(jnp.maximum(n - 1, 0))
@@ -37,142 +37,48 @@ def moe_1_kernel(token, offsets, x_wide, w, z_in, z, fetched_x_rows_ref, copies_
         @pl.when(live)
         def _():
             # moe.py:53: acc = torch.zeros([ts, tn], dtype=torch.float32)
-            acc = jnp.zeros((512, 512), jnp.float32)
-
+            acc = jnp.zeros((128, 512), jnp.float32)
             # moe.py:55: acc = torch.addmm(acc, x[token[ts], td], w[e, td, tn])
-            def row_copy(lane):
-                row = jnp.clip(token[ts * 512 + lane], 0, 4095)
-                source = x_wide.at[pl.ds(row, 1), :]
-                target = fetched_x_rows_ref.at[pl.ds(lane, 1), :]
-                return pltpu.make_async_copy(source, target, copies_ref)
-
-            def start_copy(lane, _):
-                row_copy(lane).start()
-                return 0
-
-            jax.lax.fori_loop(0, 512, start_copy, 0)
-
-            def wait_for_copy(lane, _):
-                row_copy(lane).wait()
-                return 0
-
-            jax.lax.fori_loop(0, 512, wait_for_copy, 0)
-            x_rows = fetched_x_rows_ref[...].astype(jnp.bfloat16)
+            x_rows = x_picked_ref[...]
             acc = acc + jnp.dot(x_rows, w_ref[...], preferred_element_type=jnp.float32)
             # moe.py:56: z[ts, tn] = acc
-            ts_index = ts * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            ts_index = ts * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             ts_mask = (ts_index >= offsets[e]) & (ts_index < offsets[e + 1])
             z_ref[...] = jnp.where(ts_mask, acc, z_ref[...])
 
     pltpu.emit_pipeline(
         step,
-        grid=(2, 2048),
+        grid=(2, 8192),
         in_specs=[
+            pl.BlockSpec((128, 2048), lambda tn, n: (at(n)[1][1], 0)),
             pl.BlockSpec((None, 2048, 512), lambda tn, n: (at(n)[1][0], 0, tn)),
-            pl.BlockSpec((512, 512), lambda tn, n: (at(n)[1][1], tn)),
+            pl.BlockSpec((128, 512), lambda tn, n: (at(n)[1][1], tn)),
         ],
-        out_specs=[pl.BlockSpec((512, 512), lambda tn, n: (at(n)[1][1], tn))],
+        out_specs=[pl.BlockSpec((128, 512), lambda tn, n: (at(n)[1][1], tn))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
-    )(w, z_in, z)
+    )(x_picked, w, z_in, z)
 
 
-def moe_2_kernel(
-    slot_flat, z, gate, y, fetched_z_rows_ref, fetched_z_rows_ref_1, fetched_z_rows_ref_2,
-    fetched_z_rows_ref_3, copies_ref,
-):
+def moe_2_kernel(z_picked, gate, y):
     # tt: grid dimension, blocks of 256; parallel: each tt writes its own rows of y
     # tn_1: grid dimension, blocks of 512; parallel: each tn writes its own columns of y
-    def step(gate_ref, y_ref):
-        tt = pl.program_id(0)
-        tn_1 = pl.program_id(1)
+    def step(z_picked_ref, gate_ref, z_picked_1_ref, z_picked_2_ref, z_picked_3_ref, y_ref):
         # moe.py:59: acc = torch.zeros([tt, tn], dtype=torch.float32)
         acc = jnp.zeros((256, 512), jnp.float32)
-
         # moe.py:61: acc = acc + gate[tt, k].to(torch.float32)[:, None] * z[slot[tt, k], tn]
-        def row_copy(lane):
-            row = jnp.clip(slot_flat[(tt * 256 + lane) * 4], 0, 16383)
-            source = z.at[pl.ds(row, 1), pl.ds(tn_1 * 512, 512)]
-            target = fetched_z_rows_ref.at[pl.ds(lane, 1), :]
-            return pltpu.make_async_copy(source, target, copies_ref)
-
-        def start_copy(lane, _):
-            row_copy(lane).start()
-            return 0
-
-        jax.lax.fori_loop(0, 256, start_copy, 0)
-
-        def wait_for_copy(lane, _):
-            row_copy(lane).wait()
-            return 0
-
-        jax.lax.fori_loop(0, 256, wait_for_copy, 0)
-        z_rows = fetched_z_rows_ref[...]
+        z_rows = z_picked_ref[...]
         picked_row = jax.lax.broadcasted_iota(jnp.int32, (1, 4), 1) == 0
         gate_picked = jnp.sum(jnp.where(picked_row, gate_ref[...], 0.0), axis=1, keepdims=True)
         acc = acc + gate_picked.astype(jnp.float32) * z_rows
-
-        def row_copy_1(lane):
-            row = jnp.clip(slot_flat[(tt * 256 + lane) * 4 + 1], 0, 16383)
-            source = z.at[pl.ds(row, 1), pl.ds(tn_1 * 512, 512)]
-            target = fetched_z_rows_ref_1.at[pl.ds(lane, 1), :]
-            return pltpu.make_async_copy(source, target, copies_ref)
-
-        def start_copy_1(lane, _):
-            row_copy_1(lane).start()
-            return 0
-
-        jax.lax.fori_loop(0, 256, start_copy_1, 0)
-
-        def wait_for_copy_1(lane, _):
-            row_copy_1(lane).wait()
-            return 0
-
-        jax.lax.fori_loop(0, 256, wait_for_copy_1, 0)
-        z_rows = fetched_z_rows_ref_1[...]
+        z_rows = z_picked_1_ref[...]
         picked_row_1 = jax.lax.broadcasted_iota(jnp.int32, (1, 4), 1) == 1
         gate_picked_1 = jnp.sum(jnp.where(picked_row_1, gate_ref[...], 0.0), axis=1, keepdims=True)
         acc = acc + gate_picked_1.astype(jnp.float32) * z_rows
-
-        def row_copy_2(lane):
-            row = jnp.clip(slot_flat[(tt * 256 + lane) * 4 + 2], 0, 16383)
-            source = z.at[pl.ds(row, 1), pl.ds(tn_1 * 512, 512)]
-            target = fetched_z_rows_ref_2.at[pl.ds(lane, 1), :]
-            return pltpu.make_async_copy(source, target, copies_ref)
-
-        def start_copy_2(lane, _):
-            row_copy_2(lane).start()
-            return 0
-
-        jax.lax.fori_loop(0, 256, start_copy_2, 0)
-
-        def wait_for_copy_2(lane, _):
-            row_copy_2(lane).wait()
-            return 0
-
-        jax.lax.fori_loop(0, 256, wait_for_copy_2, 0)
-        z_rows = fetched_z_rows_ref_2[...]
+        z_rows = z_picked_2_ref[...]
         picked_row_2 = jax.lax.broadcasted_iota(jnp.int32, (1, 4), 1) == 2
         gate_picked_2 = jnp.sum(jnp.where(picked_row_2, gate_ref[...], 0.0), axis=1, keepdims=True)
         acc = acc + gate_picked_2.astype(jnp.float32) * z_rows
-
-        def row_copy_3(lane):
-            row = jnp.clip(slot_flat[(tt * 256 + lane) * 4 + 3], 0, 16383)
-            source = z.at[pl.ds(row, 1), pl.ds(tn_1 * 512, 512)]
-            target = fetched_z_rows_ref_3.at[pl.ds(lane, 1), :]
-            return pltpu.make_async_copy(source, target, copies_ref)
-
-        def start_copy_3(lane, _):
-            row_copy_3(lane).start()
-            return 0
-
-        jax.lax.fori_loop(0, 256, start_copy_3, 0)
-
-        def wait_for_copy_3(lane, _):
-            row_copy_3(lane).wait()
-            return 0
-
-        jax.lax.fori_loop(0, 256, wait_for_copy_3, 0)
-        z_rows = fetched_z_rows_ref_3[...]
+        z_rows = z_picked_3_ref[...]
         picked_row_3 = jax.lax.broadcasted_iota(jnp.int32, (1, 4), 1) == 3
         gate_picked_3 = jnp.sum(jnp.where(picked_row_3, gate_ref[...], 0.0), axis=1, keepdims=True)
         acc = acc + gate_picked_3.astype(jnp.float32) * z_rows
@@ -182,10 +88,16 @@ def moe_2_kernel(
     pltpu.emit_pipeline(
         step,
         grid=(16, 2),
-        in_specs=[pl.BlockSpec((256, 4), lambda tt, tn_1: (tt, 0))],
+        in_specs=[
+            pl.BlockSpec((None, 256, 512), lambda tt, tn_1: (0, tt, tn_1)),
+            pl.BlockSpec((256, 4), lambda tt, tn_1: (tt, 0)),
+            pl.BlockSpec((None, 256, 512), lambda tt, tn_1: (1, tt, tn_1)),
+            pl.BlockSpec((None, 256, 512), lambda tt, tn_1: (2, tt, tn_1)),
+            pl.BlockSpec((None, 256, 512), lambda tt, tn_1: (3, tt, tn_1)),
+        ],
         out_specs=[pl.BlockSpec((256, 512), lambda tt, tn_1: (tt, tn_1))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL),
-    )(gate, y)
+    )(z_picked, gate, z_picked, z_picked, z_picked, y)
 
 
 def moe(
@@ -199,40 +111,27 @@ def moe(
     interpret: bool = False,
 ) -> jax.Array:
     """y[t] = sum of gate[t, k] * x[t] @ w[expert of slot[t, k]] over k."""
-    slot_flat = slot.reshape((16384,))
-    x_wide = x.astype(jnp.float32)
+    x_picked = jnp.take(x, token, axis=0, mode="clip")
     z_in = jnp.zeros((16384, 1024), jnp.float32)
     z = pl.pallas_call(
         moe_1_kernel,
         out_shape=jax.ShapeDtypeStruct((16384, 1024), jnp.float32),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec(memory_space=pltpu.SMEM),
             pl.BlockSpec(memory_space=pl.ANY),
             pl.BlockSpec(memory_space=pl.ANY),
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.VMEM((512, 2048), jnp.float32), pltpu.SemaphoreType.DMA],
-        input_output_aliases={4: 0},
+        input_output_aliases={3: 0},
         interpret=interpret,
-    )(token, offsets, x_wide, w, z_in)
+    )(offsets, x_picked, w, z_in)
+    z_picked = jnp.take(z, jnp.transpose(slot, (1, 0)), axis=0, mode="clip")
     y = pl.pallas_call(
         moe_2_kernel,
         out_shape=jax.ShapeDtypeStruct((4096, 1024), jnp.bfloat16),
-        in_specs=[
-            pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec(memory_space=pl.ANY),
-            pl.BlockSpec(memory_space=pl.ANY),
-        ],
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[
-            pltpu.VMEM((256, 512), jnp.float32),
-            pltpu.VMEM((256, 512), jnp.float32),
-            pltpu.VMEM((256, 512), jnp.float32),
-            pltpu.VMEM((256, 512), jnp.float32),
-            pltpu.SemaphoreType.DMA,
-        ],
         interpret=interpret,
-    )(slot_flat, z, gate)
+    )(z_picked, gate)
     return y

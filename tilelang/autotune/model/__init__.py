@@ -7,7 +7,16 @@ dump that program, so it can be executed.
 
 from __future__ import annotations
 
-from .predict import Compiler, predict, steering
-from .prediction import KernelTime, Prediction, Run
+from .predict import Compiler, predict, remembered, steering
+from .prediction import KernelTime, Prediction, Run, runs_of
 
-__all__ = ["Compiler", "KernelTime", "Prediction", "Run", "predict", "steering"]
+__all__ = [
+    "Compiler",
+    "KernelTime",
+    "Prediction",
+    "Run",
+    "predict",
+    "remembered",
+    "runs_of",
+    "steering",
+]

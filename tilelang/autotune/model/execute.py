@@ -176,7 +176,7 @@ class _Core:
         }  # fmt: skip
         for parameter in self.program.parameters:
             if parameter.result is not None:
-                names[parameter.result.bank][parameter.result.number] = memory.base(parameter)
+                names[parameter.result.bank][parameter.result.number] = memory.register(parameter)
         text = "\n".join(line for begin in self.ends for line in self._functions(begin))
         exec(compile(text, "<schedule>", "exec"), names)
         return {b: (names.get(f"wait_{b}"), names[f"line_{b}"]) for b in self.ends}

@@ -72,6 +72,7 @@ class Memory:
         self._coming: defaultdict[int, deque[tuple[float, int, str]]] = defaultdict(deque)
         self._symbols: dict[str, int] = {}
         self.bases = {p.index + (p.output << 16): (k + 1) << 21 for k, p in enumerate(parameters)}
+        self._given = arrays
         self._arrays = [
             (p.memory, self._granules(p, self.base(p)), words(arrays[p.index]))
             for p in parameters
@@ -81,6 +82,13 @@ class Memory:
     def base(self, parameter: Parameter) -> int:
         """The address of an argument or a result."""
         return self.bases[parameter.index + (parameter.output << 16)]
+
+    def register(self, parameter: Parameter) -> Any:
+        """What the register of an argument holds: its address, or the one number that it is."""
+        if parameter.memory or parameter.output:
+            return self.base(parameter)
+        known = self._given.get(parameter.index)
+        return UNKNOWN if known is None else int(words(known)[0])
 
     def address(self, symbol: str) -> int:
         """Of an allocation: each is far from all others."""
@@ -172,13 +180,30 @@ class Memory:
 
 
 def words(array: np.ndarray) -> np.ndarray:
-    """32-bit numbers in the order in which they lie in memory: in tiles of 8 x 128 from 2-D on."""
-    found = np.asarray(array).astype(np.int64) & WORD
+    """32-bit numbers in the order in which they lie in memory: in tiles of 8 x 128 from 2-D on.
+
+    A word holds as many rows of smaller integers as fit in it.
+    """
+    found = np.asarray(array)
+    bits = 8 * found.dtype.itemsize
+    found = found.astype(np.int64) & WORD
     if found.ndim < 2:
         return found.reshape(-1)
+    if bits < 32:
+        found = _packed(found, bits)
     rows, lanes = found.shape[-2:]
     height = next(h for h in (1, 2, 4, 8) if h >= min(rows, 8))
     pad = [(0, 0)] * (found.ndim - 2) + [(0, -rows % height), (0, -lanes % 128)]
     padded = np.pad(found, pad)
     tiles = padded.reshape(-1, padded.shape[-2] // height, height, padded.shape[-1] // 128, 128)
     return tiles.transpose(0, 1, 3, 2, 4).reshape(-1)
+
+
+def _packed(found: np.ndarray, bits: int) -> np.ndarray:
+    """Rows that share words, the first one in the lowest bits."""
+    together = 32 // bits
+    pad = [(0, 0)] * (found.ndim - 2) + [(0, -found.shape[-2] % together), (0, 0)]
+    padded = np.pad(found, pad) & ((1 << bits) - 1)
+    shape = (*found.shape[:-2], padded.shape[-2] // together, together, found.shape[-1])
+    shifts = np.arange(together)[:, None] * bits
+    return (padded.reshape(shape) << shifts).sum(-2)

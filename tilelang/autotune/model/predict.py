@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
@@ -38,6 +38,7 @@ Arrays = Mapping[str, np.ndarray]
 
 COMMAND = (sys.executable, "-P", "-m", "tilelang.autotune.model.worker")
 PACKAGES = ("jax", "jaxlib", "libtpu")
+EXECUTING = ("execute", "memory", "program", "scalars", "units", "worker")  # what answers depend on
 INTEGERS = ("int32", "int64", "uint32")
 
 
@@ -70,16 +71,24 @@ def predict(
         "generation": generation,
         "sets": given,
     }
-    answer = store.kept(
-        json.dumps({"versions": _versions(), **question}, sort_keys=True),
-        lambda: _answer(lowered, question, timeout, compiler),
-        folder or store.folder(),
-        timeout,
+    answer = remembered(
+        question, lambda: _answer(lowered, question, timeout, compiler), folder, timeout
     )
     chip, tensors = CHIPS[generation], lowered.ir.tensors
     moved_once = sum(prod(t.shape) * itemsize(t.dtype) for t in tensors if t.role != "view")
     runs = runs_of(answer, chip, moved_once)
     return Prediction(target, lowered.config, runs, answer["loops"])
+
+
+def remembered(
+    question: Mapping[str, Any],
+    make: Callable[[], dict[str, Any]],
+    folder: Path | None,
+    timeout: float,
+) -> dict[str, Any]:
+    """A worker's answer, from disk if the same was asked before with the same versions."""
+    key = json.dumps({"versions": _versions(), **question}, sort_keys=True)
+    return store.kept(key, make, folder or store.folder(), timeout)
 
 
 @dataclass(frozen=True)
@@ -111,9 +120,10 @@ def _answer(
 def _versions() -> str:
     """Whatever an answer depends on besides the question: the compiler, and this code."""
     installed = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
-    folders = (Path(__file__).parent, Path(aot.__file__).parent)
-    files = [*(path for at in folders for path in sorted(at.glob("*.py"))), Path(chips.__file__)]
-    sources = (path.read_bytes() for path in files)
+    here, compiling = Path(__file__).parent, Path(aot.__file__).parent
+    files = [here / f"{name}.py" for name in EXECUTING]
+    files += [compiling / f"{name}.py" for name in ("bundles", "hlo", "worker")]
+    sources = (path.read_bytes() for path in (*files, Path(chips.__file__)))
     return "; ".join([*installed, hashlib.sha256(b"".join(sources)).hexdigest()])
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tilelang.codegen.pallas.plan.steps.names import COUNT
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Window
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, signature, statement
-from tilelang.ir import Tensor
+from tilelang.ir import Tensor, View
 from tilelang.ir.names import first_free
 
 from . import ops, specs, worklist
@@ -14,6 +16,9 @@ from .expressions import Printer
 from .names import Names
 
 SMEM, ANY = Atom("pl.BlockSpec(memory_space=pltpu.SMEM)"), Atom("pl.BlockSpec(memory_space=pl.ANY)")
+
+
+CLIP = Keyword("mode", Atom('"clip"'))
 
 
 def print_host(plan: Plan, names: list[Names]) -> list[str]:
@@ -27,7 +32,8 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
     written: set[str] = set()
     for launch, own in zip(plan.launches, names, strict=True):
         _print_launch(plan, block, launch, own, written)
-        _print_views(plan, block, {t for t in written if ir.tensor(t).role == "output"})
+        own = {plan.array(w.array).source for w in launch.outputs}
+        _print_views(plan, block, {t for t in own if ir.tensor(t).role == "output"})
     needed = {_root(plan, ir.tensor(name)).name for name in out} - written
     for tensor in ir.tensors:  # that no launch wrote, because nothing runs
         if tensor.role == "output" and tensor.name in needed:
@@ -50,13 +56,25 @@ def _root(plan: Plan, tensor: Tensor) -> Tensor:
 
 
 def _print_views(plan: Plan, block: Block, roots: set[str]) -> None:
-    """The author's views of tensors."""
+    """Views of tensors, the author's and those that passes made."""
     for tensor in plan.ir.tensors:
-        view = tensor.view
-        if view is not None and _root(plan, tensor).name in roots:
-            shape = view.arg if view.how == "reshape" else tensor.shape
-            permute = None if view.how == "reshape" else view.arg
-            block.put(tensor.name, _reshaped(view.source, shape, permute))
+        if tensor.view is not None and _root(plan, tensor).name in roots:
+            block.put(tensor.name, _viewed(tensor.view))
+
+
+def _viewed(view: View) -> Node:
+    match view.how:
+        case "reshape":
+            return _reshaped(view.source, view.arg, None)
+        case "permute":
+            return _reshaped(view.source, (), view.arg)
+        case "take":
+            order, index = view.arg[1:], Atom(view.index)
+            picks = index if order == tuple(range(len(order))) else _reshaped(view.index, (), order)
+            where = Keyword("axis", Atom(str(view.arg[0])))
+            return Call("jnp.take", (Atom(view.source), picks, where, CLIP))
+        case _:
+            assert_never(view.how)
 
 
 def _reshaped(source: str, shape: tuple[int, ...], permute: tuple[int, ...] | None) -> Node:
@@ -82,6 +100,7 @@ def _print_launch(
         root = _root(plan, plan.ir.tensor(host.source))
         if root.role == "output" and root.name not in written:  # nothing runs that would write it
             block.put(root.name, _initial(root, root.shape, root.dtype))
+            _print_views(plan, block, {root.name})
             written.add(root.name)
         if host.wide:
             block.put(host.name, ops.cast(Atom(host.source), host.dtype, len(host.shape)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilelang import ir
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
+from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
@@ -42,38 +43,84 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
 
     Raises PlanError for a kernel that no config would make legal.
     """
+    form = formed(problem, config, target)
+    if isinstance(form, Refusal):
+        return form
+    asked = Config(
+        loop_type=config.loop_type,
+        cores=config.cores,
+        buffers=config.buffers,
+        gathers=config.gathers,
+    )
+    if config != asked or not rank.provable(form.plan):
+        return verify(form.plan)
+    found = rank.best(form.problem, form.plan, form.resized)
+    if found is None:
+        return verify(form.plan)
+    fastest, ranking = found
+    return replace(verify(fastest), why=rank.reasons(ranking))
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way for the loops to run, and the plan of it with blocks of the rule of thumb.
+
+    problem  the kernel after its passes
+    fold     whether its loops in a row become steps where they can
+    """
+
+    problem: Problem
+    plan: Plan
+    fold: bool
+
+    def resized(self, blocks: Mapping[str, int]) -> Plan | Refusal:
+        """The same form, planned with these blocks."""
+        config, target = self.plan.config, self.plan.target
+        return attempted(lambda: _plan(self.problem, config, target, blocks, self.fold))
+
+
+def formed(problem: Problem, config: Config, target: Target) -> Form | Refusal:
+    """The form that a config asks for, or that suits the kernel best where it leaves that open.
+
+    Raises PlanError for a kernel that no config would make legal.
+    """
     check_kernel(problem.ir, target, MODULE_NAMES)
-    *_, (_, kernel) = normalised(problem, target)
-    problem = Problem(kernel, problem.facts)
+    *_, (_, kernel) = normalised(problem, target, config.gathers)
+    ahead = any(t.view is not None and t.view.how == "take" for t in kernel.tensors)
+    if config.gathers == "ahead" and not ahead:
+        return Refusal(
+            Rule.CONFIG,
+            f"gathers='ahead', but {kernel.name} picks no rows by tiles of an index array, or it "
+            "changes what it picks them from or by",
+            kernel.loc,
+            "leave gathers out",
+        )
+    found = _planned(Problem(kernel, problem.facts), config, target)
+    if isinstance(found, Refusal) and ahead and config.gathers is None:
+        return formed(problem, replace(config, gathers="inside"), target)
+    return found
+
+
+def _planned(problem: Problem, config: Config, target: Target) -> Form | Refusal:
+    """The same for a kernel that passes have made ready."""
     planned, fold = _formed(problem, config, target)
     if config.within is None:
         instead = _without_copies(problem, config, target, planned)
         instead = instead or _together(problem, config, target, planned)
         planned, fold = (planned, fold) if instead is None else instead
-    if isinstance(planned, Refusal):
-        return planned
-    asked = Config(loop_type=config.loop_type, cores=config.cores, buffers=config.buffers)
-    if config != asked or not rank.provable(planned):
-        return verify(planned)
-    used = planned.config
-
-    def made(blocks: Mapping[str, int]) -> Plan | Refusal:
-        return attempted(lambda: _plan(problem, used, target, blocks, fold))
-
-    found = rank.best(problem, planned, made)
-    if found is None:
-        return verify(planned)
-    fastest, ranking = found
-    return replace(verify(fastest), why=rank.reasons(ranking))
+    return planned if isinstance(planned, Refusal) else Form(problem, planned, fold)
 
 
-def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, ir.KernelIR]]:
+def normalised(
+    problem: Problem, target: Target, gathers: str | None = None
+) -> Iterator[tuple[str, ir.KernelIR]]:
     """The kernel after each pass, in their order.
 
     Lanes outside of arrays are masked and positions kept inside first, while indices are those that
-    the facts speak of.  They are written out before those in scalar memory are made flat; single
-    rows become scatters and gathers while loads are where the author wrote them; and gathers get
-    statements of their own last, because no pass after that may write a load anywhere.
+    the facts speak of.  They are written out, and rows that XLA puts together taken out, before
+    those in scalar memory are made flat; single rows become scatters and gathers while loads are
+    where the author wrote them; and gathers get statements of their own last, because no pass after
+    that may write a load anywhere.
     """
     facts, kernel = problem.facts, problem.ir
     passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
@@ -83,6 +130,7 @@ def normalised(problem: Problem, target: Target) -> Iterator[tuple[str, ir.Kerne
         ("fold_empty", fold_empty),
         ("name_shared", name_shared),
         ("inline_indices", inline_indices),
+        ("gather_ahead", lambda k: gather_ahead(k, gathers)),
         ("flat_scalars", lambda k: flat_scalars(k, target)),
         ("scatter_rows", lambda k: scatter_rows(k, target)),
         ("gather_columns", lambda k: gather_columns(k, target)),

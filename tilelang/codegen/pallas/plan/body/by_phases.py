@@ -16,7 +16,7 @@ memory that no iteration has written by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from tilelang.codegen.pallas.plan import physical
@@ -70,7 +70,8 @@ def by_phases(
     sizes = (padded_bytes(extents(k.type, axes), _dtype(k), target) for k in kept.values())
     if many < 2 or many * sum(sizes) > target.vmem_default // SHARE:
         return None
-    stored = tuple(_stored(s, kept) for s in first)
+    own = {name for s in first for name in physical.names_read(s)}
+    stored = tuple(part for s in first for part in _stored(s, kept, own))
     return Phases(stored, _with_reads(_live(rest), kept), tuple(kept.values()))
 
 
@@ -158,11 +159,14 @@ def _live(stmts: Stmts) -> Stmts:
     return tuple(out)
 
 
-def _stored(stmt: PStmt, kept: Mapping[str, Kept]) -> PStmt:
+def _stored(stmt: PStmt, kept: Mapping[str, Kept], own: Collection[str]) -> Stmts:
+    """A statement of the first phase; what that reads itself, too, is a local besides."""
     if not (isinstance(stmt, Bind) and stmt.name in kept):
-        return stmt
+        return (stmt,)
     place = kept[stmt.name]
-    return Keep(place.name, stmt.value, stmt.loc, place.at)
+    if stmt.name not in own:
+        return (Keep(place.name, stmt.value, stmt.loc, place.at),)
+    return stmt, Keep(place.name, Var(stmt.name, place.type), stmt.loc, place.at)
 
 
 def _with_reads(stmts: Stmts, kept: Mapping[str, Kept]) -> Stmts:

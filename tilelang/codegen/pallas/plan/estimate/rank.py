@@ -121,15 +121,10 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
 
     None where there is nothing to choose.
     """
-    options = _options(problem, plan)
-    if all(len(sizes) == 1 for _, sizes in options):
+    search = searched(problem, plan, make)
+    if all(len(sizes) == 1 for _, sizes in search.options):
         return None
-    arrays = typical(problem)
-    base = make(_split(options, plan))
-    search = _Search(problem, base if isinstance(base, Plan) else plan, options, arrays)
-    for start in (dict(plan.blocks), *_starts(problem, options)):
-        search.descend(start)
-    worth = _worth(plan)
+    arrays, worth = search.arrays, _worth(plan)
     thumb = Choice(plan.blocks, estimate(plan, arrays), _need(plan.launches))
     found, at = thumb, plan
     for choice in search.ranked()[:TRIED]:
@@ -144,6 +139,29 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
             found, at = true, made
     others = tuple(c for c in search.ranked() if dict(c.blocks) != dict(found.blocks))
     return at, Ranking(found, others[:3], len(search.seen), thumb)
+
+
+def searched(problem: Problem, plan: Plan, make: Make) -> Search:
+    """The blocks of plans like `plan`, the promising ones of them estimated."""
+    options = _options(problem, plan)
+    base = make(_split(options, plan))
+    made = base if isinstance(base, Plan) else plan
+    search = Search(problem, made, options, typical(problem))
+    for start in (dict(plan.blocks), *_starts(problem, options)):
+        search.descend(start)
+    return search
+
+
+def judged(problem: Problem, plan: Plan) -> tuple[float | None, int]:
+    """The seconds of a plan as they are estimated, None for the CPU, and its vector memory."""
+    known = generation(plan.target) is not None
+    seconds = estimate(plan, typical(problem)).seconds if known else None
+    return seconds, _need(plan.launches)
+
+
+def fits(plan: Plan) -> bool:
+    """Whether every launch fits the vector memory that there is."""
+    return _fits(plan.launches, plan.target)
 
 
 def _worth(plan: Plan) -> float:
@@ -172,6 +190,7 @@ def _fits(launches: tuple[Launch, ...], target: Target) -> bool:
 # ---------------------------------------------------------------- what there is to choose
 
 Options = tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]
+Place = tuple[int, ...]  # which size of every option
 
 
 def _options(problem: Problem, plan: Plan) -> Options:
@@ -233,24 +252,24 @@ def _starts(problem: Problem, options: Options) -> Iterator[dict[str, int]]:
 
 
 @dataclass
-class _Search:
+class Search:
     """What was estimated so far, for one plan and its launches."""
 
     problem: Problem
     base: Plan
     options: Options
     arrays: Numbers
-    seen: dict[tuple[int, ...], Choice | None] = field(default_factory=dict)
+    seen: dict[Place, Choice | None] = field(default_factory=dict)
     launches: dict[tuple[int, tuple[int, ...]], tuple[Estimate, int] | None] = field(
         default_factory=dict
     )
 
     def descend(self, start: Blocks) -> None:
         """Goes to the best neighbour until there is none that is better."""
-        at = tuple(self._nearest(sizes, start[names[0]]) for names, sizes in self.options)
+        at = self.nearest(start)
         here = self.look(at)
         while True:
-            near = [(n, c) for n in self._neighbours(at) if (c := self.look(n)) is not None]
+            near = [(n, c) for n in self.neighbours(at) if (c := self.look(n)) is not None]
             if not near:
                 return
             place, choice = min(near, key=lambda pair: (pair[1].estimate.seconds, pair[0]))
@@ -258,10 +277,19 @@ class _Search:
                 return
             at, here = place, choice
 
-    def _nearest(self, sizes: tuple[int, ...], wanted: int) -> int:
-        return min(range(len(sizes)), key=lambda i: (abs(sizes[i] - wanted), i))
+    def nearest(self, wanted: Blocks) -> Place:
+        """Where blocks are, or those that are most like them."""
+        return tuple(
+            min(range(len(sizes)), key=lambda i: (abs(sizes[i] - wanted[names[0]]), i))
+            for names, sizes in self.options
+        )
 
-    def _neighbours(self, at: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    def blocks(self, at: Place) -> dict[str, int]:
+        """The blocks at a place."""
+        chosen = zip(self.options, at, strict=True)
+        return {n: sizes[i] for (names, sizes), i in chosen for n in names}
+
+    def neighbours(self, at: Place) -> Iterator[Place]:
         """One block larger or smaller, or one larger and another smaller; whole ones, too."""
         counts = [len(sizes) for _, sizes in self.options]
 
@@ -276,16 +304,16 @@ class _Search:
         both = [moved((p, at[p] + 1), (q, at[q] - 1)) for p, q in permutations(range(len(at)), 2)]
         yield from (n for n in dict.fromkeys(one + both) if n != at)
 
-    def look(self, at: tuple[int, ...]) -> Choice | None:
+    def look(self, at: Place) -> Choice | None:
         """What blocks would take; None where they do not fit, or are another structure."""
         if at not in self.seen:
             self.seen[at] = self._looked(at)
         return self.seen[at]
 
-    def _looked(self, at: tuple[int, ...]) -> Choice | None:
-        blocks = {
-            n: sizes[i] for (names, sizes), i in zip(self.options, at, strict=True) for n in names
-        }
+    def _looked(self, at: Place) -> Choice | None:
+        if generation(self.base.target) is None:
+            return None
+        blocks = self.blocks(at)
         total, need = NOTHING, 0
         for place, launch in enumerate(self.base.launches):
             own = tuple(blocks[a.name] for a in launch.axes if a.block is not None)

@@ -1,0 +1,107 @@
+"""What is split over a mesh, and the rule by which XLA splits it: no devices are needed."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, PartitionSpec
+
+import tilelang as tile
+from examples.dense.flash_attention import flash_attention
+from examples.jagged.grouped_gemm import grouped_gemm
+from tests.derivatives import parsed
+from tilelang.errors import CallError
+from tilelang.runtime import auto_axes
+from tilelang.runtime.sharding import settled
+from tilelang.transforms.partition import factors
+
+GEMM = (np.zeros((8, 6), np.float32), np.zeros((2, 6, 4), np.float32), np.int32([0, 3, 8]))
+SIZES = {"a": 2, "b": 2, "c": 3}
+
+
+def split(given, made=()):
+    """The loops that are split, and over what."""
+    ir, facts = parsed(grouped_gemm, GEMM)
+    found = settled(ir, facts, dict(given), dict(made), SIZES)
+    return {"+".join(sorted(factor.axes)): names for factor, names in found.axes}
+
+
+ROWS, COLUMNS = ("x", (("a",), ())), ("w", ((), (), ("b",)))
+
+
+def test_what_fits_together_is_done():
+    assert split([ROWS, COLUMNS]) == {"tm": ("a",), "tn": ("b",)}
+    assert split([("x", (("a", "b"), ()))]) == {"tm": ("a", "b")}
+
+
+def test_the_first_of_what_contradicts_is_done():
+    assert split([ROWS, ("w", ((), (), ("a",)))]) == {"tm": ("a",)}
+    assert split([("x", ((), ("a",))), ("w", ((), ("b",), ()))]) == {"tk": ("a",)}
+    assert split([("x", ((), ("c",))), ("w", ((), ("b",), ()))]) == {"tk": ("c",)}
+
+
+def test_what_is_not_even_is_whole():
+    assert split([("x", (("c",), ()))]) == {}
+
+
+def test_results_split_what_arguments_leave():
+    assert split([COLUMNS], [("y", (("a",), ()))]) == {"tn": ("b",), "tm": ("a",)}
+    assert split([COLUMNS], [("y", (("b",), ()))]) == {"tn": ("b",)}
+
+
+def test_what_no_loop_runs_along_is_refused():
+    with pytest.raises(CallError) as caught:
+        split([("offsets", (("a",),))])
+    assert str(caught.value) == (
+        "dimension 0 of offsets is sharded over mesh axis 'a', which kernel grouped_gemm cannot be "
+        "split over: offsets are needed as a whole\n"
+        "  hint: replicate it, jax.lax.with_sharding_constraint(offsets, PartitionSpec()), or call "
+        "the kernel inside jax.shard_map, which gives it one shard at a time"
+    )
+
+
+def rule(kernel, arguments, operands):
+    ir, facts = parsed(kernel, arguments)
+    return auto_axes.rule_of(ir, factors(ir, facts), operands, ir.returns)
+
+
+def test_the_rule_of_a_grouped_product():
+    """Rows and columns go from arguments to results; groups and the contraction are summed."""
+    found = rule(grouped_gemm, GEMM, ("x", "w", "offsets"))
+    x, w, offsets = found.operand_mappings
+    (y,) = found.result_mappings
+    assert (x[0], w[2]) == (y[0], y[1])
+    assert x[1] == w[1] and set(found.reduction_factors) == {w[0], x[1]}
+    assert offsets[0] not in {*x, *w, *y}
+
+
+def test_dimensions_that_are_not_split_have_names_of_their_own():
+    """Else XLA would shard values because keys are."""
+    heads = (np.zeros((2, 2, 32, 16), np.float32),) * 3
+    found = rule(flash_attention, heads, ("q", "k", "v"))
+    q, k, v = found.operand_mappings
+    (out,) = found.result_mappings
+    assert q[2] == out[2] and q[:2] == k[:2] == v[:2] == out[:2]
+    assert k[2] != v[2] and len({q[3], k[3], v[3], out[3]}) == 4
+
+
+def test_gradients_of_what_shards_share_are_added_up():
+    """In shard_map: w is one array for all, and its gradient too."""
+    mesh = jax.make_mesh((1,), ("d",), axis_types=(AxisType.Auto,))
+    rows, kernel = PartitionSpec("d"), tile.kernel(grouped_gemm._fn)
+    x = np.random.default_rng(0).standard_normal((8, 6), np.float32)
+    w = np.random.default_rng(1).standard_normal((2, 6, 4), np.float32)
+
+    def loss(x, w, offsets):
+        return (kernel(x, w, offsets) ** 2).sum()
+
+    def gradients(x, w, offsets):
+        return jax.grad(loss, (0, 1))(x, w, offsets)
+
+    specs = {"in_specs": (rows, PartitionSpec(), PartitionSpec())}
+    inside = jax.shard_map(gradients, mesh=mesh, **specs, out_specs=(rows, PartitionSpec()))
+    found = jax.jit(inside)(x, w, jnp.asarray(GEMM[2]))
+    for one, other in zip(found, jax.jit(gradients)(x, w, GEMM[2]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

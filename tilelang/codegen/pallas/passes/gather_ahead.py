@@ -1,0 +1,147 @@
+"""Gather ahead: rows that an index array picks are put together by XLA, before the launch.
+
+    x[token[ts], td]   ->   x_picked = take(x, token);  x_picked[ts, td]
+
+A step copies rows one by one, and waits: some fifty cycles each, for every tile of other loops
+again.  XLA reads and writes each row once, and the pipeline reads it like any other block.  What
+lanes outside of a loop's range see are other rows of the array in either form, and it is masked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from tilelang.analysis.placed import root
+from tilelang.ir import (
+    Along,
+    Apply,
+    At,
+    Expr,
+    Gather,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Tensor,
+    View,
+    statements,
+)
+from tilelang.ir.names import unique
+from tilelang.ir.traversal import loads, map_body, map_stmt, rewrite
+from tilelang.language.dtypes import itemsize
+
+# Rows that are put together without being asked for: fewer take less time in the step than a launch
+# of XLA's, and more bytes may not fit beside everything else.  Guesses, from predictions of moe.
+LEAST, MOST = 512, 1 << 30
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A load of picked rows: which dimension they are picked along, and how the index is read.
+
+    order  the dimensions of the index array, those of single positions first
+    """
+
+    at: int
+    index: str
+    order: tuple[int, ...]
+    entries: tuple[Index, ...]
+
+
+def gather_ahead(ir: KernelIR, asked: str | None) -> KernelIR:
+    """The kernel with such loads as those of views; by default where rows are many.
+
+    `asked` is "ahead" or "inside", or None.
+    """
+    if asked == "inside":
+        return ir
+    views: dict[View, Tensor] = {}
+    body = tuple(_nest(ir, loop, asked is None, views) for loop in ir.body)
+    return replace(ir, tensors=(*ir.tensors, *views.values()), body=body) if views else ir
+
+
+def _nest(ir: KernelIR, loop: Loop, by_default: bool, views: dict[View, Tensor]) -> Loop:
+    """One nest; the views that it reads are added."""
+    own = {root(ir, s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
+    written = {root(ir, s.tensor) for s in statements(ir.body) if isinstance(s, Store)}
+
+    def read(expr: Expr, copied: bool) -> Expr | None:
+        if not isinstance(expr, Load) or (ahead := _ahead(ir, expr, own, written)) is None:
+            return None
+        if by_default and (copied or not _worth(ir, expr, ahead)):
+            return None
+        view = View(expr.tensor, "take", (ahead.at, *ahead.order), ahead.index)
+        if view not in views:
+            views[view] = _viewed(ir, view, views)
+        index = (*expr.index[: ahead.at], *ahead.entries, *expr.index[ahead.at + 1 :])
+        return replace(expr, tensor=views[view].name, index=index)
+
+    def changed(stmt: Stmt) -> tuple[Stmt, ...]:
+        copied = isinstance(stmt, Store) and _is_copy(stmt.value)
+        return (map_stmt(stmt, lambda e: rewrite(e, lambda part: read(part, copied))),)
+
+    (found,) = map_body((loop,), changed)
+    assert isinstance(found, Loop)
+    return found
+
+
+def _ahead(
+    ir: KernelIR, load: Load, own: Collection[str], written: Collection[str]
+) -> Ahead | None:
+    """How rows are picked, if what is picked from and by stays as it is while the nest runs."""
+    picked = [d for d, entry in enumerate(load.index) if isinstance(entry, Gather)]
+    if len(picked) != 1 or load.mask is not None or picked[0] == len(load.index) - 1:
+        return None
+    entry = load.index[picked[0]]
+    source = ir.tensor(root(ir, load.tensor))
+    assert isinstance(entry, Gather)
+    index = entry.expr
+    if source.mutated or source.name in own or not isinstance(index, Load) or index.mask:
+        return None
+    vectors = [d for d, e in enumerate(index.index) if not isinstance(e, At)]
+    if len(vectors) != 1 or root(ir, index.tensor) in written or not _plain(index.index):
+        return None
+    if 0 in (*ir.tensor(load.tensor).shape, *ir.tensor(index.tensor).shape):
+        return None
+    order = (*(d for d in range(len(index.index)) if d not in vectors), *vectors)
+    return Ahead(picked[0], index.tensor, order, tuple(index.index[d] for d in order))
+
+
+def _plain(index: tuple[Index, ...]) -> bool:
+    """Whether an index array is read a tile at a time, at positions that are not looked up."""
+    return all(
+        entry.offset is None
+        if isinstance(entry, Along)
+        else isinstance(entry, At) and next(loads(entry.expr), None) is None
+        for entry in index
+    )
+
+
+def _worth(ir: KernelIR, load: Load, ahead: Ahead) -> bool:
+    """Whether rows are so many that they pay for a launch of XLA's, and not too many."""
+    table = ir.tensor(load.tensor)
+    row = math.prod(table.shape[ahead.at + 1 :]) * itemsize(table.dtype)
+    rows = math.prod(ir.tensor(ahead.index).shape)
+    return rows >= LEAST and rows * row <= MOST
+
+
+def _is_copy(value: Expr) -> bool:
+    """Whether rows go to where they are stored and nowhere else: that reads and writes them once,
+    too."""
+    while isinstance(value, Apply) and value.op == "cast":
+        value = value.args[0]
+    return isinstance(value, Load)
+
+
+def _viewed(ir: KernelIR, view: View, others: Mapping[View, Tensor]) -> Tensor:
+    table, index = ir.tensor(view.source), ir.tensor(view.index)
+    at, order = view.arg[0], view.arg[1:]
+    picked = tuple(index.shape[d] for d in order)
+    shape = (*table.shape[:at], *picked, *table.shape[at + 1 :])
+    known = replace(ir, tensors=(*ir.tensors, *others.values()))
+    name = unique(known, view.source, "picked")
+    return replace(table, name=name, shape=shape, role="view", view=view, fill=None, mutated=False)

@@ -1,0 +1,160 @@
+"""space(problem, target) -> Candidate...: every legal config, those that are estimated best first.
+
+The default's form is one of several.  Each has the blocks that the default is chosen from, and its
+search goes on from the best to their neighbours.  What is guessed by resizing a plan is planned,
+and estimated again, before it is given away:
+
+    guesses   12 us   14 us   15 us
+    planned   13 us                      it is given away before 14 us are planned
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import inf
+
+from tilelang.codegen.pallas.target import Target
+from tilelang.errors import PlanError
+from tilelang.schedule.blocks import named
+from tilelang.schedule.candidate import Candidate
+from tilelang.schedule.config import LOOP_TYPES, Config
+from tilelang.schedule.problem import Problem
+from tilelang.schedule.refusal import Refusal
+
+from .estimate import rank
+from .search import Form, config_of, formed, plan
+from .types import Plan
+
+BUFFERS = (3, 4)  # besides two
+UNKNOWN = 1.05  # nothing estimates what more buffers are good for: what is as good comes first
+
+
+@dataclass(frozen=True, order=True)
+class _Open:
+    """A config that waits, those of the least guess first, then simple ones, then older ones.
+
+    at     which blocks of its form; None for one that only differs from another in its extras
+    found  what is known since it was planned
+    """
+
+    seconds: float
+    extras: int
+    number: int
+    config: Config = field(compare=False)
+    form: int = field(compare=False, default=0)
+    at: rank.Place | None = field(compare=False, default=None)
+    found: Candidate | None = field(compare=False, default=None)
+
+
+@dataclass
+class _Waiting:
+    """Configs that were not given away yet, and what was met so far."""
+
+    problem: Problem
+    forms: tuple[tuple[Form, rank.Search], ...]
+    heap: list[_Open] = field(default_factory=list)
+    places: set[tuple[int, rank.Place]] = field(default_factory=set)
+    configs: set[Config] = field(default_factory=set)
+    planned: set[object] = field(default_factory=set)
+    count: int = 0
+
+    def push(self, seconds: float, extras: int, config: Config, form: int = 0,
+             at: rank.Place | None = None) -> None:  # fmt: skip
+        self.count += 1
+        heapq.heappush(self.heap, _Open(seconds, extras, self.count, config, form, at))
+
+    def visit(self, number: int, at: rank.Place) -> None:
+        """Lets blocks of a form wait, once."""
+        if (number, at) not in self.places:
+            self.places.add((number, at))
+            form, search = self.forms[number]
+            guess, blocks = search.look(at), named(self.problem.ir, search.blocks(at))
+            seconds = inf if guess is None else guess.estimate.seconds
+            self.push(seconds, 0, _with(form, blocks), number, at)
+
+
+def space(problem: Problem, target: Target) -> Iterator[Candidate]:
+    """The default is among them; without an estimate, it is the first.
+
+    Raises PlanError for a kernel that no config would make legal.
+    """
+    default = plan(problem, Config(), target)
+    if isinstance(default, Refusal):
+        raise default.error
+    forms = tuple(_forms(problem, target))
+    waiting = _Waiting(problem, tuple((f, _searched(f)) for f in forms))
+    waiting.push(-inf, 0, config_of(default))
+    for number, (form, search) in enumerate(waiting.forms):
+        for at in (*search.seen, search.nearest(dict(form.plan.blocks))):
+            waiting.visit(number, at)
+    while waiting.heap:
+        least = heapq.heappop(waiting.heap)
+        if least.found is not None:
+            yield least.found
+        else:
+            _look(waiting, least, target)
+
+
+def _look(waiting: _Waiting, least: _Open, target: Target) -> None:
+    """Plans a config that waits, and lets it wait for its turn by its own estimate."""
+    if least.at is not None:
+        for near in waiting.forms[least.form][1].neighbours(least.at):
+            waiting.visit(least.form, near)
+    if least.config in waiting.configs:
+        return
+    waiting.configs.add(least.config)
+    made = _made(waiting.problem, least.config, target)
+    if made is None or made.launches in waiting.planned:
+        return
+    waiting.planned.add(made.launches)
+    seconds, memory = rank.judged(waiting.problem, made)
+    found = Candidate(least.config, seconds, memory, rank.provable(made))
+    place = least.seconds if seconds is None else seconds
+    heapq.heappush(waiting.heap, replace(least, seconds=place, found=found))
+    for config in _more(least.config, made) if not least.extras else ():
+        waiting.push(place * UNKNOWN, 1, config)
+
+
+def _forms(problem: Problem, target: Target) -> Iterator[Form]:
+    """The ways in which the loops can run, each once; the default's first."""
+    ragged = any(fact.ragged for fact in problem.facts.axes)
+    loops = [a.name for a in problem.ir.axes if a.kind == "grid"]
+    inside = tuple(n for n in loops if problem.fact(n).kind == "parallel")
+    withins = (None, (), *((n,) for n in inside), inside) if inside else (None,)
+    steps = (None, "rectangle") if ragged else (None,)
+    seen = set[object]()
+    for within, step, loop_type in product(dict.fromkeys(withins), steps, (None, *LOOP_TYPES)):
+        try:
+            found = formed(problem, Config(loop_type=loop_type, within=within, steps=step), target)
+        except PlanError:  # the kernel was planned before: it is the config that is wrong
+            continue
+        if isinstance(found, Form) and found.plan.launches not in seen:
+            seen.add(found.plan.launches)
+            yield found
+
+
+def _searched(form: Form) -> rank.Search:
+    return rank.searched(form.problem, form.plan, form.resized)
+
+
+def _with(form: Form, blocks: dict[str, int]) -> Config:
+    used = form.plan.config
+    return Config(blocks, loop_type=used.loop_type, within=used.within, steps=used.steps)
+
+
+def _made(problem: Problem, config: Config, target: Target) -> Plan | None:
+    try:
+        found = plan(problem, config, target)
+    except PlanError:
+        return None
+    return found if isinstance(found, Plan) and rank.fits(found) else None
+
+
+def _more(config: Config, made: Plan) -> Iterator[Config]:
+    """The same with more blocks in flight, or on one core."""
+    yield from (replace(config, buffers=count) for count in BUFFERS)
+    if made.target.cores > 1:
+        yield replace(config, cores=1)

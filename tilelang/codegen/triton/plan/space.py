@@ -1,0 +1,78 @@
+"""space(problem, target) -> Candidate...: every legal config, those that are most like the default
+first.
+
+No formula says how long a GPU takes.  What is known is what a program holds: configs that fit shared
+memory are given away by how many changes they are away from the default.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilelang.codegen.triton.target import Target
+from tilelang.errors import PlanError
+from tilelang.schedule.candidate import Candidate
+from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
+
+from .search import default_config, plan
+from .types import Plan
+
+LEAST, MOST = 16, 1024  # of a block
+WARPS, STAGES, ROWS = (1, 16), (1, 8), (1, 64)
+
+
+def space(problem: Problem, target: Target) -> Iterator[Candidate]:
+    """The default is the first.
+
+    Raises PlanError for a kernel that no config would make legal.
+    """
+    first = default_config(problem, target)
+    waiting, seen, planned = deque([first]), {first}, set[object]()
+    while waiting:
+        config = waiting.popleft()
+        found = _candidate(problem, config, target, planned)
+        if found is None:
+            continue
+        yield found
+        near = [c for c in _neighbours(problem, config) if c not in seen]
+        seen.update(near)
+        waiting.extend(near)
+
+
+def _candidate(
+    problem: Problem, config: Config, target: Target, planned: set[object]
+) -> Candidate | None:
+    """None for what is refused, or is a program that was met before."""
+    try:
+        made = plan(problem, config, target)
+    except PlanError:
+        return None
+    if not isinstance(made, Plan) or made.launches in planned:
+        return None
+    planned.add(made.launches)
+    return Candidate(config, None, max((one.shared for one in made.launches), default=0))
+
+
+def _neighbours(problem: Problem, config: Config) -> Iterator[Config]:
+    """Configs that are one change away."""
+    blocks = dict(config.blocks)
+    for name, size in blocks.items():
+        for other in (size // 2, size * 2):
+            if LEAST <= other <= MOST:
+                yield replace(config, blocks=tuple(sorted({**blocks, name: other}.items())))
+    for field, now, (least, most) in (
+        ("warps", config.warps or 4, WARPS),
+        ("l2_group", config.l2_group or 1, ROWS),
+    ):
+        for other in (now // 2, now * 2):
+            if least <= other <= most:
+                yield replace(config, **{field: other})
+    for other in ((config.stages or 2) - 1, (config.stages or 2) + 1):
+        if STAGES[0] <= other <= STAGES[1]:
+            yield replace(config, stages=other)
+    yield replace(config, persistent=not config.persistent)
+    if any(fact.ragged for fact in problem.facts.axes):
+        yield from (replace(config, worklist=how) for how in ("search", "table"))

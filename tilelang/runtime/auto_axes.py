@@ -1,0 +1,79 @@
+"""over_auto_axes(...) -> a call on whole arrays that JAX's partitioner splits over Auto mesh axes.
+
+The partitioner propagates shardings by the kernel's rule, and then asks what each device runs: the
+part that an explicit mesh would run, by the same factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
+from jax.sharding import NamedSharding
+
+from ..analysis.facts import Facts
+from ..ir import KernelIR
+from ..transforms.partition import Factor, factors
+from .jax_compat import axes_of
+from .sharding import Split, settled
+
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+def over_auto_axes(
+    ir: KernelIR,
+    facts: Facts,
+    operands: Sequence[str],
+    results: Sequence[str],
+    whole: Run,
+    local: Callable[[Split], Run],
+) -> Callable[..., tuple[Any, ...]]:
+    """The call; `whole` runs the kernel, and `local` gives what runs that of one device."""
+
+    def partition(mesh: Any, given: Any, made: Any) -> Any:
+        """What each device runs, and how its arguments and results are sharded for that."""
+        split = settled(ir, facts, _specs(operands, given), _specs(results, made), mesh.shape)
+        one = split.on_device(operands, results, local(split))
+        shardings = [_sharding(split, mesh, names) for names in (results, operands)]
+        return mesh, one, *shardings
+
+    def call(*arrays: Any) -> tuple[Any, ...]:
+        return tuple(whole(arrays))
+
+    call.__name__ = ir.name
+    run = custom_partitioning(call)
+    run.def_partition(partition, sharding_rule=rule_of(ir, factors(ir, facts), operands, results))
+    return run
+
+
+def _specs(names: Sequence[str], arrays: Any) -> dict[str, Any]:
+    pairs = zip(names, jax.tree.leaves(arrays), strict=True)
+    return {name: axes_of(a.sharding, len(a.shape)) for name, a in pairs}
+
+
+def _sharding(split: Split, mesh: Any, names: Sequence[str]) -> tuple[NamedSharding, ...]:
+    return tuple(NamedSharding(mesh, split.spec(name)) for name in names)
+
+
+def rule_of(
+    ir: KernelIR, every: Sequence[Factor], operands: Sequence[str], results: Sequence[str]
+) -> SdyShardingRule:
+    """Dimensions that are split together have one name; all others have one of their own.
+
+    What no results have is summed over, and arrives as it is sharded: the split says no to it, if
+    it cannot be added up.
+    """
+    known = {place: f"f{n}" for n, f in enumerate(every) if f.kind for place in f.dims}
+
+    def mapping(name: str, role: str) -> ArrayMapping:
+        rank = len(ir.tensor(name).shape)
+        return ArrayMapping(*[known.get((name, d), f"{role}{name}_{d}") for d in range(rank)])
+
+    given = tuple(mapping(name, "of_") for name in operands)
+    made = tuple(mapping(name, "to_") for name in results)
+    kept = {factor for each in made for factor in each}
+    seen = dict.fromkeys(factor for each in given for factor in each)
+    summed = tuple(f for f in seen if f in known.values() and f not in kept)
+    return SdyShardingRule(given, made, reduction_factors=summed)
