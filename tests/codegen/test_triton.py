@@ -18,6 +18,7 @@ from tilelang.codegen.triton.plan import unmoved
 ROOT = Path(__file__).resolve().parent.parent.parent
 X = np.zeros((64, 32), np.float32)
 W = np.zeros((32, 64), np.float32)
+KEYS = (8, 4, 256, 128)
 ROWS = np.zeros(64, np.int32)
 
 
@@ -116,6 +117,18 @@ REFUSED = {
     "a value of too many elements": (
         lambda: printed(double, tile.spec((65536, 32), "float32"), block_sizes=[65536]),
         "a value of double has 2,097,152 elements, Triton allows 1,048,576",
+        "make the blocks smaller",
+    ),
+    "results of more columns than there are": (
+        lambda: printed(
+            {s.name: s.kernel for s in SUBJECTS}["gdpa_dense_kv"],
+            *(tile.spec(s, "bfloat16") for s in ((4, 1024, 128), KEYS, KEYS)),
+            tile.spec((9,), "int32"),
+            target="cuda:sm100",
+            blocks={"tq": 256, "ts": 128},
+            warps=4,
+        ),
+        "gdpa_dense_kv needs 640 columns of tensor memory, cuda:sm100 has 512",
         "make the blocks smaller",
     ),
     "descriptors of nothing": (

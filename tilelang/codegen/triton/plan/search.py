@@ -30,7 +30,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 from .defaults import blocks_for, in_boxes, width_for
 from .launch import plan_launch
 from .legality import check_config, check_kernel, check_values, refuse_descriptors
-from .memory import BARRIERS, Pipe, launch_bytes
+from .memory import BARRIERS, Pipe, launch_bytes, launch_columns
 from .problem import Kernel
 from .split import reduction_of
 from .types import Buffer, Launch, Plan, Result
@@ -76,6 +76,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
             ir.loc,
             "make the blocks smaller or give fewer stages",
         )
+    _check_columns(problem, target, width.pipe(target), blocks)
     kernel = _masked(problem, blocks)
     launches: list[Launch] = []
     scratch: list[Buffer] = []
@@ -106,6 +107,20 @@ def _needs(problem: Problem, blocks: dict[str, int], pipe: Pipe, boxes: bool) ->
     pipe, ir = replace(pipe, boxes=boxes), problem.ir
     found = [launch_bytes(ir, problem.facts, loop, blocks, pipe) for loop in _live(problem)]
     return [n + BARRIERS if n and boxes else n for n in found]
+
+
+def _check_columns(problem: Problem, target: Target, pipe: Pipe, blocks: dict[str, int]) -> None:
+    """Refused for results that tensor memory has no place for, where there is such memory."""
+    for loop in _live(problem) if target.columns else ():
+        needed = launch_columns(problem.ir, problem.facts, loop, blocks, pipe)
+        if needed > target.columns:
+            raise Refused(
+                Rule.MEMORY,
+                f"{problem.ir.name} needs {needed} columns of tensor memory, {target} has "
+                f"{target.columns}",
+                problem.ir.loc,
+                "make the blocks smaller",
+            )
 
 
 def _remarks(config: Config, target: Target, pointers: Mapping[str, str]) -> tuple[str, ...]:
