@@ -1,8 +1,8 @@
 """space(problem, target) -> Candidate...: every legal config, those that are most like the default
 first.
 
-No formula says how long a GPU takes.  What is known is what a program holds: configs that fit shared
-memory are given away by how many changes they are away from the default.
+No formula says how long a GPU takes.  What is known is what a program holds: configs that fit
+shared memory are given away by how many changes they are away from the default.
 """
 
 from __future__ import annotations
