@@ -18,6 +18,7 @@ from tilelang.codegen.triton.plan import unmoved
 ROOT = Path(__file__).resolve().parent.parent.parent
 X = np.zeros((64, 32), np.float32)
 W = np.zeros((32, 64), np.float32)
+KEYS = (8, 4, 256, 128)
 ROWS = np.zeros(64, np.int32)
 
 
@@ -106,7 +107,7 @@ REFUSED = {
         lambda: printed(double, X, target="tpu:v6e", warps=4),
         "warps=4 means nothing to tpu:v6e",
         "leave it out; tpu:v6e knows blocks, block_sizes, loop_type, steps, buffers, cores, "
-        "within, windows",
+        "within, windows, gathers",
     ),
     "descriptors": (
         lambda: printed(double, X, target="cuda:sm80", indexing="descriptor"),
@@ -116,6 +117,18 @@ REFUSED = {
     "a value of too many elements": (
         lambda: printed(double, tile.spec((65536, 32), "float32"), block_sizes=[65536]),
         "a value of double has 2,097,152 elements, Triton allows 1,048,576",
+        "make the blocks smaller",
+    ),
+    "results of more columns than there are": (
+        lambda: printed(
+            {s.name: s.kernel for s in SUBJECTS}["gdpa_dense_kv"],
+            *(tile.spec(s, "bfloat16") for s in ((4, 1024, 128), KEYS, KEYS)),
+            tile.spec((9,), "int32"),
+            target="cuda:sm100",
+            blocks={"tq": 256, "ts": 128},
+            warps=4,
+        ),
+        "gdpa_dense_kv needs 640 columns of tensor memory, cuda:sm100 has 512",
         "make the blocks smaller",
     ),
     "descriptors of nothing": (
@@ -241,16 +254,17 @@ def test_printing_needs_no_triton():
     assert run.stdout == '"""twice f\n'
 
 
-def _lines(subject, target):
-    text = subject.kernel.source(*subject.cases[-2], target=target)
+def _lines(subject, target, indexing):
+    config = tile.Config(indexing=indexing)
+    text = subject.kernel.source(*subject.cases[-2], target=target, config=config)
     lines = text.splitlines()
     loop = next(n for n, line in enumerate(lines) if "num_stages=" in line and "for " in line)
     return "\n".join(lines[:loop]), "\n".join(lines[loop:])
 
 
-def _read_before(target):
+def _read_before(target, indexing="pointer"):
     (subject,) = (s for s in SUBJECTS if s.name == "jagged_attention")
-    before, inside = _lines(subject, target)
+    before, inside = _lines(subject, target, indexing)
     return [name in before for name in ("q_tile =", "k_tile =", "v_tile =")], [
         name in inside for name in ("q_tile =", "k_tile =", "v_tile =")
     ]
@@ -259,6 +273,8 @@ def _read_before(target):
 def test_where_triton_would_copy_it_again_what_does_not_move_is_read_before_the_loop():
     assert _read_before("cuda:sm90") == ([False] * 3, [True] * 3)
     assert _read_before("cuda:sm100") == ([True, False, False], [False, True, True])
+    boxes = _read_before("cuda:sm90", "descriptor")  # which Triton moves nowhere
+    assert boxes == ([True, False, False], [False, True, True])
 
 
 @pytest.mark.parametrize("bug", ["whatever moves is read before", "nothing is read before"])

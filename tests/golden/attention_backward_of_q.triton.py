@@ -18,6 +18,14 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
     tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # jagged_attention_backward.py:66: g = grad[h, tq, :]
+    # grad, up to the array's end
+    grad_boxes = tl.make_tensor_descriptor(
+        grad_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 128, 128]
+    )
+    # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 128, 128])
     for step in tl.range(pid, item_count * 16, 2560):
         h = step // item_count
         item = step % item_count
@@ -37,11 +45,7 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         tq_at = tq_start + tl.arange(0, 128)
         tq_in = tq_at < tq_end
         # jagged_attention_backward.py:66: g = grad[h, tq, :]
-        g = tl.load(
-            grad_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
-            mask=tq_in[:, None],
-            other=0.0,
-        )
+        g = tl.reshape(grad_boxes.load([h, tq_start, 0]), [128, 128])
         # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
         out_tile = tl.load(
             out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
@@ -54,31 +58,30 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
         tk_begin = tl.maximum(offsets_value, 0)
         tk_end = tl.minimum(offsets_value_1, 16384)
+        # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
+        # k, up to the end of tk
+        k_boxes = tl.make_tensor_descriptor(
+            k_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
+        )
+        # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
+        # v, up to the end of tk
+        v_boxes = tl.make_tensor_descriptor(
+            v_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
+        )
+        # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
         # tk is ordered: carries acc, a sum
         for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tk_end
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-            q_tile = tl.load(
-                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
-            k_tile = tl.load(
-                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
             lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
             p = tl.exp(scores - lse_tile[:, None])
             # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
-            v_tile = tl.load(
-                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
             dp = tl.dot(g, v_tile.T)
             # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
             ds = tl.where(tk_in, p * (dp - delta[:, None]) * 0.08838834764831845, 0.0)
@@ -92,6 +95,16 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def backward_q(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -102,6 +115,11 @@ def backward_q(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """dq [H, T, D] in q's dtype; rows in no sequence are zero."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    grad = _aligned(grad)
+    triton.set_allocator(_scratch)
     dq = torch.zeros((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
     backward_q_kernel[(2560,)](q, k, v, out, lse, grad, offsets, dq, num_warps=8, num_stages=2)
     return dq

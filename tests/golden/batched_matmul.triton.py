@@ -23,19 +23,17 @@ def batched_matmul_kernel(x_ptr, w_ptr, y_ptr):
     tn_at = tn_start + tl.arange(0, 128)
     # batched_matmul.py:25: acc = torch.zeros([tb, tm, tn], dtype=torch.float32)
     acc = tl.zeros([1, 128, 128], tl.float32)
+    # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
+    # x, up to the array's end
+    x_boxes = tl.make_tensor_descriptor(x_ptr, [64, 1024, 1024], [1048576, 1024, 1], [1, 128, 64])
+    # w, up to the array's end
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [64, 1024, 1024], [1048576, 1024, 1], [1, 64, 128])
     # batched_matmul.py:26: for tk in hl.tile(K):
     # tk is ordered: carries acc, a sum
     for tk_start in tl.range(0, 1024, 64, num_stages=3):
-        tk_at = tk_start + tl.arange(0, 64)
         # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
-        x_tile = tl.load(
-            x_ptr + tb_at[:, None, None] * 1048576 + tm_at[None, :, None] * 1024
-            + tk_at[None, None, :],
-        )
-        w_tile = tl.load(
-            w_ptr + tb_at[:, None, None] * 1048576 + tk_at[None, :, None] * 1024
-            + tn_at[None, None, :],
-        )
+        x_tile = x_boxes.load([tb_start, tm_start, tk_start])
+        w_tile = w_boxes.load([tb_start, tk_start, tn_start])
         acc = (
             acc
             + tl.reshape(
@@ -49,8 +47,21 @@ def batched_matmul_kernel(x_ptr, w_ptr, y_ptr):
     )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def batched_matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """y[b] = x[b] @ w[b]."""
+    x = _aligned(x)
+    w = _aligned(w)
+    triton.set_allocator(_scratch)
     y = torch.empty((64, 1024, 1024), dtype=torch.bfloat16, device=x.device)
     batched_matmul_kernel[(4096,)](x, w, y, num_warps=8, num_stages=3)
     return y

@@ -34,17 +34,28 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
     acc = tl.zeros([128, 128], tl.float32)
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
     tk_end = tq_start + 128
+    # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(
+        q_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 128, 128]
+    )
+    q_tile = tl.reshape(q_boxes.load([b, h, tq_start, 0]), [128, 128])
+    # k, up to the end of tk
+    k_boxes = tl.make_tensor_descriptor(
+        k_ptr, [4, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:, No...
+    # v, up to the end of tk
+    v_boxes = tl.make_tensor_descriptor(
+        v_ptr, [4, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    # attention_backward.py:41: for tk in hl.tile(0, tq.end):
     # tk is ordered: carries total, acc, m
     for tk_start in tl.range(0, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
         tk_in = tk_at < tk_end
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
-        q_tile = tl.load(q_ptr + b * 8388608 + h * 524288 + tq_at[:, None] * 128 + at128[None, :])
-        k_tile = tl.load(
-            k_ptr + b * 8388608 + h * 524288 + tk_at[:, None] * 128 + at128[None, :],
-            mask=tk_in[:, None],
-            other=0.0,
-        )
+        k_tile = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
         scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
         # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
         scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
@@ -61,11 +72,7 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total = total * alpha + tl.sum(p, axis=1)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
-        v_tile = tl.load(
-            v_ptr + b * 8388608 + h * 524288 + tk_at[:, None] * 128 + at128[None, :],
-            mask=tk_in[:, None],
-            other=0.0,
-        )
+        v_tile = tl.reshape(v_boxes.load([b, h, tk_start, 0]), [64, 128])
         acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
         m = m_new
     # attention_backward.py:50: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
@@ -77,12 +84,26 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
     tl.store(lse_ptr + b * 65536 + h * 4096 + tq_at, m + tl.log(total))
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def attention_with_lse(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal attention: q, k, v [B, H, T, D]; out [B, H, T, D] in v's dtype, lse [B, H, T]."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    triton.set_allocator(_scratch)
     out = torch.empty((4, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
     lse = torch.empty((4, 16, 4096), dtype=torch.float32, device=q.device)
     attention_with_lse_kernel[(2048,)](q, k, v, out, lse, num_warps=8, num_stages=2)

@@ -34,18 +34,30 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
     acc = tl.zeros([128, 128], tl.float32)
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
     tk_end = tq_start + 128
+    # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(
+        q_ptr, [8, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 128, 128]
+    )
+    q_tile = tl.reshape(q_boxes.load([b, h, tq_start, 0]), [128, 128])
+    # flash_attention.py:41: keys = k[b, h, tk, :]
+    # k, up to the end of tk
+    k_boxes = tl.make_tensor_descriptor(
+        k_ptr, [8, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, tk, :])
+    # v, up to the end of tk
+    v_boxes = tl.make_tensor_descriptor(
+        v_ptr, [8, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
     # tk is ordered: carries total, acc, m
     for tk_start in tl.range(0, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
         tk_in = tk_at < tk_end
         # flash_attention.py:41: keys = k[b, h, tk, :]
-        keys = tl.load(
-            k_ptr + b * 8388608 + h * 524288 + tk_at[:, None] * 128 + at128[None, :],
-            mask=tk_in[:, None],
-            other=0.0,
-        )
+        keys = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
-        q_tile = tl.load(q_ptr + b * 8388608 + h * 524288 + tq_at[:, None] * 128 + at128[None, :])
         scores = tl.dot(q_tile, keys.T) * 0.08838834764831845
         # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
         seen = tq_at[:, None] >= tk_at[None, :]
@@ -64,11 +76,7 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total = total * alpha + tl.sum(p, axis=1)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...
-        v_tile = tl.load(
-            v_ptr + b * 8388608 + h * 524288 + tk_at[:, None] * 128 + at128[None, :],
-            mask=tk_in[:, None],
-            other=0.0,
-        )
+        v_tile = tl.reshape(v_boxes.load([b, h, tk_start, 0]), [64, 128])
         acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
         m = m_new
     # flash_attention.py:52: out[b, h, tq, :] = (acc / total[:, None]).to(out.dtype)
@@ -78,8 +86,22 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
     )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """out = softmax(q k^T / sqrt(D)) v; with `causal`, query i sees keys 0 to i."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    triton.set_allocator(_scratch)
     out = torch.empty((8, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
     flash_attention_kernel[(4096,)](q, k, v, out, num_warps=8, num_stages=2)
     return out

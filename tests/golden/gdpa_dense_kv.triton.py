@@ -31,6 +31,19 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=jnp.float32)
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [8, 16384, 128], [2097152, 128, 1], [1, 128, 128])
+    # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
+    # k, up to the array's end
+    k_boxes = tl.make_tensor_descriptor(
+        k_ptr, [64, 8, 512, 128], [524288, 65536, 128, 1], [1, 1, 64, 128]
+    )
+    # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type=jnp.flo...
+    # v, up to the array's end
+    v_boxes = tl.make_tensor_descriptor(
+        v_ptr, [64, 8, 512, 128], [524288, 65536, 128, 1], [1, 1, 64, 128]
+    )
     for step in tl.range(pid, item_count * 8, 1536):
         h = step // item_count
         item = step % item_count
@@ -51,23 +64,19 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         tq_in = tq_at < tq_end
         # gdpa_dense_kv.py:47: acc = jnp.zeros([tq, D], dtype=jnp.float32)
         acc = tl.zeros([128, 128], tl.float32)
+        # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=jnp.f...
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
         # gdpa_dense_kv.py:48: for ts in hl.tile(S):
         # ts is ordered: carries acc, a sum
         for ts_start in tl.range(0, 512, 64, num_stages=2):
-            ts_at = ts_start + tl.arange(0, 64)
             # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
-            keys = tl.load(k_ptr + b * 524288 + h * 65536 + ts_at[:, None] * 128 + at128[None, :])
+            keys = tl.reshape(k_boxes.load([b, h, ts_start, 0]), [64, 128])
             # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=j...
-            q_tile = tl.load(
-                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
             scores = tl.dot(q_tile, keys.T)
             # gdpa_dense_kv.py:51: weights = activation(scores * D**-0.5).astype(v.dtype)
             weights = _gelu_tanh(scores * 0.08838834764831845).to(tl.bfloat16)
             # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type...
-            v_tile = tl.load(v_ptr + b * 524288 + h * 65536 + ts_at[:, None] * 128 + at128[None, :])
+            v_tile = tl.reshape(v_boxes.load([b, h, ts_start, 0]), [64, 128])
             acc = tl.dot(weights, v_tile, acc)
         # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
         tl.store(
@@ -77,6 +86,16 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def gdpa_dense_kv(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -84,6 +103,10 @@ def gdpa_dense_kv(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[:, r] = activation(q[:, r] k[b]^T / sqrt(D)) v[b] for r in group b, else zero."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    triton.set_allocator(_scratch)
     out = torch.zeros((8, 16384, 128), dtype=torch.bfloat16, device=q.device)
     gdpa_dense_kv_kernel[(1536,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
     return out

@@ -22,6 +22,15 @@ def grouped_gemm_gated_kernel(x_ptr, w_ptr, v_ptr, offsets_ptr, y_ptr):
     tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # grouped_gemm_bias_activation.py:70: rows = x[tm, tk]
+    # x, up to the array's end
+    x_boxes = tl.make_tensor_descriptor(x_ptr, [16384, 4096], [4096, 1], [128, 64])
+    # grouped_gemm_bias_activation.py:71: gate += jnp.dot(rows, w[g, tk, tn], preferred_element_t...
+    # w, up to the array's end
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [64, 4096, 2048], [8388608, 2048, 1], [1, 64, 128])
+    # grouped_gemm_bias_activation.py:72: value += jnp.dot(rows, v[g, tk, tn], preferred_element_...
+    # v, up to the array's end
+    v_boxes = tl.make_tensor_descriptor(v_ptr, [64, 4096, 2048], [8388608, 2048, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 16, 3072):
         item = step // 16
         before = tile_ends <= item
@@ -48,18 +57,13 @@ def grouped_gemm_gated_kernel(x_ptr, w_ptr, v_ptr, offsets_ptr, y_ptr):
         # grouped_gemm_bias_activation.py:69: for tk in hl.tile(K):
         # tk is ordered: carries gate, value, sums
         for tk_start in tl.range(0, 4096, 64, num_stages=2):
-            tk_at = tk_start + tl.arange(0, 64)
             # grouped_gemm_bias_activation.py:70: rows = x[tm, tk]
-            rows = tl.load(
-                x_ptr + tm_at[:, None] * 4096 + tk_at[None, :],
-                mask=tm_in[:, None],
-                other=0.0,
-            )
+            rows = x_boxes.load([tm_start, tk_start])
             # grouped_gemm_bias_activation.py:71: gate += jnp.dot(rows, w[g, tk, tn], preferred_e...
-            w_tile = tl.load(w_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :])
+            w_tile = tl.reshape(w_boxes.load([g, tk_start, tn_start]), [64, 128])
             gate = tl.dot(rows, w_tile, gate)
             # grouped_gemm_bias_activation.py:72: value += jnp.dot(rows, v[g, tk, tn], preferred_...
-            v_tile = tl.load(v_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :])
+            v_tile = tl.reshape(v_boxes.load([g, tk_start, tn_start]), [64, 128])
             value = tl.dot(rows, v_tile, value)
         # grouped_gemm_bias_activation.py:73: y[tm, tn] = (activation(gate) * value).astype(y.dtype)
         tl.store(
@@ -69,6 +73,16 @@ def grouped_gemm_gated_kernel(x_ptr, w_ptr, v_ptr, offsets_ptr, y_ptr):
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def grouped_gemm_gated(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -76,6 +90,10 @@ def grouped_gemm_gated(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """y[r] = activation(x[r] @ w[g]) * (x[r] @ v[g]); rows in no group are zero."""
+    x = _aligned(x)
+    w = _aligned(w)
+    v = _aligned(v)
+    triton.set_allocator(_scratch)
     y = torch.zeros((16384, 2048), dtype=torch.bfloat16, device=x.device)
     grouped_gemm_gated_kernel[(3072,)](x, w, v, offsets, y, num_warps=8, num_stages=2)
     return y

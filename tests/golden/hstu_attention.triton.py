@@ -23,6 +23,9 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_type=j...
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 65536, 128], [8388608, 128, 1], [1, 128, 128])
     for step in tl.range(pid, item_count * 16, 12288):
         h = step // item_count
         item = step % item_count
@@ -48,32 +51,31 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         last = tl.minimum(end, tl.minimum(tq_start + 128, tq_end))
         # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
         tk_begin = tl.maximum(begin, 0)
+        # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_ty...
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
+        # k, up to the end of tk
+        k_boxes = tl.make_tensor_descriptor(
+            k_ptr, [16, tl.maximum(last, 1), 128], [8388608, 128, 1], [1, 64, 128]
+        )
+        # hstu_attention.py:51: acc += jnp.dot(
+        # v, up to the end of tk
+        v_boxes = tl.make_tensor_descriptor(
+            v_ptr, [16, tl.maximum(last, 1), 128], [8388608, 128, 1], [1, 64, 128]
+        )
+        # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
         # tk is ordered: carries acc, a sum
         for tk_start in tl.range(tk_begin, last, 64, num_stages=2):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < last
             # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
-            q_tile = tl.load(
-                q_ptr + h * 8388608 + tq_at[:, None] * 128 + at128[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
-            k_tile = tl.load(
-                k_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T)
             # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
             weights = _silu(scores * 0.08838834764831845) / 4096.0
             # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None], w...
             weights_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, weights, 0.0)
             # hstu_attention.py:51: acc += jnp.dot(
-            v_tile = tl.load(
-                v_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
             acc = tl.dot(weights_1.to(tl.bfloat16), v_tile, acc)
         # hstu_attention.py:54: out[h, tq, :] = acc.astype(out.dtype)
         tl.store(
@@ -83,6 +85,16 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def hstu_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -90,6 +102,10 @@ def hstu_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[:, r] = sum of silu(q[:, r] k[:, s] / sqrt(D)) v[:, s] / longest over s in r's se..."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    triton.set_allocator(_scratch)
     out = torch.zeros((16, 65536, 128), dtype=torch.bfloat16, device=q.device)
     hstu_attention_kernel[(12288,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
     return out

@@ -17,6 +17,11 @@ def jagged_dense_bmm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # jagged_dense_bmm.py:32: acc = torch.addmm(acc, x[tm, tk], w[b, tk, tn])
+    # x, up to the array's end
+    x_boxes = tl.make_tensor_descriptor(x_ptr, [32768, 512], [512, 1], [128, 64])
+    # w, up to the array's end
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [128, 512, 512], [262144, 512, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 4, 1536):
         item = step // 4
         before = tile_ends <= item
@@ -41,14 +46,9 @@ def jagged_dense_bmm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
         # jagged_dense_bmm.py:31: for tk in hl.tile(D):
         # tk is ordered: carries acc, a sum
         for tk_start in tl.range(0, 512, 64, num_stages=3):
-            tk_at = tk_start + tl.arange(0, 64)
             # jagged_dense_bmm.py:32: acc = torch.addmm(acc, x[tm, tk], w[b, tk, tn])
-            x_tile = tl.load(
-                x_ptr + tm_at[:, None] * 512 + tk_at[None, :],
-                mask=tm_in[:, None],
-                other=0.0,
-            )
-            w_tile = tl.load(w_ptr + b * 262144 + tk_at[:, None] * 512 + tn_at[None, :])
+            x_tile = x_boxes.load([tm_start, tk_start])
+            w_tile = tl.reshape(w_boxes.load([b, tk_start, tn_start]), [64, 128])
             acc = tl.dot(x_tile, w_tile, acc)
         # jagged_dense_bmm.py:33: y[tm, tn] = acc.to(y.dtype)
         tl.store(
@@ -58,8 +58,21 @@ def jagged_dense_bmm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def jagged_dense_bmm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """y[r] = x[r] @ w[b] for offsets[b] <= r < offsets[b + 1]; other rows are zero."""
+    x = _aligned(x)
+    w = _aligned(w)
+    triton.set_allocator(_scratch)
     y = torch.zeros((32768, 512), dtype=torch.bfloat16, device=x.device)
     jagged_dense_bmm_kernel[(1536,)](x, w, offsets, y, num_warps=8, num_stages=3)
     return y

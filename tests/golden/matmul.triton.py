@@ -19,20 +19,37 @@ def matmul_kernel(x_ptr, w_ptr, y_ptr):
     tn_at = tn_start + tl.arange(0, 128)
     # matmul.py:60: acc = hl.zeros([tm, tn], dtype=hl.float32)
     acc = tl.zeros([128, 128], tl.float32)
+    # matmul.py:62: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
+    # x, up to the array's end
+    x_boxes = tl.make_tensor_descriptor(x_ptr, [8192, 4096], [4096, 1], [128, 64])
+    # w, up to the array's end
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [4096, 4096], [4096, 1], [64, 128])
     # matmul.py:61: for tk in hl.tile(K):
     # tk is ordered: carries acc, a sum
     for tk_start in tl.range(0, 4096, 64, num_stages=3):
-        tk_at = tk_start + tl.arange(0, 64)
         # matmul.py:62: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-        x_tile = tl.load(x_ptr + tm_at[:, None] * 4096 + tk_at[None, :])
-        w_tile = tl.load(w_ptr + tk_at[:, None] * 4096 + tn_at[None, :])
+        x_tile = x_boxes.load([tm_start, tk_start])
+        w_tile = w_boxes.load([tk_start, tn_start])
         acc = tl.dot(x_tile, w_tile, acc)
     # matmul.py:64: y[tm, tn] = block.to(y.dtype)
     tl.store(y_ptr + tm_at[:, None] * 4096 + tn_at[None, :], acc.to(tl.bfloat16))
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """y = epilogue(x @ w), or epilogue(x @ w, bias) if there is a bias [N]."""
+    x = _aligned(x)
+    w = _aligned(w)
+    triton.set_allocator(_scratch)
     y = torch.empty((8192, 4096), dtype=torch.bfloat16, device=x.device)
     matmul_kernel[(2048,)](x, w, y, num_warps=8, num_stages=3)
     return y

@@ -39,6 +39,19 @@ def paged_attention_kernel(
     tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [32, 4096, 128], [524288, 128, 1], [1, 64, 128])
+    # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
+    # k_pages, up to the array's end
+    k_pages_boxes = tl.make_tensor_descriptor(
+        k_pages_ptr, [8, 4096, 128, 128], [67108864, 16384, 128, 1], [1, 1, 128, 128]
+    )
+    # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+    # v_pages, up to the array's end
+    v_pages_boxes = tl.make_tensor_descriptor(
+        v_pages_ptr, [8, 4096, 128, 128], [67108864, 16384, 128, 1], [1, 1, 128, 128]
+    )
     for step in tl.range(pid, item_count * 32, 4096):
         h = step // item_count
         item = step % item_count
@@ -69,6 +82,9 @@ def paged_attention_kernel(
         asks = tq_at - end + length
         # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
         p_end = tl.minimum(_floor_div(length + 128 - 1, 128), 64)
+        # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
+        # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
         # p is ordered: carries total, acc, m
         for p in tl.range(0, p_end, num_stages=2):
             # paged_attention.py:60: page = table[b, p]
@@ -76,23 +92,16 @@ def paged_attention_kernel(
             # paged_attention.py:61: holds = p * P + hl.arange(P)
             holds = p * 128 + at128
             # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
-            k = tl.load(
-                k_pages_ptr + h // 4 * 67108864 + tl.minimum(tl.maximum(page, 0), 4095) * 16384
-                + at128[:, None] * 128
-                + at128[None, :],
+            k = tl.reshape(
+                k_pages_boxes.load([h // 4, tl.minimum(tl.maximum(page, 0), 4095), 0, 0]),
+                [128, 128],
             )
             # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
-            v = tl.load(
-                v_pages_ptr + h // 4 * 67108864 + tl.minimum(tl.maximum(page, 0), 4095) * 16384
-                + at128[:, None] * 128
-                + at128[None, :],
+            v = tl.reshape(
+                v_pages_boxes.load([h // 4, tl.minimum(tl.maximum(page, 0), 4095), 0, 0]),
+                [128, 128],
             )
             # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
-            q_tile = tl.load(
-                q_ptr + h * 524288 + tq_at[:, None] * 128 + at128[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
             scores = tl.dot(q_tile, k.T) * 0.08838834764831845
             # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], scores, -...
             scores_1 = tl.where(holds[None, :] <= asks[:, None], scores, float("-inf"))
@@ -121,6 +130,16 @@ def paged_attention_kernel(
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def paged_attention(
     q: torch.Tensor,
     k_pages: torch.Tensor,
@@ -130,6 +149,10 @@ def paged_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """Causal attention of the last positions of each sequence to all of its pages."""
+    q = _aligned(q)
+    k_pages = _aligned(k_pages)
+    v_pages = _aligned(v_pages)
+    triton.set_allocator(_scratch)
     out = torch.zeros((32, 4096, 128), dtype=torch.bfloat16, device=q.device)
     paged_attention_kernel[(4096,)](
         q,

@@ -25,6 +25,10 @@ def split_k_matmul_1_kernel(x_ptr, w_ptr, partial_ptr):
     acc = tl.zeros([128, 128], tl.float32)
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
     tk_end = ts_start + 16384
+    # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
+    # w, up to the end of tk
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [tl.maximum(tk_end, 1), 512], [512, 1], [64, 128])
+    # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
     # tk is ordered: carries acc, a sum
     for tk_start in tl.range(ts_start, tk_end, 64, num_stages=3):
         tk_at = tk_start + tl.arange(0, 64)
@@ -35,11 +39,7 @@ def split_k_matmul_1_kernel(x_ptr, w_ptr, partial_ptr):
             mask=tk_in[None, :],
             other=0.0,
         )
-        w_tile = tl.load(
-            w_ptr + tk_at[:, None] * 512 + tn_at[None, :],
-            mask=tk_in[:, None],
-            other=0.0,
-        )
+        w_tile = w_boxes.load([tk_start, tn_start])
         acc = tl.dot(x_tile, w_tile, acc)
     # split_k_matmul.py:36: partial[ts.id, tm, tn] = acc
     tl.store(partial_ptr + ts_start // 16384 * 131072 + tm_at[:, None] * 512 + tn_at[None, :], acc)
@@ -67,8 +67,20 @@ def split_k_matmul_2_kernel(partial_ptr, y_ptr):
     )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def split_k_matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """x [M, K] times w [K, N] as the sum of at most `splits` products; [M, N] in x's dtype."""
+    w = _aligned(w)
+    triton.set_allocator(_scratch)
     partial = torch.empty((4, 256, 512), dtype=torch.float32, device=x.device)
     y = torch.empty((256, 512), dtype=torch.bfloat16, device=x.device)
     split_k_matmul_1_kernel[(32,)](x, w, partial, num_warps=8, num_stages=3)

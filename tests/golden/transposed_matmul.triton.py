@@ -19,13 +19,17 @@ def transposed_matmul_kernel(w_ptr, x_ptr, y_ptr):
     tn_at = tn_start + tl.arange(0, 128)
     # transposed_matmul.py:29: acc = jnp.zeros([tm, tn], dtype=jnp.float32)
     acc = tl.zeros([128, 128], tl.float32)
+    # transposed_matmul.py:31: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_type...
+    # x, up to the array's end
+    x_boxes = tl.make_tensor_descriptor(x_ptr, [4096, 8192], [8192, 1], [64, 128])
+    # w, up to the array's end
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [4096, 4096], [4096, 1], [128, 64])
     # transposed_matmul.py:30: for tk in hl.tile(K):
     # tk is ordered: carries acc, a sum
     for tk_start in tl.range(0, 4096, 64, num_stages=3):
-        tk_at = tk_start + tl.arange(0, 64)
         # transposed_matmul.py:31: product = jnp.dot(x[tk, tm].T, w[tn, tk].T, preferred_element_...
-        x_tile = tl.load(x_ptr + tk_at[:, None] * 8192 + tm_at[None, :])
-        w_tile = tl.load(w_ptr + tn_at[:, None] * 4096 + tk_at[None, :])
+        x_tile = x_boxes.load([tk_start, tm_start])
+        w_tile = w_boxes.load([tn_start, tk_start])
         product = tl.dot(x_tile.T, w_tile.T)
         # transposed_matmul.py:32: acc = acc + product
         acc = acc + product
@@ -33,8 +37,21 @@ def transposed_matmul_kernel(w_ptr, x_ptr, y_ptr):
     tl.store(y_ptr + tm_at[:, None] * 4096 + tn_at[None, :], acc.to(tl.bfloat16))
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def transposed_matmul(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """y = x.T @ w.T: w [N, K], x [K, M]; y [M, N] in x's dtype."""
+    w = _aligned(w)
+    x = _aligned(x)
+    triton.set_allocator(_scratch)
     y = torch.empty((8192, 4096), dtype=torch.bfloat16, device=w.device)
     transposed_matmul_kernel[(2048,)](w, x, y, num_warps=8, num_stages=3)
     return y

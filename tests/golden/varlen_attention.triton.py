@@ -23,6 +23,9 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jnp.fl...
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [65536, 16, 64], [1024, 64, 1], [128, 1, 64])
     for step in tl.range(pid, item_count * 16, 12288):
         h = step // item_count
         item = step % item_count
@@ -52,27 +55,26 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         last = tl.minimum(end, tl.minimum(tq_start + 128, tq_end))
         # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
         tk_begin = tl.maximum(begin, 0)
+        # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jn...
+        q_tile = tl.reshape(q_boxes.load([tq_start, h, 0]), [128, 64])
+        # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
+        # k, up to the end of tk
+        k_boxes = tl.make_tensor_descriptor(
+            k_ptr, [tl.maximum(last, 1), 8, 64], [512, 64, 1], [64, 1, 64]
+        )
+        # v, up to the end of tk
+        v_boxes = tl.make_tensor_descriptor(
+            v_ptr, [tl.maximum(last, 1), 8, 64], [512, 64, 1], [64, 1, 64]
+        )
+        # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
         # tk is ordered: carries total, acc, m
         for tk_start in tl.range(tk_begin, last, 64, num_stages=2):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < last
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
-            keys = tl.load(
-                k_ptr + tk_at[:, None] * 512 + h // 2 * 64 + at64[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
-            values = tl.load(
-                v_ptr + tk_at[:, None] * 512 + h // 2 * 64 + at64[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
+            keys = tl.reshape(k_boxes.load([tk_start, h // 2, 0]), [64, 64])
+            values = tl.reshape(v_boxes.load([tk_start, h // 2, 0]), [64, 64])
             # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
-            q_tile = tl.load(
-                q_ptr + tq_at[:, None] * 1024 + h * 64 + at64[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
             scores = tl.dot(q_tile, keys.T) * 0.125
             # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
             scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
@@ -101,6 +103,16 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def varlen_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -108,6 +120,10 @@ def varlen_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[r, h] = the mean of v over r's sequence, weighted by softmax(q[r, h] k^T / sqrt(D))."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    triton.set_allocator(_scratch)
     out = torch.zeros((65536, 16, 64), dtype=torch.bfloat16, device=q.device)
     varlen_attention_kernel[(12288,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
     return out

@@ -74,10 +74,11 @@ def main() -> None:
 
     x, w = torch.zeros(256, 128), torch.zeros(4, 128, 64)
     offsets = torch.tensor([0, 10, 100, 200, 256], dtype=torch.int32)
-    call: Callable[..., Any] = lambda *tensors: grouped_gemm(*tensors, target="cuda:sm90")  # noqa: E731
+    asked = {"target": "cuda:sm90", "config": tile.Config(indexing="pointer")}
+    call: Callable[..., Any] = lambda *tensors: grouped_gemm(*tensors, **asked)  # noqa: E731
     stub.look_at(4)
     y = call(x, w, offsets)
-    (launch,) = grouped_gemm.lower(x, w, offsets, target="cuda:sm90").plan.launches
+    (launch,) = grouped_gemm.lower(x, w, offsets, **asked).plan.launches
     every = {"x": x, "w": w, "offsets": offsets, "y": y}
     seen = {
         "arguments": [stub.last_argument(i) for i in range(4)],

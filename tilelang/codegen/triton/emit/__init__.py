@@ -10,7 +10,7 @@ from tilelang.codegen.source import Source
 from tilelang.codegen.triton.plan.types import Plan
 
 from .functions import function_lines
-from .host import FOR_DESCRIPTORS, described, print_host
+from .host import host_functions, print_host
 from .kernel import print_kernel
 
 __all__ = ["emit"]
@@ -26,9 +26,7 @@ def emit(plan: Plan) -> Source:
     lines = [*_head(plan), *_imports(plan), *function_lines(functions)]
     for kernel in kernels:
         lines += ["", "", *kernel]
-    if described(plan):
-        lines += FOR_DESCRIPTORS.rstrip().splitlines()
-    lines += ["", "", *print_host(plan)]
+    lines += [*host_functions(plan), "", "", *print_host(plan)]
     return Source("\n".join(lines) + "\n", plan.ir.name)
 
 

@@ -22,9 +22,18 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def described(plan: Plan) -> tuple[str, ...]:
-    """The arrays that descriptors tell of, in their order."""
+    """The arguments that descriptors tell of, in their order."""
     used = {one.tensor for launch in plan.launches for one in launch.descriptors}
-    return tuple(t.name for t in plan.ir.tensors if t.name in used)
+    return tuple(t.name for t in plan.ir.tensors if t.name in used and t.role == "input")
+
+
+def host_functions(plan: Plan) -> list[str]:
+    """The functions that the host function calls."""
+    return [*FOR_DESCRIPTORS.rstrip().splitlines()] if any(map(_told, plan.launches)) else []
+
+
+def _told(launch: Launch) -> bool:
+    return bool(launch.descriptors)
 
 
 def print_host(plan: Plan) -> list[str]:
@@ -45,7 +54,7 @@ def print_host(plan: Plan) -> list[str]:
         lines.append(f'    """{doc}"""' if len(doc) <= 88 else f'    """{doc[:85]}..."""')
     boxed = described(plan)
     lines += [f"    {name} = _aligned({name})" for name in boxed]
-    lines += ["    triton.set_allocator(_scratch)"] if boxed else []
+    lines += ["    triton.set_allocator(_scratch)"] if any(map(_told, plan.launches)) else []
     for buffer in plan.buffers:
         lines += statement(buffer.name, _made(buffer, device), 4)
     for launch in plan.launches:

@@ -75,10 +75,15 @@ def values(ir: KernelIR) -> Iterator[Expr]:
     return (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x))
 
 
+def products(ir: KernelIR) -> list[Apply]:
+    """Every product of the kernel."""
+    return [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
+
+
 def roles(ir: KernelIR) -> Roles:
     """The roles of all axes, read off the products."""
     found: dict[str, set[str]] = {}
-    dots = [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
+    dots = products(ir)
     for dot in dots:
         contract: tuple[int, int] = dot.attr("contract")
         batch: tuple = dot.attr("batch", ((), ()))
@@ -260,6 +265,23 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
             break
         width = replace(width, stages=width.stages - 1)
     return width
+
+
+def in_boxes(
+    problem: Problem, config: Config, target: Target, width: Width, blocks: Mapping[str, int]
+) -> bool:
+    """Whether descriptors copy what products read, where the config leaves that open.
+
+    By the compiler's figures for all examples: on sm_90 asynchronous products that are fed ahead
+    have up to 81 registers more for results, because nothing computes addresses.  Without stages,
+    and where warps multiply by themselves, boxes pass through shared memory once more and registers
+    spill; on sm_100, which adds up results elsewhere, one of 30 kernels spills, and 4 take more.
+    """
+    if config.indexing is not None or not (target.boxes and target.scratch):
+        return config.indexing == "descriptor" and target.scratch
+    pipe, dots = width.pipe(target), products(problem.ir)
+    ahead = bool(dots) and width.stages > 1 and not target.columns
+    return ahead and all(pipe.asynchronous(d, _elements(d.type.shape[-2:-1], blocks)) for d in dots)
 
 
 def _needed(problem: Problem, blocks: Mapping[str, int], width: Width, target: Target) -> int:

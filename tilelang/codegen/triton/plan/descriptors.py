@@ -70,8 +70,8 @@ def box_of(kernel: Kernel, load: Load, stored: frozenset[str]) -> Boxes | str:
     *outer, inner = found.strides
     if load.mask is not None or load.other != 0:
         return "elements of it are masked"
-    if found.root in stored:
-        return "the same launch stores to it"
+    if found.root in stored or kernel.ir.tensor(found.root).mutated:
+        return "the kernel stores to it"
     if load.type.dtype not in COPIED or len(shape) > DEEPEST:
         return f"it is {load.type.dtype} of {len(shape)} dimensions"
     if inner != 1 or any(stride * size % ALIGNMENT for stride in outer):

@@ -44,6 +44,7 @@ from tilelang.language.dtypes import itemsize
 from .placement import programs
 
 MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
+COLUMN = 128 * 4  # bytes of a column of tensor memory
 BARRIERS = 48  # bytes, for the products of sm_100
 
 
@@ -55,6 +56,7 @@ class Pipe:
     warps: int
     stages: int
     precision: str  # of float32
+    boxes: bool = False  # whether descriptors copy operands, whatever dimensions of one they have
 
     def asynchronous(self, dot: Apply, rows: int) -> bool:
         """Whether the product reads shared memory while the program goes on."""
@@ -89,6 +91,15 @@ def launch_bytes(
     return max([most, *(_bytes(v, blocks) for v in stored if v.type.rank > 1)]) if most else 0
 
 
+def launch_columns(
+    ir: KernelIR, facts: Facts, loop: Loop, blocks: Mapping[str, int], pipe: Pipe
+) -> int:
+    """Columns of tensor memory that one launch needs at least: those of its largest loop."""
+    made = definitions(ir.body)
+    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
+    return max((_Loop(s, blocks, pipe, made, True).columns() for s in loops), default=0)
+
+
 @dataclass(frozen=True)
 class _Loop:
     """One loop with its own products; `runs`: inside of a program, so that copies go ahead."""
@@ -121,6 +132,18 @@ class _Loop:
         most = (sum(_live(uses, n) for uses in beside.values()) for n in range(len(dots)))
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         return sum(kept.values()) + max(most, default=0) + barriers
+
+    def columns(self) -> int:
+        """Of two products that feed each other: both results, and what is computed between them.
+
+        More of them are not all there at one time, and a single one fits whenever registers do.
+        """
+        dots = list(self._dots())
+        if len(dots) != 2 or not all(map(self._asynchronous, dots)):
+            return 0
+        whole = [d for d in dots if self.pipe.parts(d) == 1]  # others may stay in registers
+        between = [d.args[0] for d in whole if self._source(d.args[0])[0] is None]
+        return sum(_bytes(e, self.blocks) for e in (*dots, *between)) // COLUMN
 
     @property
     def ahead(self) -> int:
@@ -158,7 +181,8 @@ class _Loop:
         load, plain = self._source(operand)
         through = self._asynchronous(dot)
         size = _bytes(operand, self.blocks)
-        flat = side == 1 or dot.type.rank == 2 or (through and self.pipe.target.columns > 0)
+        flat = side == 1 or dot.type.rank == 2
+        flat = flat or (through and (self.pipe.boxes or self.pipe.target.columns > 0))
         direct = load is not None and plain and parts == 1 and flat
         kept: list[tuple[Expr, int]] = []
         passing: list[tuple[Expr, int]] = []

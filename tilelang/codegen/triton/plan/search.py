@@ -27,10 +27,10 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
-from .defaults import blocks_for, width_for
+from .defaults import blocks_for, in_boxes, width_for
 from .launch import plan_launch
 from .legality import check_config, check_kernel, check_values, refuse_descriptors
-from .memory import launch_bytes
+from .memory import BARRIERS, Pipe, launch_bytes, launch_columns
 from .problem import Kernel
 from .split import reduction_of
 from .types import Buffer, Launch, Plan, Result
@@ -64,8 +64,10 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     problem, blocks, parts = _split(problem, config, target)
     ir = problem.ir
     width = width_for(problem, config, target, blocks)
-    pipe = width.pipe(target)
-    needs = [launch_bytes(ir, problem.facts, loop, blocks, pipe) for loop in _live(problem)]
+    boxes = in_boxes(problem, config, target, width, blocks)
+    needs = _needs(problem, blocks, width.pipe(target), boxes)
+    if boxes and config.indexing is None and max(needs, default=0) > target.shared:
+        boxes, needs = False, _needs(problem, blocks, width.pipe(target), False)
     needed = max(needs, default=0)
     if needed > target.shared:
         raise Refused(
@@ -74,11 +76,11 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
             ir.loc,
             "make the blocks smaller or give fewer stages",
         )
+    _check_columns(problem, target, width.pipe(target), blocks)
     kernel = _masked(problem, blocks)
     launches: list[Launch] = []
     scratch: list[Buffer] = []
     pointers: dict[str, str] = {}
-    boxes = config.indexing == "descriptor" and target.scratch
     for number, (loop, needed) in enumerate(zip(_live(kernel), needs, strict=True)):
         suffix = f"_{number + 1}" if len(ir.body) > 1 else ""
         name = f"{ir.name}{suffix}_kernel"
@@ -88,7 +90,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         pointers |= planned.pointers
     for one in launches:
         check_values(ir, one)
-    if boxes and not any(one.descriptors for one in launches):
+    if config.indexing and boxes and not any(one.descriptors for one in launches):
         refuse_descriptors(problem.ir, pointers)
     return Plan(
         problem.ir, problem.facts, config, target, tuple(launches),
@@ -100,10 +102,33 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     )  # fmt: skip
 
 
+def _needs(problem: Problem, blocks: dict[str, int], pipe: Pipe, boxes: bool) -> list[int]:
+    """Bytes of shared memory of each launch; who waits for boxes does so at barriers there."""
+    pipe, ir = replace(pipe, boxes=boxes), problem.ir
+    found = [launch_bytes(ir, problem.facts, loop, blocks, pipe) for loop in _live(problem)]
+    return [n + BARRIERS if n and boxes else n for n in found]
+
+
+def _check_columns(problem: Problem, target: Target, pipe: Pipe, blocks: dict[str, int]) -> None:
+    """Refused for results that tensor memory has no place for, where there is such memory."""
+    for loop in _live(problem) if target.columns else ():
+        needed = launch_columns(problem.ir, problem.facts, loop, blocks, pipe)
+        if needed > target.columns:
+            raise Refused(
+                Rule.MEMORY,
+                f"{problem.ir.name} needs {needed} columns of tensor memory, {target} has "
+                f"{target.columns}",
+                problem.ir.loc,
+                "make the blocks smaller",
+            )
+
+
 def _remarks(config: Config, target: Target, pointers: Mapping[str, str]) -> tuple[str, ...]:
     """What becomes of descriptors that were asked for."""
     if config.indexing == "descriptor" and not target.scratch:
         return ("pointers: the launcher gives no memory for descriptors",)
+    if config.indexing is None:
+        return ()
     return tuple(f"{name}: pointers, because {why}" for name, why in pointers.items())
 
 
@@ -173,7 +198,9 @@ def config_of(chosen: Plan) -> Config:
         warps=main.warps if main else given.warps,
         stages=main.stages if main else given.stages,
         precision=given.precision,
-        indexing=given.indexing,
+        indexing="descriptor"
+        if any(one.descriptors for one in chosen.launches)
+        else given.indexing,
         persistent=given.persistent,
         worklist=given.worklist,
         l2_group=given.l2_group,
