@@ -17,9 +17,11 @@ from tilelang.analysis.masks import (
     Need,
     fills,
     lane_mask,
+    masked_reads,
     masked_uses,
     needs,
     pad_state,
+    unknown,
 )
 from tilelang.ir import Apply, Const, GridIndex, Load, Span, TileScalar, Type, Var, walk
 from tilelang.language.dtypes import is_float, is_narrow, to_numpy
@@ -173,6 +175,15 @@ def keep_last(x):
 def test_names_have_the_state_of_their_definitions():
     known = {"a": full(1.0, "tm"), "b": op("add", Var("a", ROW.type), Var("a", ROW.type))}
     assert pad_state(Var("b", ROW.type), "tm", known) == Known(2.0)
+
+
+def test_a_number_is_no_matter_of_lanes_that_are_left_out():
+    """A load of one value holds what it holds; only lanes of a tile hold `other`."""
+    number, tile_ = load("n"), load("x", "tm")
+    wide = op("sub", tile_, number, shape=("tm",))
+    total = reduce("sum", wide, 0)
+    assert fills(reduce("sum", tile_, 0), {"tm"}, {}, masked_reads) == reduce("sum", tile_, 0)
+    assert fills(total, {"tm"}, {}, masked_reads) != total
 
 
 def test_long_chains_of_names_are_not_walked_twice():
@@ -440,14 +451,15 @@ def programs(draw):
     return dtype, named, parts[0]
 
 
-def blocks(exprs, valid, seed):
-    """Data for every load: small numbers where lanes are valid, garbage elsewhere."""
+def blocks(exprs, valid, seed, left_out=False):
+    """Data for every load: small numbers where lanes are valid; garbage elsewhere, or `other`."""
     rng = np.random.default_rng(seed)
     found = {}
     for load_ in (e for x in exprs for e in walk(x) if isinstance(e, Load)):
         shape, dtype = load_.type.shape, load_.type.dtype
         size = tuple(LENGTH[d] for d in shape)
-        data = np.full(size, garbage(dtype), to_numpy(dtype))
+        outside = load_.other if left_out else garbage(dtype)
+        data = np.full(size, outside, to_numpy(dtype))
         lanes = tuple(slice(*valid[d]) for d in shape)
         data[lanes] = rng.integers(-2, 4, data[lanes].shape)
         found.setdefault(load_.tensor, data)
@@ -455,11 +467,11 @@ def blocks(exprs, valid, seed):
 
 
 @settings(max_examples=400, deadline=None)
-@given(programs(), st.integers(0, 2**16))
-def test_foreign_lanes_never_reach_valid_ones(program, seed):
+@given(programs(), st.integers(0, 2**16), st.sampled_from([unknown, masked_reads]))
+def test_foreign_lanes_never_reach_valid_ones(program, seed, reads):
     """Whole blocks after `fills` agree, where lanes are valid, with exact tiles before it."""
     _, named, expr = program
-    data = blocks((named, expr), VALID, seed)
+    data = blocks((named, expr), VALID, seed, reads is masked_reads)
     known = {"named": named}
     exact = {axis: (0, b - a) for axis, (a, b) in VALID.items()}
     tiles = {
@@ -475,9 +487,9 @@ def test_foreign_lanes_never_reach_valid_ones(program, seed):
         ]
     }
     with np.errstate(all="ignore"):
-        whole = fills(named, {"tm", "tk"}, known)
+        whole = fills(named, {"tm", "tk"}, known, reads)
         env = {"named": evaluate(whole, data, VALID, {})}
-        got = evaluate(fills(expr, {"tm", "tk"}, known), data, VALID, env)
+        got = evaluate(fills(expr, {"tm", "tk"}, known, reads), data, VALID, env)
         small = {"named": on_tiles(named, tiles, exact, {})}
         want = on_tiles(expr, tiles, exact, small)
     found = cut(got, expr.type.shape, VALID).astype(np.float64)

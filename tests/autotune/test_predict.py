@@ -88,7 +88,7 @@ def test_several_tensors_take_sets_together() -> None:
         tile.spec((1024,), "int32"), tile.spec((512, 2), "int32"),
         tile.spec((512, 2), "float32"), tile.spec((9,), "int32"),
     )  # fmt: skip
-    lowered = moe.lower(*case, target="tpu:v6e")
+    lowered = moe.lower(*case, target="tpu:v6e", config=tile.Config(gathers="inside"))
     assert predicting.steering(lowered) == ("token", "slot", "offsets")
     values = {
         "token": np.zeros(1024, int),

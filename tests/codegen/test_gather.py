@@ -310,11 +310,12 @@ def test_one_position_of_a_row(rows: int, dtype: str) -> None:
 def test_tables_that_are_worth_a_copy(dtype: str) -> None:
     """A row of 32 bits moves alone; of a narrow type, with all rows of its register tile."""
     x, index = table(9001, dtype, columns=256), picks(9001, 9000)
-    same(rows_of(x, index), np.asarray(x)[index])
-    text = rows_of.source(x, index, target="tpu:v5e")
+    inside = tile.Config(gathers="inside")
+    same(rows_of(x, index, config=inside), np.asarray(x)[index])
+    text = rows_of.source(x, index, target="tpu:v5e", config=inside)
     wide = {"bfloat16": "float32", "int8": "int32"}[dtype]
     assert f"x_wide = x.astype(jnp.{wide})" in text and "x_wide.at[pl.ds(row, 1), :]" in text
-    assert "x_wide" not in rows_of.source(x, index[:100], target="tpu:v5e")
+    assert "x_wide" not in rows_of.source(x, index[:100], target="tpu:v5e", config=inside)
 
 
 def test_nested_positions_are_never_outside() -> None:

@@ -116,7 +116,7 @@ def light(program: Program) -> Program:
 def _shorter(program: Program) -> Iterator[Program]:
     """The program with one grid halved, the longest first; only those that mean something."""
     for place, axis in sorted(enumerate(program.axes), key=lambda a: -a[1].size):
-        if axis.offsets or axis.kind != "grid" or axis.size < 4:
+        if axis.offsets or axis.length or axis.kind != "grid" or axis.size < 4:
             continue
         half = replace(axis, size=axis.size // 2)
         axes = (*program.axes[:place], half, *program.axes[place + 1 :])

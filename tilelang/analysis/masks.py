@@ -104,8 +104,9 @@ def _state(expr: Expr, axis: str, pads: _Pads) -> PadState:
             return _named(expr, name, axis, pads)
         case GridIndex() | TileScalar() | TileIndex():
             return _settled(expr.type, axis, None)
-        case Load():
-            return _settled(expr.type, axis, pads.reads(expr))
+        case Load():  # one value for all lanes is no matter of lanes that are left out
+            outside = pads.reads(expr) if axis in expr.type.shape else None
+            return _settled(expr.type, axis, outside)
         case Apply():
             return _settled(expr.type, axis, _value(expr, axis, pads))
         case _:
