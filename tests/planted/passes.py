@@ -28,6 +28,7 @@ from tests.passes import (
     test_scatter_rows,
     test_select_numbers,
     test_separate_gathers,
+    test_turn_late,
 )
 from tests.schedule import test_rewriting, test_verify
 from tilelang.analysis import axes
@@ -49,6 +50,7 @@ from tilelang.passes import (
     mask_outside,
     name_shared,
     select_numbers,
+    turn_late,
 )
 from tilelang.schedule.problem import Problem
 
@@ -172,6 +174,10 @@ MUTATIONS = (
     Mutation(
         "masks of positions stay", select_numbers, "map_index", lambda entry, fn: entry,
         lambda: test_select_numbers.test_positions_of_stores_under_an_if(4),
+    ),
+    Mutation(
+        "nothing is turned late", turn_late, "_turned", lambda value: None,
+        test_turn_late.test_a_name_that_products_read,
     ),
     Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),

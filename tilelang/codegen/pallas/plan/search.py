@@ -18,6 +18,7 @@ from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.mask_outside import mask_outside
 from tilelang.passes.name_shared import name_shared
 from tilelang.passes.select_numbers import select_numbers
+from tilelang.passes.turn_late import turn_late
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.legal import check_kernel
@@ -129,6 +130,7 @@ def normalised(
         ("select_numbers", select_numbers),
         ("fold_empty", fold_empty),
         ("name_shared", name_shared),
+        ("turn_late", turn_late),
         ("inline_indices", inline_indices),
         ("gather_ahead", lambda k: gather_ahead(k, gathers)),
         ("flat_scalars", lambda k: flat_scalars(k, target)),
