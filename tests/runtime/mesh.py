@@ -20,6 +20,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TPU_SKIP_MDS_QUERY"] = "1"
 os.environ["TPU_ACCELERATOR_TYPE"] = "v5litepod-4"
 os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"
+os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # tests beside this one compile, too
 
 import jax
 import jax.numpy as jnp

@@ -115,8 +115,9 @@ def test_an_abstract_device_says_which_tpu(kind):
     assert targets(kernel) == ["tpu:v5p" if kind == "TPU v5" else "tpu:v5e"]
 
 
-def test_devices_of_a_topology_say_which_tpu():
+def test_devices_of_a_topology_say_which_tpu(monkeypatch):
     pytest.importorskip("libtpu")
+    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # tests beside this one load it, too
     topologies = pytest.importorskip("jax.experimental.topologies")
     devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
     mesh = jax.sharding.Mesh(np.array(devices[:1]), ("d",))
