@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from .batches import Batch
-from .models import KERNELS, LONGEST, Layers, Loss, Own, adam, moments, parameters
+from .models import (
+    KERNELS,
+    Layers,
+    Loss,
+    Own,
+    adam,
+    dense_hstu,
+    moments,
+    parameters,
+    seen,
+)
 
 OWN = Own(
     silu=jax.nn.silu,
@@ -44,30 +55,16 @@ def losses(loss: Loss, batches: Sequence[Batch], steps: int, kernels: bool = Tru
 # ---------------------------------------------------------------- without kernels
 
 
-def _seen(offsets: Any, rows: int) -> Any:
-    """Which positions see which: [rows, rows]."""
-    position = jnp.arange(rows)
-    owner = (position[:, None] >= offsets[None, 1:]).sum(1)
-    alive = position < offsets[-1]
-    same = (owner[:, None] == owner[None, :]) & alive[:, None] & alive[None, :]
-    return same & (position[None, :] <= position[:, None])
-
-
 def _attention(q: Any, k: Any, v: Any, offsets: Any) -> Any:
-    seen = _seen(offsets, q.shape[1])
+    sees = seen(OWN, offsets, q.shape[1])
     mixed = jax.nn.dot_product_attention(
-        *(x.swapaxes(0, 1) for x in (q, k, v)), mask=seen | jnp.eye(len(seen), dtype=bool)
+        *(x.swapaxes(0, 1) for x in (q, k, v)), mask=sees | jnp.eye(len(sees), dtype=bool)
     )
-    return jnp.where(seen.any(1)[:, None], mixed.swapaxes(0, 1), 0)
-
-
-def _hstu(q: Any, k: Any, v: Any, offsets: Any) -> Any:
-    scores = jax.nn.silu(q @ k.swapaxes(1, 2) * q.shape[2] ** -0.5) / LONGEST
-    return jnp.where(_seen(offsets, q.shape[1]), scores, 0) @ v
+    return jnp.where(sees.any(1)[:, None], mixed.swapaxes(0, 1), 0)
 
 
 def _products(x: Any, w: Any, offsets: Any) -> Any:
     return jax.lax.ragged_dot(x, w, jnp.diff(offsets))
 
 
-DENSE = Layers(_attention, _hstu, _products)
+DENSE = Layers(_attention, partial(dense_hstu, OWN), _products)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,17 @@ import torch
 import torch.nn.functional as F
 
 from .batches import Batch
-from .models import KERNELS, LONGEST, Layers, Loss, Own, adam, moments, parameters
+from .models import (
+    KERNELS,
+    Layers,
+    Loss,
+    Own,
+    adam,
+    dense_hstu,
+    moments,
+    parameters,
+    seen,
+)
 
 OWN = Own(
     silu=F.silu,
@@ -46,26 +57,12 @@ def _tensors(batch: Batch) -> Any:
 # ---------------------------------------------------------------- without kernels
 
 
-def _seen(offsets: torch.Tensor, rows: int) -> torch.Tensor:
-    """Which positions see which: [rows, rows]."""
-    position = torch.arange(rows)
-    owner = (position[:, None] >= offsets[None, 1:]).sum(1)
-    alive = position < offsets[-1]
-    same = (owner[:, None] == owner[None, :]) & alive[:, None] & alive[None, :]
-    return same & (position[None, :] <= position[:, None])
-
-
 def _attention(q: Any, k: Any, v: Any, offsets: Any) -> Any:
-    seen = _seen(offsets, q.shape[1])
-    mask = seen | torch.eye(len(seen), dtype=torch.bool)
+    sees = seen(OWN, offsets, q.shape[1])
+    mask = sees | torch.eye(len(sees), dtype=torch.bool)
     return torch.where(
-        seen.any(1)[:, None], F.scaled_dot_product_attention(q, k, v, attn_mask=mask), 0
+        sees.any(1)[:, None], F.scaled_dot_product_attention(q, k, v, attn_mask=mask), 0
     )
-
-
-def _hstu(q: Any, k: Any, v: Any, offsets: Any) -> Any:
-    scores = F.silu(q @ k.swapaxes(1, 2) * q.shape[2] ** -0.5) / LONGEST
-    return torch.where(_seen(offsets, q.shape[1]), scores, 0) @ v
 
 
 def _products(x: Any, w: Any, offsets: Any) -> Any:
@@ -74,4 +71,4 @@ def _products(x: Any, w: Any, offsets: Any) -> Any:
     return torch.cat([*parts, x.new_zeros(len(x) - ends[-1], w.shape[2])])
 
 
-DENSE = Layers(_attention, _hstu, _products)
+DENSE = Layers(_attention, partial(dense_hstu, OWN), _products)

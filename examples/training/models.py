@@ -62,6 +62,21 @@ class Own:
 Loss = Callable[[Parameters, Any, Own, Layers], Array]
 
 
+def seen(own: Own, offsets: Array, rows: int) -> Array:
+    """Which positions see which, [rows, rows]: what a dense attention masks by."""
+    position = own.count(rows)
+    owner = (position[:, None] >= offsets[None, 1:]).sum(1)
+    alive = position < offsets[-1]
+    same = (owner[:, None] == owner[None, :]) & alive[:, None] & alive[None, :]
+    return same & (position[None, :] <= position[:, None])
+
+
+def dense_hstu(own: Own, q: Array, k: Array, v: Array, offsets: Array) -> Array:
+    """The layer `hstu` without a kernel."""
+    weights = own.silu(q @ k.swapaxes(1, 2) * q.shape[2] ** -0.5) / LONGEST
+    return own.where(seen(own, offsets, q.shape[1]), weights, 0) @ v
+
+
 def parameters(seed: int = 0) -> dict[str, np.ndarray]:
     """Random weights for every model: what one of them does not use has no gradient."""
     rng = np.random.default_rng(seed)
