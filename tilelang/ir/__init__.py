@@ -3,6 +3,7 @@
 from .kernel import KernelIR as KernelIR
 from .traversal import children as children
 from .traversal import definitions as definitions
+from .traversal import exprs_of as exprs_of
 from .traversal import index_exprs as index_exprs
 from .traversal import inlined as inlined
 from .traversal import loads as loads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, assert_never
@@ -216,6 +216,14 @@ def statement_exprs(stmt: types.Stmt) -> tuple[types.Expr, ...]:
             return tuple(e for c in stmt.carries for e in (c.init, c.next))
         case _:
             assert_never(stmt)
+
+
+def exprs_of(body: types.Body, axes: Iterable[types.Axis]) -> Iterator[types.Expr]:
+    """Where axes begin and end, and what statements evaluate, those in loops too."""
+    for axis in axes:
+        yield from (axis.begin, axis.end)
+    for stmt in statements(body):
+        yield from statement_exprs(stmt)
 
 
 def statements(body: types.Body) -> Iterator[types.Stmt]:

@@ -10,17 +10,16 @@ folds the transposition into a product of bfloat16 that it has no code for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
-from ..ir import Apply, Assign, Expr, KernelIR, Stmt, Type, Var, statement_exprs, statements, walk
+from ..ir import Apply, Assign, Expr, KernelIR, Stmt, Type, Var, exprs_of, statements, walk
 from ..ir.traversal import map_body, rewrite_body
 
 
 def turn_late(ir: KernelIR) -> KernelIR:
     """The kernel in which operands of products have names as they lie."""
     reads, products = Counter[str](), Counter[str]()
-    for expr in _exprs(ir):
+    for expr in exprs_of(ir.body, ir.axes):
         for part in walk(expr):
             if isinstance(part, Var):
                 reads[part.name] += 1
@@ -50,13 +49,6 @@ def turn_late(ir: KernelIR) -> KernelIR:
         return replace(turned, args=(Var(expr.name, turned.args[0].type),))
 
     return replace(ir, body=map_body(rewrite_body(ir.body, read), named))
-
-
-def _exprs(ir: KernelIR) -> Iterator[Expr]:
-    for axis in ir.axes:
-        yield from (axis.begin, axis.end)
-    for stmt in statements(ir.body):
-        yield from statement_exprs(stmt)
 
 
 def _turned(value: Expr) -> Apply | None:

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..errors import CallError
-from ..ir import Along, KernelIR, Load, Store, Tensor, statement_exprs, statements, walk
+from ..ir import Along, KernelIR, Load, Store, Tensor, exprs_of, statements, walk
 from .given import Given
 from .parsed import Parsed
 
@@ -77,8 +77,7 @@ def _references(ir: KernelIR) -> Iterator[tuple[str, Sequence[Any]]]:
     for stmt in statements(ir.body):
         if isinstance(stmt, Store):
             yield stmt.tensor, stmt.index
-    exprs = [e for stmt in statements(ir.body) for e in statement_exprs(stmt)]
-    for expr in (*exprs, *(bound for axis in ir.axes for bound in (axis.begin, axis.end))):
+    for expr in exprs_of(ir.body, ir.axes):
         yield from ((part.tensor, part.index) for part in walk(expr) if isinstance(part, Load))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ..ir import Expr, KernelIR, Param, Tensor, loads, statement_exprs, statements
+from ..ir import KernelIR, Param, Tensor, exprs_of, loads
 from .place import Nest
 
 
@@ -43,6 +43,5 @@ def _with_source(one: Tensor, tensor: Callable[[str], Tensor]) -> tuple[Tensor, 
 
 
 def _read_by(nest: Nest) -> Iterator[str]:
-    exprs: list[Expr] = [e for a in nest.axes for e in (a.begin, a.end)]
-    exprs += [e for s in statements((nest.loop,)) for e in statement_exprs(s)]
+    exprs = exprs_of((nest.loop,), nest.axes)
     return (load.tensor for e in exprs for load in loads(e))

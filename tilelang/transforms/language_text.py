@@ -39,6 +39,7 @@ from ..ir import (
     TileIndex,
     TileScalar,
     Var,
+    exprs_of,
     index_exprs,
     statement_exprs,
     statements,
@@ -136,9 +137,7 @@ def _following(loop: Loop, carry: Carry) -> str | None:
 
 
 def _expressions(kernel: KernelIR) -> Iterator[Expr]:
-    roots = [e for s in statements(kernel.body) for e in statement_exprs(s)]
-    roots += [e for a in kernel.axes for e in (a.begin, a.end)]
-    for root in roots:
+    for root in exprs_of(kernel.body, kernel.axes):
         yield from walk(root)
 
 

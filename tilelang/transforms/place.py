@@ -131,7 +131,7 @@ class _Writer:
             return home.known[name]
         made = self.made(term, home)
         if self.is_named(name, term, made, home, scope):
-            home.known[name] = self.assigned(self.graph.hints.get(name, ""), made, home)
+            home.known[name] = self.assign(self.graph.hints.get(name, ""), made, home)
             return home.known[name]
         return made
 
@@ -163,14 +163,6 @@ class _Writer:
             return entry
 
         return tuple(moved(entry) for entry in index)
-
-    def assigned(self, hint: str, value: Expr, scope: _Scope) -> Expr:
-        """The name of a value, turned where it is read: products take operands as they lie."""
-        if isinstance(value, Apply) and value.op == "transpose":
-            (arg,) = value.args
-            if isinstance(arg, Apply):
-                return replace(value, args=(self.assigned(hint, arg, scope),))
-        return self.assign(hint, value, scope)
 
     def assign(self, hint: str, value: Expr, scope: _Scope) -> Var:
         wish = hint or (f"{value.tensor}_block" if isinstance(value, Load) else "value")

@@ -9,7 +9,7 @@ from math import prod
 from tilelang.codegen.triton.passes.explicit_casts import apply
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Apply, Assign, Expr, Loop, Store, Var, integers, statement_exprs, walk
+from tilelang.ir import Apply, Assign, Expr, Loop, Store, Var, exprs_of, integers, walk
 from tilelang.ir import statements as every_statement
 from tilelang.ir.integers import INT
 from tilelang.ir.traversal import inlined
@@ -73,8 +73,7 @@ def plan_launch(
     own = kernel
     if work is not None and work.form == "search":
         own = with_groups(kernel, work.groups, power_of_two(work.groups))
-    asked = [e for s in every_statement((loop,)) for e in statement_exprs(s)]
-    asked += [b for a in kernel.ir.axes for b in (a.begin, a.end)]
+    asked = exprs_of((loop,), kernel.ir.axes)
     uses = Counter(e.name for x in asked for e in walk(x) if isinstance(e, Var))
     inits = frozenset(
         c.init.name

@@ -178,7 +178,7 @@ class _Stack:
         if not any(several for _, several in args):
             return expr, False  # of shared blocks alone
         if expr.op == "dot":
-            return self.product(expr), True
+            return self.product(expr, *args), True
         attrs = expr.attrs
         kind = OPS[expr.op].kind
         if kind == "reduce":
@@ -196,12 +196,12 @@ class _Stack:
             raise NotStacked
         return tuple((n, axis + 1 if n == "axis" and axis >= 0 else v) for n, v in expr.attrs)
 
-    def product(self, expr: Apply) -> PExpr:
+    def product(self, expr: Apply, rows: tuple[PExpr, bool], other: tuple[PExpr, bool]) -> PExpr:
         """Rows of all iterations times what they share."""
         left, right = expr.args
-        rows, (other, several) = self.each(left), self.value(right)
         (i, _), batch = expr.attr("contract"), expr.attr("batch", ((), ()))
-        if several or batch[0] or left.type.rank != 2 or right.type.rank != 2 or i != 1:
+        ranks = {left.type.rank, right.type.rank}
+        if not rows[1] or other[1] or batch[0] or ranks != {2} or i != 1:
             raise NotStacked
         (count, depth), (_, width) = (extents(e.type, self.axes) for e in (left, expr))
         each = self.target.rows(itemsize(left.type.dtype))
@@ -209,8 +209,10 @@ class _Stack:
             raise NotStacked
         whole = (self.together * count, depth)
         assert math.prod(whole) == math.prod((self.together, *extents(left.type, self.axes)))
-        flat = apply("reshape", (rows,), whole, left.type.dtype)
+        flat = apply("reshape", (rows[0],), whole, left.type.dtype)
         dtype, loc = expr.type.dtype, expr.loc
-        found = apply("dot", (flat, other), (whole[0], width), dtype, expr.attrs, loc, expr.masks)
+        found = apply(
+            "dot", (flat, other[0]), (whole[0], width), dtype, expr.attrs, loc, expr.masks
+        )
         shape = (self.together, *expr.type.shape)
         return apply("reshape", (found,), shape, dtype)
