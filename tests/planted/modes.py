@@ -17,7 +17,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilelang as tile
 import tilelang.language as hl
-from tilelang.runtime import execution, primitive, torch_ops
+from tests.codegen.test_bools import SHOWN, WAYS, picked
+from tests.codegen.test_bools import X as HEADS
+from tests.runtime.test_traced import OFFSETS, turned
+from tilelang.codegen.pallas.plan.body import layouts
+from tilelang.runtime import execution, primitive, torch_ops, traced
 from tilelang.runtime.device import device_of, target_of
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -73,6 +77,18 @@ def copied_as_itself() -> bool:
     return copy.deepcopy([kernel])[0] is kernel
 
 
+def small_products() -> bool:
+    """XLA's CPU has none of bfloat16 of which the left operand lies turned."""
+    kernel = tile.kernel(turned._fn)
+    w = kernel(jnp.zeros((40, 16), jnp.bfloat16), OFFSETS)
+    return bool((w == 0).all())
+
+
+def bools_of_heads() -> bool:
+    kernel = tile.kernel(picked._fn)
+    return "shown_by_h_ref[h] != 0" in kernel.source(SHOWN, HEADS, config=WAYS[1])
+
+
 def _by_host(kernel: str, target: Any, platform: str, interpret: Any, strict: bool) -> Any:
     return device_of(kernel, target, "cpu", interpret, strict)
 
@@ -93,4 +109,7 @@ BROKEN = (
            lambda self, memo: tile.kernel(self._fn), copied_as_itself),
     Broken("no mesh ever says which TPU", primitive, "abstract_kind", lambda: None,
            planned_for_the_mesh),
+    Broken("products of a CPU keep bfloat16", traced, "_small", lambda dtype: False,
+           small_products),
+    Broken("turned copies hold bools", layouts, "in_scratch", lambda dtype: dtype, bools_of_heads),
 )  # fmt: skip
