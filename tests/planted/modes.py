@@ -19,8 +19,11 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.codegen.test_bools import SHOWN, WAYS, picked
 from tests.codegen.test_bools import X as HEADS
+from tests.codegen.test_shorter import X as ROWS_OF_X
+from tests.codegen.test_shorter import asked, given, head
 from tests.runtime.test_traced import OFFSETS, turned
 from tilelang.codegen.pallas.plan.body import layouts
+from tilelang.codegen.pallas.plan.steps import moves, revisits
 from tilelang.runtime import execution, primitive, torch_ops, traced
 from tilelang.runtime.device import device_of, target_of
 
@@ -89,6 +92,21 @@ def bools_of_heads() -> bool:
     return "shown_by_h_ref[h] != 0" in kernel.source(SHOWN, HEADS, config=WAYS[1])
 
 
+def tiles_that_share_a_block() -> bool:
+    config = tile.Config({"t": 8})
+    text = tile.kernel(head._fn).source(*given(head, 3), config=config, target="tpu:v5p")
+    return '"parallel"' not in text
+
+
+def pipelines_that_share_a_block() -> bool:
+    kernel = tile.kernel(asked._fn)
+    config = tile.Config({"t": 16}, loop_type="emit_pipeline")
+    try:
+        return bool((kernel(*given(asked, 3), config=config) == 2 * ROWS_OF_X[:3]).all())
+    except tile.PlanError:
+        return True
+
+
 def _by_host(kernel: str, target: Any, platform: str, interpret: Any, strict: bool) -> Any:
     return device_of(kernel, target, "cpu", interpret, strict)
 
@@ -112,4 +130,8 @@ BROKEN = (
     Broken("products of a CPU keep bfloat16", traced, "_small", lambda dtype: False,
            small_products),
     Broken("turned copies hold bools", layouts, "in_scratch", lambda dtype: dtype, bools_of_heads),
+    Broken("tiles behind an end have blocks of their own", moves, "follows",
+           lambda number, axis: True, tiles_that_share_a_block),
+    Broken("so have those of pipelines", revisits, "follows", lambda number, axis: True,
+           pipelines_that_share_a_block),
 )  # fmt: skip
