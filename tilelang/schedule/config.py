@@ -21,7 +21,7 @@ PRECISION = ("ieee", "tf32x3", "tf32")
 TPU_FIELDS = ("loop_type", "steps", "buffers", "cores", "within", "windows", "gathers")
 CUDA_FIELDS = (
     "warps", "stages", "indexing", "persistent", "worklist", "l2_group", "precision", "split",
-    "max_registers",
+    "max_registers", "warp_specialize",
 )  # fmt: skip
 
 
@@ -62,6 +62,7 @@ class Config:
     precision: str | None
     split: int | None
     max_registers: int | None
+    warp_specialize: bool | None
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class Config:
         precision: str | None = None,
         split: int | None = None,
         max_registers: int | None = None,
+        warp_specialize: bool | None = None,
     ) -> None:
         pairs = tuple(sorted(dict(blocks).items()))
         sizes = None if block_sizes is None else tuple(block_sizes)
@@ -98,6 +100,8 @@ class Config:
         _check_choice("indexing", indexing, INDEXING)
         _check_choice("worklist", worklist, WORKLIST)
         _check_choice("precision", precision, PRECISION)
+        if not isinstance(warp_specialize, bool | None):
+            raise PlanError(f"warp_specialize must be True or False, got {warp_specialize!r}")
         for name, value, most in (
             ("buffers", buffers, 16),
             ("cores", cores, 2),
@@ -116,6 +120,7 @@ class Config:
         values = (
             pairs, sizes, loop_type, steps, buffers, cores, inside, windows, gathers, warps, stages,
             indexing, persistent, worklist, l2_group, precision, split, max_registers,
+            warp_specialize,
         )  # fmt: skip
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
