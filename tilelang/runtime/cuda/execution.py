@@ -14,7 +14,7 @@ from ...codegen.triton.target import Target
 from ...errors import CallError
 from ...ir import KernelIR
 from .. import bridge
-from ..checks import Check
+from ..checks import Check, verifying
 from ..dynamo import keep_out
 from ..launch import Launch, Operand, Values, check_of, framework_of
 from ..lowering import Lowered
@@ -122,12 +122,11 @@ def _write_back(operand: Operand, value: Any, tensor: Any) -> None:
 
 
 def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Values], None]:
-    wanted = [o for o in operands if o.name in check.reads]
-
-    def verify(values: Values) -> None:
-        check.run({o.name: _on_host(o.name, values[o.place], o.described) for o in wanted})
-
-    return verify
+    named = {o.name: o for o in operands}
+    wanted = [named[name] for name in check.reads]
+    return verifying(
+        check, lambda values: [_on_host(o.name, values[o.place], o.described) for o in wanted]
+    )
 
 
 def _on_host(name: str, value: Any, described: Described) -> np.ndarray:
