@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 import tilelang as tile
 from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
 from tests.planted.calls import PLANTED
+from tests.runtime.entered import entered
 from tilelang.errors import RaggedValueError
 from tilelang.runtime.checks import Check, verifying
 
@@ -27,22 +27,6 @@ MOST = {"numpy": 32, "jax": 26, "torch": 34}  # Python functions that a call ent
 
 def arguments(framework: str) -> tuple[Any, ...]:
     return tuple(map(FRAMEWORKS[framework], make_inputs(seed=0)))
-
-
-def entered(call: Callable[[], Any]) -> list[str]:
-    """The Python functions that a call enters, in order."""
-    names: list[str] = []
-
-    def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call":
-            names.append(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}")
-
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return names
 
 
 def copying(**options: Any) -> tile.Kernel:
