@@ -23,7 +23,7 @@ from tilelang.language.dtypes import itemsize
 from .costs import COSTS, GROUP, ROW, Costs
 from .numbers import Numbers, value
 from .steps import Steps, listed
-from .work import TERMS, Core, Work, add, registers, work
+from .work import TERMS, Core, Parts, Work, add, registers, work
 
 FOLLOWED = 1024  # steps, one by one; the others are like them
 
@@ -77,11 +77,13 @@ def estimate(plan: Plan, arrays: Numbers) -> Estimate:
     return found
 
 
-def of_launch(launch: Launch, target: Target, arrays: Numbers) -> Estimate:
-    """One launch, whatever the others are."""
+def of_launch(
+    launch: Launch, target: Target, arrays: Numbers, parts: Parts | None = None
+) -> Estimate:
+    """One launch, whatever the others are; `parts` is kept by who asks of it with other blocks."""
     name = target.name.removeprefix("tpu:")
     chip, costs, steps = CHIPS[name], COSTS[name], listed(launch, arrays)
-    core = Core({a.name: a for a in launch.axes}, chip)
+    core = Core({a.name: a for a in launch.axes}, chip, {} if parts is None else parts)
     done = _work(launch, steps, core)
     cycles = _cycles(done, costs, launch)
     compute, copied = cycles / chip.clock, _copied(launch, steps)

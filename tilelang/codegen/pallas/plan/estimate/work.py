@@ -34,6 +34,7 @@ from tilelang.language.op import OPS
 
 Axes = Mapping[str, AxisPlan]
 Trips = Mapping[str, float]
+Parts = dict[int, tuple[Apply | TakeRows | Read | Kept, ...]]
 REGISTERS = 48  # of 64: values that are larger live in memory
 
 # Operations of the ALU for one register, where it is not one: counted in libtpu's schedules.
@@ -74,11 +75,13 @@ def add(found: Work, more: Work, times: float = 1) -> None:
 class Core:
     """What work depends on besides the statements and how often loops turn: blocks, and the chip.
 
-    done  the work of statements so far, by their identity
+    parts  what makes work in the values that were met, by their identity: the same for all blocks
+    done   the work of statements so far, by theirs
     """
 
     axes: Axes
     chip: Chip
+    parts: Parts = field(default_factory=dict)
     done: dict[int, Work] = field(default_factory=dict)
 
     def shape(self, value: Type) -> tuple[int, ...]:
@@ -150,20 +153,37 @@ def _adds_product(value: PExpr) -> bool:
 
 
 def _evaluated(value: PExpr, core: Core) -> Work:
+    if id(value) not in core.parts:
+        core.parts[id(value)] = _parts(value)
     found: Work = {}
-    parts = list(walk_physical(value))
-    fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
-    for part in parts:
+    for part in core.parts[id(value)]:
         match part:
-            case Read() | Kept() if id(part) not in fed:
-                add(found, {"memory": core.registers(part.type)})
             case Apply():
                 add(found, _applied(part, core))
             case TakeRows(size=size):
                 add(found, {"rows": size})
             case _:
-                pass
+                add(found, {"memory": core.registers(part.type)})
     return found
+
+
+def _parts(value: PExpr) -> tuple[Apply | TakeRows | Read | Kept, ...]:
+    """What makes work in a value: a product streams its operands from where they are."""
+    parts = list(walk_physical(value))
+    fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
+    return tuple(
+        p
+        for p in parts
+        if (isinstance(p, Apply) and _works(p))
+        or isinstance(p, TakeRows)
+        or (isinstance(p, Read | Kept) and id(p) not in fed)
+    )
+
+
+def _works(expr: Apply) -> bool:
+    if expr.op == "dot" or OPS[expr.op].kind == "reduce":
+        return True
+    return expr.op not in FREE and bool(expr.type.shape)
 
 
 def _applied(expr: Apply, core: Core) -> Work:
@@ -171,8 +191,6 @@ def _applied(expr: Apply, core: Core) -> Work:
         return _product(expr, core)
     if OPS[expr.op].kind == "reduce":
         return _reduced(expr, core)
-    if expr.op in FREE or not expr.type.shape:
-        return {}
     size, shape = core.registers(expr.type), core.shape(expr.type)
     narrowing = expr.op == "cast" and itemsize(expr.type.dtype) < 4
     each = 0.5 if narrowing else ALU.get(expr.op, 1)
