@@ -156,7 +156,7 @@ def _nothing_written(launch, steps_of):
 
 
 def _dropped(**terms: float) -> Callable[..., Any]:
-    return lambda body, core: replace(whole_work(body, core), **terms)
+    return lambda *asked: {**whole_work(*asked), **terms}
 
 
 seconds_copied, whole_work, piped = seconds._copied, work.work, seconds._piped
@@ -167,7 +167,7 @@ PLANTED = {
     "accumulators are counted in bytes": (
         seconds,
         "work",
-        lambda body, core: replace(w := whole_work(body, core), sums=w.sums * 4096),
+        lambda *asked: {**(w := whole_work(*asked)), "sums": w.get("sums", 0) * 4096},
     ),
     "cycles are nanoseconds": (
         seconds,
