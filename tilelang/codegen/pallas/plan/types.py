@@ -9,6 +9,7 @@ decides nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from tilelang.analysis.facts import Facts
@@ -44,6 +45,7 @@ from .axis import Line as Line
 from .axis import Mask as Mask
 from .axis import Place as Place
 from .axis import Range as Range
+from .lives import Life, lives
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import Head as Head
@@ -91,6 +93,11 @@ class Section:
     body: tuple[PStmt, ...]
     title: str = ""
     always: bool = False
+
+    @cached_property
+    def lives(self) -> tuple[Life, ...]:
+        """How long its values are needed: the same for all blocks that a search looks at."""
+        return lives(self.body)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from .numbers import Numbers
 from .offsets import typical
 from .resize import resized
 from .seconds import NOTHING, Estimate, estimate, generation, of_launch
+from .work import Parts
 
 Blocks = Mapping[str, int]
 Make = Callable[[Blocks], "Plan | Refusal"]
@@ -253,12 +254,16 @@ def _starts(problem: Problem, options: Options) -> Iterator[dict[str, int]]:
 
 @dataclass
 class Search:
-    """What was estimated so far, for one plan and its launches."""
+    """What was estimated so far, for one plan and its launches.
+
+    parts  of values of the plan, which all blocks have in common
+    """
 
     problem: Problem
     base: Plan
     options: Options
     arrays: Numbers
+    parts: Parts = field(default_factory=dict)
     seen: dict[Place, Choice | None] = field(default_factory=dict)
     launches: dict[tuple[int, tuple[int, ...]], tuple[Estimate, int] | None] = field(
         default_factory=dict
@@ -331,7 +336,7 @@ class Search:
         found = resized(self.base, launch, blocks)
         if found is None or not _fits((found,), target):
             return None
-        guess = of_launch(found, target, self.arrays)
+        guess = of_launch(found, target, self.arrays, self.parts)
         if guess.length > LONGEST:
             return None
         return guess, found.memory.vmem
