@@ -141,7 +141,7 @@ BUDGET = {
     "frontend": 4300,
     "analysis": 2800,
     "passes": 960,  # select_numbers: masks of numbers, in positions too; turn_late
-    "transforms": 4200,  # gradients: formulas, adjoints, gauges, residuals, loops; batches; partitions
+    "transforms": 4200,  # gradients: formulas, adjoints, gauges, residuals; batches; partitions
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 13900,  # gathers ahead; heads stacked; the space of configs; estimates; chips
     "codegen.triton": 5300,  # descriptors; the space of configs; shared memory as allotted
