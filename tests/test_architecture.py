@@ -145,7 +145,7 @@ BUDGET = {
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 13900,  # gathers ahead; heads stacked; the space of configs; estimates; chips
     "codegen.triton": 5300,  # descriptors; the space of configs; shared memory as allotted
-    "runtime": 5980,  # gradients, operations of torch; batches, buckets; meshes; shape classes
+    "runtime": 6060,  # gradients, operations of torch; batches, buckets, symbols; meshes
     "aot": 1550,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 2520,  # the executor of compiled schedules; trials, and the lock file
     "commands": 560,  # tune

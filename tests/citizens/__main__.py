@@ -35,7 +35,7 @@ from tests.subjects import SUBJECTS
 TITLE = "# Every example in every transformation of JAX and torch"
 MADE = (
     "Made by `make citizens` with JAX {jax} and torch {torch}, on the CPU in the interpreter, "
-    "float32. {right} cells are **right**: results agree with the example's NumPy expression and "
+    "float32. {right} cells are right (x): results agree with the example's NumPy expression and "
     "gradients with those of an independent JAX expression, to 2e-5 of the largest element, on "
     "two ragged layouts. {refused} are refused, with the words below. {none} do not apply (-): no "
     "argument has a gradient. {wrong}"
@@ -64,7 +64,7 @@ def _mark(cell: Cell, notes: dict[str, int]) -> str:
     """x, or the number of a note: the same words about different kernels are one note."""
     if cell.verdict != "refused":
         return MARKS[cell.verdict]
-    words = re.sub(r"kernel \w+", "kernel NAME", cell.words.splitlines()[0])
+    words = re.sub(r"(^|which )kernel \w+", r"\1kernel NAME", cell.words.splitlines()[0])
     return f"[{notes.setdefault(words, len(notes) + 1)}]"
 
 
