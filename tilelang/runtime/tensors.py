@@ -114,6 +114,13 @@ def describe(name: str, value: Any) -> Described | None:
     return Described(_spec(name, value.shape, value.dtype, "jax"), home, device)
 
 
+def is_symbolic(value: Any) -> bool:
+    """Whether JAX traces an array that has a length which is no number."""
+    if home_of(type(value)) != "traced":
+        return False
+    return any(not isinstance(size, int) for size in value.shape)
+
+
 def _numpy(name: str, value: np.ndarray) -> Described:
     if isinstance(value, np.ma.MaskedArray):
         hint = "pass its data and its mask as two arguments"
