@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from tilelang import ir
+from tilelang.codegen.pallas.passes.block_groups import block_groups
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
@@ -44,6 +46,9 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
 
     Raises PlanError for a kernel that no config would make legal.
     """
+    groups = blocks_of_groups(problem.ir, config)
+    if groups:
+        return _of_groups(problem, config, target, groups)
     form = formed(problem, config, target)
     if isinstance(form, Refusal):
         return form
@@ -60,6 +65,35 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         return verify(form.plan)
     fastest, ranking = found
     return replace(verify(fastest), why=rank.reasons(ranking))
+
+
+def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
+    """The blocks that a config gives `hl.grid` loops."""
+    grids = {a.name for a in kernel.axes if a.kind == "grid"}
+    return {name: block for name, block in config.blocks if name in grids}
+
+
+def _of_groups(
+    problem: Problem, config: Config, target: Target, groups: Mapping[str, int]
+) -> Plan | Refusal:
+    """The plan in which a step sums all groups of a block."""
+
+    def blocked() -> Problem:
+        if config.windows == "exact":
+            raise Refused(
+                Rule.CONFIG,
+                f"windows='exact' with a block of {', '.join(groups)}: tiles hold many groups",
+                problem.ir.loc,
+                "leave one of the two out",
+            )
+        return reduce(lambda made, name: block_groups(made, name, groups[name]), groups, problem)
+
+    made = attempted(blocked)
+    if isinstance(made, Refusal):
+        return made
+    rest = {name: block for name, block in config.blocks if name not in groups}
+    found = plan(made, replace(config, blocks=tuple(rest.items())), target)
+    return found if isinstance(found, Refusal) else replace(found, groups=tuple(groups))
 
 
 @dataclass(frozen=True)
@@ -293,7 +327,8 @@ def default_config(problem: Problem, target: Target) -> Config:
 
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
-    blocks = named(chosen.ir, dict(chosen.blocks))
+    sizes_of = dict(chosen.blocks)
+    blocks = named(chosen.ir, sizes_of) | {name: sizes_of[name] for name in chosen.groups}
     return Config(blocks, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 

@@ -16,6 +16,7 @@ from tilelang.codegen.pallas.chips import Chip
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.physical import (
     Bind,
+    GroupSum,
     Inner,
     InRange,
     Keep,
@@ -163,6 +164,8 @@ def _evaluated(value: PExpr, core: Core) -> Work:
                 found = found.plus(_applied(part, core))
             case TakeRows(size=size):
                 found = found.plus(Work(rows=size))
+            case GroupSum():
+                found = found.plus(_group_sum(part, core))
             case _:
                 pass
     return found
@@ -203,6 +206,19 @@ def _reduced(expr: Apply, core: Core) -> Work:
         return kept.plus(Work(alu=size))
     rows = math.prod(core.shape(arg.type)[:-1]) / 8
     return kept.plus(Work(alu=size, lanes=rows, chain=1))
+
+
+def _group_sum(expr: GroupSum, core: Core) -> Work:
+    """A product with the matrix of members, or three of the parts of float32, and what tests it."""
+    groups, rows = core.shape(expr.member.type)
+    parts = 1 if expr.rows.type.dtype == "bfloat16" else 3
+    units, side = core.chip.units, 128 * core.chip.units.results
+    columns = core.shape(expr.rows.type)[-1]
+    streamed = max(groups * units.multiply / 8, side / 4)
+    matrix = parts * -(-rows // side) * -(-columns // side) * streamed / units.matrix
+    sums, own = core.registers(expr.type), core.registers(expr.rows.type)
+    alu = 2 * sums + core.registers(expr.member.type) + (6 * own if parts > 1 else 0)
+    return Work(matrix=matrix, sums=parts * sums, alu=alu, chain=3, lanes=groups / 8)
 
 
 def _product(expr: Apply, core: Core) -> Work:
