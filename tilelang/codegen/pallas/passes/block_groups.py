@@ -29,6 +29,7 @@ from tilelang.schedule.refusal import Refused, Rule
 
 SUM = "group_sum"  # (member [groups, rows], values [rows, ...]) -> [groups, ...]
 HELPERS = frozenset({"group_sums", "spans_of"})  # functions of the generated source
+BLOCKS, SHORT = (128, 256), 64  # groups of a block: the second where they have fewer rows than that
 LOOSE = 16_384  # rows of a table of steps that take an eighth of the scalar memory
 
 
@@ -61,6 +62,14 @@ def block_groups(problem: Problem, name: str, block: int) -> Problem:
     made = replace(kernel, tensors=tensors, axes=axes, body=drop_unused(body, bounds))
     loose = -(-groups // block) * -(-problem.extent(rows.name) // 128) <= LOOSE
     return Problem(made, _facts(problem.facts, name, rows.name, (first, stop), spans, loose))
+
+
+def of_groups(problem: Problem, name: str) -> Problem:
+    """The same with a block that suits groups of this length in the mean."""
+    rows, _ = _ranges(problem, problem.axis(name))
+    count = (problem.axis(name).static or (0, 1))[1]
+    short = problem.extent(rows.name) < SHORT * count
+    return block_groups(problem, name, BLOCKS[short])
 
 
 def _facts(

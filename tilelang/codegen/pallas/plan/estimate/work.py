@@ -217,7 +217,8 @@ def _group_sum(expr: GroupSum, core: Core) -> Work:
     streamed = max(groups * units.multiply / 8, side / 4)
     matrix = parts * -(-rows // side) * -(-columns // side) * streamed / units.matrix
     sums, own = core.registers(expr.type), core.registers(expr.rows.type)
-    alu = 2 * sums + core.registers(expr.member.type) + (6 * own if parts > 1 else 0)
+    members = 7 * core.registers(expr.member.type)  # made of comparisons, packed, and laid out
+    alu = 2 * sums + members + (6 * own if parts > 1 else 0)
     return Work(matrix=matrix, sums=parts * sums, alu=alu, chain=3, lanes=groups / 8)
 
 
