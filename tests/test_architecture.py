@@ -136,14 +136,15 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1430,  # sums of negations; what is shared is rewritten once, what stays is kept
+    "ir": 1435,  # sums of negations; what is shared is rewritten once, what stays is kept
     "language": 4280,  # derivatives: a rule for each operation
     "frontend": 4300,
     "analysis": 2800,
     "passes": 960,  # select_numbers: masks of numbers, in positions too; turn_late
     "transforms": 4000,  # gradients: formulas, adjoints, residuals, loops; batches; partitions
     "schedule": 700,  # rules that stood in both back ends moved here
-    "codegen.pallas": 13900,  # gathers ahead; heads stacked; the space of configs; estimates; chips
+    # gathers ahead; heads stacked; blocks of groups; the space of configs; estimates; chips
+    "codegen.pallas": 14500,
     "codegen.triton": 5300,  # descriptors; the space of configs; shared memory as allotted
     "runtime": 5980,  # gradients, operations of torch; batches, buckets; meshes; shape classes
     "aot": 1550,  # a worker that stays for JAX; tensor memory of sm_100

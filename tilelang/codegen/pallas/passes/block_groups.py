@@ -28,6 +28,7 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 SUM = "group_sum"  # (member [groups, rows], values [rows, ...]) -> [groups, ...]
+WHY = "a step sums the rows of all in its block"
 HELPERS = frozenset({"group_sums", "spans_of"})  # functions of the generated source
 BLOCKS, SHORT = (128, 256), 64  # groups of a block: the second where they have fewer rows than that
 LOOSE = 16_384  # rows of a table of steps that take an eighth of the scalar memory
@@ -88,7 +89,9 @@ def _facts(
 
     def changed(fact: AxisFact) -> AxisFact:
         if fact.name == name:
-            return replace(fact, why=f"{fact.why}; products sum all groups of a block", limit=None)
+            return replace(
+                fact, why=f"{fact.why}; a step sums the rows of all in its block", limit=None
+            )
         if fact.name == rows:
             rises = () if loose else fact.rises
             return replace(fact, depends=(name,), rises=rises, nonempty=False)
@@ -305,7 +308,7 @@ class _Groups:
         index = ir.TileIndex(self.rows.name, Type((self.rows.name,), "int32"))
         row = Apply("expand_dims", (index,), Type((1, self.rows.name), "int32"), (("axis", 0),))
         begin, end = (_aligned(self.part(self.table, at), 0, 1) for at in (0, 1))
-        sides = ("le", (begin, row)), ("lt", (row, end))
+        sides = ("ge", (row, begin)), ("lt", (row, end))
         tests = tuple(Apply(op, args, Type(both, "bool")) for op, args in sides)
         return Apply("logical_and", tests, Type(both, "bool"))
 
