@@ -41,8 +41,8 @@ def group_sums(member: jax.Array, rows: jax.Array) -> jax.Array:
     def apart() -> jax.Array:
         values = rows.astype(jnp.float32)
         up, down = (product(~over) > 0.0 for over in (values < jnp.inf, values > -jnp.inf))
-        sums = exact(jnp.where(jnp.abs(values) < jnp.inf, values, 0.0))
-        return sums + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)
+        finite = jnp.where(jnp.abs(values) < jnp.inf, values, 0.0).astype(rows.dtype)
+        return exact(finite) + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)
 
     sums = exact(rows)
     return jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)
@@ -51,8 +51,8 @@ def group_sums(member: jax.Array, rows: jax.Array) -> jax.Array:
 def jagged_sum_kernel(
     offsets_spans, offsets_begin_row, offsets_end_row, x, y, acc_ref, g_of, tm_of,
 ):
-    # g: column of the step table, blocks of 128; parallel: each g writes its own rows of y;
-    #     products sum all groups of a block
+    # g: column of the step table, blocks of 128; parallel: each g writes its own rows of y; a step
+    #     sums the rows of all in its block
     # tm: column of the step table, blocks of 2048; ordered: carries acc, a sum
     # tf: one tile, blocks of 512; parallel: each tf writes its own columns of y
     # Step table: one row for every (g, tm), in the order of the loops.

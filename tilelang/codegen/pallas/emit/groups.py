@@ -42,8 +42,8 @@ def group_sums(member: jax.Array, rows: jax.Array) -> jax.Array:
     def apart() -> jax.Array:
         values = rows.astype(jnp.float32)
         up, down = (product(~over) > 0.0 for over in (values < jnp.inf, values > -jnp.inf))
-        sums = exact(jnp.where(jnp.abs(values) < jnp.inf, values, 0.0))
-        return sums + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)
+        finite = jnp.where(jnp.abs(values) < jnp.inf, values, 0.0).astype(rows.dtype)
+        return exact(finite) + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)
 
     sums = exact(rows)
     return jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)'''

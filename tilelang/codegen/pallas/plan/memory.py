@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
 from tilelang.ir import Apply, KernelIR, Type, Var
@@ -13,7 +13,7 @@ from tilelang.schedule.refusal import Need, Refused, Rule
 
 from .axis import AxisPlan
 from .body.gathers import extents
-from .physical import Bind, Inner, PStmt, names_read, parts_of
+from .physical import Bind, GroupSum, Inner, PStmt, names_read, parts_of
 from .types import Form, Memory, Scratch, Section, Table
 from .windows.types import Window
 
@@ -131,6 +131,7 @@ def _during(stmt: PStmt, held: int, sizes: Sizes) -> int:
     computed = (e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool")
     largest = max((sizes.of(e.type) for e in computed), default=0)
     copied = sum(_operands(dot, sizes) for dot in dots)
+    copied += sum(_parts(e, sizes) for e in parts_of(stmt) if isinstance(e, GroupSum))
     return max(held, largest) + min(held, largest) // 2 + copied
 
 
@@ -146,6 +147,16 @@ def _operands(dot: Apply, sizes: Sizes) -> int:
     columns = math.prod(d for place, d in enumerate(shape) if place != contracted)
     straight = sizes.wide and (sizes.form == "pipeline" or columns <= 256)
     return made + (0 if straight or isinstance(left, Apply) else sizes.of(left.type))
+
+
+def _parts(sums: GroupSum, sizes: Sizes) -> int:
+    """Bytes of rows in float32 without what is not finite, of their parts, and of who is whose.
+
+    The factors are what libtpu took.
+    """
+    rows = sizes.of(replace(sums.rows.type, dtype="float32"))
+    quarters = 5 if sums.rows.type.dtype == "bfloat16" else 13
+    return rows * quarters // 4 + sizes.of(replace(sums.member.type, dtype="int32"))
 
 
 def _iterations(axes: Axes, stmt: PStmt) -> int:
