@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
 from tilelang.ir import Apply, KernelIR, Type
@@ -13,7 +13,7 @@ from tilelang.schedule.refusal import Need, Refused, Rule
 from .axis import AxisPlan
 from .body.gathers import extents
 from .lives import Life
-from .physical import Inner, PStmt
+from .physical import GroupSum, Inner, PStmt, parts_of
 from .types import Form, Memory, Scratch, Section, Table
 from .windows.types import Window
 
@@ -123,6 +123,7 @@ def _during(life: Life, held: int, sizes: Sizes) -> int:
         return held + turn * _iterations(sizes.axes, life.stmt)
     largest = max(map(sizes.of, life.computed), default=0)
     copied = sum(_operands(product, sizes) for product in life.products)
+    copied += sum(_parts(e, sizes) for e in parts_of(life.stmt) if isinstance(e, GroupSum))
     return max(held, largest) + min(held, largest) // 2 + copied
 
 
@@ -138,6 +139,16 @@ def _operands(dot: Apply, sizes: Sizes) -> int:
     columns = math.prod(d for place, d in enumerate(shape) if place != contracted)
     straight = sizes.wide and (sizes.form == "pipeline" or columns <= 256)
     return made + (0 if straight or isinstance(left, Apply) else sizes.of(left.type))
+
+
+def _parts(sums: GroupSum, sizes: Sizes) -> int:
+    """Bytes of rows in float32 without what is not finite, of their parts, and of who is whose.
+
+    The factors are what libtpu took.
+    """
+    rows = sizes.of(replace(sums.rows.type, dtype="float32"))
+    quarters = 5 if sums.rows.type.dtype == "bfloat16" else 13
+    return rows * quarters // 4 + sizes.of(replace(sums.member.type, dtype="int32"))
 
 
 def _iterations(axes: Axes, stmt: PStmt) -> int:

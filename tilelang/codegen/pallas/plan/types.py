@@ -48,6 +48,7 @@ from .axis import Range as Range
 from .lives import Life, lives
 from .physical import All as All
 from .physical import Bind as Bind
+from .physical import GroupSum as GroupSum
 from .physical import Head as Head
 from .physical import Inner as Inner
 from .physical import InnerCarry as InnerCarry
@@ -334,7 +335,8 @@ class Launch:
 class Plan:
     """The whole kernel: one launch per top-level loop.
 
-    why  of blocks that an estimate chose: what they would take, and the next best
+    why     of blocks that an estimate chose: what they would take, and the next best
+    groups  `hl.grid` loops of the author's that have blocks
     """
 
     ir: KernelIR
@@ -345,6 +347,7 @@ class Plan:
     launches: tuple[Launch, ...]
     blocks: tuple[tuple[str, int], ...] = field(default=())
     why: tuple[str, ...] = field(default=(), compare=False)
+    groups: tuple[str, ...] = ()
 
     def array(self, name: str) -> HostArray:
         return next(a for a in self.arrays if a.name == name)

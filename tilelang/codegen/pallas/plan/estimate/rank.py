@@ -153,11 +153,11 @@ def searched(problem: Problem, plan: Plan, make: Make) -> Search:
     return search
 
 
-def judged(problem: Problem, plan: Plan) -> tuple[float | None, int]:
-    """The seconds of a plan as they are estimated, None for the CPU, and its vector memory."""
+def judged(plan: Plan) -> tuple[Estimate | None, int]:
+    """What a plan is estimated to take, None for the CPU, and its vector memory."""
     known = generation(plan.target) is not None
-    seconds = estimate(plan, typical(problem)).seconds if known else None
-    return seconds, _need(plan.launches)
+    arrays = typical(Problem(plan.ir, plan.facts))
+    return estimate(plan, arrays) if known else None, _need(plan.launches)
 
 
 def fits(plan: Plan) -> bool:

@@ -17,6 +17,7 @@ from tilelang.codegen.pallas.chips import Chip
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.physical import (
     Bind,
+    GroupSum,
     Inner,
     InRange,
     Keep,
@@ -34,7 +35,7 @@ from tilelang.language.op import OPS
 
 Axes = Mapping[str, AxisPlan]
 Trips = Mapping[str, float]
-Parts = dict[int, tuple[Apply | TakeRows | Read | Kept, ...]]
+Parts = dict[int, tuple[Apply | GroupSum | TakeRows | Read | Kept, ...]]
 REGISTERS = 48  # of 64: values that are larger live in memory
 
 # Operations of the ALU for one register, where it is not one: counted in libtpu's schedules.
@@ -162,12 +163,14 @@ def _evaluated(value: PExpr, core: Core) -> Work:
                 add(found, _applied(part, core))
             case TakeRows(size=size):
                 add(found, {"rows": size})
+            case GroupSum():
+                add(found, _group_sum(part, core))
             case _:
                 add(found, {"memory": core.registers(part.type)})
     return found
 
 
-def _parts(value: PExpr) -> tuple[Apply | TakeRows | Read | Kept, ...]:
+def _parts(value: PExpr) -> tuple[Apply | GroupSum | TakeRows | Read | Kept, ...]:
     """What makes work in a value: a product streams its operands from where they are."""
     parts = list(walk_physical(value))
     fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
@@ -175,7 +178,7 @@ def _parts(value: PExpr) -> tuple[Apply | TakeRows | Read | Kept, ...]:
         p
         for p in parts
         if (isinstance(p, Apply) and _works(p))
-        or isinstance(p, TakeRows)
+        or isinstance(p, TakeRows | GroupSum)
         or (isinstance(p, Read | Kept) and id(p) not in fed)
     )
 
@@ -219,6 +222,22 @@ def _reduced(expr: Apply, core: Core) -> Work:
         return {**kept, "alu": size}
     rows = math.prod(core.shape(arg.type)[:-1]) / 8
     return {**kept, "alu": size, "lanes": rows, "chain": 1}
+
+
+def _group_sum(expr: GroupSum, core: Core) -> Work:
+    """A product with the matrix of members, or three of the parts of float32, and what tests it."""
+    groups, rows = core.shape(expr.member.type)
+    parts = 1 if expr.rows.type.dtype == "bfloat16" else 3
+    units, side = core.chip.units, 128 * core.chip.units.results
+    columns = core.shape(expr.rows.type)[-1]
+    streamed = max(groups * units.multiply / 8, side / 4)
+    matrix = parts * -(-rows // side) * -(-columns // side) * streamed / units.matrix
+    sums, own = core.registers(expr.type), core.registers(expr.rows.type)
+    members = 7 * core.registers(expr.member.type)  # made of comparisons, packed, and laid out
+    alu = 2 * sums + members + (6 * own if parts > 1 else 0)
+    return {
+        "matrix": matrix, "sums": parts * sums, "alu": alu, "chain": 3, "lanes": groups / 8
+    }  # fmt: skip
 
 
 def _product(expr: Apply, core: Core) -> Work:
