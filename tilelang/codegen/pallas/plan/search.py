@@ -27,6 +27,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from . import defaults
 from .blocks import multiple, sizes
+from .body.pieces import in_pieces
 from .estimate import rank
 from .launch import plan_launch
 from .memory import with_margin
@@ -44,6 +45,30 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
 
     Raises PlanError for a kernel that no config would make legal.
     """
+    found = _fastest(problem, config, target)
+    return found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
+
+
+def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
+    """The plan whose steps run in pieces of so many rows, or as pays where that is left open."""
+    if rows == 0:
+        return verify(found)
+    cut = [in_pieces(launch, rows, found.target) for launch in found.launches]
+    if rows and not any(cut):
+        return Refusal(
+            Rule.CONFIG,
+            f"pieces={rows}, but no step of {found.ir.name} makes something of a product of a tile "
+            "that has more rows, each row by itself",
+            found.ir.loc,
+            f"leave pieces out, or use a multiple of {found.target.rows(1)} rows that divides a "
+            "block",
+        )
+    each = zip(found.launches, cut, strict=True)
+    return verify(replace(found, launches=tuple(new or old for old, new in each)))
+
+
+def _fastest(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
+    """The plan whose blocks are estimated to be the best, where the config leaves them open."""
     form = formed(problem, config, target)
     if isinstance(form, Refusal):
         return form
@@ -52,14 +77,15 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         cores=config.cores,
         buffers=config.buffers,
         gathers=config.gathers,
+        pieces=config.pieces,
     )
     if config != asked or not rank.provable(form.plan):
-        return verify(form.plan)
+        return form.plan
     found = rank.best(form.problem, form.plan, form.resized)
     if found is None:
-        return verify(form.plan)
+        return form.plan
     fastest, ranking = found
-    return replace(verify(fastest), why=rank.reasons(ranking))
+    return replace(fastest, why=rank.reasons(ranking))
 
 
 @dataclass(frozen=True)
@@ -105,7 +131,7 @@ def formed(problem: Problem, config: Config, target: Target) -> Form | Refusal:
 def _planned(problem: Problem, config: Config, target: Target) -> Form | Refusal:
     """The same for a kernel that passes have made ready."""
     planned, fold = _formed(problem, config, target)
-    if config.within is None:
+    if config.within is None and not config.pieces:
         instead = _without_copies(problem, config, target, planned)
         instead = instead or _together(problem, config, target, planned)
         planned, fold = (planned, fold) if instead is None else instead

@@ -44,6 +44,7 @@ from .axis import Line as Line
 from .axis import Mask as Mask
 from .axis import Place as Place
 from .axis import Range as Range
+from .masks import masks
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import Head as Head
@@ -72,7 +73,6 @@ from .physical import Step as Step
 from .physical import TakeRows as TakeRows
 from .physical import Tiles as Tiles
 from .physical import Write as Write
-from .physical import masks
 
 MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})  # of the generated source
 Form = Literal["grid", "pipeline"]
