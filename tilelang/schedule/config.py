@@ -107,8 +107,7 @@ class Config:
         _check_choice("indexing", indexing, INDEXING)
         _check_choice("worklist", worklist, WORKLIST)
         _check_choice("precision", precision, PRECISION)
-        if not isinstance(warp_specialize, bool | None):
-            raise PlanError(f"warp_specialize must be True or False, got {warp_specialize!r}")
+        _check_choice("warp_specialize", warp_specialize, (True, False))
         for name, value, most in (
             ("buffers", buffers, 16),
             ("pieces", pieces if pieces != 0 else None, 1 << 20),
@@ -192,6 +191,7 @@ def _names(field: str, value: object) -> tuple[str, ...]:
     raise PlanError(f"{field} must be a list of names of loops, got {value!r}")
 
 
-def _check_choice(field: str, value: object, legal: tuple[str, ...]) -> None:
+def _check_choice(field: str, value: object, legal: Sequence[object]) -> None:
     if value is not None and value not in legal:
-        raise PlanError(f"{field}={value!r} is not known", hint=f"use one of {', '.join(legal)}")
+        choices = ", ".join(map(str, legal))
+        raise PlanError(f"{field}={value!r} is not known", hint=f"use one of {choices}")
