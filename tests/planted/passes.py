@@ -13,6 +13,7 @@ from tests.codegen import (
     test_masked_stores,
     test_masks,
     test_moved_ranges,
+    test_pieces,
     test_read_after_write,
     test_stacked,
     test_uncovered,
@@ -36,8 +37,9 @@ from tilelang.analysis import axes, folds
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import lower, stacked, stores
+from tilelang.codegen.pallas.plan.body import lower, pieces, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
+from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
@@ -116,7 +118,7 @@ def _any_fill(expr):
 
 
 def _of_ranges(stmt: physical.PStmt) -> Iterator[Any]:
-    return (m for m in physical.masks(stmt) if isinstance(m[0], types.Mask))
+    return (m for m in masks(stmt) if isinstance(m[0], types.Mask))
 
 
 def _steps_or_not(window, order, sure):
@@ -234,6 +236,15 @@ MUTATIONS = (
         "numbers of a head are those of the first one of its group", stacked._Stack, "differs",
         lambda stack, expr: _differs(stack, expr) and not isinstance(expr, ScalarRead),
         test_stacked.test_a_number_of_the_iteration_is_left_to_it,
+    ),
+    Mutation(
+        "sums over rows are cut, too", pieces._Rows, "kind",
+        lambda rows, kind: replace(kind, shape=(rows.part.axis, *kind.shape[1:])),
+        lambda: test_pieces.test_other_steps_are_left_alone("columns", 8),
+    ),
+    Mutation(
+        "short rows are cut by default", pieces, "NUMBERS_LEAST", 1 << 14,
+        test_pieces.test_pieces_by_default_where_rows_are_long,
     ),
     Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,

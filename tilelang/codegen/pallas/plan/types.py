@@ -46,6 +46,7 @@ from .axis import Mask as Mask
 from .axis import Place as Place
 from .axis import Range as Range
 from .lives import Life, lives
+from .masks import masks
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import GroupSum as GroupSum
@@ -75,7 +76,6 @@ from .physical import Step as Step
 from .physical import TakeRows as TakeRows
 from .physical import Tiles as Tiles
 from .physical import Write as Write
-from .physical import masks
 
 MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})  # of the generated source
 Form = Literal["grid", "pipeline"]
