@@ -137,16 +137,19 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1430,  # sums of negations; what is shared is rewritten once, what stays is kept
+    "ir": 1435,  # sums of negations; what is shared is rewritten once, what stays is kept
     "language": 4280,  # derivatives: a rule for each operation
     "frontend": 4300,
-    "analysis": 2800,
+    "analysis": 3000,  # folds over tiles
     "passes": 960,  # select_numbers: masks of numbers, in positions too; turn_late
-    "transforms": 4000,  # gradients: formulas, adjoints, residuals, loops; batches; partitions
-    "schedule": 710,  # rules that stood in both back ends moved here
-    "codegen.pallas": 14_330,  # gathers ahead; heads stacked; configs; estimates; pieces of rows
-    "codegen.triton": 5300,  # descriptors; the space of configs; shared memory as allotted
-    "runtime": 5980,  # gradients, operations of torch; batches, buckets; meshes; shape classes
+    "transforms": 4200,  # gradients: formulas, adjoints, gauges, residuals; batches; partitions
+    "schedule": 730,  # rules that stood in both back ends moved here
+    "codegen.pallas": 15_000,  # pieces of rows; lives of values, and what follows below
+    "codegen.triton": 5360,  # descriptors; specialized warps; the space of configs; shared memory
+    "runtime": 6230,
+    # gathers ahead; heads stacked; configs; estimates, lives of values; bools in scratch
+    # gradients, operations of torch; batches, buckets; meshes; shape classes; cheap later calls
+    # gathers ahead; heads stacked; blocks of groups; the space of configs; estimates; chips
     "aot": 1550,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 2520,  # the executor of compiled schedules; trials, and the lock file
     "commands": 560,  # tune

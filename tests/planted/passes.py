@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+from tests.analysis import test_folds
 from tests.codegen import (
     test_left_out,
     test_masked_stores,
@@ -32,7 +33,7 @@ from tests.passes import (
     test_turn_late,
 )
 from tests.schedule import test_rewriting, test_verify
-from tilelang.analysis import axes
+from tilelang.analysis import axes, folds
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
@@ -64,7 +65,7 @@ class Mutation:
     what: str
     owner: Any
     name: str
-    wrong: Callable[..., Any]
+    wrong: Any
     seen_by: Callable[[], None]
 
     def __str__(self) -> str:
@@ -180,6 +181,19 @@ MUTATIONS = (
     Mutation(
         "nothing is turned late", turn_late, "_turned", lambda value: None,
         test_turn_late.test_a_name_that_products_read,
+    ),
+    Mutation(
+        "what counts once for every tile is taken", folds, "_wrong", lambda *asked: "",
+        lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
+    ),
+    Mutation(
+        "the greatest of every tile is added", folds, "REDUCTIONS", (),
+        lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
+    ),
+    Mutation(
+        "blocks of the author are somebody else's", folds, "_cut",
+        lambda around, own, ir: ((a, ()) for a in around if a not in own),
+        test_folds.test_blocks_that_the_author_wrote,
     ),
     Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),

@@ -23,7 +23,7 @@ TPU_FIELDS = (
 )  # fmt: skip
 CUDA_FIELDS = (
     "warps", "stages", "indexing", "persistent", "worklist", "l2_group", "precision", "split",
-    "max_registers",
+    "max_registers", "warp_specialize",
 )  # fmt: skip
 
 
@@ -68,6 +68,7 @@ class Config:
     precision: str | None
     split: int | None
     max_registers: int | None
+    warp_specialize: bool | None
 
     def __init__(
         self,
@@ -91,6 +92,7 @@ class Config:
         precision: str | None = None,
         split: int | None = None,
         max_registers: int | None = None,
+        warp_specialize: bool | None = None,
     ) -> None:
         pairs = tuple(sorted(dict(blocks).items()))
         sizes = None if block_sizes is None else tuple(block_sizes)
@@ -105,6 +107,7 @@ class Config:
         _check_choice("indexing", indexing, INDEXING)
         _check_choice("worklist", worklist, WORKLIST)
         _check_choice("precision", precision, PRECISION)
+        _check_flag("warp_specialize", warp_specialize)
         for name, value, most in (
             ("buffers", buffers, 16),
             ("pieces", pieces if pieces != 0 else None, 1 << 20),
@@ -118,12 +121,12 @@ class Config:
         ):
             if value is not None:
                 _check_count(name, value, most)
-        if warps is not None and warps & (warps - 1):
-            raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
+        _check_warps(warps)
         inside = None if within is None else _names("within", within)
         values = (
             pairs, sizes, loop_type, steps, buffers, cores, inside, windows, gathers, pieces, warps,
             stages, indexing, persistent, worklist, l2_group, precision, split, max_registers,
+            warp_specialize,
         )  # fmt: skip
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
@@ -179,6 +182,16 @@ def check_family(config: Config, target: str) -> None:
 def _check_count(what: str, value: object, most: int = 1 << 20) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise PlanError(f"{what} must be an integer from 1 to {most}, got {value!r}")
+
+
+def _check_flag(field: str, value: object) -> None:
+    if not isinstance(value, bool | None):
+        raise PlanError(f"{field} must be True or False, got {value!r}")
+
+
+def _check_warps(warps: int | None) -> None:
+    if warps is not None and warps & (warps - 1):
+        raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
 
 
 def _names(field: str, value: object) -> tuple[str, ...]:

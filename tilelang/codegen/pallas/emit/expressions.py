@@ -105,6 +105,8 @@ class Printer:
                 times = self.shape(expr.type.shape)[-1] // self.shape(value.type.shape)[-1]
                 many = (1,) * (expr.type.rank - 1) + (times,)
                 return Call("jnp.tile", (self.node(value), ops.shape(many)))
+            case plan.GroupSum(member, rows):
+                return Call("group_sums", (self.node(member), self.node(rows)))
             case plan.Named(value, name):
                 return self._named(name, value)
             case plan.TakeRows():

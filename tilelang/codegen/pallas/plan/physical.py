@@ -234,6 +234,15 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class GroupSum:
+    """The sums of the rows of many groups: member[g, r] says whether row r is of group g."""
+
+    member: PExpr
+    rows: PExpr
+    type: Type
+
+
+@dataclass(frozen=True)
 class Named:
     """A value that gets a line and a name of its own."""
 
@@ -246,23 +255,9 @@ class Named:
 
 
 PExpr = (
-    Expr
-    | Read
-    | ScalarRead
-    | Kept
-    | InRange
-    | Iota
-    | TakeRows
-    | Lane
-    | Tiles
-    | Rest
-    | Recorded
-    | OverRows
-    | Roll
-    | Head
-    | Repeat
-    | Named
-)
+    Expr | Read | ScalarRead | Kept | InRange | Iota | TakeRows | Lane | Tiles | Rest | Recorded
+    | OverRows | Roll | Head | Repeat | GroupSum | Named
+)  # fmt: skip
 
 
 def is_column(kind: Type) -> bool:
@@ -419,6 +414,8 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return (position,)
         case Roll(value, by):
             return (value, by)
+        case GroupSum(member, rows):
+            return (member, rows)
         case Head(value) | Repeat(value) | Named(value) | OverRows(_, value):
             return (value,)
         case _:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from tilelang import ir
+from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
@@ -39,14 +41,23 @@ from .verify import verify
 from .windows.turned import picked_last
 from .windows.types import HostArray
 
+# How much faster steps with many groups must be where nobody asks for them: how long groups are is
+# known as a mean only.
+GROUPS_WORTH = 1.3
+
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     """Fills what the config leaves open with the defaults, and plans every launch.
 
     Raises PlanError for a kernel that no config would make legal.
     """
+    groups = blocks_of_groups(problem.ir, config)
+    if groups:
+        return _of_groups(problem, config, target, groups)
     found = _fastest(problem, config, target)
-    return found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
+    if isinstance(found, Refusal) or found.groups:  # those of groups have been here
+        return found
+    return _in_pieces(found, config.pieces)
 
 
 def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
@@ -83,9 +94,60 @@ def _fastest(problem: Problem, config: Config, target: Target) -> Plan | Refusal
         return form.plan
     found = rank.best(form.problem, form.plan, form.resized)
     if found is None:
-        return form.plan
+        return _faster_of_groups(problem, config, form.plan)
     fastest, ranking = found
-    return replace(fastest, why=rank.reasons(ranking))
+    alone = replace(fastest, why=rank.reasons(ranking))
+    return _faster_of_groups(problem, config, alone)
+
+
+def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
+    """The blocks that a config gives `hl.grid` loops."""
+    grids = {a.name for a in kernel.axes if a.kind == "grid"}
+    return {name: block for name, block in config.blocks if name in grids}
+
+
+def _of_groups(
+    problem: Problem, config: Config, target: Target, groups: Mapping[str, int]
+) -> Plan | Refusal:
+    """The plan in which a step sums all groups of a block."""
+
+    def blocked() -> Problem:
+        if config.windows == "exact":
+            raise Refused(
+                Rule.CONFIG,
+                f"windows='exact' with a block of {', '.join(groups)}: tiles hold many groups",
+                problem.ir.loc,
+                "leave one of the two out",
+            )
+        return reduce(lambda made, name: block_groups(made, name, groups[name]), groups, problem)
+
+    made = attempted(blocked)
+    if isinstance(made, Refusal):
+        return made
+    rest = {name: block for name, block in config.blocks if name not in groups}
+    found = plan(made, replace(config, blocks=tuple(rest.items())), target)
+    return found if isinstance(found, Refusal) else replace(found, groups=tuple(groups))
+
+
+def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
+    """The plan in which a step sums all groups of a block, if that is faster beyond doubt."""
+    guess, _ = rank.judged(alone)
+    if (
+        guess is None
+        or guess.seconds < GROUPS_WORTH * guess.traffic
+        or config.loop_type is not None
+    ):
+        return alone
+    for axis in (a for a in problem.ir.axes if a.kind == "grid"):
+        made = attempted(partial(of_groups, problem, axis.name))
+        found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
+        if isinstance(made, Refusal) or isinstance(found, Refusal):
+            continue
+        other, _ = rank.judged(found)
+        if other is not None and GROUPS_WORTH * other.seconds < guess.seconds:
+            told = f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us"
+            return replace(found, groups=(axis.name,), why=(*found.why, told))
+    return alone
 
 
 @dataclass(frozen=True)
@@ -319,7 +381,8 @@ def default_config(problem: Problem, target: Target) -> Config:
 
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
-    blocks = named(chosen.ir, dict(chosen.blocks))
+    sizes_of = dict(chosen.blocks)
+    blocks = named(chosen.ir, sizes_of) | {name: sizes_of[name] for name in chosen.groups}
     return Config(blocks, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 

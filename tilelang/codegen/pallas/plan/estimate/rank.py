@@ -24,6 +24,7 @@ from .numbers import Numbers
 from .offsets import typical
 from .resize import resized
 from .seconds import NOTHING, Estimate, estimate, generation, of_launch
+from .work import Parts
 
 Blocks = Mapping[str, int]
 Make = Callable[[Blocks], "Plan | Refusal"]
@@ -153,11 +154,11 @@ def searched(problem: Problem, plan: Plan, make: Make) -> Search:
     return search
 
 
-def judged(problem: Problem, plan: Plan) -> tuple[float | None, int]:
-    """The seconds of a plan as they are estimated, None for the CPU, and its vector memory."""
+def judged(plan: Plan) -> tuple[Estimate | None, int]:
+    """What a plan is estimated to take, None for the CPU, and its vector memory."""
     known = generation(plan.target) is not None
-    seconds = estimate(plan, typical(problem)).seconds if known else None
-    return seconds, _need(plan.launches)
+    arrays = typical(Problem(plan.ir, plan.facts))
+    return estimate(plan, arrays) if known else None, _need(plan.launches)
 
 
 def fits(plan: Plan) -> bool:
@@ -258,12 +259,16 @@ def _starts(problem: Problem, options: Options) -> Iterator[dict[str, int]]:
 
 @dataclass
 class Search:
-    """What was estimated so far, for one plan and its launches."""
+    """What was estimated so far, for one plan and its launches.
+
+    parts  of values of the plan, which all blocks have in common
+    """
 
     problem: Problem
     base: Plan
     options: Options
     arrays: Numbers
+    parts: Parts = field(default_factory=dict)
     seen: dict[Place, Choice | None] = field(default_factory=dict)
     launches: dict[tuple[int, tuple[int, ...]], tuple[Estimate, int] | None] = field(
         default_factory=dict
@@ -336,7 +341,7 @@ class Search:
         found = resized(self.base, launch, blocks)
         if found is None or not _fits((found,), target):
             return None
-        guess = of_launch(found, target, self.arrays)
+        guess = of_launch(found, target, self.arrays, self.parts)
         if guess.length > (LONGEST if _chained((launch,)) < 2 else LONGEST_CHAINED):
             return None
         return guess, found.memory.vmem
