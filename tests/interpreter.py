@@ -59,8 +59,8 @@ FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "emit_pipeline": lambda s: tile.Config(s.blocks, loop_type="emit_pipeline"),
     "within": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", within=s.within),
     "exact": lambda s: tile.Config(s.blocks, windows="exact"),
-    "pieces": lambda s: tile.Config(s.blocks, pieces=8),
     "groups": lambda s: tile.Config(s.blocks_in("groups")),
+    "pieces": lambda s: tile.Config(s.blocks, pieces=8),
 }
 MUST = "table"
 # Besides these, wild offsets meet steps that do nothing.

@@ -55,9 +55,12 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     if groups:
         return _of_groups(problem, config, target, groups)
     found = _fastest(problem, config, target)
-    if isinstance(found, Refusal) or found.groups:  # those of groups have been here
+    if isinstance(found, Refusal):
         return found
-    return _in_pieces(found, config.pieces)
+    alone = _in_pieces(found.plan, config.pieces)
+    if isinstance(alone, Refusal) or not found.ranked:
+        return alone
+    return _faster_of_groups(problem, config, alone)
 
 
 def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
@@ -78,7 +81,15 @@ def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
     return verify(replace(found, launches=tuple(new or old for old, new in each)))
 
 
-def _fastest(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
+@dataclass(frozen=True)
+class _Found:
+    """A plan, and whether the estimate was asked for it."""
+
+    plan: Plan
+    ranked: bool
+
+
+def _fastest(problem: Problem, config: Config, target: Target) -> _Found | Refusal:
     """The plan whose blocks are estimated to be the best, where the config leaves them open."""
     form = formed(problem, config, target)
     if isinstance(form, Refusal):
@@ -91,13 +102,12 @@ def _fastest(problem: Problem, config: Config, target: Target) -> Plan | Refusal
         pieces=config.pieces,
     )
     if config != asked or not rank.provable(form.plan):
-        return form.plan
+        return _Found(form.plan, False)
     found = rank.best(form.problem, form.plan, form.resized)
     if found is None:
-        return _faster_of_groups(problem, config, form.plan)
+        return _Found(form.plan, True)
     fastest, ranking = found
-    alone = replace(fastest, why=rank.reasons(ranking))
-    return _faster_of_groups(problem, config, alone)
+    return _Found(replace(fastest, why=rank.reasons(ranking)), True)
 
 
 def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
