@@ -107,7 +107,7 @@ REFUSED = {
         lambda: printed(double, X, target="tpu:v6e", warps=4),
         "warps=4 means nothing to tpu:v6e",
         "leave it out; tpu:v6e knows blocks, block_sizes, loop_type, steps, buffers, cores, "
-        "within, windows, gathers",
+        "within, windows, gathers, pieces",
     ),
     "descriptors": (
         lambda: printed(double, X, target="cuda:sm80", indexing="descriptor"),

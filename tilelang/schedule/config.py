@@ -107,7 +107,7 @@ class Config:
         _check_choice("indexing", indexing, INDEXING)
         _check_choice("worklist", worklist, WORKLIST)
         _check_choice("precision", precision, PRECISION)
-        _check_choice("warp_specialize", warp_specialize, (True, False))
+        _check_flag("warp_specialize", warp_specialize)
         for name, value, most in (
             ("buffers", buffers, 16),
             ("pieces", pieces if pieces != 0 else None, 1 << 20),
@@ -121,8 +121,7 @@ class Config:
         ):
             if value is not None:
                 _check_count(name, value, most)
-        if warps is not None and warps & (warps - 1):
-            raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
+        _check_warps(warps)
         inside = None if within is None else _names("within", within)
         values = (
             pairs, sizes, loop_type, steps, buffers, cores, inside, windows, gathers, pieces, warps,
@@ -185,13 +184,22 @@ def _check_count(what: str, value: object, most: int = 1 << 20) -> None:
         raise PlanError(f"{what} must be an integer from 1 to {most}, got {value!r}")
 
 
+def _check_flag(field: str, value: object) -> None:
+    if not isinstance(value, bool | None):
+        raise PlanError(f"{field} must be True or False, got {value!r}")
+
+
+def _check_warps(warps: int | None) -> None:
+    if warps is not None and warps & (warps - 1):
+        raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
+
+
 def _names(field: str, value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(value)
     raise PlanError(f"{field} must be a list of names of loops, got {value!r}")
 
 
-def _check_choice(field: str, value: object, legal: Sequence[object]) -> None:
+def _check_choice(field: str, value: object, legal: tuple[str, ...]) -> None:
     if value is not None and value not in legal:
-        choices = ", ".join(map(str, legal))
-        raise PlanError(f"{field}={value!r} is not known", hint=f"use one of {choices}")
+        raise PlanError(f"{field}={value!r} is not known", hint=f"use one of {', '.join(legal)}")
