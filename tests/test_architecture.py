@@ -145,7 +145,7 @@ BUDGET = {
     "schedule": 700,  # rules that stood in both back ends moved here
     "codegen.pallas": 13_960,  # gathers ahead; heads stacked; configs; estimates; bools in scratch
     "codegen.triton": 5300,  # descriptors; the space of configs; shared memory as allotted
-    "runtime": 6060,  # gradients, operations of torch; batches, buckets, symbols; meshes
+    "runtime": 6260,  # gradients, operations of torch; batches, buckets, symbols; meshes; TorchTPU
     "aot": 1550,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 2520,  # the executor of compiled schedules; trials, and the lock file
     "commands": 560,  # tune
