@@ -7,8 +7,8 @@ with a read or a write are found.  Every run is one ragged example on one layout
 keep the error policy, leave rows in no group zero, and never look at them.
 
 Every ragged example runs with a step table and, where it has loops for that, with inner pipelines,
-with a work list, with loops inside the step, with all heads in one step, and on blocks that begin
-where ranges do.
+with a work list, with loops inside the step, with all heads in one step, on blocks that begin where
+ranges do, with blocks of groups, and in pieces of rows.
 The rectangle form is left out: its grid covers every (group, tile), and the interpreter simulates
 the steps that do nothing too, so that one run takes as long as tens of others; the masks and copies
 that such a step has are those of the table form, and tests/examples/test_tpu_interpreter.py runs it
@@ -59,6 +59,8 @@ FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "emit_pipeline": lambda s: tile.Config(s.blocks, loop_type="emit_pipeline"),
     "within": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", within=s.within),
     "exact": lambda s: tile.Config(s.blocks, windows="exact"),
+    "groups": lambda s: tile.Config(s.blocks_in("groups")),
+    "pieces": lambda s: tile.Config(s.blocks, pieces=8),
 }
 MUST = "table"
 # Besides these, wild offsets meet steps that do nothing.
@@ -98,8 +100,13 @@ def programs(seed: int) -> list[Program]:
         Program(subject, form, SPACES[(number + place + seed) % len(SPACES)])
         for number, subject in enumerate(JAGGED)
         for place, form in enumerate(FORMS)
-        if form != "within" or subject.within
+        if has(subject, form)
     ]
+
+
+def has(subject: Subject, form: str) -> bool:
+    """Whether an example names what the form needs."""
+    return (form != "within" or bool(subject.within)) and (form != "groups" or bool(subject.groups))
 
 
 # ---------------------------------------------------------------- one program
@@ -203,7 +210,7 @@ def run_wild(program: Program, seed: int, only: Sequence[str] = ()) -> Outcome:
 def run_all_wild(seed: int, name: str = "") -> Iterator[tuple[Program, Outcome]]:
     """Every ragged example in every form that it has."""
     for program in (Program(s, form, WILD_SPACE) for s in JAGGED for form in WILD):
-        able = program.form != "within" or program.subject.within
+        able = has(program.subject, program.form)
         if able and name in program.subject.name and not refused(program):
             yield program, run_wild(program, seed)
             jax.clear_caches()

@@ -114,6 +114,7 @@ SAYS = {
     "codegen.pallas.emit.expressions._over_rows": "the running maximum, an operation of work lists",
     "codegen.pallas.emit.expressions._extreme": "a minimum of a maximum, which is called a clip",
     "codegen.pallas.emit.expressions.node": "a bool that scratch memory holds as a number",
+    "codegen.pallas.emit.statements._ahead": "the last turn, behind which there is no other",
     "codegen.triton.emit.expressions._squeeze": "a bool that a sum makes a number",
     "codegen.pallas.emit.scatters._merged": "a row of a register tile that changes: PutRows.tile",
 }
@@ -136,16 +137,16 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1430,  # sums of negations; what is shared is rewritten once, what stays is kept
+    "ir": 1435,  # sums of negations; what is shared is rewritten once, what stays is kept
     "language": 4280,  # derivatives: a rule for each operation
     "frontend": 4300,
-    "analysis": 2800,
+    "analysis": 3000,  # folds over tiles
     "passes": 960,  # select_numbers: masks of numbers, in positions too; turn_late
     "transforms": 4200,  # gradients: formulas, adjoints, gauges, residuals; batches; partitions
-    "schedule": 700,  # rules that stood in both back ends moved here
-    "codegen.pallas": 13_960,  # gathers ahead; heads stacked; configs; estimates; bools in scratch
-    "codegen.triton": 5300,  # descriptors; the space of configs; shared memory as allotted
-    "runtime": 6260,  # gradients, operations of torch; batches, buckets, symbols; meshes; TorchTPU
+    "schedule": 720,  # rules that stood in both back ends moved here
+    "codegen.pallas": 15000,  # gathers ahead; heads stacked; blocks of groups; configs; estimates
+    "codegen.triton": 5360,  # descriptors; specialized warps; the space of configs; shared memory
+    "runtime": 6350,  # gradients, torch and TorchTPU; buckets, symbols; meshes; cheap later calls
     "aot": 1550,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 2520,  # the executor of compiled schedules; trials, and the lock file
     "commands": 560,  # tune

@@ -1,4 +1,4 @@
-"""jagged_mean for tpu:v6e, blocks tf=512, tm=512."""
+"""jagged_mean for tpu:v6e, blocks g=128, tf=512, tm=2048."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,54 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def jagged_mean_kernel(offsets, x, y, total_ref, g_of, tm_of):
-    # g: column of the step table; parallel: each g writes its own rows of y
-    # tm: column of the step table, blocks of 512; ordered: carries total, a sum
+def spans_of(offsets: jax.Array, size: int) -> jax.Array:
+    """Where blocks of `size` ranges [offsets[g], offsets[g + 1]) begin, then where they end."""
+    begin, end = offsets[:-1], offsets[1:]
+    live, rest = end > begin, (0, -len(begin) % size)
+    most = jnp.iinfo(begin.dtype).max
+    begin = jnp.pad(jnp.where(live, begin, most), rest, constant_values=most)
+    end = jnp.pad(jnp.where(live, end, 0), rest)
+    first, stop = begin.reshape(-1, size).min(axis=1), end.reshape(-1, size).max(axis=1)
+    return jnp.concatenate([first, stop])
+
+
+def group_sums(member: jax.Array, rows: jax.Array) -> jax.Array:
+    """The sums of the rows of groups, by a product: member[g, r] says whether row r is of group g.
+
+    0 * NaN is NaN: what is not finite is left out then, and put back where it belongs.
+    """
+    member = member.astype(jnp.bfloat16)
+
+    def product(values: jax.Array) -> jax.Array:
+        return jnp.dot(member, values.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+
+    def upper(values: jax.Array) -> jax.Array:  # the part of float32 that bfloat16 holds
+        bits = jax.lax.bitcast_convert_type(values, jnp.int32) & -65536
+        return jax.lax.bitcast_convert_type(bits, jnp.float32)
+
+    def exact(values: jax.Array) -> jax.Array:
+        if values.dtype == jnp.bfloat16:
+            return product(values)
+        high = upper(values)
+        middle = upper(values - high)
+        return product(values - high - middle) + product(middle) + product(high)
+
+    def apart() -> jax.Array:
+        values = rows.astype(jnp.float32)
+        up, down = (product(~over) > 0.0 for over in (values < jnp.inf, values > -jnp.inf))
+        finite = jnp.where(jnp.abs(values) < jnp.inf, values, 0.0).astype(rows.dtype)
+        return exact(finite) + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)
+
+    sums = exact(rows)
+    return jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)
+
+
+def jagged_mean_kernel(
+    offsets_spans, offsets_begin_row, offsets_end_row, x, y, total_ref, g_of, tm_of,
+):
+    # g: column of the step table, blocks of 128; parallel: each g writes its own rows of y; a step
+    #     sums the rows of all in its block
+    # tm: column of the step table, blocks of 2048; ordered: carries total, a sum
     # tf: one tile, blocks of 512; parallel: each tf writes its own columns of y
     # Step table: one row for every (g, tm), in the order of the loops.
     def add_tm(g, tm, n):
@@ -17,22 +62,18 @@ def jagged_mean_kernel(offsets, x, y, total_ref, g_of, tm_of):
         return n + 1
 
     def add_g(g, n):
-        tm_begin = jnp.maximum(offsets[g], 0)
-        tm_end = jnp.minimum(offsets[g + 1], 131072)
-        tm_first = jax.lax.div(tm_begin, 512)
-        tm_first = jnp.minimum(tm_first, 255)
-        tm_stop = jnp.minimum(
-            jnp.maximum(
-                jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), tm_first),
-                tm_first + 1,
-            ),
-            tm_first + (1280 - n),
+        tm_begin = jnp.maximum(offsets_spans[g], 0)
+        tm_end = jnp.minimum(offsets_spans[g + 4], 131072)
+        tm_first = jax.lax.div(tm_begin, 2048)
+        tm_first = jnp.minimum(tm_first, 63)
+        tm_stop = jnp.maximum(
+            jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 2047, 2048), tm_first), tm_first + 1
         )
         return jax.lax.fori_loop(tm_first, tm_stop, lambda tm, n: add_tm(g, tm, n), n)
 
-    steps = jax.lax.fori_loop(0, 512, add_g, jnp.int32(0))
+    steps = jax.lax.fori_loop(0, 4, add_g, jnp.int32(0))
 
-    def step(x_ref, y_ref):
+    def step(offsets_begin_ref, offsets_end_ref, x_ref, y_ref):
         n = pl.program_id(0)
         g, tm = g_of[n], tm_of[n]
         before = jnp.maximum(n - 1, 0)
@@ -40,52 +81,62 @@ def jagged_mean_kernel(offsets, x, y, total_ref, g_of, tm_of):
 
         @pl.when((n == 0) | (g_of[before] != g))
         def _():
-            # jagged_mean.py:26: total = jnp.zeros([tf], dtype=jnp.float32)
-            total_ref[...] = jnp.zeros((1, 512), jnp.float32)
+            total_ref[...] = jnp.broadcast_to(jnp.zeros((1, 512), jnp.float32), (128, 512))
 
         # jagged_mean.py:28: total += jnp.sum(x[tm, tf].astype(jnp.float32), axis=0)
-        tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
-        total_ref[...] += jnp.sum(
-            jnp.where(tm_mask, x_ref[...].astype(jnp.float32), 0.0),
-            axis=0,
-            keepdims=True,
+        tm_index = tm * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
+        tm_index_1 = tm * 2048 + jax.lax.broadcasted_iota(jnp.int32, (2048, 1), 0)
+        tm_mask = (tm_index_1 >= offsets_spans[g]) & (tm_index_1 < offsets_spans[g + 4])
+        total_ref[...] += group_sums(
+            (tm_index >= offsets_begin_ref[...].T) & (tm_index < offsets_end_ref[...].T),
+            jnp.where(tm_mask, x_ref[...], 0.0),
         )
 
         @pl.when((n == steps - 1) | (g_of[after] != g))
         def _():
             # jagged_mean.py:24: begin, end = offsets[g], offsets[g + 1]
-            end = offsets[g + 1]
-            begin = offsets[g]
+            end = offsets_end_ref[...]
+            begin = offsets_begin_ref[...]
             # jagged_mean.py:29: count = jnp.maximum(end - begin, 1)
             count = jnp.maximum(end - begin, 1)
             # jagged_mean.py:30: y[g, tf] = (total / count.astype(jnp.float32)).astype(y.dtype)
-            g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
-            y_ref[...] = jnp.where(
-                g_row, (total_ref[...] / jnp.float32(count)).astype(jnp.bfloat16), y_ref[...]
-            )
+            y_ref[...] = (total_ref[...] / count.astype(jnp.float32).T).astype(jnp.bfloat16)
 
     pltpu.emit_pipeline(
         step,
         grid=(steps,),
-        in_specs=[pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0))],
-        out_specs=[pl.BlockSpec((16, 512), lambda n: (jax.lax.div(g_of[n], 16), 0))],
+        in_specs=[
+            pl.BlockSpec((1, 128), lambda n: (0, g_of[n])),
+            pl.BlockSpec((1, 128), lambda n: (0, g_of[n])),
+            pl.BlockSpec((2048, 512), lambda n: (tm_of[n], 0)),
+        ],
+        out_specs=[pl.BlockSpec((128, 512), lambda n: (g_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
-    )(x, y)
+    )(offsets_begin_row, offsets_end_row, x, y)
 
 
 def jagged_mean(x: jax.Array, offsets: jax.Array, *, interpret: bool = False) -> jax.Array:
     """y[g] = the mean of x[offsets[g] : offsets[g + 1]], 0 if there are no such rows."""
+    offsets_begin = offsets[0:512]
+    offsets_end = offsets[1:513]
+    offsets_spans = spans_of(offsets, 128)
+    offsets_begin_row = offsets_begin.reshape((1, 512))
+    offsets_end_row = offsets_end.reshape((1, 512))
     y = pl.pallas_call(
         jagged_mean_kernel,
         out_shape=jax.ShapeDtypeStruct((512, 512), jnp.bfloat16),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pl.ANY)],
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((1, 512), jnp.float32),
-            pltpu.SMEM((1280,), jnp.int32),
-            pltpu.SMEM((1280,), jnp.int32),
+            pltpu.VMEM((128, 512), jnp.float32),
+            pltpu.SMEM((256,), jnp.int32),
+            pltpu.SMEM((256,), jnp.int32),
         ],
         interpret=interpret,
-    )(offsets, x)
+    )(offsets_spans, offsets_begin_row, offsets_end_row, x)
     return y

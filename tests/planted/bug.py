@@ -18,6 +18,7 @@ FORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "emit_pipeline": {"loop_type": "emit_pipeline"},
         "fori_loop": {"loop_type": "fori_loop"},
         "exact": {"windows": "exact"},
+        "groups": {},  # with the example's blocks of groups
     }
 )
 

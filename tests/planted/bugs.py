@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tests.planted.bug import Bug, bug
+from tests.planted.groups import GROUPS
 
 _GEMM = partial(bug, "grouped_gemm", "table")
 _GEMM_DEAD = partial(bug, "grouped_gemm", "rectangle")
@@ -194,4 +195,4 @@ MOVED: tuple[Bug, ...] = (
     _ROWS("rows of the next box", "t_mask, d_moved", "t_index >= offsets[b], d_moved"),
 )  # fmt: skip
 
-BUGS = (*HEADS, *MOVED, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES)
+BUGS = (*HEADS, *MOVED, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES, *GROUPS)

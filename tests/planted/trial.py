@@ -54,7 +54,7 @@ def soundness(name: str, form: str) -> Report | None:
 def printed(name: str, form: str) -> Lowered:
     """An example with its small blocks in one of the FORMS."""
     subject = named(name)
-    config = tile.Config(subject.blocks, **FORMS[form])
+    config = tile.Config(subject.blocks_in(form), **FORMS[form])
     return subject.kernel.lower(*_arguments(subject), config=config)
 
 
@@ -67,7 +67,7 @@ def text_of(subject: Subject, form: str) -> str | None:
     """The text of an example in a form, or for two cores; None if it has no such form."""
     options = {"cores": 2} if form == "cores" else FORMS[form]
     try:
-        config = tile.Config(subject.blocks, **options)
+        config = tile.Config(subject.blocks_in(form), **options)
         return subject.kernel.source(*_arguments(subject), config=config)
     except tile.PlanError:
         return None

@@ -82,6 +82,7 @@ SUBJECTS: tuple[Subject, ...] = (
         make=jagged(jagged_sum.make_inputs, features=200),
         cases=jagged_sum.CASES,
         blocks={"tf": 128, "tm": 16},
+        groups={"g": 2},
         ragged=Ragged({0: 0}, (), None),
         dtypes=("float32", "bfloat16", "int32"),
     ),
@@ -93,6 +94,7 @@ SUBJECTS: tuple[Subject, ...] = (
         make=jagged(jagged_mean.make_inputs, features=200),
         cases=jagged_mean.CASES,
         blocks={"tf": 128, "tm": 16},
+        groups={"g": 2},
         ragged=Ragged({0: 0}, (), None),
     ),
 )

@@ -82,6 +82,7 @@ class Subject:
     dtypes    what the kernel is tested in
     results   dtypes of its results, "" where it is that of the arguments
     within    parallel loops of which one step may run all iterations
+    groups    blocks of loops over groups, where those can have any
     smallest  cuts the small arguments down to sizes of one, where not every dimension may be one
     """
 
@@ -97,6 +98,7 @@ class Subject:
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     results: tuple[str, ...] = ("",)
     within: tuple[str, ...] = ()
+    groups: Mapping[str, int] = field(default_factory=dict)
     smallest: Callable[[Arrays], Arrays] | None = None
     jitted: Callable[..., Any] = field(init=False, compare=False, repr=False)
 
@@ -126,6 +128,10 @@ class Subject:
     def small(self) -> tile.Config:
         """The config with small blocks."""
         return tile.Config(self.blocks)
+
+    def blocks_in(self, form: str) -> Mapping[str, int]:
+        """The small blocks, those of groups too in the form of that name."""
+        return {**self.blocks, **self.groups} if form == "groups" else self.blocks
 
     def arrays(self, dtype: str, *, seed: int = 0, rows: int = 0, groups: int = 0) -> Arrays:
         """Small arguments in a dtype, without offsets and statics."""

@@ -269,6 +269,8 @@ def needs(expr: Apply, partial: Collection[str]) -> tuple[Need, ...]:
             wanted = [(0, dim, neutral(expr.op, expr.args[0].type.dtype))]
         case "contract":
             wanted = [(side, dim, _zero(expr, side)) for side, dim in enumerate(_contracted(expr))]
+        case "other" if expr.op == "group_sum":  # of a back end: rows are summed
+            wanted = [(1, 0, _zero(expr, 1))]
         case _:
             wanted = []
     return tuple(

@@ -296,10 +296,13 @@ class View:
 
     "take": the rows along dimension `arg[0]` that the integers of `index` pick, its dimensions in
     the order of the rest of `arg`; integers that are no position of a row pick the nearest one.
+    "slice": positions `arg[0]` to `arg[1]` of a vector.
+    "spans": of `arg[1]` ranges [s[i], s[i + 1]), where blocks of `arg[0]` of them begin (those that
+    are not empty), and then where the blocks end.
     """
 
     source: str
-    how: Literal["reshape", "permute", "take"]
+    how: Literal["reshape", "permute", "take", "slice", "spans"]
     arg: tuple[int, ...]
     index: str = ""
 

@@ -12,6 +12,7 @@ from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import Plan as PallasPlan
 from ..errors import PlanError
 from ..ir import Expr, KernelIR
+from ..ir.traversal import loads as bounds_of
 from .lowering import Lowered, Plan
 from .points import Iterations, depends, domain, reads
 from .pointwise import Ahead, term, written_out
@@ -135,6 +136,9 @@ def _ranges(
     axis: Tiles, ir: KernelIR, arrays: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """begin and end of every run of the loop; None if they depend on what is not known."""
+    names = {t.name for t in ir.tensors}
+    if any(load.tensor not in names for e in (axis.begin, axis.end) for load in bounds_of(e)):
+        return None  # a range that the plan made of the author's
     _, around = loops(ir)[axis.name]
     needs = depends(axis.begin, ir) | depends(axis.end, ir)
     walked = Iterations(tuple(ir.axis(a) for a in around if a in needs))

@@ -283,6 +283,8 @@ class _Core:
             return ""
         if instruction.result is not None and instruction.result.bank == "v" and name != "vmov":
             return ""
+        if name == "scmp" and "f32" in kind and texts[0] == texts[1]:
+            return str("ne" not in kind)  # asks for NaN: data are taken to have none
         if "f32" in kind:
             return "U"
         if name == "scmp":

@@ -73,6 +73,10 @@ def _viewed(view: View) -> Node:
             picks = index if order == tuple(range(len(order))) else _reshaped(view.index, (), order)
             where = Keyword("axis", Atom(str(view.arg[0])))
             return Call("jnp.take", (Atom(view.source), picks, where, CLIP))
+        case "slice":
+            return Atom(f"{view.source}[{view.arg[0]}:{view.arg[1]}]")
+        case "spans":
+            return Call("spans_of", (Atom(view.source), Atom(str(view.arg[0]))))
         case _:
             assert_never(view.how)
 

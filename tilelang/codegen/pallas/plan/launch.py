@@ -25,7 +25,19 @@ from .body.heads import copies, iterations, unrolled
 from .body.sections import split
 from .body.statements import Groups, Key
 from .memory import estimate
-from .physical import InRange, Keep, Kept, PExpr, PStmt, Rest, Write, flat, parts_of, walk_physical
+from .physical import (
+    GroupSum,
+    InRange,
+    Keep,
+    Kept,
+    PExpr,
+    PStmt,
+    Rest,
+    Write,
+    flat,
+    parts_of,
+    walk_physical,
+)
 from .placement import Placed
 from .rewriting import rewrite
 from .steps import revisits
@@ -303,6 +315,8 @@ def _zero(expr: PExpr, axis: str) -> bool:
             return _zero(value, axis)
         case Apply("dot", (left, right)):
             return _zero(left, axis) and _zero(right, axis)
+        case GroupSum(_, rows):  # what is not finite it takes to no other group
+            return _zero(rows, axis)
         case Apply("where", (mask, _, ir.Const(0))):
             return any(_is_range(e, axis) for e in walk_physical(mask))
         case _:

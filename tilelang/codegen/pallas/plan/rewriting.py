@@ -43,6 +43,8 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
             return replace(expr, row=change(expr.row))
         case physical.Roll():
             return replace(expr, value=change(expr.value), by=change(expr.by))
+        case physical.GroupSum():
+            return replace(expr, member=change(expr.member), rows=change(expr.rows))
         case physical.Head() | physical.Repeat() | physical.Named() | physical.OverRows():
             return replace(expr, value=change(expr.value))
         case _:

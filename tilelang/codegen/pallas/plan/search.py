@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from tilelang import ir
+from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
@@ -27,6 +29,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from . import defaults
 from .blocks import multiple, sizes
+from .body.pieces import in_pieces
 from .estimate import rank
 from .launch import plan_launch
 from .memory import with_margin
@@ -38,12 +41,56 @@ from .verify import verify
 from .windows.turned import picked_last
 from .windows.types import HostArray
 
+# How much faster steps with many groups must be where nobody asks for them: how long groups are is
+# known as a mean only.
+GROUPS_WORTH = 1.3
+
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     """Fills what the config leaves open with the defaults, and plans every launch.
 
     Raises PlanError for a kernel that no config would make legal.
     """
+    groups = blocks_of_groups(problem.ir, config)
+    if groups:
+        return _of_groups(problem, config, target, groups)
+    found = _fastest(problem, config, target)
+    if isinstance(found, Refusal):
+        return found
+    alone = _in_pieces(found.plan, config.pieces)
+    if isinstance(alone, Refusal) or not found.ranked:
+        return alone
+    return _faster_of_groups(problem, config, alone)
+
+
+def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
+    """The plan whose steps run in pieces of so many rows, or as pays where that is left open."""
+    if rows == 0:
+        return verify(found)
+    cut = [in_pieces(launch, rows, found.target) for launch in found.launches]
+    if rows and not any(cut):
+        return Refusal(
+            Rule.CONFIG,
+            f"pieces={rows}, but no step of {found.ir.name} makes something of a product of a tile "
+            "that has more rows, each row by itself",
+            found.ir.loc,
+            f"leave pieces out, or use a multiple of {found.target.rows(1)} rows that divides a "
+            "block",
+        )
+    each = zip(found.launches, cut, strict=True)
+    return verify(replace(found, launches=tuple(new or old for old, new in each)))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A plan, and whether the estimate was asked for it."""
+
+    plan: Plan
+    ranked: bool
+
+
+def _fastest(problem: Problem, config: Config, target: Target) -> _Found | Refusal:
+    """The plan whose blocks are estimated to be the best, where the config leaves them open."""
     form = formed(problem, config, target)
     if isinstance(form, Refusal):
         return form
@@ -52,14 +99,65 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         cores=config.cores,
         buffers=config.buffers,
         gathers=config.gathers,
+        pieces=config.pieces,
     )
     if config != asked or not rank.provable(form.plan):
-        return verify(form.plan)
+        return _Found(form.plan, False)
     found = rank.best(form.problem, form.plan, form.resized)
     if found is None:
-        return verify(form.plan)
+        return _Found(form.plan, True)
     fastest, ranking = found
-    return replace(verify(fastest), why=rank.reasons(ranking))
+    return _Found(replace(fastest, why=rank.reasons(ranking)), True)
+
+
+def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
+    """The blocks that a config gives `hl.grid` loops."""
+    grids = {a.name for a in kernel.axes if a.kind == "grid"}
+    return {name: block for name, block in config.blocks if name in grids}
+
+
+def _of_groups(
+    problem: Problem, config: Config, target: Target, groups: Mapping[str, int]
+) -> Plan | Refusal:
+    """The plan in which a step sums all groups of a block."""
+
+    def blocked() -> Problem:
+        if config.windows == "exact":
+            raise Refused(
+                Rule.CONFIG,
+                f"windows='exact' with a block of {', '.join(groups)}: tiles hold many groups",
+                problem.ir.loc,
+                "leave one of the two out",
+            )
+        return reduce(lambda made, name: block_groups(made, name, groups[name]), groups, problem)
+
+    made = attempted(blocked)
+    if isinstance(made, Refusal):
+        return made
+    rest = {name: block for name, block in config.blocks if name not in groups}
+    found = plan(made, replace(config, blocks=tuple(rest.items())), target)
+    return found if isinstance(found, Refusal) else replace(found, groups=tuple(groups))
+
+
+def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
+    """The plan in which a step sums all groups of a block, if that is faster beyond doubt."""
+    guess, _ = rank.judged(alone)
+    if (
+        guess is None
+        or guess.seconds < GROUPS_WORTH * guess.traffic
+        or config.loop_type is not None
+    ):
+        return alone
+    for axis in (a for a in problem.ir.axes if a.kind == "grid"):
+        made = attempted(partial(of_groups, problem, axis.name))
+        found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
+        if isinstance(made, Refusal) or isinstance(found, Refusal):
+            continue
+        other, _ = rank.judged(found)
+        if other is not None and GROUPS_WORTH * other.seconds < guess.seconds:
+            told = f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us"
+            return replace(found, groups=(axis.name,), why=(*found.why, told))
+    return alone
 
 
 @dataclass(frozen=True)
@@ -105,7 +203,7 @@ def formed(problem: Problem, config: Config, target: Target) -> Form | Refusal:
 def _planned(problem: Problem, config: Config, target: Target) -> Form | Refusal:
     """The same for a kernel that passes have made ready."""
     planned, fold = _formed(problem, config, target)
-    if config.within is None:
+    if config.within is None and not config.pieces:
         instead = _without_copies(problem, config, target, planned)
         instead = instead or _together(problem, config, target, planned)
         planned, fold = (planned, fold) if instead is None else instead
@@ -293,7 +391,8 @@ def default_config(problem: Problem, target: Target) -> Config:
 
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
-    blocks = named(chosen.ir, dict(chosen.blocks))
+    sizes_of = dict(chosen.blocks)
+    blocks = named(chosen.ir, sizes_of) | {name: sizes_of[name] for name in chosen.groups}
     return Config(blocks, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 

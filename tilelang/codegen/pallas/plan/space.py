@@ -110,7 +110,8 @@ def _look(waiting: _Waiting, least: _Open, target: Target) -> None:
     if made is None or made.launches in waiting.planned:
         return
     waiting.planned.add(made.launches)
-    seconds, memory = rank.judged(waiting.problem, made)
+    guess, memory = rank.judged(made)
+    seconds = None if guess is None else guess.seconds
     found = Candidate(least.config, seconds, memory, rank.provable(made))
     place = least.seconds if seconds is None else seconds
     heapq.heappush(waiting.heap, replace(least, seconds=place, found=found))

@@ -398,6 +398,11 @@ def _untransposed(value: Value, pair: tuple[int, int], side: int) -> tuple[Value
     return inner, flipped
 
 
+def _group_sum(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    member, rows = (_plain(scope, a).expr for a in expr.args)
+    return Value(physical.GroupSum(member, rows, expr.type), "plain", expr.type.shape)
+
+
 _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
     "full": _full,
     "expand_dims": _expand_dims,
@@ -407,6 +412,7 @@ _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
     "broadcast": _reshaped,
     "concat": _concat,
     "dot": _dot,
+    "group_sum": _group_sum,
     **dict.fromkeys(("sum", "max", "min", "argmax", "argmin", "any", "all"), _reduce),
 }
 
@@ -414,7 +420,7 @@ _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
 def is_costly(expr: PExpr) -> bool:
     """Whether computing the expression again costs more than keeping it."""
     match expr:
-        case physical.TakeRows():
+        case physical.TakeRows() | physical.GroupSum():
             return True
         case Apply(op) if op in OPS and OPS[op].cost == "costly":
             return True

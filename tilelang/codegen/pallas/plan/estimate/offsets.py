@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilelang.ir import Expr, KernelIR, Load
+from tilelang.ir import Axis, Expr, KernelIR, Load
 from tilelang.ir.traversal import walk
 from tilelang.schedule.problem import Problem
 
@@ -27,12 +27,26 @@ def typical(problem: Problem) -> dict[str, np.ndarray]:
             tensor = ir.tensor(name)
             if name in found or len(tensor.shape) != 1 or tensor.shape[0] == 0:
                 continue
-            total = problem.extent(axis.name) if axis.kind == "tile" else (axis.max_extent or 1)
-            if name in ordered and tensor.shape[0] > 1:
+            total = extent(problem, axis)
+            if tensor.view is not None and tensor.view.how == "spans":
+                found[name] = spans(extent(problem, axis), *tensor.view.arg)
+            elif name in ordered and tensor.shape[0] > 1:
                 found[name] = spread(total, tensor.shape[0] - 1)
             elif _bounds_alone(ir, name):
                 found[name] = lengths(total, tensor.shape[0])
     return found
+
+
+def extent(problem: Problem, axis: Axis) -> int:
+    """How long a range can be."""
+    return problem.extent(axis.name) if axis.kind == "tile" else (axis.max_extent or 1)
+
+
+def spans(total: int, block: int, groups: int) -> np.ndarray:
+    """Where blocks of so many of those ranges begin, then where they end."""
+    offsets = spread(total, groups)
+    first = offsets[:-1:block]
+    return np.concatenate([first, first[1:], offsets[-1:]])
 
 
 def spread(total: int, groups: int) -> np.ndarray:

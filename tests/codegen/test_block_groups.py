@@ -1,0 +1,212 @@
+"""Blocks of groups: sums that are exact, NaN and Inf, offsets that are none, what is refused."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from examples.jagged.jagged_mean import jagged_mean
+from examples.jagged.jagged_softmax import jagged_softmax
+from examples.jagged.jagged_sum import jagged_sum
+from examples.jagged.jagged_to_padded import jagged_to_padded
+from tests import checks
+from tests.planted import trial
+from tests.planted.groups import NOT_FINITE, WILD
+from tests.ragged import wild_offsets
+from tests.subjects import JAGGED
+
+LARGEST = np.finfo(np.float32).max
+BAD = (np.nan, np.inf, -np.inf, LARGEST)
+GROUPED = [subject for subject in JAGGED if subject.groups]
+SHAPES = tile.spec((256, 128), "float32"), tile.spec((33,), "int32")
+BLOCK = tile.Config({"g": 8})
+
+
+def sums(call: checks.Call) -> list[str]:
+    """Where sums of rows that hold NaN, Inf, or the largest number are not those of NumPy."""
+    (x,), wrong = trial.arrays_of("jagged_sum"), []
+    for place, layout in enumerate(trial.LAYOUTS):
+        (offsets,), rng = layout.tensors(1), np.random.default_rng(place)
+        seen = x.copy()
+        for _ in range(12):
+            seen[rng.integers(len(x)), rng.integers(x.shape[1])] = rng.choice(BAD)
+        with np.errstate(all="ignore"):
+            exact = np.array([seen[b:e].astype(np.float64).sum(0) for b, e in pairwise(offsets)])
+            exact = exact.astype(np.float32)
+        found = np.asarray(call(seen, offsets))
+        if not np.allclose(found, exact, rtol=1e-5, atol=1e-4, equal_nan=True):
+            wrong.append(checks.said(layout.stratum, (offsets,)))
+    return wrong
+
+
+def wild(call: checks.Call) -> list[str]:
+    """Wild offsets with which a legal group is wrong."""
+    subject, arrays = trial.named("jagged_sum"), trial.arrays_of("jagged_sum")
+    every = wild_offsets(trial.SPACE)
+    return [n for n, cuts in every.items() if checks.unchecked(subject, call, arrays, cuts)]
+
+
+def test_what_is_not_finite_stays_in_its_group():
+    lowered = trial.printed("jagged_sum", "groups")
+    assert sums(trial.runnable(lowered, lowered.source.text)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", NOT_FINITE, ids=str)
+def test_a_bug_with_what_is_not_finite_is_caught(planted):
+    lowered = trial.printed(planted.subject, planted.form)
+    assert sums(trial.runnable(lowered, planted.plant(lowered.source.text))) != []
+
+
+def test_wild_offsets_harm_no_other_group():
+    lowered = trial.printed("jagged_sum", "groups")
+    assert wild(trial.runnable(lowered, lowered.source.text)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", WILD, ids=str)
+def test_a_bug_with_wild_offsets_is_caught(planted):
+    lowered = trial.printed(planted.subject, planted.form)
+    assert wild(trial.runnable(lowered, planted.plant(lowered.source.text))) != []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("subject", GROUPED, ids=str)
+def test_layouts(subject, dtype):
+    arrays = subject.arrays(dtype, rows=trial.SPACE.rows, groups=trial.SPACE.groups)
+    config = tile.Config(subject.blocks_in("groups"))
+
+    def call(*arguments):
+        return subject.kernel(*arguments, config=config)
+
+    assert checks.every_layout(subject, call, arrays, trial.LAYOUTS, dtype) == []
+
+
+# ---------------------------------------------------------------- the default
+
+
+def spec(rows: int, groups: int, dtype: str = "bfloat16") -> tuple[object, object]:
+    return tile.spec((rows, 512), dtype), tile.spec((groups + 1,), "int32")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "block"),
+    [
+        (spec(32768, 2048), 256),
+        (spec(32768, 128), 128),
+        (spec(131072, 8), None),  # long ones are read as fast one by one
+        (spec(32768, 2048, "int32"), None),  # products do not sum integers
+    ],
+)
+def test_short_groups_have_blocks_by_default(arguments, block):
+    lowered = jagged_sum.lower(*arguments, target="tpu:v6e")
+    assert dict(lowered.config.blocks).get("g") == block
+    again = jagged_sum.lower(*arguments, target="tpu:v6e", config=lowered.config)
+    assert again.source.text == lowered.source.text
+
+
+def test_explain_says_what_a_step_does_and_what_one_by_one_would_take():
+    text = jagged_mean.explain(*spec(32768, 2048), target="tpu:v6e")
+    assert "axis g: parallel, table block 256: each g writes its own rows of y; a step" in text
+    assert "g one by one: " in text
+
+
+def test_configs_with_blocks_of_groups_are_estimated_as_what_they_are():
+    first = next(jagged_mean.configs(*spec(32768, 2048), target="tpu:v6e"))
+    assert dict(first.config.blocks)["g"] == 256 and first.seconds < 50e-6
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@tile.kernel
+def means_of_rows(x, offsets):
+    """y[r] = x[r] times the length of its group."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm, :] = x[tm, :] * (offsets[g + 1] - offsets[g]).to(x.dtype)
+    return y
+
+
+@tile.kernel
+def largest(x, offsets):
+    """y[g] = the largest of each column."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        best = hl.full([x.shape[1]], -1.0, dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            best = hl.maximum(best, x[tm, :].amax(0))
+        y[g, :] = best
+    return y
+
+
+@tile.kernel
+def weighted(x, offsets):
+    """y[g] = the sum of its rows, each times the number of the group."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            acc += (x[tm, :] * g).sum(0)
+        y[g, :] = acc
+    return y
+
+
+@tile.kernel
+def every_other(x, offsets):
+    """y[g] = the sum of the rows from offsets[2 * g] on."""
+    y = hl.zeros([offsets.shape[0] // 2, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] // 2):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(offsets[2 * g], offsets[2 * g + 1]):
+            acc += x[tm, :].sum(0)
+        y[g, :] = acc
+    return y
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "why"),
+    [
+        (means_of_rows, SHAPES, "the loop over tm does more than to sum"),
+        (largest, SHAPES, "best is no sum of rows: acc + v.sum(0)"),
+        (weighted, SHAPES, "acc is no sum of rows: acc + v.sum(0)"),
+        (every_other, SHAPES, "tm does not go from T[g] to T[g + 1]"),
+        (jagged_softmax, SHAPES, "tm is not its only ragged loop"),
+        (jagged_sum, (tile.spec((256, 128), "int32"), SHAPES[1]),
+         "acc is a sum of int32 in int32, and products sum in float32"),
+    ],
+    ids=lambda v: getattr(v, "name", None),
+)  # fmt: skip
+def test_why_groups_cannot_have_blocks(kernel, arguments, why):
+    with pytest.raises(tile.PlanError) as refused:
+        kernel.lower(*arguments, target="tpu:v6e", config=BLOCK)
+    assert refused.value.what == f"g cannot have a block: {why}"
+    assert refused.value.hint == (
+        "leave the block of g out; only an hl.grid loop whose ragged loop sums rows "
+        "[offsets[g], offsets[g + 1]) can have one"
+    )
+    assert refused.value.loc is not None
+
+
+def test_a_block_of_groups_is_one_that_can_be_cut():
+    arguments = tile.spec((4096, 128), "float32"), tile.spec((1025,), "int32")
+    with pytest.raises(tile.PlanError) as refused:
+        jagged_sum.lower(*arguments, target="tpu:v6e", config=BLOCK)
+    assert refused.value.what == "a block of 8 for g cannot be cut from a dimension of 1024"
+
+
+def test_tiles_that_begin_with_a_range_are_of_one_group():
+    with pytest.raises(tile.PlanError) as refused:
+        jagged_sum.lower(*SHAPES, config=tile.Config({"g": 8}, windows="exact"))
+    assert refused.value.what == "windows='exact' with a block of g: tiles hold many groups"
+
+
+def test_a_kernel_of_another_form_is_left_alone():
+    with pytest.raises(tile.PlanError, match="cannot have a block"):
+        jagged_to_padded.lower(*SHAPES, 16, config=tile.Config({"b": 8}))

@@ -1,0 +1,49 @@
+"""Bugs in the sums of blocks of groups: whose rows are whose, what is exact, what is not finite."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.planted.bug import Bug, bug
+
+_SUM = partial(bug, "jagged_sum", "groups")
+_MEAN = partial(bug, "jagged_mean", "groups")
+_TEST = "jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)"
+_BACK = " + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)"
+
+GROUPS: tuple[Bug, ...] = (
+    _SUM("a group's first row is left out", "tm_index >= offsets_begin",
+         "tm_index > offsets_begin"),
+    _SUM("a group has the next one's first row", "tm_index < offsets_end",
+         "tm_index <= offsets_end"),
+    _SUM("NaN of a neighbour: 0 * NaN", _TEST, "sums"),
+    _SUM("two parts of float32 and not three", "product(values - high - middle) + ", ""),
+    _SUM("one part of float32", "product(values - high - middle) + product(middle) + ", ""),
+    _SUM("a block begins with its last group", "begin.reshape(-1, size).min(axis=1)",
+         "begin.reshape(-1, size).max(axis=1)"),
+    _SUM("a block ends with its first group", "end.reshape(-1, size).max(axis=1)",
+         "end.reshape(-1, size)[:, 0]"),
+    _SUM("sums go on into the next block",
+         "= jnp.broadcast_to(jnp.zeros((1, 128), jnp.float32), (2, 128))", "= acc_ref[...]"),
+    _MEAN("an empty group is divided by 0", "jnp.maximum(end - begin, 1)", "end - begin"),
+    _MEAN("lengths of other groups", "count.astype(jnp.float32).T",
+          "jnp.broadcast_to(count.astype(jnp.float32)[:, :1], (1, 2)).T"),
+)  # fmt: skip
+# Those that only rows with NaN and Inf of their own tell.
+NOT_FINITE: tuple[Bug, ...] = (
+    _SUM("what is not finite is not put back", _BACK, ""),
+    _SUM("NaN is put back as Inf", _BACK, " + jnp.where(up, jnp.inf, 0.0)"),
+    _SUM("Inf is put back as -Inf", _BACK, " - jnp.where(up, jnp.inf, 0.0)"),
+    _SUM("what is not finite is summed", "jnp.where(jnp.abs(values) < jnp.inf, values, 0.0)",
+         "values"),
+    _SUM("parts that are rounded up to Inf", "bits = jax.lax.bitcast_convert_type(values, "
+         "jnp.int32) & -65536\n        return jax.lax.bitcast_convert_type(bits, jnp.float32)",
+         "return values.astype(jnp.bfloat16).astype(jnp.float32)"),
+)  # fmt: skip
+# Those that only offsets which are none tell, where nothing is checked.
+WILD: tuple[Bug, ...] = (
+    _SUM("a block begins where its first group does", "begin.reshape(-1, size).min(axis=1)",
+         "begin.reshape(-1, size)[:, 0]"),
+    _SUM("a block ends where its last group does", "end.reshape(-1, size).max(axis=1)",
+         "end.reshape(-1, size)[:, -1]"),
+)  # fmt: skip
