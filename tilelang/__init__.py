@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .runtime.jagged import from_njt
     from .runtime.lowering import Lowered
     from .runtime.tensors import spec
+    from .runtime.torch_tpu import tpu_op
     from .schedule.candidate import Candidate
     from .schedule.config import Config
     from .tuning import tune
@@ -57,6 +58,7 @@ __all__ = [
     "from_njt",
     "kernel",
     "spec",
+    "tpu_op",
     "tune",
     "use",
 ]
@@ -75,6 +77,7 @@ _LAZY = {
     "from_njt": ".runtime.jagged",
     "kernel": ".api",
     "spec": ".runtime.tensors",
+    "tpu_op": ".runtime.torch_tpu",
     "tune": ".tuning",
     "use": ".autotune.lock",
 }

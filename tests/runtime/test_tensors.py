@@ -144,12 +144,12 @@ def test_symbolic_shapes():
 
 @pytest.mark.parametrize("device", ["tpu", "xla"])
 def test_torch_on_a_tpu_is_told_of_its_own_way(device):
-    """The data would go through the host: torch traces kernels for its TPU itself."""
+    """The data would go through the host: TorchTPU exports kernels for its TPU itself."""
     described = Described(TensorSpec((2, 3), "float32", "torch"), "torch", device)
     with pytest.raises(CallError) as caught:
         refuse("gemm", [Operand(0, "x", described)])
     assert str(caught.value) == (
         f"x is a torch tensor on device '{device}': gemm takes those of the CPU and of GPUs\n"
-        "  hint: register it with TorchTPU's jax_op, which traces it for the TPU by itself: "
-        "jax_op('my::gemm', lambda *arrays: gemm(*arrays))"
+        "  hint: with TorchTPU, make an operation of it: tile.tpu_op('my::gemm', gemm)"
+        + ("; torch_xla is not supported" if device == "xla" else "")
     )

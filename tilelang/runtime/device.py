@@ -44,8 +44,9 @@ def refuse(kernel: str, operands: Sequence[Operand]) -> None:
             raise CallError(
                 f"{operand.name} is a torch tensor on device {device!r}: {kernel} takes those of "
                 "the CPU and of GPUs",
-                hint="register it with TorchTPU's jax_op, which traces it for the TPU by itself: "
-                f"jax_op('my::{kernel}', lambda *arrays: {kernel}(*arrays))",
+                hint="with TorchTPU, make an operation of it: "
+                f"tile.tpu_op('my::{kernel}', {kernel})"
+                + ("; torch_xla is not supported" if device == "xla" else ""),
             )
         if device and device not in PLATFORMS:
             raise CallError(

@@ -61,6 +61,7 @@ def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivati
     launches = [read(kernel, facts, loop) for loop in kernel.body]
     check(kernel, launches)
     program = _Program(kernel, facts, {t.name for t in kernel.tensors} | {kernel.name})
+    program.shared = _shared(launches)
     active = _active(launches, inputs) & floats
     cotangents = tuple(program.name(f"d_{name}") for name in kernel.returns)
     for name, cotangent in zip(kernel.returns, cotangents, strict=True):
@@ -73,6 +74,14 @@ def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivati
     forward = _forward(kernel, launches, program) if saved else kernel
     zeros = tuple(sorted(inputs - {n for n, _ in gradients}))
     return Derivative(forward, saved, tuple(program.launches), gradients, cotangents, zeros)
+
+
+def _shared(launches: Sequence[Launched]) -> frozenset[str]:
+    """The arrays that several launches read."""
+    each = [
+        {t.tensor for t in one.graph.values.values() if isinstance(t, Load)} for one in launches
+    ]
+    return frozenset(n for read in each for n in read if sum(n in other for other in each) > 1)
 
 
 def _active(launches: Sequence[Launched], inputs: Collection[str]) -> set[str]:
@@ -99,6 +108,7 @@ class _Program:
     arrays: dict[str, Tensor] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
+    shared: frozenset[str] = frozenset()  # read by several launches: each makes a part
     residuals: list[tuple[Launched, list[Saved]]] = field(default_factory=list)
     wholes: dict[str, str] = field(default_factory=dict)
 
@@ -185,16 +195,17 @@ def _targets(
     program: _Program, launched: Launched, tensor: str, sites: Sequence[Site]
 ) -> Iterator[tuple[tuple[str, ...], list[Target]]]:
     """The stores of one gradient, by the loops that they stand in."""
-    graph, dtype = launched.graph, program.kernel.tensor(tensor).dtype
+    graph = launched.graph
     own = [s for s in sites if s.load.tensor == tensor]
     chains = [graph.ordered(graph.scope(graph.named(s.load))) for s in own]
     alone = len(own) == 1 or (len(set(chains)) == 1 and apart([s.load.index for s in own]))
+    whole = alone and tensor not in program.shared  # parts are rounded when they are added
+    kept = program.kernel.tensor(tensor).dtype if whole else "float32"
     for group in [own] if alone else [[s] for s in own]:
         chain = chains[own.index(group[0])]
         places = [_place(s) for s in group]
         if distinct(program.kernel, graph, chain, places, tensor):
-            name = program.part(tensor, dtype if alone else "float32")
-            kept = dtype if alone else "float32"
+            name = program.part(tensor, kept)
             yield chain, [_target(launched, name, s, kept) for s in group]
         else:
             name = program.part(tensor, "float32")
