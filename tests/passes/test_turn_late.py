@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
-import jax.numpy as jnp
 import numpy as np
 
 import tilelang as tile
@@ -73,15 +70,3 @@ def test_a_name_that_products_read():
 def test_what_is_stored_too_stays():
     ir, _ = parsed(shown, (X, Y))
     stays(ir, turn_late)
-
-
-def test_products_of_bfloat16_on_a_cpu():
-    """XLA's CPU has none into which it folds the transposition of a masked block."""
-    rng = np.random.default_rng(0)
-    x, y = (jnp.asarray(rng.standard_normal((40, n)), jnp.bfloat16) for n in (16, 8))
-    offsets = np.array([0, 7, 7, 30], np.int32)
-    found = np.asarray(outer(x, y, offsets))
-    left = np.exp(np.asarray(x, np.float32)).astype(jnp.bfloat16).astype(np.float32)
-    right = np.asarray(y, np.float32)
-    wanted = [left[a:b].T @ right[a:b] for a, b in itertools.pairwise(offsets)]
-    np.testing.assert_allclose(found, np.stack(wanted), rtol=1e-5, atol=1e-5)

@@ -17,7 +17,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilelang as tile
 import tilelang.language as hl
-from tilelang.runtime import execution, primitive, torch_ops
+from tests.codegen.test_bools import SHOWN, WAYS, picked
+from tests.codegen.test_bools import X as HEADS
+from tests.codegen.test_shorter import X as ROWS_OF_X
+from tests.codegen.test_shorter import asked, given, head
+from tests.runtime.test_traced import OFFSETS, turned
+from tilelang.codegen.pallas.plan.body import layouts
+from tilelang.codegen.pallas.plan.steps import moves, revisits
+from tilelang.runtime import execution, primitive, torch_ops, traced
 from tilelang.runtime.device import device_of, target_of
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -73,6 +80,33 @@ def copied_as_itself() -> bool:
     return copy.deepcopy([kernel])[0] is kernel
 
 
+def small_products() -> bool:
+    """XLA's CPU has none of bfloat16 of which the left operand lies turned."""
+    kernel = tile.kernel(turned._fn)
+    w = kernel(jnp.zeros((40, 16), jnp.bfloat16), OFFSETS)
+    return bool((w == 0).all())
+
+
+def bools_of_heads() -> bool:
+    kernel = tile.kernel(picked._fn)
+    return "shown_by_h_ref[h] != 0" in kernel.source(SHOWN, HEADS, config=WAYS[1])
+
+
+def tiles_that_share_a_block() -> bool:
+    config = tile.Config({"t": 8})
+    text = tile.kernel(head._fn).source(*given(head, 3), config=config, target="tpu:v5p")
+    return '"parallel"' not in text
+
+
+def pipelines_that_share_a_block() -> bool:
+    kernel = tile.kernel(asked._fn)
+    config = tile.Config({"t": 16}, loop_type="emit_pipeline")
+    try:
+        return bool((kernel(*given(asked, 3), config=config) == 2 * ROWS_OF_X[:3]).all())
+    except tile.PlanError:
+        return True
+
+
 def _by_host(kernel: str, target: Any, platform: str, interpret: Any, strict: bool) -> Any:
     return device_of(kernel, target, "cpu", interpret, strict)
 
@@ -93,4 +127,11 @@ BROKEN = (
            lambda self, memo: tile.kernel(self._fn), copied_as_itself),
     Broken("no mesh ever says which TPU", primitive, "abstract_kind", lambda: None,
            planned_for_the_mesh),
+    Broken("products of a CPU keep bfloat16", traced, "_small", lambda dtype: False,
+           small_products),
+    Broken("turned copies hold bools", layouts, "in_scratch", lambda dtype: dtype, bools_of_heads),
+    Broken("tiles behind an end have blocks of their own", moves, "follows",
+           lambda number, axis: True, tiles_that_share_a_block),
+    Broken("so have those of pipelines", revisits, "follows", lambda number, axis: True,
+           pipelines_that_share_a_block),
 )  # fmt: skip

@@ -21,11 +21,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from ..aot.serving import serve
 from ..aot.worker import answered
 from ..codegen.source import Source
-from ..runtime.jax_compat import traced_for, traced_on_tpu
+from ..runtime.program import Device, generated
+from ..runtime.traced import traced
 from .handed import load, save
 
 
@@ -44,12 +46,9 @@ def ran(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
 def _jitted(source: Source, request: Mapping[str, Any]) -> Callable[..., Any]:
     interpret, function = request["interpret"], source.load()
 
-    def run(*arrays: Any) -> Any:
-        around = traced_for(request["kind"], request["cores"]) if interpret else traced_on_tpu()
-        with around:
-            return function(*arrays, interpret=interpret)
-
-    return jax.jit(run)
+    device = Device(request["kind"], request["cores"], interpret, present=not interpret)
+    run, platform = generated(function, device), "cpu" if interpret else "tpu"
+    return jax.jit(lambda *arrays: jaxpr_as_fun(traced(run, arrays, platform))(*arrays))
 
 
 def _poison(results: Any) -> None:

@@ -3,8 +3,7 @@
     a = cast(transpose(x)); dot(a, y)   ->   a = cast(x); dot(transpose(a), y)
 
 A product takes an operand as it lies and sums over either dimension, which costs nothing; a block
-that is turned first is a pass through the cross-lane unit.  XLA's CPU cannot do without, either: it
-folds the transposition into a product of bfloat16 that it has no code for.
+that is turned first is a pass through the cross-lane unit.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from .jax_compat import (
     sharded_axes,
     undisturbed,
 )
+from .traced import traced
 
 Generated = Callable[..., Any]
 Flags = tuple[bool, ...]  # of each operand: whether it has a leading dimension of elements
@@ -74,7 +75,7 @@ def _traced(code: Code, platform: str, kind: str | None, operands: Sequence[Any]
     if key not in code.traces:
         arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
         with undisturbed():
-            code.traces[key] = jax.make_jaxpr(code.generated(platform, kind))(*arrays)
+            code.traces[key] = traced(code.generated(platform, kind), arrays, platform)
     return code.traces[key]
 
 

@@ -46,7 +46,7 @@ from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
 from .steps.loops import with_loops
 from .steps.moves import Order, first_visit, owns
 from .steps.neighbours import with_steps
-from .types import Column, Dim, Form, Launch, Scratch, Section, Table
+from .types import Column, Dim, Form, Launch, Scratch, Section, Table, in_scratch
 from .windows.exact import check_cuts
 from .windows.outputs import all_windows, initialised, lowered, selective, whole
 from .windows.types import HostArray, Window
@@ -329,7 +329,7 @@ def _is_range(expr: PExpr, axis: str) -> bool:
 
 def _scratch(kept: Kept, placed: Placed, why: str) -> Scratch:
     shape = (*iterations(placed), *extents(kept.type, placed.axes))
-    return Scratch(kept.name, shape, "int32" if kept.type.dtype == "bool" else kept.type.dtype, why)
+    return Scratch(kept.name, shape, in_scratch(kept.type.dtype), why)
 
 
 def _dims(

@@ -24,6 +24,7 @@ from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.physical import Bind, Keep, Kept, PExpr, PStmt
 from tilelang.codegen.pallas.plan.reads import sources, targets
 from tilelang.codegen.pallas.plan.rewriting import rewrite
+from tilelang.codegen.pallas.plan.types import in_scratch
 from tilelang.codegen.pallas.target import Target, padded_bytes
 from tilelang.ir import Apply, GridIndex, Var
 from tilelang.language.op import OPS
@@ -67,7 +68,8 @@ def by_phases(
     many = 1
     for index in at:
         many *= axes[index.axis].tiles or 1
-    sizes = (padded_bytes(extents(k.type, axes), _dtype(k), target) for k in kept.values())
+    held = ((extents(k.type, axes), in_scratch(k.type.dtype)) for k in kept.values())
+    sizes = (padded_bytes(shape, dtype, target) for shape, dtype in held)
     if many < 2 or many * sum(sizes) > target.vmem_default // SHARE:
         return None
     own = {name for s in first for name in physical.names_read(s)}
@@ -79,10 +81,6 @@ def waits(stmts: Stmts) -> bool:
     """Whether some operation that takes long needs the result of a product."""
     parts = (e for each in _behind(stmts, _first_products(stmts)) for e in each)
     return any(isinstance(e, Apply) and OPS[e.op].kind in ("reduce", "contract") for e in parts)
-
-
-def _dtype(kept: Kept) -> str:
-    return "int32" if kept.type.dtype == "bool" else kept.type.dtype
 
 
 def _free(name: str, taken: frozenset[str]) -> str:

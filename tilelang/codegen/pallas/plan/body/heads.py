@@ -16,14 +16,14 @@ from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.rewriting import rewrite
 from tilelang.codegen.pallas.plan.steps.conditions import Turns
 from tilelang.codegen.pallas.plan.steps.moves import Order, first_visit
-from tilelang.codegen.pallas.plan.types import Scratch, Section
+from tilelang.codegen.pallas.plan.types import Scratch, Section, in_scratch
 from tilelang.codegen.pallas.plan.windows.types import Number, Window
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Apply, Const, GridIndex, Type, Var
 from tilelang.schedule.refusal import Refused, Rule
 
 from .by_phases import by_phases
-from .layouts import apply
+from .layouts import as_scratch, permuted
 from .stacked import stacked
 
 
@@ -62,7 +62,7 @@ def iterations(placed: Placed) -> tuple[int, ...]:
 def copies(windows: tuple[Window, ...]) -> tuple[Scratch, ...]:
     """Scratch memory for the blocks that are turned."""
     return tuple(
-        Scratch(w.turned.name, tuple(w.shown[d] for d in w.turn), w.dtype)
+        Scratch(w.turned.name, tuple(w.shown[d] for d in w.turn), in_scratch(w.dtype))
         for w in windows
         if w.turned is not None
     )
@@ -77,8 +77,7 @@ def _turn(window: Window, order: Order) -> Section:
     block = physical.Read(
         window.ref, tuple(physical.All() for _ in window.shown), Type(window.shown, window.dtype)
     )
-    shape = tuple(window.shown[d] for d in window.turn)
-    turned = apply("transpose", (block,), shape, window.dtype, (("perm", window.turn),))
+    turned = permuted(as_scratch(block), window.turn)
     often = bool(order.all) and order.all[-1] in window.axes
     conditions = () if often else first_visit(window, order) or ()
     if window.exact and not often:  # how many rows it has may change with the other columns

@@ -15,12 +15,13 @@ free     rank 1  -> either: indices, masks and constants are made in the layout 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tilelang.codegen.pallas.plan.physical import PExpr
+from tilelang.codegen.pallas.plan.physical import PExpr, Read, Select
+from tilelang.codegen.pallas.plan.types import in_scratch
 from tilelang.errors import Loc
-from tilelang.ir import Apply, Dim, Type
+from tilelang.ir import Apply, Const, Dim, Type
 
 Layout = Literal["scalar", "unit", "row", "column", "plain", "free"]
 
@@ -46,6 +47,34 @@ def apply(
     """An op on physical values; Apply is shared with the IR, whose operands are logical ones."""
     operands: Any = args
     return Apply(op, operands, Type(shape, dtype), attrs, loc, masks)
+
+
+def as_scratch(value: PExpr) -> PExpr:
+    """A value as scratch memory holds it."""
+    held, kind = in_scratch(value.type.dtype), value.type
+    return value if held == kind.dtype else apply("cast", (value,), kind.shape, held)
+
+
+def from_scratch(value: PExpr, dtype: str) -> PExpr:
+    """What scratch memory holds of a value of that dtype, as the value."""
+    held = value.type
+    if held.dtype == dtype:
+        return value
+    return apply("ne", (value, Const(0, Type((), held.dtype))), held.shape, dtype)
+
+
+def of_copy(ref: str, select: tuple[Select, ...], kind: Type) -> PExpr:
+    """A part of a block's turned copy, which scratch memory holds."""
+    held = replace(kind, dtype=in_scratch(kind.dtype))
+    return from_scratch(Read(ref, select, held, turned=True), kind.dtype)
+
+
+def permuted(value: PExpr, perm: tuple[int, ...]) -> PExpr:
+    """A transposition of any rank; Mosaic has none of bools in more than two dimensions."""
+    shape = tuple(value.type.shape[d] for d in perm)
+    held = as_scratch(value) if len(perm) > 2 else value
+    moved = apply("transpose", (held,), shape, held.type.dtype, (("perm", perm),))
+    return from_scratch(moved, value.type.dtype)
 
 
 def physical_shape(shape: tuple[Dim, ...], layout: Layout) -> tuple[Dim, ...]:

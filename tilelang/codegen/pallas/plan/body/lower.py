@@ -23,7 +23,16 @@ from tilelang.ir import Apply, Dim, Type
 from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
-from .layouts import Layout, Value, apply, laid_out, physical_shape, relayout
+from .layouts import (
+    Layout,
+    Value,
+    apply,
+    laid_out,
+    of_copy,
+    permuted,
+    physical_shape,
+    relayout,
+)
 
 NONE: Mapping[str, Dim] = MappingProxyType({})
 
@@ -138,7 +147,8 @@ def _block(scope: Scope, load: ir.Load, part: int = 0, held: Mapping[str, Dim] =
         chosen = turned(window, chosen, load.loc)
     shape, packed = block_shape(scope, load.tensor, load.index, held)
     kind = Type(shape, load.type.dtype)
-    value: PExpr = physical.Read(window.ref, chosen, kind, window.turned is not None)
+    copied = window.turned is not None
+    value = (of_copy if copied else physical.Read)(window.ref, chosen, kind)
     for position, dim in packed.items():
         if dim.rows > 1:
             value = _one_row(scope, value, position, dim, load.tensor)
@@ -336,7 +346,11 @@ def _squeeze(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 
 def _transpose(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     value = _plain(scope, expr.args[0])
-    return value if expr.type.rank < 2 else _result(expr, [value], "plain")
+    if expr.type.rank < 2:
+        return value
+    if expr.type.rank > 2 and expr.type.dtype == "bool":
+        return Value(permuted(value.expr, expr.attr("perm")), "plain", expr.type.shape)
+    return _result(expr, [value], "plain")
 
 
 def _reshaped(scope: Scope, expr: Apply, want: Layout | None) -> Value:

@@ -6,12 +6,13 @@ from tilelang import ir
 from tilelang.analysis.uses import picks_rows
 from tilelang.codegen.pallas.plan.axis import Mask
 from tilelang.codegen.pallas.plan.physical import All, InRange, PExpr, Read, Select, Write
+from tilelang.codegen.pallas.plan.types import in_scratch
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array
 from tilelang.codegen.pallas.plan.windows.types import Whole, Window
 from tilelang.ir import Dim, Store, Type
 from tilelang.schedule.refusal import Refused, Rule
 
-from .layouts import apply
+from .layouts import apply, as_scratch, from_scratch, permuted
 from .lower import Scope, block_shape, lower, row_mask, selected
 from .scatters import put_rows
 
@@ -73,17 +74,17 @@ def _store_turned(
     others = value.type.shape  # without the dimension that the loop indexes
     shape = (*others[:first], window.shown[first], *others[first:])
     turned = tuple(chosen[d] for d in order)
-    source = Type(tuple(shape[d] for d in order), window.dtype)
+    source = Type(tuple(shape[d] for d in order), in_scratch(window.dtype))
     whole = tuple(All() if d == first else chosen[d] for d in order)
     copy = Read(window.ref, whole, source, turned=True)
     back = tuple(order.index(d) for d in range(len(order)))
-    result = apply("transpose", (copy,), shape, window.dtype, (("perm", back),))
+    result = from_scratch(permuted(copy, back), window.dtype)
     select = tuple(All() if d == first else s for d, s in enumerate(chosen))
     for mask in _lane_masks(arrays, shape):
         old = Read(window.ref, select, Type(shape, window.dtype))
         result = apply("where", (mask, result, old), shape, window.dtype)
     return (
-        Write(window.ref, turned, value, stmt.loc, turned=True),
+        Write(window.ref, turned, as_scratch(value), stmt.loc, turned=True),
         Write(window.ref, select, result, stmt.loc),
     )
 

@@ -239,13 +239,18 @@ def owns(window: Window, axis: str, axes: Mapping[str, AxisPlan]) -> bool:
     """Whether no two iterations of an axis see one block, whatever the other indices are."""
     for dim, number in zip(window.dims, window.numbers, strict=True):
         match dim:
-            case ByTile(name, _, over) if axis in (name, *over):
+            case ByTile(name, _, over) if axis in (name, *over) and follows(number, axes[name]):
                 return True
             case ByRow(name) if name == axis:
                 return True
             case _ if number.rows == 1 and _tells(number, axis, axes):
                 return True
     return False
+
+
+def follows(number: Number, axis: AxisPlan) -> bool:
+    """Whether every tile shows a block of its own: those behind a shorter array's end do not."""
+    return axis.limit <= 1 or number.expr == axis.number
 
 
 def _tells(number: Number, axis: str, axes: Mapping[str, AxisPlan]) -> bool:

@@ -27,7 +27,7 @@ from tilelang.ir import Expr, GridIndex, KernelIR, Store, integers, statements
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
-from .moves import Order, consecutive, first_visit, owns, steady
+from .moves import Order, consecutive, first_visit, follows, owns, steady
 
 MOST_ORDERED = 6  # loops whose every order is tried
 
@@ -197,7 +197,10 @@ def check_stream(tensor: str, window: Window, axes: Mapping[str, AxisPlan]) -> N
     """PlanError if a pipeline inside the step could show a block of an output twice."""
     stream = window.stream or ""
     packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
-    tile = any(isinstance(d, ByTile) and d.axis == stream for d in window.dims)
+    pairs = zip(window.dims, window.numbers, strict=True)
+    tile = any(
+        isinstance(d, ByTile) and d.axis == stream and follows(n, axes[stream]) for d, n in pairs
+    )
     inside = Order(axes, (), (), (stream,))
     if not packed and not goes_anywhere(window) and (tile or inside.leaves(window, stream)):
         return

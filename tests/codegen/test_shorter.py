@@ -1,0 +1,69 @@
+"""Outputs that end before the loop does: the tiles behind their end show their last block again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tilelang.errors import PlanError
+from tilelang.schedule.config import LOOP_TYPES
+
+X = np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32)
+ROWS = (3, 20)
+
+
+@tile.kernel
+def head(x, few):
+    """The first rows of x, in a loop over all of them."""
+    y = hl.full([few.shape[0], x.shape[1]], -1.0, dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        hl.store(y, [t, slice(None)], x[t, :] * 2, mask=(t.index < few.shape[0])[:, None])
+    return y
+
+
+@tile.kernel
+def asked(x, few, flag):
+    """The same, if somebody asks for it: a loop that may run no step."""
+    y = hl.full([few.shape[0], x.shape[1]], -1.0, dtype=hl.float32)
+    if flag[()] < 1:
+        for t in hl.tile(x.shape[0]):
+            hl.store(y, [t, slice(None)], x[t, :] * 2, mask=(t.index < few.shape[0])[:, None])
+    return y
+
+
+def given(kernel, rows, flag=0):
+    few = np.zeros(rows, np.float32)
+    return (X, few) if kernel is head else (X, few, np.array(flag, np.int32))
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("block", [8, 16])
+@pytest.mark.parametrize("kernel", [head, asked], ids=["head", "asked"])
+def test_no_tile_behind_the_end_takes_rows_back(kernel, block, rows):
+    ran = 0
+    for loop_type in LOOP_TYPES:
+        config = tile.Config({"t": block}, loop_type=loop_type)
+        try:
+            kernel.source(*given(kernel, rows), config=config)
+        except PlanError as refusal:
+            assert refusal.hint
+            continue
+        ran += 1
+        np.testing.assert_array_equal(
+            kernel(*given(kernel, rows), config=config), 2 * X[:rows], err_msg=str(config)
+        )
+    assert ran > 1
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_nothing_is_stored_where_no_step_runs(rows):
+    np.testing.assert_array_equal(asked(*given(asked, rows, 1)), np.full((rows, 8), -1.0))
+
+
+def test_tiles_that_share_a_block_are_not_split_over_cores():
+    text = head.source(*given(head, 3), config=tile.Config({"t": 8}), target="tpu:v5p")
+    assert '"parallel"' not in text
+    text = head.source(*given(head, 50), config=tile.Config({"t": 8}), target="tpu:v5p")
+    assert '"parallel"' in text
