@@ -58,6 +58,7 @@ CONFIGS: Mapping[str, Callable[[Subject], tile.Config | None]] = {
     "three buffers": lambda subject: _piped(subject, buffers=3),
     "one buffer": lambda subject: _piped(subject, buffers=1),
     "within": lambda subject: tile.Config(subject.blocks, within=subject.within),
+    "pieces": lambda subject: tile.Config(subject.blocks, pieces=8),
     "half blocks": lambda subject: tile.Config(_scaled(subject, 0.5)),
     "double blocks": lambda subject: tile.Config(_scaled(subject, 2)),
 }

@@ -8,7 +8,7 @@ keep the error policy, leave rows in no group zero, and never look at them.
 
 Every ragged example runs with a step table and, where it has loops for that, with inner pipelines,
 with a work list, with loops inside the step, with all heads in one step, on blocks that begin where
-ranges do, and with blocks of groups.
+ranges do, with blocks of groups, and in pieces of rows.
 The rectangle form is left out: its grid covers every (group, tile), and the interpreter simulates
 the steps that do nothing too, so that one run takes as long as tens of others; the masks and copies
 that such a step has are those of the table form, and tests/examples/test_tpu_interpreter.py runs it
@@ -60,6 +60,7 @@ FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "within": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", within=s.within),
     "exact": lambda s: tile.Config(s.blocks, windows="exact"),
     "groups": lambda s: tile.Config(s.blocks_in("groups")),
+    "pieces": lambda s: tile.Config(s.blocks, pieces=8),
 }
 MUST = "table"
 # Besides these, wild offsets meet steps that do nothing.

@@ -24,7 +24,7 @@ from .runtime.given import Given, Keys, given_of
 from .runtime.method import Method, is_method
 from .runtime.recompiles import Rows, checked_rows, refuse_buckets, refuse_more
 from .runtime.signature import bind, signature
-from .runtime.tensors import KEYS
+from .runtime.tensors import KEYS, is_symbolic
 from .texts import texts
 
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         lowering,
         oracle,
         shape_class,
+        symbolic,
         torch_batching,
         torch_kernel,
     )
@@ -85,7 +86,7 @@ else:
     lowering, oracle = Late("runtime.lowering"), Late("runtime.oracle")
     cuda, launching = Late("runtime.cuda.execution"), Late("runtime.launch")
     gradients, parsing = Late("runtime.gradients"), Late("runtime.parsed")
-    buckets = Late("runtime.buckets")
+    buckets, symbolic = Late("runtime.buckets"), Late("runtime.symbolic")
     jax_programs, torch_kernel = Late("runtime.jax_programs"), Late("runtime.torch_kernel")
     model, batch = Late("autotune.model"), Late("transforms.batch")
     shape_class = Late("runtime.shape_class")
@@ -584,6 +585,8 @@ class Kernel:
         through = functools.partial(self._through_torch, config, target)
         if _has_torch(values) and torch_kernel.set_apart(values):
             return through
+        if any(map(is_symbolic, values)):
+            return functools.partial(self._with_symbols, config, target)
         given = self._given(values)
         operands = launching.operands_of(given)
         if not lowering.runs_on_gpu(given.tensors.values(), target):
@@ -602,6 +605,14 @@ class Kernel:
             batches = torch_batching.vmapped(known.ir, names, through, self.batched, chosen)
             launch = torch_kernel.Guarded(launch, through, batches, places)
         return self._filed(key, known, launch)
+
+    def _with_symbols(self, config: Config | None, target: AnyTarget, values: Sequence[Any]) -> Any:
+        """A call whose numbers of rows are symbols of `jax.export`."""
+        return symbolic.with_symbols(
+            self.signature.names, values, self._rows,
+            lambda known: self._parsed(self._given(known)).ir,
+            functools.partial(self, config=config, target=target),
+        )  # fmt: skip
 
     def _one_by_one(self, config: Config | None, target: AnyTarget) -> Launch:
         """The launch of a batch whose kernel is refused."""

@@ -2,14 +2,17 @@
 
 What users of JAX and torch do with kernels, asked of every example and compared with numbers, on
 the CPU in the interpreter, with two devices.  What was answered is kept in a file, where one is
-named, and a run that was ended goes on from there.
+named, and a run that was ended goes on from there; answers about other code are asked again.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import json
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -32,7 +35,7 @@ from tests.subjects import SUBJECTS
 TITLE = "# Every example in every transformation of JAX and torch"
 MADE = (
     "Made by `make citizens` with JAX {jax} and torch {torch}, on the CPU in the interpreter, "
-    "float32. {right} cells are **right**: results agree with the example's NumPy expression and "
+    "float32. {right} cells are right (x): results agree with the example's NumPy expression and "
     "gradients with those of an independent JAX expression, to 2e-5 of the largest element, on "
     "two ragged layouts. {refused} are refused, with the words below. {none} do not apply (-): no "
     "argument has a gradient. {wrong}"
@@ -54,14 +57,14 @@ def table(rows: Sequence[Row], framework: str, notes: dict[str, int]) -> Iterato
     yield "|---" * (len(names) + 1) + "|"
     for each in rows:
         own = [c for c in each.cells if c.name.startswith(framework)]
-        yield f"| {each.example} | {' | '.join(_mark(c, each, notes) for c in own)} |"
+        yield f"| {each.example} | {' | '.join(_mark(c, notes) for c in own)} |"
 
 
-def _mark(cell: Cell, of: Row, notes: dict[str, int]) -> str:
+def _mark(cell: Cell, notes: dict[str, int]) -> str:
     """x, or the number of a note: the same words about different kernels are one note."""
     if cell.verdict != "refused":
         return MARKS[cell.verdict]
-    words = cell.words.splitlines()[0].replace(of.example, "NAME")
+    words = re.sub(r"(^|which )kernel \w+", r"\1kernel NAME", cell.words.splitlines()[0])
     return f"[{notes.setdefault(words, len(notes) + 1)}]"
 
 
@@ -81,16 +84,29 @@ def page(rows: Sequence[Row]) -> str:
     return "\n".join([*parts, "", "## Refused", "", *words, ""])
 
 
+@functools.cache
+def _code() -> str:
+    """What the answers depend on: the compiler, the examples, the questions, and the frameworks."""
+    root = Path(__file__).resolve().parents[2]
+    found = hashlib.sha256(f"{version('jax')} {version('torch')}".encode())
+    for folder in ("tilelang", "examples", "tests/citizens"):
+        for file in sorted((root / folder).rglob("*.py")):
+            found.update(file.read_bytes())
+    return found.hexdigest()[:16]
+
+
 def _kept(file: Path | None) -> list[tuple[str, Cell]]:
-    """The answers of runs before this one, by example."""
+    """The answers of runs before this one about the same code, by example."""
     lines = file.read_text("utf-8").splitlines() if file and file.exists() else []
-    return [(name, Cell(**cell)) for name, cell in map(json.loads, lines)]
+    rows = [tuple(json.loads(line)) for line in lines]
+    return [(name, Cell(**cell)) for name, cell, *code in rows if code == [_code()]]
 
 
 def _keep(file: Path | None, example: str, cells: Sequence[Cell]) -> None:
     if file:
         with file.open("a", encoding="utf-8") as kept:
-            kept.writelines(json.dumps([example, asdict(c)]) + "\n" for c in cells)
+            lines = (json.dumps([example, asdict(c), _code()]) for c in cells)
+            kept.writelines(line + "\n" for line in lines)
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ REFUSED = {
         lambda: printed(double, X, buffers=2),
         "buffers=2 means nothing to cuda:sm90",
         "leave it out; cuda:sm90 knows blocks, block_sizes, warps, stages, indexing, persistent, "
-        "worklist, l2_group, precision, split, max_registers",
+        "worklist, l2_group, precision, split, max_registers, warp_specialize",
     ),
     "a field of this family": (
         lambda: printed(double, X, target="tpu:v6e", warps=4),

@@ -132,6 +132,8 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
     chosen = rng.sample(list(zip(forms, sizes, strict=True)), min(count, len(forms)))
     for form, size in chosen:
         yield tile.Config(dict.fromkeys(tiles, size), **form)
+    if count:  # refused unless something is made of each row of a product
+        yield tile.Config(dict.fromkeys(tiles, 16), pieces=rng.choice((4, 8)))
     grids = sorted(a.name for a in program.axes if a.kind == "grid")
     if grids and count:  # refused unless the loop is parallel and short
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])

@@ -262,8 +262,9 @@ class Drawing:
         op = self.rng.choice(("sum", "sum", "max") if tiles else ("sum", "max", "decay"))
         for tile in tiles:
             if tile in dims:
-                value, dims = Reduce(op, tile, value), tuple(d for d in dims if d != tile)
-            elif op == "sum":  # added once for every tile: not the same for all tiles
+                by = "max" if op == "sum" and self.chance(0.02) else op  # to be refused
+                value, dims = Reduce(by, tile, value), tuple(d for d in dims if d != tile)
+            elif op == "sum" and not self.chance(0.04):  # once for every tile: to be refused
                 op = "max"
         return op, value, dims
 

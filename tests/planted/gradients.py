@@ -10,11 +10,11 @@ from typing import Any
 
 from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
-from tests.transforms import test_gradients, test_language_text, test_refused
+from tests.transforms import test_gradients, test_language_text, test_refused, test_residuals
 from tilelang.ir import Expr
 from tilelang.language.build import unary, where
 from tilelang.language.derivatives import RULES, Rule, Use
-from tilelang.transforms import adjoints, legal, ranges, reverse, saved, sums
+from tilelang.transforms import adjoints, legal, ranges, reverse, saved, sums, unit_gauge
 from tilelang.transforms.language_text import _Printer
 
 
@@ -65,6 +65,7 @@ def _without_heads(self: saved.Residuals, expr: Any) -> Any:
 
 _INDEX = saved.Residuals._index
 _CUT = ranges._cut
+_GAUGE = unit_gauge._of_itself
 
 
 def _bug(what: str, owner: Any, name: str, wrong: Any, seen_by: Callable[[], None]) -> Mutation:
@@ -89,7 +90,7 @@ MUTATIONS = (
         _with("div", _without_sign), _compares("softmax"),
     ),
     _bug(
-        "every maximum is a gauge", adjoints, "_is_gauge",
+        "every maximum is a gauge", adjoints, "is_gauge",
         lambda *given: True, _compares("segment_reduction"),
     ),
     _bug(
@@ -116,6 +117,15 @@ MUTATIONS = (
     _bug(
         "heads share what is saved", saved.Residuals, "_index",
         _without_heads, _compares("jagged_attention"),
+    ),
+    _bug(
+        "the gauge is the maximum, and the sum in it 1", unit_gauge, "_of_itself",
+        lambda graph, found: {**_GAUGE(graph, found), found.m.name: found.m},
+        _compares("jagged_softmax"),
+    ),
+    _bug(
+        "rounded results are read by whatever needs them", saved, "_only_multiplied",
+        lambda *given: True, test_residuals.test_what_is_no_product_is_not_rounded,
     ),
     _bug(
         "parentheses are left out", _Printer, "wrapped",

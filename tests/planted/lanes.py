@@ -18,6 +18,7 @@ from tests.codegen import (
     test_lookup,
     test_outer_carry,
     test_outside,
+    test_pieces,
     test_stacked,
 )
 
@@ -78,6 +79,12 @@ CASES = {
             test_stacked.shared_by_hand(test_stacked.X, test_stacked.W, test_stacked.CUTS, share=2),
         ),
     ),
+    "walked": Case(
+        test_pieces.walked,
+        (test_pieces.X, test_pieces.KEYS, test_pieces.VALUES, test_pieces.CUTS, "plain"),
+        test_pieces.config(8),
+        lambda: (test_pieces.walked_by_hand(test_pieces.CUTS),),
+    ),
     "prefixes": Case(
         test_all_lanes.prefixes,
         (test_all_lanes.X, test_all_lanes.Z, test_all_lanes.CUTS),
@@ -109,6 +116,14 @@ BUGS = (
     ("shared", "every second group of heads is left out", "range(0, 8, 2)", "range(0, 8, 4)"),
     ("shared", "rows come back in another order", ".reshape((2, 16, 16))",
      ".reshape((16, 2, 16)).transpose(1, 0, 2)"),
+    ("walked", "every piece has the products of the first one",
+     "tm_piece_products(tm_piece + 1)", "tm_piece_products(0)"),
+    ("walked", "products come back one piece later", "scores = tm_piece_ahead",
+     "scores = tm_piece_products(min(tm_piece + 1, 1))"),
+    ("walked", "rows of the next piece are masked by those of the first one",
+     "tm * 16 + tm_piece * 8", "tm * 16"),
+    ("walked", "every piece scales the sums of the first one",
+     "m = m_ref[pl.ds(tm_piece * 8, 8)]", "m = m_ref[pl.ds(0, 8)]"),
     ("prefixes", "only the first lane is summed", "jnp.sum(x_ref[...], axis=1, keepdims=True)",
      "jnp.pad(jnp.sum(x_ref[...], axis=1, keepdims=True), ((0, 0), (0, 127)))"),
     ("prefixes", "lanes begin apart", "jnp.zeros((16, 128), jnp.float32)",

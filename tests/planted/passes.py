@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+from tests.analysis import test_folds
 from tests.codegen import (
     test_left_out,
     test_masked_stores,
     test_masks,
     test_moved_ranges,
+    test_pieces,
     test_read_after_write,
     test_stacked,
     test_uncovered,
@@ -31,12 +33,13 @@ from tests.passes import (
     test_turn_late,
 )
 from tests.schedule import test_rewriting, test_verify
-from tilelang.analysis import axes
+from tilelang.analysis import axes, folds
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import lower, stacked, stores
+from tilelang.codegen.pallas.plan.body import lower, pieces, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
+from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
@@ -62,7 +65,7 @@ class Mutation:
     what: str
     owner: Any
     name: str
-    wrong: Callable[..., Any]
+    wrong: Any
     seen_by: Callable[[], None]
 
     def __str__(self) -> str:
@@ -115,7 +118,7 @@ def _any_fill(expr):
 
 
 def _of_ranges(stmt: physical.PStmt) -> Iterator[Any]:
-    return (m for m in physical.masks(stmt) if isinstance(m[0], types.Mask))
+    return (m for m in masks(stmt) if isinstance(m[0], types.Mask))
 
 
 def _steps_or_not(window, order, sure):
@@ -180,6 +183,19 @@ MUTATIONS = (
         test_turn_late.test_a_name_that_products_read,
     ),
     Mutation(
+        "what counts once for every tile is taken", folds, "_wrong", lambda *asked: "",
+        lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
+    ),
+    Mutation(
+        "the greatest of every tile is added", folds, "REDUCTIONS", (),
+        lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
+    ),
+    Mutation(
+        "blocks of the author are somebody else's", folds, "_cut",
+        lambda around, own, ir: ((a, ()) for a in around if a not in own),
+        test_folds.test_blocks_that_the_author_wrote,
+    ),
+    Mutation(
         "names in use are given again", name_shared, "names_in", lambda ir: set(),
         test_name_shared.test_a_name_in_use_is_not_taken,
     ),
@@ -220,6 +236,15 @@ MUTATIONS = (
         "numbers of a head are those of the first one of its group", stacked._Stack, "differs",
         lambda stack, expr: _differs(stack, expr) and not isinstance(expr, ScalarRead),
         test_stacked.test_a_number_of_the_iteration_is_left_to_it,
+    ),
+    Mutation(
+        "sums over rows are cut, too", pieces._Rows, "kind",
+        lambda rows, kind: replace(kind, shape=(rows.part.axis, *kind.shape[1:])),
+        lambda: test_pieces.test_other_steps_are_left_alone("columns", 8),
+    ),
+    Mutation(
+        "short rows are cut by default", pieces, "NUMBERS_LEAST", 1 << 14,
+        test_pieces.test_pieces_by_default_where_rows_are_long,
     ),
     Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,

@@ -61,6 +61,12 @@ def test_neither_a_second_call_nor_other_lengths_compile_again():
 
 @needs_triton
 @needs_gcc
+def test_a_second_call_enters_few_functions():
+    assert len(seen()["entered"]) <= 25, "\n".join(seen()["entered"])
+
+
+@needs_triton
+@needs_gcc
 def test_a_pointer_that_is_not_aligned_has_code_of_its_own():
     assert seen()["unaligned"] == [True, False, False, False]
     assert seen()["in all"] == 2

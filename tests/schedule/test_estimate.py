@@ -6,6 +6,7 @@ used.  A term that is dropped, doubled or in another unit must show there.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,10 +20,12 @@ from examples.dense.matmul import matmul
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.jagged_sum import jagged_sum
 from tilelang.codegen.pallas.chips import CHIPS
+from tilelang.codegen.pallas.plan import types
 from tilelang.codegen.pallas.plan.estimate import costs, rank, seconds, steps, work
 from tilelang.codegen.pallas.plan.estimate.offsets import lengths, spread
 from tilelang.codegen.pallas.plan.estimate.resize import resized
 from tilelang.codegen.pallas.plan.types import Plan
+from tilelang.schedule.problem import Problem
 
 HALF = "bfloat16"
 
@@ -156,7 +159,7 @@ def _nothing_written(launch, steps_of):
 
 
 def _dropped(**terms: float) -> Callable[..., Any]:
-    return lambda body, core: replace(whole_work(body, core), **terms)
+    return lambda *asked: {**whole_work(*asked), **terms}
 
 
 seconds_copied, whole_work, piped = seconds._copied, work.work, seconds._piped
@@ -167,7 +170,7 @@ PLANTED = {
     "accumulators are counted in bytes": (
         seconds,
         "work",
-        lambda body, core: replace(w := whole_work(body, core), sums=w.sums * 4096),
+        lambda *asked: {**(w := whole_work(*asked)), "sums": w.get("sums", 0) * 4096},
     ),
     "cycles are nanoseconds": (
         seconds,
@@ -245,6 +248,46 @@ def test_a_plan_with_other_blocks_is_as_if_planned(case):
     name = case.target.removeprefix("tpu:")
     times = [seconds.of_launch(x, plan.target, case.values).seconds for x in (found, wanted)]
     assert times[0] == pytest.approx(times[1], rel=0.02), CHIPS[name]
+
+
+def searches(case: Seen) -> list[tuple[float, float]]:
+    """What a search found for each of its blocks, and what it is when nothing is kept."""
+    plan, found = case.plan(), []
+    search = rank.searched(Problem(plan.ir, plan.facts), plan, lambda blocks: plan)
+    for choice in search.ranked():
+        sized = [resized(plan, launch, dict(choice.blocks)) for launch in plan.launches]
+        alone = [seconds.of_launch(x, plan.target, search.arrays).seconds for x in sized if x]
+        found.append((choice.estimate.seconds, sum(alone)))
+    return found
+
+
+def test_what_a_search_keeps_of_values_holds_for_all_blocks():
+    found = searches(SEEN[0])
+    assert len(found) > 10
+    assert all(kept == alone for kept, alone in found)
+
+
+def test_a_search_that_keeps_the_work_of_blocks_is_found(monkeypatch):
+    every: dict[int, work.Work] = {}
+    made = functools.partial(work.Core, done=every)
+    monkeypatch.setattr(seconds, "Core", lambda axes, chip, parts: made(axes, chip, parts))
+    mixed = searches(SEEN[0])
+    monkeypatch.undo()
+    assert [kept for kept, _ in mixed] != [kept for kept, _ in searches(SEEN[0])]
+
+
+def test_a_search_takes_values_apart_once(monkeypatch):
+    """However many blocks it looks at: what depends on the structure alone is found once."""
+    apart, lived = [], []
+    parts_of, lives_of = work._parts, types.lives
+    monkeypatch.setattr(work, "_parts", lambda value: apart.append(value) or parts_of(value))
+    monkeypatch.setattr(types, "lives", lambda body: lived.append(body) or lives_of(body))
+    plan = SEEN[0].plan()
+    apart.clear()
+    lived.clear()
+    rank.searched(Problem(plan.ir, plan.facts), plan, lambda blocks: plan)
+    assert len(apart) == len(set(map(id, apart)))
+    assert len(lived) <= sum(len(launch.sections) for launch in plan.launches)
 
 
 # ---------------------------------------------------------------- what is chosen

@@ -12,6 +12,7 @@ from .access import references
 from .axes import axis_fact
 from .carries import definitions
 from .facts import Facts
+from .folds import fold_facts
 from .inside import leaving
 from .mistakes import refuse
 from .outputs import output_facts
@@ -40,6 +41,7 @@ def analyze(ir: KernelIR) -> Facts:
         stores=store_facts(ir, defined, known),
         sorted=tuple(sorted({name for name, _ in known.sorted})),
         leaving=leaving(refs, known),
+        folds=fold_facts(ir, defined),
     )
 
 

@@ -103,6 +103,23 @@ class StoreFact:
 
 
 @dataclass(frozen=True)
+class FoldFact:
+    """A fold over tiles whose result depends on how the loop is cut.
+
+    what  what is folded of every tile: "value", the same for all of them, or a reduction
+    """
+
+    into: str
+    axis: str
+    op: str
+    what: str
+    loc: Loc
+
+    def __str__(self) -> str:
+        return f"{self.into}: the {self.op} of the {self.what} of every tile of {self.axis}"
+
+
+@dataclass(frozen=True)
 class OutputFact:
     """What is known of the stores to one tensor.
 
@@ -144,6 +161,7 @@ class Facts:
     stores: tuple[StoreFact, ...]
     sorted: tuple[str, ...] = ()
     leaving: tuple[Leaving, ...] = ()
+    folds: tuple[FoldFact, ...] = ()
 
     def axis(self, name: str) -> AxisFact:
         return next(a for a in self.axes if a.name == name)
@@ -162,6 +180,7 @@ class Facts:
             "outputs": self.outputs,
             "positions": self.positions,
             "stores": self.stores,
+            "folds that depend on the blocks": self.folds,
             "tiles that may leave their arrays": self.leaving,
             "taken to be sorted": self.sorted,
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -35,14 +36,20 @@ class Knowledge:
     facts: tuple[sympy.Expr, ...] = ()
     sorted: frozenset[tuple[str, int]] = frozenset()
 
+    @cached_property
+    def linear(self) -> tuple[Linear, ...]:
+        """The facts that are finite, for every proof that may use them."""
+        return tuple(fact for e in self.facts if (fact := linear(e)) is not None)
+
 
 def prove(smaller: sympy.Expr, larger: sympy.Expr, known: Knowledge) -> Tables | None:
     """The tensors whose being sorted smaller <= larger rests on, or None if it was not proved."""
     goal = linear(larger - smaller)
     if goal is None:
         return None
-    facts = tuple(_facts(known.facts))
-    return _search(goal, facts, known.sorted, DEPTH, {})
+    if all(atom == sympy.S.One for atom in goal):
+        return _search(goal, (), frozenset(), DEPTH, {})
+    return _search(goal, known.linear, known.sorted, DEPTH, {})
 
 
 def linear(expr: sympy.Expr) -> Linear | None:
@@ -53,13 +60,6 @@ def linear(expr: sympy.Expr) -> Linear | None:
     if not all(c.is_Rational for c in terms.values()):
         return None
     return {atom: Fraction(int(c.p), int(c.q)) for atom, c in terms.items() if c != 0}
-
-
-def _facts(exprs: Sequence[sympy.Expr]) -> Iterator[Linear]:
-    for expr in exprs:
-        fact = linear(expr)
-        if fact is not None:
-            yield fact
 
 
 def _search(

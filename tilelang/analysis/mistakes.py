@@ -24,3 +24,16 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
                 if store.again
                 else f"carry the value over the loop, or use hl.atomic_add({store.tensor}, ...)",
             )
+    for fold in facts.folds:
+        user = ir.axis(fold.axis).user
+        same = fold.what == "value"
+        what = "the same value" if same else f"the {fold.what} of the tile"
+        raise ParseError(
+            f"{fold.into} takes in {what} once for every tile of {user}, as a {fold.op}: "
+            f"the result would depend on the block of {user}",
+            fold.loc,
+            f"do it once, outside of the loop of {user}, or for every position: "
+            f"times ({user}.end - {user}.begin)"
+            if same
+            else f"fold by one operation: a {fold.op} over tiles of a {fold.op} over {user}",
+        )

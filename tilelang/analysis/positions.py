@@ -13,7 +13,7 @@ dynamic, and what runs is then kept inside of the array.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import sympy
@@ -58,23 +58,27 @@ def limits(ir: KernelIR, references: Sequence[Reference]) -> Mapping[str, int]:
 def position_facts(references: Sequence[Reference], known: Ranges) -> tuple[PositionFact, ...]:
     """One fact per expression and length of a dimension; of several the worst."""
     found: dict[tuple[Expr, int], PositionFact] = {}
+    sure: Certain | None = None
     for reference in references:
         shape = known.scope.ir.tensor(reference.base).shape
         for dim, (reach, size) in enumerate(zip(reference.dims, shape, strict=True)):
             if isinstance(reach.index, At) and size:
-                fact = _fact(reference, dim, reach.index.expr, size, known)
+                sure = sure or _certain(known)
+                fact = _fact(reference, dim, reach.index.expr, size, known, sure)
                 worst = found.setdefault((fact.expr, size), fact)
                 if RANK.index(fact.kind) > RANK.index(worst.kind):
                     found[fact.expr, size] = fact
     return tuple(found.values())
 
 
-def _fact(reference: Reference, dim: int, expr: Expr, size: int, known: Ranges) -> PositionFact:
+def _fact(
+    reference: Reference, dim: int, expr: Expr, size: int, known: Ranges, sure: Certain
+) -> PositionFact:
     place = reference.dims[dim].first
     assert place is not None
     name, shown = reference.tensor, written(place, known.scope)
     what = name if len(reference.dims) == 1 else f"dimension {dim} of {name}"
-    if _inside(place, size, reference.loops, known):
+    if _inside(place, size, reference.loops, sure):
         return PositionFact(expr, size, "proved", f"{shown} stays inside", "", reference.loc)
     outside = _furthest(list(_reached(place, reference, known)), size)
     if outside is None:
@@ -92,13 +96,38 @@ def _fact(reference: Reference, dim: int, expr: Expr, size: int, known: Ranges) 
 # ---------------------------------------------------------------- proved
 
 
-def _inside(place: sympy.Expr, size: int, loops: Sequence[str], known: Ranges) -> bool:
+@dataclass(frozen=True)
+class Certain:
+    """What holds in every step that may be made, whatever tensors hold.
+
+    ranges  wide enough for every index of an axis
+    axes    those whose index lies in its own range, and what holds while they run
+    """
+
+    ranges: Ranges
+    axes: Mapping[str, tuple[sympy.Expr, ...]]
+
+
+def _certain(known: Ranges) -> Certain:
+    """Where a range is read from memory it is what the plan keeps an index in, see `limits`."""
+    axes = {a: running(a, known) for a in known.intervals if _is_certain(a, known)}
+    wide = {
+        a: interval if a in axes else _kept(known.limits.get(a))
+        for a, interval in known.intervals.items()
+    }
+    return Certain(replace(known, intervals=wide), axes)
+
+
+def _kept(limit: int | None) -> Interval:
+    return Interval(-sympy.oo, sympy.oo) if limit is None else Interval(ZERO, sympy.Integer(limit))
+
+
+def _inside(place: sympy.Expr, size: int, loops: Sequence[str], sure: Certain) -> bool:
     """Whether 0 <= place < size, whatever tensors hold, in every step that may be made."""
-    sure = replace(known, intervals={axis: _certain(axis, known) for axis in known.intervals})
-    low, high = (extreme(place, top, loops, sure) for top in (False, True))
+    low, high = (extreme(place, top, loops, sure.ranges) for top in (False, True))
     if low.is_Integer and high.is_Integer and low >= 0 and high < size:
         return True
-    facts = Knowledge(tuple(f for a in loops if _is_certain(a, known) for f in running(a, known)))
+    facts = Knowledge(tuple(f for a in loops for f in sure.axes.get(a, ())))
     last = sympy.Integer(size - 1)
     return prove(ZERO, place, facts) is not None and prove(place, last, facts) is not None
 
@@ -108,14 +137,6 @@ def _is_certain(axis: str, known: Ranges) -> bool:
     interval = known.intervals[axis]
     read = interval.begin.has(AppliedUndef) or interval.end.has(AppliedUndef)
     return not read and not _opaque(interval.begin + interval.end) and nonempty(axis, known)
-
-
-def _certain(axis: str, known: Ranges) -> Interval:
-    """The range; where it is read from memory what the plan keeps an index in, see `limits`."""
-    if _is_certain(axis, known):
-        return known.intervals[axis]
-    limit = known.limits.get(axis)
-    return Interval(-sympy.oo, sympy.oo) if limit is None else Interval(ZERO, sympy.Integer(limit))
 
 
 def _opaque(expr: sympy.Expr) -> bool:

@@ -49,14 +49,14 @@ def _fact(
     ir: KernelIR, store: Store, around: Place, defined: Definitions, known: Ranges
 ) -> StoreFact:
     """The tile axes that decide what stays behind, though only the last tile's value does."""
-    cut = [a for a in around if _is_cut(ir.axis(a))]
+    cut = [a for a in around if is_cut(ir.axis(a))]
     if not cut:
         return StoreFact(store.tensor, (), store.loc)
-    value = list(_sources((store.value,), ir, defined))
+    value = list(sources((store.value,), ir, defined))
     used = _reachable(store.value, defined)
     placing = _moving(store.index, ir, defined, known)
     masks = () if store.mask is None else (store.mask,)
-    placing |= {a for e in _sources(masks, ir, defined) for a in _named(e)}
+    placing |= {a for e in sources(masks, ir, defined) for a in named(e)}
     carried = {a for a in cut if used & {c.name for c in loops(ir)[a][0].carries}}
     if any(isinstance(e, Load) and root(ir, e.tensor) == root(ir, store.tensor) for e in value):
         # it goes on with what the tiles before it stored; a carry would count them once more
@@ -68,7 +68,7 @@ def _fact(
     return StoreFact(store.tensor, varies, store.loc)
 
 
-def _is_cut(axis: Axis) -> bool:
+def is_cut(axis: Axis) -> bool:
     """Whether a tile axis may have several tiles, whose size is not part of what was written."""
     if axis.kind != "tile" or axis.static is None:
         return axis.kind == "tile"
@@ -82,7 +82,7 @@ def _reachable(expr: Expr, defined: Definitions) -> frozenset[str]:
     return own.union(*(defined.uses.get(name, frozenset()) for name in own))
 
 
-def _sources(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> Iterator[Expr]:
+def sources(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> Iterator[Expr]:
     """Every expression that a value is computed from, bounds of loops that carry it included."""
     reached = frozenset[str]().union(*(_reachable(e, defined) for e in exprs))
     found = [*exprs, *(defined.values[n] for n in sorted(reached) if n in defined.values)]
@@ -111,7 +111,7 @@ def _of_lanes(expr: Expr) -> Iterator[str]:
             pass
 
 
-def _named(expr: Expr) -> Iterator[str]:
+def named(expr: Expr) -> Iterator[str]:
     """Axes that a part of a position or of a mask depends on in any way."""
     match expr:
         case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
@@ -127,7 +127,7 @@ def _moving(
 ) -> set[str]:
     """Axes whose tiles choose where the store goes, also by the ranges of loops inside them."""
     exprs = [e for entry in index for e in index_exprs(entry)]
-    found = {a for e in _sources(exprs, ir, defined) for a in _named(e)}
+    found = {a for e in sources(exprs, ir, defined) for a in named(e)}
     found |= {entry.axis for entry in index if isinstance(entry, Along)}
     while more := {d for a in found for d in depends(a, known)} - found:
         found |= more

@@ -49,7 +49,8 @@ def torch_to_numpy(name: str, dtype: str) -> Read:
             if functional(tensor):
                 raise TypeError("it is functionalised")
             if integer is None:
-                return tensor.numpy(force=True)
+                plain = not (tensor.requires_grad or tensor.is_neg())
+                return tensor.numpy() if plain else tensor.numpy(force=True)
             return tensor.detach().view(integer).numpy(force=True).view(view)
         except Exception as error:  # modes and subclasses of torch raise errors of any kind
             describe(name, tensor)  # says more of what it knows
@@ -135,14 +136,19 @@ def exporter(framework: str, result: Tensor) -> Read | None:
     if framework == "jax":
         return None
     if framework == "numpy":
-        return np.array
+        return _copied
     if prod(result.shape) * itemsize(result.dtype) > SMALL:
         return torch().from_dlpack
     from_numpy = torch().from_numpy
     if result.dtype not in REINTERPRETED:
-        return lambda array: from_numpy(np.array(array))
+        return lambda array: from_numpy(_copied(array))
     carrier, final = REINTERPRETED[result.dtype][0], getattr(torch(), result.dtype)
-    return lambda array: from_numpy(np.array(array).view(carrier)).view(final)
+    return lambda array: from_numpy(_copied(array).view(carrier)).view(final)
+
+
+def _copied(array: Any) -> np.ndarray:
+    """A copy of a result; JAX hands out what is there on the spot, and the rest by a thread."""
+    return np.array(array.block_until_ready())
 
 
 def host_array(name: str, value: Any, described: Described) -> np.ndarray:

@@ -34,7 +34,7 @@ def bucket(rows: int) -> int:
 
 def wider(parsed: Parsed, given: Given, parse: Callable[[Given], Parsed]) -> Parsed:
     """The kernel for the bucket; CallError where more rows make another kernel."""
-    ir, rows = parsed.ir, _rows(parsed.ir)
+    ir, rows = parsed.ir, ragged_rows(parsed.ir)
     if not any(rows.get(p.tensor) for p in ir.params):
         raise CallError(
             f"kernel {ir.name} has no rows to pad: no dimension of an argument is indexed only by "
@@ -48,7 +48,7 @@ def wider(parsed: Parsed, given: Given, parse: Callable[[Given], Parsed]) -> Par
             shape = _bucketed(spec.shape, rows[param.tensor])
             tensors[param.name] = replace(own, spec=replace(spec, shape=shape))
     wide = parse(Given(given.values, tensors))
-    if _without_rows(ir, rows) != _without_rows(wide.ir, rows):
+    if not same_but_for_rows(ir, wide.ir):
         raise CallError(
             f"kernel {ir.name} computes with how many rows there are, and padding changes that",
             hint='leave rows="bucket" out, or pass the number as a tensor',
@@ -60,7 +60,7 @@ def _bucketed(shape: Shape, dims: frozenset[int]) -> Shape:
     return tuple(bucket(size) if dim in dims else size for dim, size in enumerate(shape))
 
 
-def _rows(ir: KernelIR) -> dict[str | None, frozenset[int]]:
+def ragged_rows(ir: KernelIR) -> dict[str | None, frozenset[int]]:
     """Of every tensor the dimensions that only tiles over ragged ranges index, unmoved."""
     ragged = {axis.name for axis in ir.axes if axis.static is None and axis.kind == "tile"}
     seen = {t.name: set(range(len(t.shape))) for t in ir.tensors}
@@ -79,6 +79,12 @@ def _references(ir: KernelIR) -> Iterator[tuple[str, Sequence[Any]]]:
             yield stmt.tensor, stmt.index
     for expr in exprs_of(ir.body, ir.axes):
         yield from ((part.tensor, part.index) for part in walk(expr) if isinstance(part, Load))
+
+
+def same_but_for_rows(one: KernelIR, other: KernelIR) -> bool:
+    """Whether two kernels, of one function, differ only in how many rows there are."""
+    rows = ragged_rows(one)
+    return _without_rows(one, rows) == _without_rows(other, rows)
 
 
 def _without_rows(ir: KernelIR, rows: dict[str | None, frozenset[int]]) -> KernelIR:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from .rules import IndexRule, RangeRule, certain, evident, index_rules, range_ru
 
 Rule = RangeRule | IndexRule
 Run = Callable[[Arrays], None]
+Values = Sequence[Any]  # of the rule's expressions: one per place, or one for all
+MOST_HELD = 1 << 16  # bytes that are kept to compare with those of the next call
 Say = Callable[..., str]  # rule, place, the numbers of the rule's expressions -> what is wrong
 
 
@@ -51,13 +54,37 @@ def compile_checks(ir: KernelIR, facts: Facts | None = None) -> Check | None:
     if not runs:
         return None
 
-    @np.errstate(all="ignore")
     def run_all(arrays: Arrays) -> None:
         for run in runs:
             run(arrays)
 
     exprs = (e for r in rules for e in (*r.exprs, *r.iterations.exprs))
     return Check(reads(exprs, ir), run_all)
+
+
+def verifying(check: Check, fetch: Callable[[Any], list[np.ndarray]]) -> Callable[[Any], None]:
+    """The check of a call's arguments, not made again of the values that the call before had.
+
+    `fetch` gives what is read of the arguments, in the order of `check.reads`.
+    """
+    right: list[bytes] = []
+
+    def verify(given: Any) -> None:
+        nonlocal right
+        arrays = fetch(given)
+        held = [array.tobytes() for array in arrays]
+        if held == right:
+            return
+        # what is held is what is looked at: a caller's array may change meanwhile
+        copies = [
+            np.frombuffer(kept, array.dtype).reshape(array.shape)
+            for kept, array in zip(held, arrays, strict=True)
+        ]
+        check.run(dict(zip(check.reads, copies, strict=True)))
+        if sum(map(len, held)) <= MOST_HELD:
+            right = held
+
+    return verify
 
 
 def _compiled(given: Rule, ir: KernelIR) -> Run | None:
@@ -72,7 +99,8 @@ def _compiled(given: Rule, ir: KernelIR) -> Run | None:
     if len(terms) != len(rule.exprs):
         return None
 
-    def run(arrays: Arrays) -> None:
+    @np.errstate(all="ignore")
+    def look(arrays: Arrays) -> None:
         points, size = places.listed(arrays)
         values = [np.asarray(t.run(arrays, points)) for t in terms]
         for wrong, say in _faults(rule, *values):
@@ -80,7 +108,37 @@ def _compiled(given: Rule, ir: KernelIR) -> Run | None:
                 every = _Place(replace(places.ahead, points=points), arrays)
                 raise _error(rule, say, every, [wrong, *values])
 
+    if places.points is None or not all(t.plain for t in terms):
+        return look
+    points, surely = places.points, _sure(rule)
+
+    def run(arrays: Arrays) -> None:
+        if not surely([t.run(arrays, points) for t in terms]):
+            look(arrays)
+
     return run
+
+
+def _sure(rule: Rule) -> Callable[[Values], bool]:
+    """Whether a rule surely holds: no place breaks it, and of ranges none that may be empty does.
+
+    Counting what is wrong is several times cheaper than NumPy's `any`; which place it is, and
+    whether that matters, is only asked where there is one.
+    """
+    some, limit = np.count_nonzero, None if rule.limit is None else rule.limit.size
+    if isinstance(rule, IndexRule):
+        return lambda values: not (some(values[0] < 0) or some(values[0] >= limit))
+    strict, most = rule.strict, rule.most
+
+    def surely(values: Values) -> bool:
+        low, high = values
+        if some(low < 0) or (limit is not None and some(high > limit)):
+            return False
+        if most is not None and some(np.subtract(high, low, dtype=np.int64) > most):
+            return False
+        return not (strict and some(high < low))
+
+    return surely
 
 
 def _knowable(rule: RangeRule, ahead: Ahead) -> RangeRule | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import jax
 from jax._src import config, dispatch
-from jax.core import ShapedArray, Tracer
+from jax.core import ShapedArray
 from jax.sharding import (
     AbstractDevice,
     AbstractMesh,
@@ -143,11 +143,6 @@ def result_avals(
         )
         for shape, dtype in results
     ]
-
-
-def is_traced(value: object) -> bool:
-    """Whether JAX is tracing: the value stands for one that is not there yet."""
-    return isinstance(value, Tracer)
 
 
 @contextmanager

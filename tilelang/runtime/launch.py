@@ -17,7 +17,7 @@ from ..analysis.facts import Facts
 from ..errors import CallError, stored_to_jax
 from ..ir import KernelIR, Store, statements
 from . import bridge
-from .checks import Check, compile_checks
+from .checks import Check, compile_checks, verifying
 from .dynamo import keep_out
 from .given import Given
 from .results import structured
@@ -118,12 +118,9 @@ def _reading(operands: Sequence[Operand], framework: Framework) -> Callable[[Val
 
 def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Sequence], None]:
     names = [o.name for o in operands]
-    wanted = [(name, names.index(name)) for name in check.reads]
-
-    def verify(arrays: Sequence) -> None:
-        check.run({name: np.asarray(arrays[place]) for name, place in wanted})
-
-    return verify
+    wanted = [names.index(name) for name in check.reads]
+    asarray = np.asarray
+    return verifying(check, lambda arrays: [asarray(arrays[place]) for place in wanted])
 
 
 def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:

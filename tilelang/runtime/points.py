@@ -23,13 +23,15 @@ MOST_STATIC = 1 << 22  # points that are laid out ahead of a call
 class Domain:
     """`listed(arrays)` are the places, and how many.
 
-    ahead  with those places, if no tensor changes them
-    empty  it is known ahead that there is none
+    ahead   with those places, if no tensor changes them
+    empty   it is known ahead that there is none
+    points  the places themselves, if no tensor changes them
     """
 
     ahead: Ahead
     empty: bool
     listed: Callable[[Arrays], tuple[Points, int]]
+    points: Points | None
 
 
 Where = frozenset[tuple[Expr, bool]]  # conditions, and what each must be
@@ -90,7 +92,7 @@ def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
         return here, count
 
     ahead = Ahead(ir, {} if steps else points, chosen.ends)
-    return Domain(ahead, not steps and not size, listed)
+    return Domain(ahead, not steps and not size, listed, None if steps else points)
 
 
 def _loop(axis: str, begin: Term, end: Term, chosen: Iterations) -> Step:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from ..ir import (
     Index,
     KernelIR,
     Load,
+    Tensor,
     TileIndex,
     TileScalar,
     definitions,
@@ -49,10 +51,15 @@ INTEGERS = (WIDE, *dtypes.INTEGERS)
 
 @dataclass(frozen=True)
 class Term:
-    """A compiled expression; `constant` is its value if that needs no tensor."""
+    """A compiled expression.
+
+    constant  its value if that needs no tensor
+    plain     it takes numbers that are there and computes nothing: no warning of NumPy's to silence
+    """
 
     run: Run
     constant: Any = None
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ def term(expr: Expr, ahead: Ahead) -> Term | None:
 
 
 def _constant(value: Any) -> Term:
-    return Term(lambda arrays, points: value, value)
+    return Term(lambda arrays, points: value, value, plain=True)
 
 
 def _every(found: Iterable[Term | None]) -> list[Term] | None:
@@ -138,7 +145,7 @@ def _load(load: Load, ahead: Ahead) -> Term | None:
     if load.type.dtype not in (*INTEGERS, "bool"):
         return None
     tensor = ir.tensor(load.tensor)
-    value = _taken(partial(array, tensor.name, ir), indices, tensor.shape)
+    value = _taken(_source(tensor, ir), indices, tensor.shape)
     if load.mask is None:
         return value
     mask = term(load.mask, ahead)
@@ -151,13 +158,17 @@ def _taken(source: Callable[[Arrays], np.ndarray], indices: list[Term], shape: t
         return _constant(0)
     if len(indices) == 1 and indices[0].constant is not None:
         where = _as_slice(np.clip(indices[0].constant, 0, shape[0] - 1))
-        return Term(lambda arrays, points: source(arrays)[where])
+        return Term(lambda arrays, points: source(arrays)[where], plain=True)
 
     def take(arrays: Arrays, points: Points) -> Any:
         at = [np.clip(i.run(arrays, points), 0, n - 1) for i, n in zip(indices, shape, strict=True)]
         return source(arrays)[tuple(at)]
 
     return Term(take)
+
+
+def _source(tensor: Tensor, ir: KernelIR) -> Callable[[Arrays], np.ndarray]:
+    return itemgetter(tensor.name) if tensor.view is None else partial(array, tensor.name, ir)
 
 
 def _as_slice(where: np.ndarray) -> Any:

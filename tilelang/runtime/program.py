@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.core import Tracer
 
 from .jax_compat import (
     cpu_device,
     default_platform,
-    is_traced,
     sharded_axes,
     traced_for,
     traced_on_tpu,
@@ -98,7 +98,8 @@ def at_once(run: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*arrays: Any) -> Any:
         results = run(*arrays)
-        if not is_traced(results[0] if isinstance(results, tuple) and results else results):
+        first = results[0] if type(results) is tuple and results else results
+        if not isinstance(first, Tracer):
             return results
         with jax.ensure_compile_time_eval():
             return run(*arrays)

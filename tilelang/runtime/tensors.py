@@ -72,7 +72,8 @@ def _torch_key(value: Any) -> Hashable:
 
 
 def _jax_key(value: Any) -> Hashable:
-    return ("jax", value.shape, value.dtype, value.platform())
+    aval = value.aval  # its attributes cost half of what the array's own do
+    return ("jax", aval.shape, aval.dtype, value.platform())
 
 
 def _traced_key(value: Any) -> Hashable:
@@ -111,6 +112,13 @@ def describe(name: str, value: Any) -> Described | None:
     device = value.platform() if home == "jax" else ""
     device = "cuda" if device == "gpu" else device  # as JAX calls what it lowers for, and torch
     return Described(_spec(name, value.shape, value.dtype, "jax"), home, device)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether JAX traces an array that has a length which is no number."""
+    if home_of(type(value)) != "traced":
+        return False
+    return any(not isinstance(size, int) for size in value.shape)
 
 
 def _numpy(name: str, value: np.ndarray) -> Described:

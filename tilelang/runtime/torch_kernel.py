@@ -23,7 +23,7 @@ from .launch import Launch, Operand, framework_of, refuse_shape
 from .parsed import FORWARD, Parsed
 from .results import structured
 from .tensors import Described, describe, home_of, spec_of_torch
-from .torch_ops import Callee
+from .torch_ops import Callee, unusual
 from .torch_shapes import Sizes, hint, known, sizes_of
 
 Statics = Mapping[str, Any]
@@ -46,7 +46,7 @@ class Guarded:
     def __call__(self, values: Sequence[Any]) -> Any:
         """Runs the kernel by the one or the other."""
         tensors = [values[place] for place in self.places]
-        if not torch_ops.unusual(tensors):
+        if not unusual(tensors):
             return self.plain(values)
         return (self.through if torch_ops.wants_gradient(tensors) else self.batches)(values)
 

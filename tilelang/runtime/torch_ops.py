@@ -75,13 +75,16 @@ class Operation:
 
 
 def unusual(tensors: Sequence[Any]) -> bool:
-    """Whether a call is more than plain tensors to compute with."""
-    c = torch._C
-    if c._is_tracing() or c._len_torch_dispatch_stack() or c._are_functorch_transforms_active():
+    """Whether a call is more than plain tensors to compute with; asked in every call."""
+    if _is_tracing() or _modes() or _transforms() or forward_ad._current_level >= 0:
         return True
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return True
-    return forward_ad._current_level >= 0 or any(map(without_data, tensors))
+    recorded = _records()
+    for tensor in tensors:
+        if tensor.is_meta or type(tensor).__torch_dispatch__ is not _PLAIN:  # `without_data`
+            return True
+        if recorded and tensor.requires_grad:
+            return True
+    return False
 
 
 def without_data(tensor: Any) -> bool:
@@ -90,6 +93,8 @@ def without_data(tensor: Any) -> bool:
 
 
 _PLAIN = torch._C._disabled_torch_dispatch_impl
+_is_tracing, _modes = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
+_transforms, _records = torch._C._are_functorch_transforms_active, torch.is_grad_enabled
 
 
 def call(callee: Callee, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> list[Any]:

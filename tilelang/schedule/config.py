@@ -18,10 +18,12 @@ WORKLIST = ("search", "table")
 PRECISION = ("ieee", "tf32x3", "tf32")
 
 # The fields that say something to one family of targets only; the others do to every one.
-TPU_FIELDS = ("loop_type", "steps", "buffers", "cores", "within", "windows", "gathers")
+TPU_FIELDS = (
+    "loop_type", "steps", "buffers", "cores", "within", "windows", "gathers", "pieces",
+)  # fmt: skip
 CUDA_FIELDS = (
     "warps", "stages", "indexing", "persistent", "worklist", "l2_group", "precision", "split",
-    "max_registers",
+    "max_registers", "warp_specialize",
 )  # fmt: skip
 
 
@@ -39,6 +41,9 @@ class Config:
                 then hold all heads of [tokens, heads, width], and no array is transposed
     windows     "aligned" (a tile is a block of the array; ranges share tiles) | "exact" (the first
                 tile of a range begins where the range does)
+    gathers     "ahead" (rows that an index array picks are put together by XLA) | "inside"
+    pieces      rows of a tile that a step multiplies at once, while other units are busy with the
+                rows before; 0: all of them
 
     `block_sizes=[...]` may be given instead of `blocks`: sizes of the tile axes in loop order.
     Raises PlanError for a value that no kernel could use.
@@ -53,6 +58,7 @@ class Config:
     within: tuple[str, ...] | None
     windows: str | None
     gathers: str | None
+    pieces: int | None
     warps: int | None
     stages: int | None
     indexing: str | None
@@ -62,6 +68,7 @@ class Config:
     precision: str | None
     split: int | None
     max_registers: int | None
+    warp_specialize: bool | None
 
     def __init__(
         self,
@@ -75,6 +82,7 @@ class Config:
         within: Sequence[str] | None = None,
         windows: str | None = None,
         gathers: str | None = None,
+        pieces: int | None = None,
         warps: int | None = None,
         stages: int | None = None,
         indexing: str | None = None,
@@ -84,6 +92,7 @@ class Config:
         precision: str | None = None,
         split: int | None = None,
         max_registers: int | None = None,
+        warp_specialize: bool | None = None,
     ) -> None:
         pairs = tuple(sorted(dict(blocks).items()))
         sizes = None if block_sizes is None else tuple(block_sizes)
@@ -98,8 +107,11 @@ class Config:
         _check_choice("indexing", indexing, INDEXING)
         _check_choice("worklist", worklist, WORKLIST)
         _check_choice("precision", precision, PRECISION)
+        if not isinstance(warp_specialize, bool | None):
+            raise PlanError(f"warp_specialize must be True or False, got {warp_specialize!r}")
         for name, value, most in (
             ("buffers", buffers, 16),
+            ("pieces", pieces if pieces != 0 else None, 1 << 20),
             ("cores", cores, 2),
             ("warps", warps, 16),
             ("stages", stages, 8),
@@ -114,8 +126,9 @@ class Config:
             raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
         inside = None if within is None else _names("within", within)
         values = (
-            pairs, sizes, loop_type, steps, buffers, cores, inside, windows, gathers, warps, stages,
-            indexing, persistent, worklist, l2_group, precision, split, max_registers,
+            pairs, sizes, loop_type, steps, buffers, cores, inside, windows, gathers, pieces, warps,
+            stages, indexing, persistent, worklist, l2_group, precision, split, max_registers,
+            warp_specialize,
         )  # fmt: skip
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)

@@ -7,7 +7,7 @@ So the adjoint of x[tm, tk] lives where x[tm, tk] does: every gradient is made w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..ir import Apply, Dim, Expr, Load, Var
@@ -87,7 +87,7 @@ def _arriving(store: Stored, cotangent: str) -> Expr:
 
 
 def _active(
-    graph: Graph, stores: list[Stored], forward: Mapping[str, Term], wanted: Collection[str]
+    graph: Graph, stores: Sequence[Stored], forward: Mapping[str, Term], wanted: Collection[str]
 ) -> set[str]:
     """Float values that depend on a wanted array, but for those that are a gauge."""
     active: set[str] = set()
@@ -98,7 +98,7 @@ def _active(
         below = passes and any(isinstance(p, Var) and p.name in active for p in parts)
         if is_float(term.type.dtype) and (own or (below and not isinstance(term, Load))):
             active.add(name)
-    gauges = {n for n in active if _extreme(forward[n]) and _is_gauge(graph, stores, forward, n)}
+    gauges = {n for n in active if _extreme(forward[n]) and is_gauge(graph, stores, forward, n)}
     return active - gauges
 
 
@@ -107,7 +107,9 @@ def _extreme(term: Term) -> bool:
     return how in EXTREMES
 
 
-def _is_gauge(graph: Graph, stores: list[Stored], forward: Mapping[str, Term], name: str) -> bool:
+def is_gauge(
+    graph: Graph, stores: Sequence[Stored], forward: Mapping[str, Term], name: str
+) -> bool:
     """Whether every result stays the same when this value is shifted."""
     value = Var(name, forward[name].type)
     seeds = Seeds(shift_of(value, "m"), graph.scope(value))

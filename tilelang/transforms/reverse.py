@@ -44,6 +44,7 @@ from .place import Nest, Target, placed
 from .refuse import Underivable
 from .saved import Residuals, Saved, storing
 from .types import Derivative, Launch
+from .unit_gauge import in_unit_gauge
 
 
 def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
@@ -151,8 +152,9 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
         return
     graph = launched.graph
     forward = frozenset(graph.values)
-    sites = adjoints(launched, cotangents, active)
-    residuals = Residuals(program.kernel, program.facts, launched, program.name)
+    gauged = in_unit_gauge(launched, adjoints(launched, cotangents, active), cotangents)
+    sites = gauged.sites
+    residuals = Residuals(program.kernel, program.facts, launched, program.name, gauged.made)
     residuals.choose([s.adjoint for s in sites], forward)
     program.residuals.append((launched, residuals.added))
     for saved in residuals.added:

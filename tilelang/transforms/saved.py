@@ -8,14 +8,16 @@ kernel: of a formula over sums the sums, or itself, whichever has fewer bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..analysis.facts import Facts
 from ..ir import (
     Along,
+    Apply,
     Assign,
     At,
+    Const,
     Expr,
     GridIndex,
     Index,
@@ -28,37 +30,51 @@ from ..ir import (
     Tensor,
     Type,
     Var,
+    map_children,
+    statements,
+    walk,
 )
-from ..language.dtypes import itemsize
-from .forward import Launched
-from .graph import Over
+from ..language.build import cast
+from ..language.dtypes import is_float, itemsize
+from .forward import Launched, Stored
+from .graph import Graph, Over, parts_of
+
+SAME = ("cast", "neg", "expand_dims", "squeeze", "transpose", "broadcast")
+PRODUCTS = ("mul", "dot")
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A value of the forward kernel in an array of its own; `index` is in axes of the graph."""
+    """A value of the forward kernel in an array of its own.
+
+    `index` and `value` are in axes of the graph, the value in names of the author's kernel.
+    """
 
     tensor: Tensor
     index: tuple[Index, ...]
-    written: str  # what the author's kernel calls the value
+    value: Expr
 
 
 @dataclass
 class Residuals:
-    """Collects what is read: value -> the load, and the arrays that the forward kernel adds."""
+    """Collects what is read: value -> the load, and the arrays that the forward kernel adds.
+
+    `made` are values of the forward kernel that the author did not write, as formulas of others.
+    """
 
     kernel: KernelIR
     facts: Facts
     launched: Launched
     name: Callable[[str], str]
+    made: frozenset[str] = frozenset()
     loads: dict[str, Expr] = field(default_factory=dict)
     added: list[Saved] = field(default_factory=list)
 
     def choose(self, roots: Iterable[Expr], forward: Collection[str]) -> None:
         """Decides for all that the roots are computed from; `forward` are the kernel's own."""
-        graph = self.launched.graph
-        loops = self._with_loops(forward)
-        stored = self._stored()
+        graph, roots = self.launched.graph, tuple(roots)
+        loops = self._with_loops({*forward, *self.made})
+        stored = {**self._rounded(roots), **self._stored()}
         stack, seen = list(roots), set[str]()
         while stack:
             expr = stack.pop()
@@ -87,15 +103,37 @@ class Residuals:
     def _stored(self) -> dict[str, Expr]:
         """Values that an output holds as they are."""
         found: dict[str, Expr] = {}
+        for store, load in self._whole():
+            if isinstance(store.value, Var) and store.value.type == store.type:
+                found.setdefault(store.value.name, load)
+        return found
+
+    def _rounded(self, roots: Sequence[Expr]) -> dict[str, Expr]:
+        """Values that an output holds in fewer bits, where nothing but products reads them.
+
+        Rounding an operand changes a product by as much as rounding its result does; a difference,
+        or an exponential, it may change by any factor.
+        """
+        found: dict[str, Expr] = {}
+        graph = self.launched.graph
+        for store, load in self._whole():
+            term = graph.term(store.value)
+            if not (isinstance(term, Apply) and term.op == "cast" and term.type == store.type):
+                continue
+            (value,) = term.args
+            floats = is_float(term.type.dtype) and is_float(value.type.dtype)
+            if floats and isinstance(value, Var) and _only_multiplied(graph, value, roots):
+                found[value.name] = graph.add(cast(load, value.type.dtype, store.loc))
+        return found
+
+    def _whole(self) -> Iterator[tuple[Stored, Expr]]:
+        """Stores that keep all of a value, and how it is read again."""
         graph = self.launched.graph
         for store in self.launched.stores:
-            value = store.value
-            whole = store.mask is None and not store.adds and value.type == store.type
-            if isinstance(value, Var) and whole:
+            if store.mask is None and not store.adds:
                 load = graph.add(Load(store.tensor, store.index, store.type, loc=store.loc))
-                if graph.scope(load) <= graph.scope(value):
-                    found.setdefault(value.name, load)
-        return found
+                if graph.scope(load) <= graph.scope(store.value):
+                    yield store, load
 
     # ------------------------------------------------------------ what has fewest bytes
 
@@ -163,43 +201,91 @@ class Residuals:
 
     def _save(self, expr: Var) -> bool:
         """Adds an array for a value that the author's kernel computes; False if it cannot."""
-        written, places = self.launched.written.get(expr.name), self._index(expr)
+        written, places = self._written(expr), self._index(expr)
         if written is None or places is None:
             return False
         name = self.name(f"saved_{self.launched.graph.hints.get(expr.name, 'value')}")
         shape = tuple(size for _, size in places)
         index = tuple(entry for entry, _ in places)
         tensor = Tensor(name, shape, expr.type.dtype, "output", self.kernel.loc, 0)
-        self.added.append(Saved(tensor, index, written))
+        saved = Saved(tensor, index, written)
+        if not _stores(storing(self.launched.loop, (saved,), self.launched.same), name):
+            return False  # nowhere does the author's kernel know all parts of the formula
+        self.added.append(saved)
         load = Load(name, index, expr.type, loc=self.kernel.loc)
         self.loads[expr.name] = self.launched.graph.add(load)
         return True
 
+    def _written(self, expr: Expr) -> Expr | None:
+        """A value in names of the author's kernel; None if it does not compute its parts."""
+        if isinstance(expr, Const):
+            return expr
+        if not isinstance(expr, Var):
+            return None
+        name, term = self.launched.written.get(expr.name), self.launched.graph.term(expr)
+        if name is not None:
+            return Var(name, expr.type)
+        if not isinstance(term, Apply) or expr.name not in self.made:
+            return None
+        args = [a for a in map(self._written, term.args) if a is not None]
+        return replace(term, args=tuple(args)) if len(args) == len(term.args) else None
+
+
+def _only_multiplied(graph: Graph, value: Var, roots: Sequence[Expr]) -> bool:
+    """Whether all that is computed of a value at once is products with others."""
+    reached = graph.reached(roots)
+    same = {value.name}  # the value, in other shapes and dtypes
+    for name, term in reached.items():  # parts first
+        read = [p for p in parts_of(term) if isinstance(p, Var) and p.name in same]
+        if not read or name == value.name:
+            continue
+        if not isinstance(term, Apply) or (len(read) > 1 or term.op not in (*SAME, *PRODUCTS)):
+            return False
+        if term.op in SAME:
+            same.add(name)
+    return not any(isinstance(r, Var) and r.name in same for r in roots)
+
+
+def _stores(loop: Loop, tensor: str) -> bool:
+    return any(isinstance(s, Store) and s.tensor == tensor for s in statements((loop,)))
+
 
 def storing(
-    loop: Loop, saved: Collection[Saved], same: Mapping[str, str], around: tuple[str, ...] = ()
+    loop: Loop,
+    saved: Collection[Saved],
+    same: Mapping[str, str],
+    around: tuple[str, ...] = (),
+    known: frozenset[str] = frozenset(),
 ) -> Loop:
-    """The launch that also stores what is saved, right where it is computed."""
+    """The launch that also stores what is saved, as soon as it is known."""
     opened = (*around, loop.axis)
+    axes = {same[a]: a for a in opened}
     body: list[Stmt] = []
     for stmt in loop.body:
-        values: list[tuple[str, Type]] = []
+        new: frozenset[str] = frozenset()
         match stmt:
-            case Assign(name, value):
-                values = [(name, value.type)]
+            case Assign(name):
+                new = frozenset((name,))
             case Loop():
-                values = [(c.out, c.init.type) for c in stmt.carries]
-                stmt = storing(stmt, saved, same, opened)
+                new = frozenset(c.out for c in stmt.carries)
+                stmt = storing(stmt, saved, same, opened, known)
             case Store():
                 pass
+        known |= new
         body.append(stmt)
-        axes = {same[a]: a for a in opened}
         for one in saved:
-            for name, kind in values:
-                if one.written == name:
-                    index = tuple(_renamed(entry, axes) for entry in one.index)
-                    body.append(Store(one.tensor.name, index, Var(name, kind), stmt.loc))
+            needed = {e.name for e in walk(one.value) if isinstance(e, Var)}
+            if new & needed and needed <= known:
+                index = tuple(_renamed(entry, axes) for entry in one.index)
+                body.append(Store(one.tensor.name, index, _along(one.value, axes), stmt.loc))
     return replace(loop, body=tuple(body))
+
+
+def _along(value: Expr, axes: Mapping[str, str]) -> Expr:
+    """The value along the axes that are open there."""
+    shape = tuple(axes[d] if isinstance(d, str) else d for d in value.type.shape)
+    moved = map_children(value, lambda e: _along(e, axes))
+    return replace(moved, type=Type(shape, value.type.dtype))
 
 
 def _renamed(entry: Index, axes: Mapping[str, str]) -> Index:

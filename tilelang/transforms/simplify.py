@@ -4,6 +4,8 @@ x * 1        x                 transpose(transpose(x))              x
 x + 0        x                 squeeze(sum(x, keepdim=True))        sum(x)
 where(c, where(c, x, y), z)    where(c, x, z)
 broadcast(x) * y               x * y, where y has the whole shape
+cast(cast(x, wide), own)       x, of the dtype that it had
+A number that is repeated counts as the number, in any shape.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import Any
 
 from ..errors import TypingError
 from ..ir import Apply, Const, Expr
-from ..language.shapes import transpose
+from ..language.dtypes import is_float, itemsize
+from ..language.shapes import broadcast, full, transpose
 from ..language.values import broadcast_shapes
 
 Look = Callable[[Expr], Any]  # a name -> what it stands for
@@ -30,6 +33,16 @@ def simplified(term: Expr, look: Look) -> Expr:
     if term.op in BROADCASTING:
         term = _without_broadcasts(term, look)
     match term.op, term.args:
+        case (("expand_dims" | "squeeze" | "transpose" | "broadcast"), (x,)) if _is_full(look(x)):
+            return replace(look(x), type=term.type)
+        case (("log" | "log2"), (x,)) if _repeated(x, look) == 1:
+            return full(term.type.shape, 0.0, term.type.dtype, term.loc)
+        case (("mul" | "div"), (x, y)) if _repeated(y, look) == 1:
+            return broadcast(x, term.type.shape, term.loc) if _same(x, term) else term
+        case (("add" | "sub"), (x, y)) if _repeated(y, look) == 0:
+            return broadcast(x, term.type.shape, term.loc) if _same(x, term) else term
+        case "cast", (x,):
+            return _back(term, look(x))
         case "transpose", (x,):
             return _turned(term, look(x))
         case "squeeze", (x,):
@@ -53,6 +66,29 @@ def simplified(term: Expr, look: Look) -> Expr:
             return x
         case _:
             return term
+
+
+def _is_full(inner: Any) -> bool:
+    return isinstance(inner, Apply) and inner.op == "full" and not inner.args
+
+
+def _repeated(expr: Expr, look: Look) -> float | int | None:
+    """The number that an array repeats."""
+    inner = look(expr)
+    return inner.attr("value") if _is_full(inner) else None
+
+
+def _same(x: Expr, term: Apply) -> bool:
+    return x.type.dtype == term.type.dtype
+
+
+def _back(term: Apply, inner: Any) -> Expr:
+    """What was made wider is what it was."""
+    if not (isinstance(inner, Apply) and inner.op == "cast" and inner.args[0].type == term.type):
+        return term
+    narrow, wide = term.type.dtype, inner.type.dtype
+    exact = is_float(narrow) and is_float(wide) and itemsize(wide) > itemsize(narrow)
+    return inner.args[0] if exact else term
 
 
 def _turned(term: Apply, inner: Any) -> Expr:

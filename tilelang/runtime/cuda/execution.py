@@ -14,7 +14,7 @@ from ...codegen.triton.target import Target
 from ...errors import CallError
 from ...ir import KernelIR
 from .. import bridge
-from ..checks import Check
+from ..checks import Check, verifying
 from ..dynamo import keep_out
 from ..launch import Launch, Operand, Values, check_of, framework_of
 from ..lowering import Lowered
@@ -55,44 +55,65 @@ def prepare(
     lowered = planned(target or target_of(device))
     assert isinstance(lowered.plan, Plan), "the target is a GPU"
     check = check_of(ir, facts, operands, checks)
-    return _call(ir, operands, runner(lowered.plan, lowered.source, device), check, device)
+    readers = [(o.place, _reader(o, values[o.place], device)) for o in operands]
+    return _call(ir, operands, readers, runner(lowered.plan, lowered.source, device), check)
 
 
 def _call(
-    ir: KernelIR, operands: Sequence[Operand], run: Run, check: Check | None, device: Any
+    ir: KernelIR,
+    operands: Sequence[Operand],
+    readers: Sequence[tuple[int, Callable[[Any], Any]]],
+    run: Run,
+    check: Check | None,
 ) -> Launch:
     """The function that a call runs; `run` takes contiguous tensors on the device."""
-    readers = [(o.place, _reader(o, device)) for o in operands]
     verify = None if check is None else _verifying(check, operands)
     stored = [(at, o) for at, o in enumerate(operands) if ir.tensor(o.name).mutated]
-    places = {o.name: o.place for o in operands}
-    own = [places.get(name) for name in ir.returns]  # a returned parameter is the caller's object
+    finish = _finishing(ir, operands)
 
     def call(values: Values) -> Any:
         if verify is not None:
             verify(values)
         tensors = [read(values[place]) for place, read in readers]
-        results = run(*tensors)
+        results = run(tensors)
         for at, operand in stored:
             if tensors[at] is not values[operand.place]:
                 _write_back(operand, values[operand.place], tensors[at])
+        return finish(results, values)
+
+    keep_out(call)
+    return call
+
+
+def _finishing(ir: KernelIR, operands: Sequence[Operand]) -> Callable[[Sequence[Any], Values], Any]:
+    """What the runner gives, in the author's structure."""
+    places = {o.name: o.place for o in operands}
+    own = [places.get(name) for name in ir.returns]  # a returned parameter is the caller's object
+    if ir.structure == "single" and own == [None]:
+        return lambda results, values: results[0]
+
+    def finish(results: Sequence[Any], values: Values) -> Any:
         returned = [
             result if place is None else values[place]
             for place, result in zip(own, results, strict=True)
         ]
         return structured(ir.structure, returned)
 
-    keep_out(call)
-    return call
+    return finish
 
 
-def _reader(operand: Operand, device: Any) -> Callable[[Any], Any]:
-    """How to turn an argument into a contiguous tensor on the device, itself if it is one."""
+def _reader(operand: Operand, example: Any, device: Any) -> Callable[[Any], Any]:
+    """How to turn an argument into a contiguous tensor on the device, itself if it is one.
+
+    A tensor is where `example` is: devices are part of what a launch is found by (`KEYS`).
+    """
     torch = bridge.torch()
     wide = operand.described.spec.dtype == "int64"
+    if operand.described.home == "torch" and not wide and example.device == device:
+        return torch.Tensor.contiguous
 
     def on_device(value: Any) -> Any:
-        return value.contiguous() if value.device == device else value.to(device).contiguous()
+        return value.to(device).contiguous()
 
     def narrowed(value: Any) -> Any:
         # the nearest int32: out of every array if the value was, and no wait for the device
@@ -122,12 +143,11 @@ def _write_back(operand: Operand, value: Any, tensor: Any) -> None:
 
 
 def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Values], None]:
-    wanted = [o for o in operands if o.name in check.reads]
-
-    def verify(values: Values) -> None:
-        check.run({o.name: _on_host(o.name, values[o.place], o.described) for o in wanted})
-
-    return verify
+    named = {o.name: o for o in operands}
+    wanted = [named[name] for name in check.reads]
+    return verifying(
+        check, lambda values: [_on_host(o.name, values[o.place], o.described) for o in wanted]
+    )
 
 
 def _on_host(name: str, value: Any, described: Described) -> np.ndarray:

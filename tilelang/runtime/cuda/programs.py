@@ -14,14 +14,15 @@ from functools import partial
 from typing import Any
 
 from ...codegen.source import Source
-from ...codegen.triton.plan.types import Buffer, Launch, Plan, Result
+from ...codegen.triton.plan.types import Buffer, Launch, Plan
 from .. import bridge
 from .compiler import compiled
 from .device import interprets
 from .signature import signature_of
 
 ALIGNED = 15  # the low bits of a pointer that is a multiple of 16 bytes
-Run = Callable[..., list[Any]]
+Views = Sequence[tuple[str, tuple[int, ...]]]
+Run = Callable[[list[Any]], list[Any]]  # it may put what it makes behind the operands
 
 
 @dataclass(frozen=True)
@@ -30,39 +31,48 @@ class Program:
 
     signature  Triton's type of each argument
     places     which of all arrays the arguments are: operands first, then what the host makes
-    compiled   which arguments are not aligned -> a function of (stream, *tensors) that launches
+    device     of all of them
+    compiled   which arguments are not aligned -> a function of (stream, pointers) that launches
     """
 
     function: Any
     launch: Launch
     signature: tuple[str, ...]
     places: tuple[int, ...]
-    compiled: dict[tuple[bool, ...], Callable[..., None]] = field(default_factory=dict)
+    device: Any
+    compiled: dict[tuple[bool, ...], Callable[[int, Sequence[int]], None]] = field(
+        default_factory=dict
+    )
 
     def run(self, stream: int, arrays: Sequence[Any]) -> None:
-        """Launches on a stream."""
-        tensors, bits = [arrays[place] for place in self.places], 0
-        for tensor in tensors:
-            bits |= tensor.data_ptr()
-        unaligned: tuple[bool, ...] = ()
+        """Launches on a stream; numbers are what the driver takes, and Triton asks nothing of."""
+        pointers, bits = [], 0
+        for place in self.places:
+            pointer = arrays[place].data_ptr()
+            pointers.append(pointer)
+            bits |= pointer
         if bits & ALIGNED:
-            tensors, unaligned = self._unaligned(tensors)
-        launch = self.compiled.get(unaligned)
-        if launch is None:
-            launch = self.compiled[unaligned] = self._compile(unaligned)
-        launch(stream, tensors)
+            self._run_unaligned(stream, [arrays[place] for place in self.places])
+        else:
+            (self.compiled.get(()) or self._launcher(()))(stream, pointers)
 
-    def _unaligned(self, tensors: Sequence[Any]) -> tuple[list[Any], tuple[bool, ...]]:
-        """The arguments and which are not aligned; those that descriptors tell of are copied."""
+    def _run_unaligned(self, stream: int, tensors: Sequence[Any]) -> None:
+        """Launches where some are not aligned; those that descriptors tell of are copied."""
         boxed = {one.tensor for one in self.launch.descriptors}
         told = [
             t.clone() if name in boxed and t.data_ptr() & ALIGNED else t
             for name, t in zip(self.launch.arguments, tensors, strict=True)
         ]
-        unaligned = tuple(bool(t.data_ptr() & ALIGNED) for t in told)
-        return told, unaligned if any(unaligned) else ()
+        pointers = [t.data_ptr() for t in told]
+        unaligned = tuple(bool(pointer & ALIGNED) for pointer in pointers)
+        self._launcher(unaligned if any(unaligned) else ())(stream, pointers)
 
-    def _compile(self, unaligned: Sequence[bool]) -> Callable[[int, Sequence[Any]], None]:
+    def _launcher(self, unaligned: tuple[bool, ...]) -> Callable[[int, Sequence[int]], None]:
+        if unaligned not in self.compiled:
+            self.compiled[unaligned] = self._compile(unaligned)
+        return self.compiled[unaligned]
+
+    def _compile(self, unaligned: Sequence[bool]) -> Callable[[int, Sequence[int]], None]:
         made = compiled(
             self.function,
             self.signature,
@@ -77,11 +87,11 @@ class Program:
         function, packed = made.function, made.packed_metadata
         scratch = made.metadata.global_scratch_size > 0
 
-        def launch(stream: int, tensors: Sequence[Any]) -> None:
+        def launch(stream: int, pointers: Sequence[int]) -> None:
             if scratch:
-                set_allocator(partial(_scratch, tensors[0].device))
+                set_allocator(partial(_scratch, self.device))
             # grid, stream, code, metadata, no hooks, arguments
-            run(programs, 1, 1, stream, function, packed, None, None, None, *tensors)
+            run(programs, 1, 1, stream, function, packed, None, None, None, *pointers)
 
         return launch
 
@@ -93,45 +103,50 @@ def runner(plan: Plan, source: Source, device: Any) -> Run:
     module = source.load().__globals__
     inputs = [t.name for t in plan.ir.tensors if t.role == "input"]
     names = [*inputs, *(buffer.name for buffer in plan.buffers)]
-    programs = [_program(plan, launch, module[launch.name], names) for launch in plan.launches]
+    programs = [
+        _program(plan, launch, module[launch.name], names, device) for launch in plan.launches
+    ]
     makers = [_maker(buffer, device) for buffer in plan.buffers]
-    results = [(names.index(result.name), result) for result in plan.results]
+    results = [(names.index(result.name), result.views) for result in plan.results]
     driver, index = _driver(), device.index or 0
 
-    def run(*operands: Any) -> list[Any]:
+    def run(arrays: list[Any]) -> list[Any]:
         before = driver.get_current_device()
         if before != index:
             driver.set_current_device(index)
         try:
-            arrays = [*operands, *[make() for make in makers]]
+            for make in makers:
+                arrays.append(make())
             stream = driver.get_current_stream(index)
             for program in programs:
                 program.run(stream, arrays)
         finally:
             if before != index:
                 driver.set_current_device(before)
-        return [viewed(arrays[place], result) for place, result in results]
+        return [viewed(arrays[at], views) if views else arrays[at] for at, views in results]
 
     return run
 
 
-def viewed(array: Any, result: Result) -> Any:
-    """A result: an array, or the view of it that the author returned."""
-    for how, sizes in result.views:
+def viewed(array: Any, views: Views) -> Any:
+    """The view of an array that the author returned."""
+    for how, sizes in views:
         array = array.reshape(sizes) if how == "reshape" else array.permute(sizes)
     return array
 
 
-def _program(plan: Plan, launch: Launch, function: Any, names: Sequence[str]) -> Program:
+def _program(
+    plan: Plan, launch: Launch, function: Any, names: Sequence[str], device: Any
+) -> Program:
     places = tuple(names.index(name) for name in launch.arguments)
-    return Program(function, launch, tuple(signature_of(plan, launch)), places)
+    return Program(function, launch, tuple(signature_of(plan, launch)), places, device)
 
 
 def _interpreted(plan: Plan, source: Source) -> Run:
     """The host function of the module itself: Triton's interpreter is behind its kernels."""
     host, structure = source.load(), plan.ir.structure
 
-    def run(*operands: Any) -> list[Any]:
+    def run(operands: list[Any]) -> list[Any]:
         results: Any = host(*operands)
         if structure == "none":
             return []

@@ -183,6 +183,9 @@ class Printer:
         """The scratch memory that holds a value, or part of it, as it is read and written."""
         places = [self._run(e, 0) for e in value.at[:-1]]
         places += [self._run(e, value.together) for e in value.at[-1:]]
+        if value.part is not None:
+            rows = self._part(plan.Step(value.part.axis, value.part.block))
+            part = rows + part.removeprefix(":")
         at = ", ".join([*places, *([part] if part else [])])
         return f"{self.names.scratch[value.name]}[{at or '...'}]"
 

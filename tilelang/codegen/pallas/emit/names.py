@@ -92,7 +92,7 @@ def _name_columns(names: Names, table: Table, others: frozenset[str]) -> None:
 DERIVED = (
     "add_{}", "each_{}", "{}_of", "{}_first", "{}_stop", "{}_start", "{}_begin", "{}_end",
     "{}_step", "{}_live", "{}_index", "{}_mask", "{}_position", "{}_rows",
-    "{}_runs", "{}_seen", "{}_at",
+    "{}_runs", "{}_seen", "{}_at", "{}_products", "{}_ahead",
 )  # fmt: skip
 
 

@@ -119,8 +119,11 @@ def _inner(printer: Printer, block: Block, loop: plan.Inner, later: frozenset[st
     if loop.form == "fori_loop":
         _fori(scope, block, loop, names, (first, stop), again)
     else:
-        if axis.place == "within":
+        if axis.place == "within" or loop.ahead:
             _hoist(scope, block, loop, again)
+        if loop.ahead:
+            _ahead(scope, block, loop, again)
+            return
         if axis.base is None:
             by = f", {loop.together}" if loop.together > 1 else ""
             start = f"{flat(first)}, " if by or first != Atom("0") else ""
@@ -134,13 +137,34 @@ def _inner(printer: Printer, block: Block, loop: plan.Inner, later: frozenset[st
         printer.locals[carry.out] = name
 
 
+def _ahead(scope: Printer, block: Block, loop: plan.Inner, again: frozenset[str]) -> None:
+    """A loop in each turn of which the first statements of the next one come first.
+
+    Those are a function of their own, which is called before the loop, too.
+    """
+    index, last = scope.names.axes[loop.axis], (scope.launch.axis(loop.axis).tiles or 1) - 1
+    first, rest = loop.body[: loop.ahead], loop.body[loop.ahead :]
+    inner, own = scope.scope(), block.inside(f"def {index}_products({index}):", loop.loc)
+    print_body(inner, own, first, again | {*loop.handed})
+    names = [inner.locals[name] for name in loop.handed]
+    own.raw(f"return {', '.join(names)}")
+    block.raw("")
+    block.raw(f"{index}_ahead = {index}_products(0)")
+    turn = block.inside(f"for {index} in range({last + 1}):", loop.loc)
+    turn.raw(f"{', '.join(names)} = {index}_ahead")
+    turn.raw(f"if {index} < {last}:  # the units that multiply are busy meanwhile")
+    turn.raw(f"    {index}_ahead = {index}_products({index} + 1)")
+    scope.locals |= dict(zip(loop.handed, names, strict=True))
+    print_body(scope, turn, rest, again)
+
+
 def _hoist(scope: Printer, block: Block, loop: plan.Inner, again: frozenset[str]) -> None:
     """Puts positions and masks before a loop, all of whose iterations use the same ones."""
     trial = scope.scope()
     print_body(trial, Block(0), loop.body, again)
     for key in [k for k in trial.made if k not in scope.made]:
         axis, kind, shape = key
-        if kind in ("index", "position", "mask"):
+        if axis != loop.axis and kind in ("index", "position", "mask"):
             scope.axis_line(axis, kind, shape)
     block.flush(scope)
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
-from tilelang.ir import Apply, KernelIR, Type, Var
+from tilelang.ir import Apply, KernelIR, Type
 from tilelang.schedule.refusal import Need, Refused, Rule
 
 from .axis import AxisPlan
 from .body.gathers import extents
-from .physical import Bind, GroupSum, Inner, PStmt, names_read, parts_of
+from .lives import Life
+from .physical import GroupSum, Inner, PStmt, parts_of
 from .types import Form, Memory, Scratch, Section, Table
 from .windows.types import Window
 
 Axes = Mapping[str, AxisPlan]
-SHAPES = frozenset({"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange"})
 RESERVED = 128 * 1024  # bytes that libtpu keeps in every kernel: 72 to 110 KiB were seen
 
 
@@ -86,7 +85,7 @@ def _temporaries(axes: Axes, section: Section, target: Target, form: Form) -> in
         dtype = "int8" if value.dtype == "bool" else value.dtype
         return padded_bytes(extents(value, axes), dtype, target) if value.shape else 0
 
-    return _alive(section.body, Sizes(axes, size, form, target.wide))
+    return _alive(section.lives, Sizes(axes, size, form, target.wide))
 
 
 @dataclass(frozen=True)
@@ -99,39 +98,32 @@ class Sizes:
     wide: bool
 
 
-def _alive(body: tuple[PStmt, ...], sizes: Sizes) -> int:
-    """The most that is alive at once: a value from its statement to its last use.
-
-    One that the next statement alone uses goes from register to register.
-    """
-    last = {name: place for place, stmt in enumerate(body) for name in names_read(stmt)}
-    uses = Counter(e.name for stmt in body for e in parts_of(stmt) if isinstance(e, Var))
-    held: dict[str, int] = {}
-    most = 0
-    for place, stmt in enumerate(body):
-        before = sum(held.values())
-        most = max(most, _during(stmt, before, sizes))
-        held = {name: size for name, size in held.items() if last.get(name, -1) > place}
-        if isinstance(stmt, Bind) and (uses[stmt.name] > 1 or last.get(stmt.name, -1) > place + 1):
-            held[stmt.name] = sizes.of(stmt.value.type)
+def _alive(body: tuple[Life, ...], sizes: Sizes) -> int:
+    """The most that is alive at once: a value from its statement to its last use."""
+    ends: dict[int, int] = {}  # place of the last use -> bytes
+    before = most = 0
+    for place, life in enumerate(body):
+        most = max(most, _during(life, before, sizes))
+        before -= ends.pop(place, 0)
+        if life.held is not None:
+            value, end = life.held
+            size = sizes.of(value)
+            ends[end], before = ends.get(end, 0) + size, before + size
     return most
 
 
-def _during(stmt: PStmt, held: int, sizes: Sizes) -> int:
+def _during(life: Life, held: int, sizes: Sizes) -> int:
     """What is alive while a statement runs, with `held` bytes around it.
 
     Values are computed register by register, in place of those that die: half of the smaller part
     is there besides.
     """
-    if isinstance(stmt, Inner):
-        turn = _alive(stmt.body, sizes) + sum(sizes.of(c.next.type) for c in stmt.carries)
-        return held + turn * _iterations(sizes.axes, stmt)
-    applied = [e for e in parts_of(stmt) if isinstance(e, Apply)]
-    dots = [e for e in applied if e.op == "dot"]
-    computed = (e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool")
-    largest = max((sizes.of(e.type) for e in computed), default=0)
-    copied = sum(_operands(dot, sizes) for dot in dots)
-    copied += sum(_parts(e, sizes) for e in parts_of(stmt) if isinstance(e, GroupSum))
+    if isinstance(life.stmt, Inner):
+        turn = _alive(life.inside, sizes) + sum(sizes.of(c.next.type) for c in life.stmt.carries)
+        return held + turn * _iterations(sizes.axes, life.stmt)
+    largest = max(map(sizes.of, life.computed), default=0)
+    copied = sum(_operands(product, sizes) for product in life.products)
+    copied += sum(_parts(e, sizes) for e in parts_of(life.stmt) if isinstance(e, GroupSum))
     return max(held, largest) + min(held, largest) // 2 + copied
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilelang.errors import Loc
@@ -11,7 +11,7 @@ from tilelang.ir import Apply, Expr, Load, Type, Var, children
 from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize, wide_of
 
-from .axis import LeftOut, Mask
+from .axis import Mask
 
 COPIES = "copies"  # the semaphore that counts copies
 FIRST = Var("copies.first", INT)  # the number of some copies that are on their way together
@@ -41,6 +41,14 @@ class Step:
     axis: str
     block: int
     number: PExpr | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows of a value that a turn of loop `axis` has."""
+
+    axis: str
+    block: int
 
 
 @dataclass(frozen=True)
@@ -80,13 +88,15 @@ class ScalarRead:
 class Kept:
     """Reads a value that scratch memory carries from step to step.
 
-    at  the iteration of the loops within the step whose own value it is; `together` as in Row
+    at    the iteration of the loops within the step whose own value it is; `together` as in Row
+    part  which of its rows are meant, if not all
     """
 
     name: str
     type: Type
     at: tuple[PExpr, ...] = ()
     together: int = 0
+    part: Piece | None = None
 
 
 @dataclass(frozen=True)
@@ -283,6 +293,7 @@ class Keep:
     loc: Loc | None
     at: tuple[PExpr, ...] = ()
     together: int = 0
+    part: Piece | None = None
 
 
 @dataclass(frozen=True)
@@ -363,6 +374,9 @@ class Inner:
 
     A pipeline has no carries: scratch memory holds what it passes on.  A turn of an unrolled loop
     stands for `together` iterations.
+
+    ahead   of so many first statements, those of the next turn run before the rest of this one
+    handed  locals of those that the rest reads
     """
 
     axis: str
@@ -371,6 +385,8 @@ class Inner:
     body: tuple[PStmt, ...]
     loc: Loc
     together: int = 1
+    ahead: int = 0
+    handed: tuple[str, ...] = ()
 
 
 PStmt = Bind | Keep | Write | Inner
@@ -451,22 +467,6 @@ def flat(stmts: Iterable[PStmt]) -> Iterator[PStmt]:
         yield stmt
         if isinstance(stmt, Inner):
             yield from flat(stmt.body)
-
-
-def masks(stmt: PStmt) -> Iterator[tuple[Mask | LeftOut, Loc | None]]:
-    """The masks that a statement applies, and the author's line."""
-    for inner in stmt.body if isinstance(stmt, Inner) else ():
-        yield from masks(inner)
-    own = replace(stmt, body=()) if isinstance(stmt, Inner) else stmt
-    for part in parts_of(own):
-        if isinstance(part, InRange):
-            yield part.mask, stmt.loc
-        elif isinstance(part, Apply):
-            for reason, array in part.masks:
-                yield LeftOut(array, reason), part.loc or stmt.loc
-    rows = own.rows if isinstance(own, Write) else None
-    if rows is not None:
-        yield LeftOut(rows.array, "picked"), stmt.loc
 
 
 def names_read(stmt: PStmt) -> set[str]:

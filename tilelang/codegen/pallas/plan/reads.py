@@ -19,6 +19,7 @@ from .physical import (
     Kept,
     Lane,
     PExpr,
+    Piece,
     PStmt,
     Read,
     Roll,
@@ -113,6 +114,8 @@ def _statement(launch: Launch, stmt: PStmt) -> Iterator[str]:
     for expr in exprs_of(stmt):
         yield from _expr(launch, expr)
     match stmt:
+        case Keep(part=Piece(axis)):
+            yield axis
         case Write():
             yield from _steps(stmt.select)
             if stmt.rows is not None and stmt.rows.far:
@@ -150,6 +153,8 @@ def _expr(launch: Launch, expr: PExpr) -> Iterator[str]:
             yield from _expr(launch, inside)
         match part:
             case GridIndex(axis):
+                yield axis
+            case Kept(part=Piece(axis)):
                 yield axis
             case Read() | TakeRows():
                 yield from _steps(part.select)

@@ -29,6 +29,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from . import defaults
 from .blocks import multiple, sizes
+from .body.pieces import in_pieces
 from .estimate import rank
 from .launch import plan_launch
 from .memory import with_margin
@@ -53,6 +54,43 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     groups = blocks_of_groups(problem.ir, config)
     if groups:
         return _of_groups(problem, config, target, groups)
+    found = _fastest(problem, config, target)
+    if isinstance(found, Refusal):
+        return found
+    alone = _in_pieces(found.plan, config.pieces)
+    if isinstance(alone, Refusal) or not found.ranked:
+        return alone
+    return _faster_of_groups(problem, config, alone)
+
+
+def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
+    """The plan whose steps run in pieces of so many rows, or as pays where that is left open."""
+    if rows == 0:
+        return verify(found)
+    cut = [in_pieces(launch, rows, found.target) for launch in found.launches]
+    if rows and not any(cut):
+        return Refusal(
+            Rule.CONFIG,
+            f"pieces={rows}, but no step of {found.ir.name} makes something of a product of a tile "
+            "that has more rows, each row by itself",
+            found.ir.loc,
+            f"leave pieces out, or use a multiple of {found.target.rows(1)} rows that divides a "
+            "block",
+        )
+    each = zip(found.launches, cut, strict=True)
+    return verify(replace(found, launches=tuple(new or old for old, new in each)))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A plan, and whether the estimate was asked for it."""
+
+    plan: Plan
+    ranked: bool
+
+
+def _fastest(problem: Problem, config: Config, target: Target) -> _Found | Refusal:
+    """The plan whose blocks are estimated to be the best, where the config leaves them open."""
     form = formed(problem, config, target)
     if isinstance(form, Refusal):
         return form
@@ -61,15 +99,15 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         cores=config.cores,
         buffers=config.buffers,
         gathers=config.gathers,
+        pieces=config.pieces,
     )
     if config != asked or not rank.provable(form.plan):
-        return verify(form.plan)
+        return _Found(form.plan, False)
     found = rank.best(form.problem, form.plan, form.resized)
     if found is None:
-        return _faster_of_groups(problem, config, verify(form.plan))
+        return _Found(form.plan, True)
     fastest, ranking = found
-    alone = replace(verify(fastest), why=rank.reasons(ranking))
-    return _faster_of_groups(problem, config, alone)
+    return _Found(replace(fastest, why=rank.reasons(ranking)), True)
 
 
 def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
@@ -165,7 +203,7 @@ def formed(problem: Problem, config: Config, target: Target) -> Form | Refusal:
 def _planned(problem: Problem, config: Config, target: Target) -> Form | Refusal:
     """The same for a kernel that passes have made ready."""
     planned, fold = _formed(problem, config, target)
-    if config.within is None:
+    if config.within is None and not config.pieces:
         instead = _without_copies(problem, config, target, planned)
         instead = instead or _together(problem, config, target, planned)
         planned, fold = (planned, fold) if instead is None else instead

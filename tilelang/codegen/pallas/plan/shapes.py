@@ -25,7 +25,8 @@ def holds(launch: Launch, keep: physical.Keep) -> bool:
     """Whether the scratch memory of a value has its shape, after the iteration that owns it."""
     held = next((s.shape for s in launch.scratch if s.name == keep.name), ())
     several = (keep.together,) if keep.together else ()
-    return (*several, *held[len(keep.at) :]) == _sizes(launch, keep.value.type)
+    own = held[len(keep.at) :] if keep.part is None else (keep.part.block, *held[1:])
+    return (*several, *own) == _sizes(launch, keep.value.type)
 
 
 def _sizes(launch: Launch, kind: Type) -> tuple[int, ...]:

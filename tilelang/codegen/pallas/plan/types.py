@@ -9,6 +9,7 @@ decides nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from tilelang.analysis.facts import Facts
@@ -44,6 +45,8 @@ from .axis import Line as Line
 from .axis import Mask as Mask
 from .axis import Place as Place
 from .axis import Range as Range
+from .lives import Life, lives
+from .masks import masks
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import GroupSum as GroupSum
@@ -73,7 +76,6 @@ from .physical import Step as Step
 from .physical import TakeRows as TakeRows
 from .physical import Tiles as Tiles
 from .physical import Write as Write
-from .physical import masks
 
 MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})  # of the generated source
 Form = Literal["grid", "pipeline"]
@@ -92,6 +94,11 @@ class Section:
     body: tuple[PStmt, ...]
     title: str = ""
     always: bool = False
+
+    @cached_property
+    def lives(self) -> tuple[Life, ...]:
+        """How long its values are needed: the same for all blocks that a search looks at."""
+        return lives(self.body)
 
 
 @dataclass(frozen=True)

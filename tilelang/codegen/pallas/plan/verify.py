@@ -258,6 +258,7 @@ def _body(here: Reader, body: tuple[PStmt, ...]) -> Reader:
                 here = here.plus(names=[stmt.name])
             case physical.Keep():
                 _exprs(here.of("a value that is kept", stmt.loc), stmt.value, *stmt.at)
+                _piece(here, stmt)
                 own = here.of("a value", stmt.loc)
                 _scratch(own, stmt.name)
                 own.must(f"has another shape than {stmt.name}", holds(here.launch, stmt))
@@ -325,6 +326,7 @@ def _part(here: Reader, part: PExpr) -> None:
             here.needs(f"what rows hold of {column}", found)
         case physical.Kept(name):
             _scratch(here, name)
+            _piece(here, part)
         case ir.Load(tensor) | physical.ScalarRead(tensor):
             here.needs(f"the numbers of {tensor}", tensor in here.launch.scalars)
             _exprs(here, *(ir.children(part) if isinstance(part, ir.Load) else ()))
@@ -358,6 +360,12 @@ def _block(here: Reader, ref: str, select: tuple[Select, ...]) -> None:
         elif isinstance(part, physical.Step):
             _axis(here, part.axis)
             _exprs(here, part.number)
+
+
+def _piece(here: Reader, value: physical.Kept | physical.Keep) -> None:
+    """Which rows are meant of a value in scratch memory."""
+    if value.part is not None:
+        _axis(here, value.part.axis)
 
 
 def _scratch(here: Reader, name: str) -> None:

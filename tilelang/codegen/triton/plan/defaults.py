@@ -32,6 +32,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .memory import Pipe, shared_bytes
+from .specialized import WARPS
 
 # Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
 ELEMENTS, LANES, ALONE = 4096, 512, 1024
@@ -249,6 +250,8 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     """Warps and stages for given blocks, where the config leaves them open."""
     found = roles(problem.ir)
     first = _products(problem, found, blocks, target) if found.count else _plain(problem, blocks)
+    if config.warp_specialize:
+        first = replace(first, warps=WARPS)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
     width = replace(
         first,
@@ -277,6 +280,8 @@ def in_boxes(
     and where warps multiply by themselves, boxes pass through shared memory once more and registers
     spill; on sm_100, which adds up results elsewhere, one of 30 kernels spills, and 4 take more.
     """
+    if config.warp_specialize:
+        return True
     if config.indexing is not None or not (target.boxes and target.scratch):
         return config.indexing == "descriptor" and target.scratch
     pipe, dots = width.pipe(target), products(problem.ir)

@@ -23,6 +23,7 @@ from .legality import MODULE_NAMES
 from .placement import Nest, place
 from .problem import Kernel
 from .scope import Scope, Shared
+from .specialized import specialized
 from .steps import every_step, exprs, with_barriers, without_unused
 from .types import (
     Access,
@@ -50,11 +51,13 @@ class Planned:
     """The launches of one loop, and the scratch that they pass values in.
 
     pointers   tensor -> why some operands of it do not go through descriptors
+    unfit      why loops have no specialized warps, where those are asked for
     """
 
     launches: tuple[Launch, ...]
     scratch: tuple[Buffer, ...]
     pointers: tuple[tuple[str, str], ...] = ()
+    unfit: tuple[str, ...] = ()
 
 
 def plan_launch(
@@ -62,7 +65,8 @@ def plan_launch(
     boxes: bool,
 ) -> Planned:  # fmt: skip
     """Everything that runs for one top-level loop."""
-    nest = place(kernel, loop, config.worklist)
+    form = "table" if config.warp_specialize else config.worklist
+    nest = place(kernel, loop, form)
     work = nest.worklist
     stored = frozenset(
         layout(kernel.ir, s.tensor).root for s in every_statement((loop,)) if isinstance(s, Store)
@@ -91,6 +95,9 @@ def plan_launch(
     steps = (*shared.tops, *scope.steps)
     steps = without_unused(outside(steps))
     steps = with_barriers(steps, _ordered(kernel, steps))
+    unfit: tuple[str, ...] = ()
+    if config.warp_specialize:
+        steps, unfit = specialized(own, steps)
     launch = Launch(
         name,
         _arguments(kernel, steps, ends),
@@ -107,10 +114,10 @@ def plan_launch(
         tuple(s for s in every_step(steps) if isinstance(s, Descriptor)),
     )
     if work is None or ends is None:
-        return Planned((launch,), (), tuple(shared.pointers.items()))
+        return Planned((launch,), (), tuple(shared.pointers.items()), unfit)
     first = table_launch(kernel, work, ends, f"{name}_items", {*taken, ends})
     scratch = Buffer(ends, (work.groups,), "int32", None, scratch=True)
-    return Planned((first, launch), (scratch,), tuple(shared.pointers.items()))
+    return Planned((first, launch), (scratch,), tuple(shared.pointers.items()), unfit)
 
 
 def _axes(loop: Loop) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
+from .specialized import WARPS
 from .steps import every_step, exprs
 from .types import Launch
 
@@ -71,6 +72,8 @@ def check_config(problem: Problem, config: Config, target: Target) -> None:
             problem.ir.loc,
             "leave indexing out; cuda:sm90 and cuda:sm100 have descriptors",
         )
+    if config.warp_specialize:
+        _check_specialized(problem, config, target)
     if config.worklist is not None and not any(a.ragged for a in problem.facts.axes):
         raise Refused(
             Rule.CONFIG,
@@ -78,6 +81,22 @@ def check_config(problem: Problem, config: Config, target: Target) -> None:
             problem.ir.loc,
             "leave worklist out",
         )
+
+
+def _check_specialized(problem: Problem, config: Config, target: Target) -> None:
+    """Refused for what Triton leaves out in silence, or does not compile."""
+    if not (target.boxes and target.scratch):
+        what = f"{target} copies no boxes"
+        hint = "leave warp_specialize out; cuda:sm90 and cuda:sm100 have descriptors"
+    elif config.warps not in (None, WARPS):
+        what, hint = f"warps={config.warps}", f"give warps={WARPS}, or leave it out"
+    elif config.indexing == "pointer":
+        what, hint = "indexing='pointer'", "leave indexing out"
+    elif config.worklist == "search":
+        what, hint = "worklist='search'", "leave worklist out: a table of the tiles is written"
+    else:
+        return
+    raise Refused(Rule.CONFIG, f"warp_specialize=True, but {what}", problem.ir.loc, hint)
 
 
 def refuse_descriptors(ir: KernelIR, pointers: Mapping[str, str]) -> None:

@@ -32,8 +32,10 @@ from .launch import plan_launch
 from .legality import check_config, check_kernel, check_values, refuse_descriptors
 from .memory import BARRIERS, Pipe, launch_bytes, launch_columns
 from .problem import Kernel
+from .specialized import refuse_unspecialized
 from .split import reduction_of
-from .types import Buffer, Launch, Plan, Result
+from .steps import every_step
+from .types import Buffer, For, Launch, Plan, Result
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -81,6 +83,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     launches: list[Launch] = []
     scratch: list[Buffer] = []
     pointers: dict[str, str] = {}
+    unfit: list[str] = []
     for number, (loop, needed) in enumerate(zip(_live(kernel), needs, strict=True)):
         suffix = f"_{number + 1}" if len(ir.body) > 1 else ""
         name = f"{ir.name}{suffix}_kernel"
@@ -88,8 +91,12 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         launches += [replace(one, shared=needed) for one in planned.launches if one.programs]
         scratch += planned.scratch
         pointers |= planned.pointers
+        unfit += planned.unfit
     for one in launches:
         check_values(ir, one)
+    steps = (s for one in launches for s in every_step(one.body))
+    if config.warp_specialize and not any(isinstance(s, For) and s.specialized for s in steps):
+        refuse_unspecialized(problem.ir, unfit)
     if config.indexing and boxes and not any(one.descriptors for one in launches):
         refuse_descriptors(problem.ir, pointers)
     return Plan(
@@ -206,6 +213,7 @@ def config_of(chosen: Plan) -> Config:
         l2_group=given.l2_group,
         split=chosen.parts if chosen.parts > 1 else given.split,
         max_registers=given.max_registers,
+        warp_specialize=given.warp_specialize,
     )
 
 

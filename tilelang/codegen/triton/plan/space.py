@@ -74,5 +74,7 @@ def _neighbours(problem: Problem, config: Config) -> Iterator[Config]:
         if STAGES[0] <= other <= STAGES[1]:
             yield replace(config, stages=other)
     yield replace(config, persistent=not config.persistent)
+    other = None if config.warp_specialize else True
+    yield replace(config, warp_specialize=other, warps=4, indexing=None)
     if any(fact.ragged for fact in problem.facts.axes):
         yield from (replace(config, worklist=how) for how in ("search", "table"))

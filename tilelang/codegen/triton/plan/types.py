@@ -144,7 +144,10 @@ class Carried:
 
 @dataclass(frozen=True)
 class For:
-    """`for name in range(begin, end, by)`; `says` is why the axis runs like this."""
+    """`for name in range(begin, end, by)`; `says` is why the axis runs like this.
+
+    specialized  some warps copy boxes while the others multiply
+    """
 
     name: str
     begin: Expr
@@ -155,6 +158,7 @@ class For:
     stages: int | None = None
     says: tuple[str, ...] = ()
     loc: Loc | None = None
+    specialized: bool = False
 
 
 @dataclass(frozen=True)

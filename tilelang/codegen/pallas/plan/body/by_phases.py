@@ -58,12 +58,10 @@ def by_phases(
 
     `at` is the iteration, and `taken` are the names of what scratch memory holds already.
     """
-    first = _needed(stmts, _first_products(stmts)) if waits(stmts) else None
-    if first is None:
+    found = halves(stmts)
+    if found is None:
         return None
-    rest = tuple(s for s in stmts if s not in first or (isinstance(s, Bind) and _again(s)))
-    read = {name for s in rest for name in physical.names_read(s)}
-    held = [s for s in first if isinstance(s, Bind) and not _again(s) and s.name in read]
+    first, rest, held = found
     kept = {s.name: Kept(_free(s.name, taken), s.value.type, at) for s in held}
     many = 1
     for index in at:
@@ -75,6 +73,20 @@ def by_phases(
     own = {name for s in first for name in physical.names_read(s)}
     stored = tuple(part for s in first for part in _stored(s, kept, own))
     return Phases(stored, _with_reads(_live(rest), kept), tuple(kept.values()))
+
+
+def halves(stmts: Stmts) -> tuple[Stmts, Stmts, tuple[Bind, ...]] | None:
+    """The first products of an iteration, the rest, and the values that are handed on.
+
+    None where nothing waits for first products, or they cannot move to the front.
+    """
+    first = _needed(stmts, _first_products(stmts)) if waits(stmts) else None
+    if first is None:
+        return None
+    rest = tuple(s for s in stmts if s not in first or (isinstance(s, Bind) and _again(s)))
+    read = {name for s in rest for name in physical.names_read(s)}
+    held = (s for s in first if isinstance(s, Bind) and not _again(s) and s.name in read)
+    return first, rest, tuple(held)
 
 
 def waits(stmts: Stmts) -> bool:

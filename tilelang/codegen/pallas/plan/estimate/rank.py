@@ -24,6 +24,7 @@ from .numbers import Numbers
 from .offsets import typical
 from .resize import resized
 from .seconds import NOTHING, Estimate, estimate, generation, of_launch
+from .work import Parts
 
 Blocks = Mapping[str, int]
 Make = Callable[[Blocks], "Plan | Refusal"]
@@ -32,7 +33,8 @@ LEAST, MOST = 128, 4096  # positions of a block that is no whole dimension, wher
 ROWS = 32  # LEAST of a dimension that is nowhere the last one
 WHOLE = 32768  # the longest dimension that is tried whole
 # A program of more instructions gains little by it, and takes half a minute and more to compile.
-LONGEST = 38_000
+# Where products wait for each other it gains more: 512 rows of 4096 scores take 13 seconds.
+LONGEST, LONGEST_CHAINED = 38_000, 40_000
 CLOSE = 1.01  # of the shortest time: the one that needs least memory is taken
 # The rule of thumb stays, unless something is better by more than what the estimate is known to be
 # wrong by: for bodies with one product, with none, and with several, which wait for each other.
@@ -166,9 +168,13 @@ def fits(plan: Plan) -> bool:
 
 def _worth(plan: Plan) -> float:
     """By how much something must be better, to be taken instead of the rule of thumb."""
-    bodies = (stmts for launch in plan.launches for stmts in _bodies(launch))
-    most = max((sum(map(_products, body)) for body in bodies), default=0)
-    return (WORTH_ROWS, WORTH, WORTH_CHAINED)[min(most, 2)]
+    return (WORTH_ROWS, WORTH, WORTH_CHAINED)[min(_chained(plan.launches), 2)]
+
+
+def _chained(launches: tuple[Launch, ...]) -> int:
+    """How many products one body has at most."""
+    bodies = (stmts for launch in launches for stmts in _bodies(launch))
+    return max((sum(map(_products, body)) for body in bodies), default=0)
 
 
 def _bodies(launch: Launch) -> Iterator[tuple[PStmt, ...]]:
@@ -253,12 +259,16 @@ def _starts(problem: Problem, options: Options) -> Iterator[dict[str, int]]:
 
 @dataclass
 class Search:
-    """What was estimated so far, for one plan and its launches."""
+    """What was estimated so far, for one plan and its launches.
+
+    parts  of values of the plan, which all blocks have in common
+    """
 
     problem: Problem
     base: Plan
     options: Options
     arrays: Numbers
+    parts: Parts = field(default_factory=dict)
     seen: dict[Place, Choice | None] = field(default_factory=dict)
     launches: dict[tuple[int, tuple[int, ...]], tuple[Estimate, int] | None] = field(
         default_factory=dict
@@ -331,8 +341,8 @@ class Search:
         found = resized(self.base, launch, blocks)
         if found is None or not _fits((found,), target):
             return None
-        guess = of_launch(found, target, self.arrays)
-        if guess.length > LONGEST:
+        guess = of_launch(found, target, self.arrays, self.parts)
+        if guess.length > (LONGEST if _chained((launch,)) < 2 else LONGEST_CHAINED):
             return None
         return guess, found.memory.vmem
 

@@ -23,7 +23,7 @@ from tilelang.language.dtypes import itemsize
 from .costs import COSTS, GROUP, ROW, Costs
 from .numbers import Numbers, value
 from .steps import Steps, listed
-from .work import TERMS, Core, Work, registers, work
+from .work import TERMS, Core, Parts, Work, add, registers, work
 
 FOLLOWED = 1024  # steps, one by one; the others are like them
 
@@ -77,11 +77,14 @@ def estimate(plan: Plan, arrays: Numbers) -> Estimate:
     return found
 
 
-def of_launch(launch: Launch, target: Target, arrays: Numbers) -> Estimate:
-    """One launch, whatever the others are."""
+def of_launch(
+    launch: Launch, target: Target, arrays: Numbers, parts: Parts | None = None
+) -> Estimate:
+    """One launch, whatever the others are; `parts` is kept by who asks of it with other blocks."""
     name = target.name.removeprefix("tpu:")
     chip, costs, steps = CHIPS[name], COSTS[name], listed(launch, arrays)
-    done = _work(launch, steps, chip)
+    core = Core({a.name: a for a in launch.axes}, chip, {} if parts is None else parts)
+    done = _work(launch, steps, core)
     cycles = _cycles(done, costs, launch)
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
@@ -96,7 +99,7 @@ def of_launch(launch: Launch, target: Target, arrays: Numbers) -> Estimate:
         moved / chip.bandwidth * share,
         steps.count * steps.times,
         moved,
-        _length(launch, chip),
+        _length(launch, core),
         terms,
     )
 
@@ -104,35 +107,34 @@ def of_launch(launch: Launch, target: Target, arrays: Numbers) -> Estimate:
 # ---------------------------------------------------------------- compute
 
 
-def _work(launch: Launch, steps: Steps, chip: Chip) -> tuple[np.ndarray, ...]:
+def _work(launch: Launch, steps: Steps, core: Core) -> tuple[np.ndarray, ...]:
     """What is done in every step, term by term."""
-    axes = {a.name: a for a in launch.axes}
-    core = Core(axes, _trips(launch, steps), chip)
-    found = [np.zeros(steps.count) for _ in TERMS]
+    trips, nothing = _trips(launch, steps), np.zeros(steps.count)
+    found: dict[str, np.ndarray] = {}
     for section in launch.sections:
-        done = work(section.body, core)
+        done = work(section.body, core, trips)
         if section.title:  # the first visit of a block fills it
             window = launch.window(section.title)
-            done = done.plus(Work(memory=registers(window.shown, window.dtype)))
+            add(done, {"memory": registers(window.shown, window.dtype)})
         runs = steps.runs(section.conditions)
-        for total, term in zip(found, done.terms, strict=True):
-            if term:
-                total += term * runs
-    return tuple(found)
+        for term, amount in done.items():
+            if amount:
+                found[term] = found.get(term, nothing) + amount * runs
+    return tuple(found.get(term, nothing) for term in TERMS)
 
 
-def _length(launch: Launch, chip: Chip) -> float:
+def _length(launch: Launch, core: Core) -> float:
     """Instructions of every section, loops turned once: what libtpu takes to compile it goes by.
 
     A push of 8 rows through 256 lanes of a matrix unit, or through 4 units of 128, counts as eight.
     """
-    once = Core({a.name: a for a in launch.axes}, defaultdict(lambda: 1.0), chip)
-    done = Work()
+    once, done = defaultdict[str, float](lambda: 1.0), Work()
     for section in launch.sections:
-        done = done.plus(work(section.body, once))
-    units = chip.units
-    pushes = done.matrix * units.matrix / units.multiply * units.results**2 / 4
-    return 8 * pushes + done.alu + done.special + done.memory + done.spills + done.lanes
+        add(done, work(section.body, core, once))
+    units = core.chip.units
+    pushes = done.get("matrix", 0) * units.matrix / units.multiply * units.results**2 / 4
+    others = ("alu", "special", "memory", "spills", "lanes")
+    return 8 * pushes + sum(done.get(term, 0) for term in others)
 
 
 def _trips(launch: Launch, steps: Steps) -> dict[str, float]:

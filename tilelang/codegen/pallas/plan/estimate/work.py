@@ -1,4 +1,4 @@
-"""Work: what the units of a core do in one run of some statements.
+"""work(body, core, trips) -> Work: what the units of a core do in one run of some statements.
 
     acc = dot(x[tm, tk], w[tk, tn]) + acc    matrix units: the product; memory: acc
     p = exp(s - m[:, None])                  ALU and special unit: s; lanes: m is spread over them
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
+from typing import assert_never
 
 from tilelang.codegen.pallas.chips import Chip
 from tilelang.codegen.pallas.plan.axis import AxisPlan
@@ -34,6 +35,7 @@ from tilelang.language.op import OPS
 
 Axes = Mapping[str, AxisPlan]
 Trips = Mapping[str, float]
+Parts = dict[int, tuple[Apply | GroupSum | TakeRows | Read | Kept, ...]]
 REGISTERS = 48  # of 64: values that are larger live in memory
 
 # Operations of the ALU for one register, where it is not one: counted in libtpu's schedules.
@@ -47,52 +49,41 @@ SPECIAL = {"exp", "exp2", "div", "log", "log2", "log1p", "rsqrt", "sqrt", "tanh"
 FREE = {"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange", "dot"}
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is done, as often as it is done.
-
-    matrix   cycles in which the matrix units multiply
-    sums     registers of products that are added to an accumulator
-    alu, special, memory  operations on registers: arithmetic, exp and the like, loads and stores
-    lanes    registers that go through the unit that moves numbers between lanes
-    columns  operations on values of one lane
-    turns    of loops inside the step
-    chain    results that the next operation waits for: products and sums over lanes
-    rows     single rows that are picked or put
-    spills   registers of values that are stored because there are too few registers
-    """
-
-    matrix: float = 0
-    sums: float = 0
-    alu: float = 0
-    special: float = 0
-    memory: float = 0
-    lanes: float = 0
-    columns: float = 0
-    turns: float = 0
-    chain: float = 0
-    rows: float = 0
-    spills: float = 0
-
-    def plus(self, other: Work, times: float = 1) -> Work:
-        both = zip(self.terms, other.terms, strict=True)
-        return Work(*(mine + times * more for mine, more in both))
-
-    @property
-    def terms(self) -> tuple[float, ...]:
-        return tuple(getattr(self, name) for name in TERMS)
+# What is done, as often as it is done:
+# matrix   cycles in which the matrix units multiply
+# sums     registers of products that are added to an accumulator
+# alu, special, memory  operations on registers: arithmetic, exp and the like, loads and stores
+# lanes    registers that go through the unit that moves numbers between lanes
+# columns  operations on values of one lane
+# turns    of loops inside the step
+# chain    results that the next operation waits for: products and sums over lanes
+# rows     single rows that are picked or put
+# spills   registers of values that are stored because there are too few registers
+TERMS = (
+    "matrix", "sums", "alu", "special", "memory", "lanes", "columns", "turns", "chain", "rows",
+    "spills",
+)  # fmt: skip
+Work = dict[str, float]  # of those that are done at all
 
 
-TERMS = tuple(f.name for f in fields(Work))
+def add(found: Work, more: Work, times: float = 1) -> None:
+    """Adds what is done so many times."""
+    for term, amount in more.items():
+        found[term] = found.get(term, 0) + times * amount
 
 
 @dataclass(frozen=True)
 class Core:
-    """What work depends on besides the statements: blocks, how often inner loops turn, the chip."""
+    """What work depends on besides the statements and how often loops turn: blocks, and the chip.
+
+    parts  what makes work in the values that were met, by their identity: the same for all blocks
+    done   the work of statements so far, by theirs
+    """
 
     axes: Axes
-    trips: Trips
     chip: Chip
+    parts: Parts = field(default_factory=dict)
+    done: dict[int, Work] = field(default_factory=dict)
 
     def shape(self, value: Type) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else self.axes[d].size for d in value.shape)
@@ -111,25 +102,35 @@ def registers(shape: tuple[int, ...], dtype: str) -> float:
     return math.prod(lead) * -(-rows // (32 // min(held, 4))) * -(-lanes // 128)
 
 
-def work(body: Iterable[PStmt], core: Core) -> Work:
-    """The work of statements, loops inside included."""
-    found = Work()
+def work(body: Iterable[PStmt], core: Core, trips: Trips) -> Work:
+    """The work of statements, loops inside included; `trips` says how often those turn."""
+    found: Work = {}
     for stmt in body:
-        match stmt:
-            case Bind(value=value):
-                found = found.plus(_evaluated(value, core)).plus(_spilled(value, core))
-            case Keep(value=value):
-                stored = Work(memory=core.registers(value.type))
-                found = found.plus(_evaluated(value, core)).plus(_spilled(value, core)).plus(stored)
-            case Write(value=value, rows=put):
-                found = found.plus(_evaluated(value, core))
-                size = core.registers(value.type)
-                found = found.plus(Work(memory=size, rows=_length(value.type, core) if put else 0))
-            case Inner(axis=axis, carries=carries, body=inside, together=together):
-                turn = work(inside, core).plus(Work(turns=1))
-                for carry in carries:
-                    turn = turn.plus(_evaluated(carry.next, core))
-                found = found.plus(turn, core.trips[axis] / together)
+        if isinstance(stmt, Inner):
+            turn = work(stmt.body, core, trips)
+            add(turn, {"turns": 1})
+            for carry in stmt.carries:
+                add(turn, _evaluated(carry.next, core))
+            add(found, turn, trips[stmt.axis] / stmt.together)
+            continue
+        if id(stmt) not in core.done:
+            core.done[id(stmt)] = _stated(stmt, core)
+        add(found, core.done[id(stmt)])
+    return found
+
+
+def _stated(stmt: Bind | Keep | Write, core: Core) -> Work:
+    found = _evaluated(stmt.value, core)
+    size = core.registers(stmt.value.type)
+    match stmt:
+        case Write(value=value, rows=put):
+            add(found, {"memory": size, "rows": _length(value.type, core) if put else 0})
+        case Keep(value=value):
+            add(found, {**_spilled(value, core), "memory": size})
+        case Bind(value=value):
+            add(found, _spilled(value, core))
+        case _:
+            assert_never(stmt)
     return found
 
 
@@ -141,8 +142,8 @@ def _spilled(value: PExpr, core: Core) -> Work:
     """A value that does not fit the registers is stored; sums of products have their own place."""
     size, shape = core.registers(value.type), core.shape(value.type)
     if len(shape) < 2 or size <= REGISTERS or shape[-1] == 1 or _adds_product(value):
-        return Work()
-    return Work(spills=size)
+        return {}
+    return {"spills": size}
 
 
 def _adds_product(value: PExpr) -> bool:
@@ -153,22 +154,39 @@ def _adds_product(value: PExpr) -> bool:
 
 
 def _evaluated(value: PExpr, core: Core) -> Work:
-    found = Work()
+    if id(value) not in core.parts:
+        core.parts[id(value)] = _parts(value)
+    found: Work = {}
+    for part in core.parts[id(value)]:
+        match part:
+            case Apply():
+                add(found, _applied(part, core))
+            case TakeRows(size=size):
+                add(found, {"rows": size})
+            case GroupSum():
+                add(found, _group_sum(part, core))
+            case _:
+                add(found, {"memory": core.registers(part.type)})
+    return found
+
+
+def _parts(value: PExpr) -> tuple[Apply | GroupSum | TakeRows | Read | Kept, ...]:
+    """What makes work in a value: a product streams its operands from where they are."""
     parts = list(walk_physical(value))
     fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
-    for part in parts:
-        match part:
-            case Read() | Kept() if id(part) not in fed:
-                found = found.plus(Work(memory=core.registers(part.type)))
-            case Apply():
-                found = found.plus(_applied(part, core))
-            case TakeRows(size=size):
-                found = found.plus(Work(rows=size))
-            case GroupSum():
-                found = found.plus(_group_sum(part, core))
-            case _:
-                pass
-    return found
+    return tuple(
+        p
+        for p in parts
+        if (isinstance(p, Apply) and _works(p))
+        or isinstance(p, TakeRows | GroupSum)
+        or (isinstance(p, Read | Kept) and id(p) not in fed)
+    )
+
+
+def _works(expr: Apply) -> bool:
+    if expr.op == "dot" or OPS[expr.op].kind == "reduce":
+        return True
+    return expr.op not in FREE and bool(expr.type.shape)
 
 
 def _applied(expr: Apply, core: Core) -> Work:
@@ -176,16 +194,14 @@ def _applied(expr: Apply, core: Core) -> Work:
         return _product(expr, core)
     if OPS[expr.op].kind == "reduce":
         return _reduced(expr, core)
-    if expr.op in FREE or not expr.type.shape:
-        return Work()
     size, shape = core.registers(expr.type), core.shape(expr.type)
     narrowing = expr.op == "cast" and itemsize(expr.type.dtype) < 4
     each = 0.5 if narrowing else ALU.get(expr.op, 1)
     special = size if expr.op in SPECIAL else 0
     if shape[-1] == 1:
-        return Work(columns=size * each, special=special)
+        return {"columns": size * each, "special": special}
     spread = sum(core.registers(a.type) for a in expr.args if _column(a, core))
-    return Work(alu=size * each, special=special, lanes=spread)
+    return {"alu": size * each, "special": special, "lanes": spread}
 
 
 def _column(arg: PExpr, core: Core) -> bool:
@@ -201,11 +217,11 @@ def _column(arg: PExpr, core: Core) -> bool:
 def _reduced(expr: Apply, core: Core) -> Work:
     arg = expr.args[0]
     size = core.registers(arg.type)
-    kept = Work() if isinstance(arg, Read | Var) else _spilled(arg, core)
+    kept = {} if isinstance(arg, Read | Var) else _spilled(arg, core)
     if expr.attr("axis") not in (-1, len(arg.type.shape) - 1):
-        return kept.plus(Work(alu=size))
+        return {**kept, "alu": size}
     rows = math.prod(core.shape(arg.type)[:-1]) / 8
-    return kept.plus(Work(alu=size, lanes=rows, chain=1))
+    return {**kept, "alu": size, "lanes": rows, "chain": 1}
 
 
 def _group_sum(expr: GroupSum, core: Core) -> Work:
@@ -219,7 +235,9 @@ def _group_sum(expr: GroupSum, core: Core) -> Work:
     sums, own = core.registers(expr.type), core.registers(expr.rows.type)
     members = 7 * core.registers(expr.member.type)  # made of comparisons, packed, and laid out
     alu = 2 * sums + members + (6 * own if parts > 1 else 0)
-    return Work(matrix=matrix, sums=parts * sums, alu=alu, chain=3, lanes=groups / 8)
+    return {
+        "matrix": matrix, "sums": parts * sums, "alu": alu, "chain": 3, "lanes": groups / 8
+    }  # fmt: skip
 
 
 def _product(expr: Apply, core: Core) -> Work:
@@ -235,4 +253,4 @@ def _product(expr: Apply, core: Core) -> Work:
     streamed = max(rows * units.multiply / 8 * wide, side / 4)
     tiles = -(-left[i] // side) * -(-columns // side)
     sums = each * -(-rows // 8) * -(-columns // 128)
-    return Work(matrix=each * tiles * streamed / units.matrix, sums=sums, chain=1)
+    return {"matrix": each * tiles * streamed / units.matrix, "sums": sums, "chain": 1}

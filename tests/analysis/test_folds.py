@@ -1,0 +1,194 @@
+"""Folds over tiles: what counts once for every tile is refused, what counts by position is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tilelang.errors import ParseError
+
+X = np.arange(120, dtype=np.float32).reshape(40, 3)
+S = np.array([2.0, 3.0, 5.0], np.float32)
+FLAG = np.array(1, np.int32)
+
+
+def carried(step):
+    """A kernel that carries what `step` makes of the carry, a tile of rows and a row of numbers."""
+
+    @tile.kernel
+    def kernel(x, s):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                acc = step(acc, x[tm, :], s[:], tm)
+            y[g, :] = acc
+        return y
+
+    return kernel
+
+
+def stored(value):
+    """A kernel that adds the value to an array for every tile."""
+
+    @tile.kernel
+    def kernel(x, s):
+        y = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            hl.atomic_add(y, [slice(None)], value(x[tm, :], s[:], tm))
+        return y
+
+    return kernel
+
+
+def once(acc, rows, s, tm):
+    return acc + s
+
+
+def greatest(acc, rows, s, tm):
+    return acc + rows.amax(0)
+
+
+def scaled_least(acc, rows, s, tm):
+    return acc + rows.amin(0) * s
+
+
+def largest_sum(acc, rows, s, tm):
+    return hl.maximum(acc, rows.sum(0))
+
+
+def doubled(acc, rows, s, tm):
+    return acc * s
+
+
+def chosen(acc, rows, s, tm):
+    return hl.where(s > 2, acc + s, acc)
+
+
+def added(acc, rows, s, tm):
+    return acc + rows.sum(0) * s
+
+
+def by_position(acc, rows, s, tm):
+    return acc + s * (tm.end - tm.begin)
+
+
+def of_the_first(acc, rows, s, tm):
+    return hl.where(tm.begin == 0, acc + s, acc)
+
+
+def same_maximum(acc, rows, s, tm):
+    return hl.maximum(hl.maximum(acc, s), rows.amax(0))
+
+
+def ones(acc, rows, s, tm):
+    return acc + hl.full(rows.shape, 1.0, dtype=hl.float32).sum(0)
+
+
+REFUSED = (once, greatest, scaled_least, largest_sum, doubled, chosen)
+TAKEN = {
+    added: X.sum(0) * S,
+    by_position: 40 * S,
+    of_the_first: S,
+    same_maximum: np.maximum(X.max(0), S),
+    ones: np.full(3, 40.0),
+}
+
+
+@pytest.mark.parametrize("step", REFUSED, ids=lambda f: f.__name__)
+def test_what_counts_once_for_every_tile(step):
+    with pytest.raises(ParseError, match="once for every tile of tm"):
+        carried(step).source(X, S)
+
+
+@pytest.mark.parametrize("step", TAKEN, ids=lambda f: f.__name__)
+def test_what_counts_by_position(step):
+    kernel = carried(step)
+    for block in (8, 16, 40):
+        found = kernel(X, S, config=tile.Config({"tm": block}))
+        np.testing.assert_allclose(found[0], TAKEN[step], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "value", [lambda rows, s, tm: s, lambda rows, s, tm: rows.amax(0)], ids=["same", "greatest"]
+)
+def test_atomic_updates(value):
+    with pytest.raises(ParseError, match="once for every tile of tm"):
+        stored(value).source(X, S)
+    found = stored(lambda rows, s, tm: rows.sum(0) + s * (tm.end - tm.begin))(X, S)
+    np.testing.assert_allclose(found, X.sum(0) + 40 * S)
+
+
+def test_updates_in_place():
+    @tile.kernel
+    def kernel(x, s):
+        y = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for _tm in hl.tile(x.shape[0]):
+            y[:] = y[:] + s[:]
+        return y
+
+    with pytest.raises(ParseError) as caught:
+        kernel.source(X, S)
+    assert caught.value.what == (
+        "y takes in the same value once for every tile of _tm, as a sum: the result would depend "
+        "on the block of _tm"
+    )
+    assert "y[:] = y[:] + s[:]" in str(caught.value)
+    assert caught.value.hint == (
+        "do it once, outside of the loop of _tm, or for every position: times (_tm.end - _tm.begin)"
+    )
+
+
+def test_the_words_for_a_fold_of_other_folds():
+    with pytest.raises(ParseError) as caught:
+        carried(largest_sum).source(X, S)
+    assert caught.value.what == (
+        "acc takes in the sum of the tile once for every tile of tm, as a max: the result would "
+        "depend on the block of tm"
+    )
+    assert caught.value.hint == "fold by one operation: a max over tiles of a max over tm"
+
+
+def test_inner_loops():
+    """What an inner loop folds is folded by the outer one, as often as its range says."""
+
+    @tile.kernel
+    def same(x, s):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for _tm in hl.tile(x.shape[0]):
+                for j in hl.grid(s.shape[0]):
+                    acc += s[j]
+            y[g, :] = acc
+        return y
+
+    @tile.kernel
+    def positions(x, s):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                for _ in hl.grid(tm.begin, tm.end):
+                    acc += s[:]
+            y[g, :] = acc
+        return y
+
+    with pytest.raises(ParseError, match="once for every tile of _tm"):
+        same.source(X, S)
+    np.testing.assert_allclose(positions(X, S)[0], 40 * S)
+
+
+def test_blocks_that_the_author_wrote():
+    """Their number is part of the program."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0], block_size=8):
+            hl.atomic_add(y, [slice(None)], x[tm, :].amax(0))
+        return y
+
+    np.testing.assert_allclose(kernel(X), X.reshape(5, 8, 3).max(1).sum(0))

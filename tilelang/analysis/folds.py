@@ -1,0 +1,159 @@
+"""fold_facts(...) -> FoldFact...: what a loop over tiles folds, though it is no fold of positions.
+
+for tm in hl.tile(M):
+    acc += x[tm, :].sum(0)         every position counts once, however the loop is cut
+    acc += s[g]                    counts once for every tile
+    acc += x[tm, :].amax(0)        adds the greatest of every tile
+    m = hl.maximum(m, s[g])        the same once or often
+    acc = acc * decay + ...        not asked: online softmax looks like it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ..ir import Along, Apply, Expr, KernelIR, Load, Store, Var, index_exprs
+from .carries import OPS, Definitions, depends_on
+from .facts import FoldFact
+from .placed import Place, loops, placed, root
+from .stores import is_cut, named, sources
+
+ONCE = ("sum", "product")  # folds in which a value that comes again counts again
+PARTS = {  # reductions whose fold over parts is that of the whole
+    "sum": ("sum", "dot"),
+    "max": ("max", "any"),
+    "min": ("min", "all"),
+    "and": ("all", "min"),
+    "or": ("any", "max"),
+}
+REDUCTIONS = ("sum", "dot", "max", "min", "any", "all", "argmax", "argmin")
+LINEAR = ("cast", "neg", "reshape", "broadcast", "transpose", "expand_dims", "squeeze")
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A value that is folded by `op`, and what decides whether and how often it is."""
+
+    op: str
+    value: Expr
+    under: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What is folded into a carry, or into an array; `old` tells expressions that are that."""
+
+    ir: KernelIR
+    defined: Definitions
+    names: frozenset[str]
+    tensor: str | None = None
+
+    def holds(self, expr: Expr) -> bool:
+        """Whether a value is computed from what was there before."""
+        if depends_on(expr, self.names, self.defined):
+            return True
+        return self.tensor is not None and any(
+            isinstance(e, Load) and root(self.ir, e.tensor) == self.tensor
+            for e in sources((expr,), self.ir, self.defined)
+        )
+
+    def terms(self, expr: Expr) -> Iterator[_Term]:
+        """The values that `expr` folds into what was there before; none if it does otherwise."""
+        match expr:
+            case Var(name) if name in self.names:
+                return
+            case Var(name) if name in self.defined.values:
+                yield from self.terms(self.defined.values[name])
+            case Var(name) if name in self.defined.outs:
+                carry = self.defined.outs[name]
+                inner = replace(self, names=self.names | {carry.name})
+                yield from self.terms(carry.init)
+                loop = next(k for k, v in loops(self.ir).items() if carry in v[0].carries)
+                bounds = (self.ir.axis(loop).begin, self.ir.axis(loop).end)
+                found = inner.terms(carry.next)
+                yield from (replace(t, under=(*t.under, *bounds)) for t in found)
+            case Apply("where", (condition, a, b)) if not self.holds(condition):
+                for found in (*self.terms(a), *self.terms(b)):
+                    yield replace(found, under=(*found.under, condition))
+            case Apply(op, (a, b)) if op in OPS and self.holds(a) != self.holds(b):
+                old, new = (a, b) if self.holds(a) else (b, a)
+                yield _Term(OPS[op], new)
+                yield from self.terms(old)
+            case _:
+                return
+
+
+def fold_facts(ir: KernelIR, defined: Definitions) -> tuple[FoldFact, ...]:
+    """One fact for each value that makes a result depend on how a loop over tiles is cut."""
+    return (*_of_carries(ir, defined), *_of_stores(ir, defined))
+
+
+def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
+    for name, (loop, _) in loops(ir).items():
+        for carry in loop.carries if _free(name, ir) else ():
+            own = frozenset({carry.name})
+            others = frozenset(c.name for c in loop.carries) - own
+            if depends_on(carry.next, others, defined):
+                continue  # one goes by another: what that means only the author knows
+            for term in _Search(ir, defined, own).terms(carry.next):
+                if what := _wrong(term, name, ir, defined):
+                    yield FoldFact(carry.user, name, term.op, what, carry.loc)
+
+
+def _of_stores(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
+    stores = ((s, around) for s, around in placed(ir.body) if isinstance(s, Store))
+    for stmt, around in stores:
+        search = _Search(ir, defined, frozenset(), root(ir, stmt.tensor))
+        under = tuple(e for entry in stmt.index for e in index_exprs(entry))
+        under += () if stmt.mask is None else (stmt.mask,)
+        own = {entry.axis for entry in stmt.index if isinstance(entry, Along)}
+        for term in search.terms(stmt.value):
+            for axis, inner in _cut(around, own, ir):
+                whole = replace(term, under=(*term.under, *under, *inner))
+                if what := _wrong(whole, axis, ir, defined):
+                    yield FoldFact(stmt.tensor, axis, term.op, what, stmt.loc)
+
+
+def _cut(around: Place, own: set[str], ir: KernelIR) -> Iterator[tuple[str, tuple[Expr, ...]]]:
+    """The loops around a store that a config cuts, with the bounds of those inside of them."""
+    for at, name in enumerate(around):
+        if name not in own and _free(name, ir):
+            inner = [ir.axis(a) for a in around[at + 1 :]]
+            yield name, tuple(e for a in inner for e in (a.begin, a.end))
+
+
+def _free(name: str, ir: KernelIR) -> bool:
+    """Whether it goes by tiles of which the author does not say how long they are."""
+    return is_cut(ir.axis(name)) and not isinstance(ir.axis(name).block, int)
+
+
+def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:
+    """What of every tile is folded, which is none of its positions' fold; "" if that is unknown."""
+
+    def mentions(expr: Expr) -> bool:
+        return any(axis in named(e) or axis in e.type.shape for e in sources((expr,), ir, defined))
+
+    if not mentions(term.value):
+        free = term.op in ONCE and not any(map(mentions, term.under))
+        return "value" if free else ""
+    core = _core(term.value, mentions, defined)
+    if not isinstance(core, Apply) or core.op not in REDUCTIONS or term.op not in PARTS:
+        return ""
+    gone = {d for a in core.args for d in a.type.shape} - {*core.type.shape}
+    return core.op if axis in gone and core.op not in PARTS[term.op] else ""
+
+
+def _core(expr: Expr, mentions: Callable[[Expr], bool], defined: Definitions) -> Expr:
+    """The value without what a fold of sums may be scaled, shaped and named by."""
+    match expr:
+        case Var(name) if name in defined.values:
+            return _core(defined.values[name], mentions, defined)
+        case Apply(op, (value,)) if op in LINEAR:
+            return _core(value, mentions, defined)
+        case Apply("mul" | "div", (value, by)) if not mentions(by):
+            return _core(value, mentions, defined)
+        case Apply("mul", (by, value)) if not mentions(by):
+            return _core(value, mentions, defined)
+        case _:
+            return expr

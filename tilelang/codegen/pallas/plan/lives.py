@@ -1,0 +1,58 @@
+"""lives(body) -> Life...: how long the values of statements are needed, whatever their sizes.
+
+p = exp(s - m)      until the product, and its statement computes p
+acc = dot(p, v)     a product of p, which is stored for that
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tilelang.ir import Apply, Type, Var
+
+from .physical import Bind, Inner, PStmt, names_read, parts_of
+
+SHAPES = frozenset({"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange"})
+
+
+@dataclass(frozen=True)
+class Life:
+    """A statement.
+
+    held      its value, where that is kept longer than to the next statement, and the place of
+              the last statement that reads it
+    computed  what it computes, masks and products left out
+    products  matrix products
+    inside    the statements of a loop
+    """
+
+    stmt: PStmt
+    held: tuple[Type, int] | None
+    computed: tuple[Type, ...]
+    products: tuple[Apply, ...]
+    inside: tuple[Life, ...]
+
+
+def lives(body: tuple[PStmt, ...]) -> tuple[Life, ...]:
+    """Every statement of a body; a value that the next one alone uses goes to it in registers."""
+    last = {name: place for place, stmt in enumerate(body) for name in names_read(stmt)}
+    uses = Counter(e.name for stmt in body for e in parts_of(stmt) if isinstance(e, Var))
+    found = []
+    for place, stmt in enumerate(body):
+        held = None
+        if isinstance(stmt, Bind):
+            end = last.get(stmt.name, -1)
+            if uses[stmt.name] > 1 or end > place + 1:
+                held = stmt.value.type, max(end, place + 1)
+        found.append(_life(stmt, held))
+    return tuple(found)
+
+
+def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
+    if isinstance(stmt, Inner):
+        return Life(stmt, held, (), (), lives(stmt.body))
+    applied = [e for e in parts_of(stmt) if isinstance(e, Apply)]
+    computed = (e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool")
+    products = tuple(e for e in applied if e.op == "dot")
+    return Life(stmt, held, tuple(e.type for e in computed), products, ())
