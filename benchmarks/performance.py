@@ -53,8 +53,8 @@ WHY: Mapping[str, str] = {
     "paged prefill": "one page a step, and masks on every one",
     "rows": "three passes over a resident block, of which each waits for its sums",
     "jagged rows": (
-        "a step for each group and tile of rows: groups have no blocks, and conversions copy row "
-        "by row"
+        "softmax, layer norm: a step for each group and tile of rows, no blocks of groups; "
+        "conversions copy row by row"
     ),
 }
 TABLE = """

@@ -359,6 +359,16 @@ CASES = (
         {"notes": {"a condition that is not known": 1}},
     ),
     Case(
+        "a number that is compared with itself is asked for NaN, and is none",
+        dump(
+            "%s1_s1 = sld [smem:[#allocation9]]",
+            "%p1_p0 = scmp.ne.f32.partialorder %s1_s1, %s1_s1 ;; %s5_s5 = smov 1",
+            "%5 = vsyncadd (%p1_p0), [#allocation3], 1",
+            *COUNT_DOWN,
+        ),
+        {"cycles": 3 + 1 + 5},
+    ),
+    Case(
         "what is not known and decides nothing is not noted",
         dump(
             "%s1_s1 = sld [smem:[#allocation9]]",

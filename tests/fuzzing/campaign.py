@@ -137,6 +137,8 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
     grids = sorted(a.name for a in program.axes if a.kind == "grid")
     if grids and count:  # refused unless the loop is parallel and short
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])
+        blocks = {**dict.fromkeys(tiles, rng.choice(BLOCKS)), rng.choice(grids): 2}
+        yield tile.Config(blocks)  # refused unless the loop over groups only sums their rows
 
 
 def replayed(entry: Entry) -> Outcome:
