@@ -46,7 +46,7 @@ def samples(chip: str) -> Iterator[Sample]:
     for schedule in schedules():
         if schedule.chip != chip:
             continue
-        case, config = CASES[schedule.case], tile.Config(dict(schedule.blocks))
+        case, config = CASES[schedule.case], tile.Config(dict(schedule.blocks), pieces=0)
         lowered = case.kernel.lower(*case.arguments, target=f"tpu:{chip}", config=config)
         if len(lowered.plan.launches) == len(schedule.compute):
             yield Sample(schedule, lowered.plan, sum(schedule.compute) * 1e-6)
