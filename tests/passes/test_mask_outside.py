@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
 from tests.passes.becomes import becomes, loops, stays
 from tests.schedule.written import INT, Writing, mul, positions
 from tilelang.analysis import analyze
@@ -111,3 +116,30 @@ def test_what_a_mask_leaves_out_bounds_no_range():
     (load,) = loads(store.value)
     assert load.index[0].loose and not store.index[0].loose
     assert load.mask == mask
+
+
+@tile.kernel
+def by_group(x, offsets, shown):
+    """Rows of the groups that are shown, and 0.5 for every row of the others."""
+    G = offsets.shape[0] - 1
+    y = hl.zeros([G, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(G):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            acc += hl.load(x, [t, WHOLE], mask=shown[g] > 0, other=0.5).sum(0)
+        y[g, :] = acc
+    return y
+
+
+@pytest.mark.parametrize("checks", [True, False])
+@pytest.mark.parametrize("rows", [[0, 5, 13], [0, 12, 20], [0, 12, 12]])
+def test_a_number_that_leaves_out_all_lanes_bounds_no_range_either(rows, checks):
+    """Nobody reads x where the mask does not hold, so its range may go on behind the end of x."""
+    x, shown = np.ones((12, 8), np.float32), np.array([1, 0], np.int32)
+    offsets = np.array(rows, np.int32)
+    called = tile.kernel(by_group._fn, checks=checks)
+    expected = np.array([rows[1], 0.5 * (rows[2] - rows[1])])
+    for config in (None, tile.Config({"t": 8})):
+        found = called(x, offsets, shown, config=config)
+        np.testing.assert_allclose(found, np.broadcast_to(expected[:, None], (2, 8)))
+    np.testing.assert_allclose(called.reference(x, offsets, shown), found)

@@ -212,6 +212,12 @@ MUTATIONS = (
         test_drop_implied_masks.test_what_is_subtracted_must_be_a_maximum,
     ),
     Mutation(
+        "a mask of a number bounds a range", mask_outside, "_loose", _never_loose,
+        lambda: test_mask_outside.test_a_number_that_leaves_out_all_lanes_bounds_no_range_either(
+            [0, 5, 13], True
+        ),
+    ),
+    Mutation(
         "any mask of the author's is enough", mask_outside, "_implies", lambda *args: True,
         test_mask_outside.test_a_mask_that_says_so_is_enough,
     ),

@@ -45,7 +45,7 @@ class Reference:
 
     array    the tensor in memory, behind views
     base     the tensor whose dimensions `dims` are those of (a permuted view is undone)
-    excused  a mask leaves out lanes, so that a range may leave the tensor
+    excused  where its mask does not hold, a range may leave the tensor
     combine  the op of an atomic update: of its store, and of the load of the old value
     """
 
@@ -125,7 +125,7 @@ def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:
         dims,
         here.loops,
         at.mask is not None,
-        at.mask is not None and bool(at.mask.type.shape),
+        at.mask is not None,
         at.loc,
         here.launch,
     )

@@ -87,7 +87,7 @@ def _loose(load: ir.Load, entry: ir.Index, size: int, about: _Loads) -> ir.Index
     """
     if not isinstance(entry, ir.Along) or (entry, size) not in about.leaving:
         return entry
-    masked = load.mask is not None and bool(load.mask.type.shape)
+    masked = load.mask is not None  # a number leaves out all lanes
     return replace(entry, loose=True) if masked or entry.offset is not None else entry
 
 
