@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from tilelang import ir
 from tilelang.analysis.facts import AxisFact, Facts, PositionFact
@@ -31,6 +31,7 @@ SUM = "group_sum"  # (member [groups, rows], values [rows, ...]) -> [groups, ...
 WHY = "a step sums the rows of all in its block"
 HELPERS = frozenset({"group_sums", "spans_of"})  # functions of the generated source
 BLOCKS, SHORT = (128, 256), 64  # groups of a block: the second where they have fewer rows than that
+Made = Literal["slice", "spans"]  # views
 LOOSE = 16_384  # rows of a table of steps that take an eighth of the scalar memory
 
 
@@ -183,15 +184,15 @@ class _Groups:
     def no(self, why: str, loc: Loc | None) -> NoReturn:
         _refuse(self.axis, why, loc)
 
-    def view(self, how: str, arg: tuple[int, ...], suffix: str, length: int) -> ir.Tensor:
+    def view(self, how: Made, arg: tuple[int, ...], suffix: str, length: int) -> ir.Tensor:
         return self.viewed(self.table, how, arg, suffix, length)
 
     def viewed(
-        self, source: str, how: str, arg: tuple[int, ...], suffix: str, length: int
+        self, source: str, how: Made, arg: tuple[int, ...], suffix: str, length: int
     ) -> ir.Tensor:
         """A part of a tensor of rank 1, or what is made of it, as a tensor."""
         kernel = self.problem.ir
-        key = ir.View(source, how, arg)  # type: ignore[arg-type]
+        key = ir.View(source, how, arg)
         if key not in self.views:
             known = replace(kernel, tensors=(*kernel.tensors, *self.views.values()))
             self.views[key] = replace(
