@@ -7,7 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tilelang.errors import ParseError
+from tilelang.errors import ParseError, PlanError
 
 X = np.arange(120, dtype=np.float32).reshape(40, 3)
 S = np.array([2.0, 3.0, 5.0], np.float32)
@@ -192,3 +192,18 @@ def test_blocks_that_the_author_wrote():
         return y
 
     np.testing.assert_allclose(kernel(X), X.reshape(5, 8, 3).max(1).sum(0))
+
+
+def test_what_is_made_of_another_element_is_made_again():
+    """Every tile stores the same: that is no fold."""
+
+    @tile.kernel
+    def kernel(x, s):
+        y = hl.zeros([4], dtype=hl.float32)
+        for _ in hl.tile(x.shape[0]):
+            for i in hl.grid(3):
+                y[i + 1] = y[i] + s[i]
+        return y
+
+    with pytest.raises(PlanError, match="also used at another place"):  # for what it is
+        kernel.source(X, S)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ..ir import Along, Apply, Expr, KernelIR, Load, Store, Var, index_exprs
 from .carries import OPS, Definitions, depends_on
 from .facts import FoldFact
-from .placed import Place, loops, placed, root
+from .placed import Place, loops, placed
 from .stores import is_cut, named, sources
 
 ONCE = ("sum", "product")  # folds in which a value that comes again counts again
@@ -42,19 +42,19 @@ class _Term:
 
 @dataclass(frozen=True)
 class _Search:
-    """What is folded into a carry, or into an array; `old` tells expressions that are that."""
+    """What is folded into a carry, or into an array; `place` is where it is stored."""
 
     ir: KernelIR
     defined: Definitions
     names: frozenset[str]
-    tensor: str | None = None
+    place: Store | None = None
 
     def holds(self, expr: Expr) -> bool:
         """Whether a value is computed from what was there before."""
         if depends_on(expr, self.names, self.defined):
             return True
-        return self.tensor is not None and any(
-            isinstance(e, Load) and root(self.ir, e.tensor) == self.tensor
+        return self.place is not None and any(
+            isinstance(e, Load) and (e.tensor, e.index) == (self.place.tensor, self.place.index)
             for e in sources((expr,), self.ir, self.defined)
         )
 
@@ -104,7 +104,7 @@ def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
 def _of_stores(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
     stores = ((s, around) for s, around in placed(ir.body) if isinstance(s, Store))
     for stmt, around in stores:
-        search = _Search(ir, defined, frozenset(), root(ir, stmt.tensor))
+        search = _Search(ir, defined, frozenset(), stmt)
         under = tuple(e for entry in stmt.index for e in index_exprs(entry))
         under += () if stmt.mask is None else (stmt.mask,)
         own = {entry.axis for entry in stmt.index if isinstance(entry, Along)}
