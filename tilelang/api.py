@@ -525,10 +525,12 @@ class Kernel:
     ) -> Lowered:
         """The later stages; also called when JAX lowers for a device, long after the call.
 
-        A batch takes the config of one element: its results are those of one, bit for bit.
+        A batch takes the config of one element: its results are those of one, bit for bit.  Loops
+        over groups stand inside of it, where they have no blocks.
         """
         if config is None and parsed.element is not None:
-            config = self._planned(parsed.element[0], config, target, lock).config
+            one = self._planned(parsed.element[0], config, target, lock)
+            config = one.config.without([a.name for a in one.ir.axes if a.kind == "grid"])
         entry = None if config is not None or lock is None else self._entry(parsed, target, lock)
         if entry is not None and lock is not None:
             try:

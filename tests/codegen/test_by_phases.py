@@ -65,7 +65,7 @@ def shared(x, w, offsets):
                 for tk in hl.tile(N):
                     part = x[a, b, tm, :] / (w[a, b, 0, :][None, :] + 8.0)
                     scores = hl.dot(part, w[a, b, tk, :].T)
-                    acc = acc + part * scores.amax(-1)[:, None]
+                    acc = acc + part * scores.sum(-1)[:, None]
                 y[a, b, tm, :] = acc
     return y
 
@@ -90,11 +90,12 @@ def test_states_that_products_read_and_that_change(within):
 def test_what_first_products_and_the_rest_read():
     config = tile.Config({"tm": 16, "tk": 8}, within=("a", "b"))
     part = X / (W[:, :, :1] + 8.0)
-    best = (part @ W.swapaxes(2, 3)).reshape(2, 2, T, 3, 8).max(-1).sum(-1)
+    total = (part @ W.swapaxes(2, 3)).sum(-1)
     np.testing.assert_allclose(
         shared(X, W, np.array([0, 30, 30, T], np.int32), config=config),
-        part * best[..., None],
+        part * total[..., None],
         rtol=1e-5,
+        atol=1e-3,
     )
 
 

@@ -59,6 +59,13 @@ def plan_of(name: str) -> Plan:
     return subject.kernel.lower(*subject.cases[-2], target="tpu:v6e").plan
 
 
+def one_by_one_plan() -> Plan:
+    """A step for each group: rows of results share a block."""
+    subject = BY_NAME["jagged_sum"]
+    config = tile.Config(loop_type="outer_pipeline")
+    return subject.kernel.lower(*subject.cases[-2], target="tpu:v6e", config=config).plan
+
+
 def masks(plan: Plan) -> list[str]:
     return [line.strip() for line in str(plan).splitlines() if line.startswith("  masks ")]
 
@@ -115,6 +122,6 @@ def test_no_mask_is_without_a_reason():
 
 def test_every_reason_is_met():
     plans = [plan_of(n) for n in ("jagged_softmax", "jagged_sum", "jagged_to_padded")]
-    plans += [left_out_plan(), picked_plan()]
+    plans += [left_out_plan(), picked_plan(), one_by_one_plan()]
     text = "\n".join(line for plan in plans for line in masks(plan))
     assert {reason for reason in WHY if f": {reason} in line " in text} == set(WHY)

@@ -190,7 +190,7 @@ def test_a_call_that_must_be_refused(monkeypatch):
         replace(CHUNKS, tensors=tuple(replace(t, short=t.name == "x") for t in CHUNKS.tensors))
     )
     calm = TEXT.replace("x[c * 4 + t.index + 1, u].sum(1)", "x[c * 4 + t.index, 0]")
-    calm = calm.replace("n[()], max_extent=5", "4")
+    calm = calm.replace("n[()], max_extent=5", "4, block_size=4")
     text = "import tilelang as tile\nimport tilelang.language as hl\n\n\n@tile.kernel" + calm
     monkeypatch.setattr("tests.fuzzing.trial.source", lambda program: text)
     seed = next(n for n in range(9) if case(short, n).illegal)

@@ -25,7 +25,7 @@ from tilelang.runtime import (
 from tilelang.runtime.lowering import proved
 from tilelang.transforms import batch, partition
 
-_prepare, _rows = jax_programs.prepare, buckets._rows
+_prepare, _rows = jax_programs.prepare, buckets.ragged_rows
 _rule_of, _sharded = auto_axes.rule_of, sharding._sharded
 _grown, _each, _operands_of = batch._grown, program.one_by_one, execution.operands_of
 
@@ -198,7 +198,7 @@ MUTATIONS = (
         lambda: test_buckets.test_refused("how many rows"),
     ),
     Mutation(
-        "what is gathered is padded", buckets, "_rows",
+        "what is gathered is padded", buckets, "ragged_rows",
         lambda ir: {**_rows(ir), "x": frozenset({0})},
         test_buckets.test_what_is_gathered_is_no_row,
     ),

@@ -24,7 +24,10 @@ def _compares(name: str) -> Callable[[], None]:
 
     def seen() -> None:
         test_gradients._derivative.cache_clear()
-        assert test_gradients.compare(subject, layout, 32) == ""
+        try:
+            assert test_gradients.compare(subject, layout, 32) == ""
+        finally:
+            test_gradients._derivative.cache_clear()  # what a planted bug derived
 
     return seen
 
@@ -37,7 +40,10 @@ def _refuses(name: str) -> Callable[[], None]:
 def _prints(name: str) -> Callable[[], None]:
     def seen() -> None:
         test_gradients._derivative.cache_clear()
-        test_language_text.round_trip(name, Path(mkdtemp()))
+        try:
+            test_language_text.round_trip(name, Path(mkdtemp()))
+        finally:
+            test_gradients._derivative.cache_clear()
 
     return seen
 

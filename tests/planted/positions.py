@@ -66,14 +66,14 @@ MUTATIONS = (
         "only the first index is looked at", positions, "_reached", lambda *_: iter((0,)),
         "one_group_too_many",
     ),
-    Mutation("no tile is taken to be cut", stores, "_is_cut", lambda axis: False, "column_sum"),
+    Mutation("no tile is taken to be cut", stores, "is_cut", lambda axis: False, "column_sum"),
     Mutation("numbers of tiles are alike", stores, "_of_lanes", _only_lanes, "begin_of_a_tile"),
     Mutation(
         "what tiles carry is added once", stores, "_reachable", lambda expr, defined: frozenset(),
         "carried_and_added",
     ),
     Mutation(
-        "carries of inner loops hide what they add", stores, "_sources",
+        "carries of inner loops hide what they add", stores, "sources",
         lambda exprs, ir, defined: iter(exprs), "through_a_name",
     ),
 )  # fmt: skip

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from ..errors import PlanError
@@ -134,6 +134,10 @@ class Config:
     def block(self, name: str) -> int | None:
         """The block chosen for a tile axis or a registered block size, if any."""
         return dict(self.blocks).get(name)
+
+    def without(self, names: Collection[str]) -> Config:
+        """The config that leaves the blocks of these loops open."""
+        return replace(self, blocks=[pair for pair in self.blocks if pair[0] not in names])
 
     def to_json(self) -> str:
         """One line of JSON with the fields that are set."""
