@@ -45,7 +45,7 @@ class Reference:
 
     array    the tensor in memory, behind views
     base     the tensor whose dimensions `dims` are those of (a permuted view is undone)
-    excused  where its mask does not hold, a range may leave the tensor
+    masked   where its mask does not hold, a range may leave the tensor
     combine  the op of an atomic update: of its store, and of the load of the old value
     """
 
@@ -56,7 +56,6 @@ class Reference:
     dims: tuple[Reach, ...]
     loops: Place
     masked: bool
-    excused: bool
     loc: Loc | None
     launch: int
     combine: str | None = None
@@ -124,7 +123,6 @@ def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:
         writes,
         dims,
         here.loops,
-        at.mask is not None,
         at.mask is not None,
         at.loc,
         here.launch,

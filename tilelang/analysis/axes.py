@@ -85,6 +85,6 @@ def cut_at(name: str, references: Sequence[Reference]) -> tuple[sympy.Expr, ...]
         if isinstance(d.index, Along) and d.index.axis == name and d.first is not None
     ]
     stored = [shift for shift, r in moved if r.writes]
-    plain = [shift for shift, r in moved if shift.is_zero and not r.excused]
+    plain = [shift for shift, r in moved if shift.is_zero and not r.masked]
     nowhere = [sympy.Integer(0)]
     return tuple(dict.fromkeys(stored or plain or [shift for shift, _ in moved] or nowhere))

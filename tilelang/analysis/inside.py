@@ -26,13 +26,13 @@ from .symbols import position
 def leaving(references: tuple[Reference, ...], known: Ranges) -> tuple[Leaving, ...]:
     """Tiles of loads and stores that were not proved to lie in their dimension, each once."""
     found: dict[tuple[Along, int], Leaving | None] = {}
-    for reference in sorted(references, key=lambda r: r.excused):  # what a call checks is settled
+    for reference in sorted(references, key=lambda r: r.masked):  # what a call checks is settled
         shape = known.scope.ir.tensor(reference.base).shape
         for reach, size in zip(reference.dims, shape, strict=True):
             index = reach.index
             if not isinstance(index, Along) or reach.first is None or (index, size) in found:
                 continue
-            sides = _sides(index.axis, reach.first, size, known, not reference.excused)
+            sides = _sides(index.axis, reach.first, size, known, not reference.masked)
             found[index, size] = Leaving(index, size, *sides) if any(sides) else None
     return tuple(one for one in found.values() if one is not None)
 

@@ -11,8 +11,7 @@ from ..analysis.facts import AxisFact, Facts
 from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import Plan as PallasPlan
 from ..errors import PlanError
-from ..ir import Expr, KernelIR
-from ..ir.traversal import loads as bounds_of
+from ..ir import Expr, KernelIR, loads
 from .lowering import Lowered, Plan
 from .points import Iterations, depends, domain, reads
 from .pointwise import Ahead, term, written_out
@@ -137,7 +136,7 @@ def _ranges(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """begin and end of every run of the loop; None if they depend on what is not known."""
     names = {t.name for t in ir.tensors}
-    if any(load.tensor not in names for e in (axis.begin, axis.end) for load in bounds_of(e)):
+    if any(load.tensor not in names for e in (axis.begin, axis.end) for load in loads(e)):
         return None  # a range that the plan made of the author's
     _, around = loops(ir)[axis.name]
     needs = depends(axis.begin, ir) | depends(axis.end, ir)

@@ -33,6 +33,10 @@ class Symbol:
     most: int
     other: int  # a second length, of no other symbol
 
+    def stands_for(self, size: Any) -> bool:
+        """Whether a length is this one."""
+        return size is self.length or bool(size == self.length)
+
 
 def _is_number(size: Any) -> bool:
     return isinstance(size, int)
@@ -73,7 +77,7 @@ def _symbols(moving: Mapping[str, Sequence[Any]]) -> list[Symbol]:
     found: list[Symbol] = []
     for name, shape in moving.items():
         for size in shape:
-            if _is_number(size) or any(size is s.length or size == s.length for s in found):
+            if _is_number(size) or any(s.stands_for(size) for s in found):
                 continue
             most = bucket(_bound(name, size))
             found.append(Symbol(size, most, most + 1 + len(found)))
@@ -102,7 +106,7 @@ def _at_most(size: Any, number: int) -> bool:
 
 
 def _of(size: Any, symbols: Sequence[Symbol]) -> Symbol:
-    return next(s for s in symbols if size is s.length or size == s.length)
+    return next(s for s in symbols if s.stands_for(size))
 
 
 # ---------------------------------------------------------------- the same for any number

@@ -90,9 +90,7 @@ def _facts(
 
     def changed(fact: AxisFact) -> AxisFact:
         if fact.name == name:
-            return replace(
-                fact, why=f"{fact.why}; a step sums the rows of all in its block", limit=None
-            )
+            return replace(fact, why=f"{fact.why}; {WHY}", limit=None)
         if fact.name == rows:
             rises = () if loose else fact.rises
             return replace(fact, depends=(name,), rises=rises, nonempty=False)
@@ -252,7 +250,7 @@ class _Groups:
         sizes = self.problem.ir.tensor(tensor).shape
         found: list[ir.Index] = []
         for entry, size in zip(index, sizes, strict=True):
-            if not any(map(self.differs, _exprs(entry))):
+            if not any(map(self.differs, ir.index_exprs(entry))):
                 found.append(entry)
                 continue
             own = isinstance(entry, ir.At) and _moved(entry.expr, self.axis.name) == 0
@@ -355,16 +353,6 @@ class _Groups:
             return replace(self.part(load.tensor, at), loc=load.loc)
         index = self.index(load.tensor, load.index, loc)
         return replace(load, index=index, type=self.type(load.type))
-
-
-def _exprs(entry: ir.Index) -> tuple[Expr, ...]:
-    match entry:
-        case ir.At(expr) | ir.Gather(expr):
-            return (expr,)
-        case ir.Along(_, offset) if offset is not None:
-            return (offset,)
-        case _:
-            return ()
 
 
 def _values(carry: ir.Carry, defined: Mapping[str, Expr]) -> Expr | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilelang.ir import Apply, Type, Var
 
-from .physical import Bind, Inner, PStmt, names_read, parts_of
+from .physical import Bind, GroupSum, Inner, PStmt, names_read, parts_of
 
 SHAPES = frozenset({"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange"})
 
@@ -24,6 +24,7 @@ class Life:
               the last statement that reads it
     computed  what it computes, masks and products left out
     products  matrix products
+    sums      of the rows of many groups
     inside    the statements of a loop
     """
 
@@ -31,6 +32,7 @@ class Life:
     held: tuple[Type, int] | None
     computed: tuple[Type, ...]
     products: tuple[Apply, ...]
+    sums: tuple[GroupSum, ...]
     inside: tuple[Life, ...]
 
 
@@ -51,8 +53,10 @@ def lives(body: tuple[PStmt, ...]) -> tuple[Life, ...]:
 
 def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
     if isinstance(stmt, Inner):
-        return Life(stmt, held, (), (), lives(stmt.body))
-    applied = [e for e in parts_of(stmt) if isinstance(e, Apply)]
+        return Life(stmt, held, (), (), (), lives(stmt.body))
+    parts = tuple(parts_of(stmt))
+    applied = [e for e in parts if isinstance(e, Apply)]
     computed = (e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool")
     products = tuple(e for e in applied if e.op == "dot")
-    return Life(stmt, held, tuple(e.type for e in computed), products, ())
+    sums = tuple(e for e in parts if isinstance(e, GroupSum))
+    return Life(stmt, held, tuple(e.type for e in computed), products, sums, ())

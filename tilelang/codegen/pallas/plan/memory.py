@@ -13,7 +13,7 @@ from tilelang.schedule.refusal import Need, Refused, Rule
 from .axis import AxisPlan
 from .body.gathers import extents
 from .lives import Life
-from .physical import GroupSum, Inner, PStmt, parts_of
+from .physical import GroupSum, Inner, PStmt
 from .types import Form, Memory, Scratch, Section, Table
 from .windows.types import Window
 
@@ -123,7 +123,7 @@ def _during(life: Life, held: int, sizes: Sizes) -> int:
         return held + turn * _iterations(sizes.axes, life.stmt)
     largest = max(map(sizes.of, life.computed), default=0)
     copied = sum(_operands(product, sizes) for product in life.products)
-    copied += sum(_parts(e, sizes) for e in parts_of(life.stmt) if isinstance(e, GroupSum))
+    copied += sum(_parts(sums, sizes) for sums in life.sums)
     return max(held, largest) + min(held, largest) // 2 + copied
 
 

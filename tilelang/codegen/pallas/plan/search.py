@@ -134,8 +134,7 @@ def _of_groups(
     made = attempted(blocked)
     if isinstance(made, Refusal):
         return made
-    rest = {name: block for name, block in config.blocks if name not in groups}
-    found = plan(made, replace(config, blocks=tuple(rest.items())), target)
+    found = plan(made, config.without(groups), target)
     return found if isinstance(found, Refusal) else replace(found, groups=tuple(groups))
 
 

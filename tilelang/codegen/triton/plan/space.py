@@ -17,6 +17,7 @@ from tilelang.schedule.candidate import Candidate
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from . import specialized
 from .search import default_config, plan
 from .types import Plan
 
@@ -75,6 +76,6 @@ def _neighbours(problem: Problem, config: Config) -> Iterator[Config]:
             yield replace(config, stages=other)
     yield replace(config, persistent=not config.persistent)
     other = None if config.warp_specialize else True
-    yield replace(config, warp_specialize=other, warps=4, indexing=None)
+    yield replace(config, warp_specialize=other, warps=specialized.WARPS, indexing=None)
     if any(fact.ragged for fact in problem.facts.axes):
         yield from (replace(config, worklist=how) for how in ("search", "table"))
