@@ -113,7 +113,6 @@ SAYS = {
     "codegen.pallas.emit.conditions": "the conditions of sections, which are data of their own",
     "codegen.pallas.emit.expressions._over_rows": "the running maximum, an operation of work lists",
     "codegen.pallas.emit.expressions._extreme": "a minimum of a maximum, which is called a clip",
-    "codegen.pallas.emit.expressions.node": "a bool that scratch memory holds as a number",
     "codegen.pallas.emit.statements._ahead": "the last turn, behind which there is no other",
     "codegen.triton.emit.expressions._squeeze": "a bool that a sum makes a number",
     "codegen.pallas.emit.scatters._merged": "a row of a register tile that changes: PutRows.tile",
