@@ -46,8 +46,8 @@ def test_the_first_case_of_every_second_example_compiles() -> None:
     assert not failures([cases_of(path)[0] for path in FILES[::2]], "v6e")
 
 
-# v4 is the oldest one, and takes what v5e takes: before a release only.  The examples have 6 cases
-# or more each: with every 11th one, two generations together meet most examples, and four all sizes.
+# v4 is the oldest one, and takes what v5e takes: before a release only.  Examples have 6 cases or
+# more each: with every 11th one, two generations meet most examples, and four all sizes.
 SHARES = [
     pytest.param(g, of, marks=pytest.mark.slow if of > 3 and g != "v4" else pytest.mark.thorough)
     for of in (11, 3)
