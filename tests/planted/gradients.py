@@ -15,6 +15,7 @@ from tests.transforms import (
     test_asked_once,
     test_gradients,
     test_language_text,
+    test_ranges,
     test_refused,
     test_residuals,
 )
@@ -24,6 +25,7 @@ from tilelang.language.derivatives import RULES, Rule, Use
 from tilelang.transforms import (
     adjoints,
     asked_once,
+    graph,
     legal,
     ranges,
     reverse,
@@ -162,6 +164,11 @@ MUTATIONS = (
     _bug(
         "what another condition selected is taken for selected", asked_once, "_selected",
         _whatever_is_asked, test_asked_once.test_other_conditions_are_asked,
+    ),
+    _bug(
+        "what is open for a value is remembered of another range", graph.Graph, "set_range",
+        lambda self, axis, range: self.ranges.update({axis: range}),
+        test_ranges.test_scores_that_are_masked_by_a_number,
     ),
     _bug(
         "parentheses are left out", _Printer, "wrapped",
