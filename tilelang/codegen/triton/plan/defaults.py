@@ -16,7 +16,6 @@ from tilelang.ir import (
     Along,
     Apply,
     Axis,
-    Dim,
     Expr,
     Gather,
     KernelIR,
@@ -31,7 +30,7 @@ from tilelang.schedule.blocks import check_bounds, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
-from .memory import Pipe, shared_bytes
+from .memory import Pipe, shared_bytes, summed
 from .specialized import WARPS
 
 # Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
@@ -89,21 +88,16 @@ def roles(ir: KernelIR) -> Roles:
         contract: tuple[int, int] = dot.attr("contract")
         batch: tuple = dot.attr("batch", ((), ()))
         sides = zip(dot.args, contract, batch, ("rows", "columns"), strict=True)
-        for operand, summed, repeated, free in sides:
+        for operand, along, repeated, free in sides:
             for place, dim in enumerate(operand.type.shape):
-                role = "summed" if place == summed else "batch" if place in repeated else free
+                role = "summed" if place == along else "batch" if place in repeated else free
                 if isinstance(dim, str):
                     found.setdefault(dim, set()).add(role)
     fused = any("summed" in r and r & {"rows", "columns"} for r in found.values()) or any(
-        a is not b and _summed(a) in b.type.shape for a in dots for b in dots
+        a is not b and summed(a) in b.type.shape for a in dots for b in dots
     )
     narrow = min((itemsize(d.args[0].type.dtype) for d in dots), default=4)
     return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)
-
-
-def _summed(dot: Apply) -> Dim:
-    contract: tuple[int, int] = dot.attr("contract")
-    return dot.args[0].type.shape[contract[0]]
 
 
 def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
