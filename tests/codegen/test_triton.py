@@ -255,6 +255,22 @@ def test_shared_memory_of_reductions():
         )
 
 
+def test_attention_of_float32_has_blocks_that_registers_hold():
+    """The compiler was seen to spill with 32 rows, with 16 of keys, and on 4 warps for long pages.
+
+    `make gpu-matrix` asks it for every example.
+    """
+    subjects = {s.name: s for s in SUBJECTS}
+    for name, columns in {"jagged_attention": "tk", "gdpa_dense_kv_silu": "ts"}.items():
+        for target in ("cuda:sm80", "cuda:sm100"):
+            found = subjects[name].kernel.default_config(*subjects[name].cases[-1], target=target)
+            assert dict(found.blocks) == {"tq": 16, columns: 32}
+            assert found.warps == 4
+    for name, stages in {"paged_attention": 1, "attention_backward_of_kv": 1}.items():
+        found = subjects[name].kernel.default_config(*subjects[name].cases[-1], target="cuda:sm100")
+        assert (name, found.warps, found.stages) == (name, 8, stages)
+
+
 def test_tensor_memory_is_limited():
     """Columns that the compiler was seen to need; up to 512 it takes whatever there is."""
     subjects = {s.name: s for s in SUBJECTS}

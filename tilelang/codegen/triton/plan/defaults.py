@@ -35,6 +35,7 @@ from .specialized import WARPS
 
 # Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
 ELEMENTS, LANES, ALONE = 4096, 512, 1024
+HELD = 8192  # of an operand of float32 that the registers of 4 warps do not hold
 LONGEST, LEAST = 32768, 32  # elements of a value without products, and lanes to cut it down to
 
 
@@ -156,8 +157,8 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         return 1
     if found.fused:
         parallel = problem.fact(axis.name).kind == "parallel"
-        if not narrow:  # three products of tf32 for one: what registers hold at 8 warps
-            return 32 if parallel and found.count <= 2 else 16
+        if not narrow:  # three products of tf32 for one: what registers hold
+            return 16 if parallel or found.backward else 32
         if found.backward:
             return 64
         # where each warp multiplies, operands take registers, and rows keep warps apart
@@ -295,13 +296,15 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     results = {e: None for e in values(problem.ir) if isinstance(e, Apply) and e.op == "dot"}
     sizes = [_elements(r.type.shape, blocks) for r in results]
     largest = max(sizes) if found.fused else sum(sizes)
-    tight = found.backward or (found.fused and found.itemsize == 4)
     # warps that multiply by themselves hold three times the operands of products of float32
     wide = found.itemsize == 4 and target.matrix_warps == 1
+    held = max(_elements(a.type.shape, blocks) for r in results for a in r.args)
+    three = found.fused and found.itemsize == 4
+    tight = found.backward or (three and (found.count > 2 or held >= HELD))
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
-    stages = (
-        1 if found.backward and not target.columns else 2 if found.fused or found.count > 1 else 3
-    )
+    stages = 2 if found.fused or found.count > 1 else 3
+    if found.backward and (three or not target.columns):
+        stages = 1
     return Width(warps, stages, "ieee", True)
 
 
