@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.analysis import test_folds
+from tests.analysis import test_folds, test_lags
 from tests.codegen import (
     test_left_out,
     test_masked_stores,
@@ -34,7 +34,8 @@ from tests.passes import (
     test_turn_late,
 )
 from tests.schedule import test_rewriting, test_verify
-from tilelang.analysis import axes, folds
+from tilelang.analysis import axes, folds, lags
+from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
@@ -191,6 +192,20 @@ MUTATIONS = (
     Mutation(
         "the greatest of every tile is added", folds, "REDUCTIONS", (),
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
+    ),
+    Mutation(
+        "what the tile before left is this tile's", lags._Tiles, "taken_over",
+        lambda tiles, expr, at=None: (),
+        lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.carried),
+    ),
+    Mutation(
+        "what this tile stored is the tile's before", lags._Placed, "sees",
+        lambda place, other: False,
+        lambda: test_lags.test_what_does_not(test_lags.stored_around),
+    ),
+    Mutation(
+        "elements of an array are one another", stays, "apart", lambda load, store: False,
+        test_lags.test_another_element_of_the_array_is_another_array,
     ),
     Mutation(
         "blocks of the author are somebody else's", folds, "_cut",
