@@ -16,6 +16,7 @@ from tests.codegen import (
     test_pieces,
     test_read_after_write,
     test_stacked,
+    test_triton,
     test_uncovered,
 )
 from tests.passes import (
@@ -44,6 +45,7 @@ from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
+from tilelang.codegen.triton.plan import memory, reductions
 from tilelang.ir import Store, Var, names
 from tilelang.passes import (
     drop_implied_masks,
@@ -316,5 +318,18 @@ MUTATIONS = (
         "what lies outside of an array has no line", types, "_mask_text",
         lambda launch, mask, loc: _mask_text(launch, mask, None),
         test_masks.test_masks_of_the_author_and_of_arrays,
+    ),
+    Mutation(
+        "no warps lie along what is added up", reductions, "warps_along",
+        lambda shape, warps, wide: [1] * len(shape),
+        test_triton.test_shared_memory_of_reductions,
+    ),
+    Mutation(
+        "three products for one share a result", memory, "THREE", 1,
+        test_triton.test_tensor_memory_is_limited,
+    ),
+    Mutation(
+        "results of 64 rows take as many columns as those of 128", memory, "ROWS", 64,
+        test_triton.test_tensor_memory_is_limited,
     ),
 )  # fmt: skip
