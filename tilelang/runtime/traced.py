@@ -25,10 +25,10 @@ def traced(run: Callable[..., Any], arrays: Sequence[Any], platform: str) -> Any
 def _widened(value: Any) -> Any:
     """A parameter of an operation in which all products of small floats are float32's."""
     match value:
+        case core.Jaxpr():  # first: from JAX 0.12 on a closed one is such, too
+            return value.replace(eqns=[_operation(eqn) for eqn in value.eqns])
         case core.ClosedJaxpr():
             return value.replace(jaxpr=_widened(value.jaxpr))
-        case core.Jaxpr():
-            return value.replace(eqns=[_operation(eqn) for eqn in value.eqns])
         case tuple() if any(isinstance(v, core.ClosedJaxpr | core.Jaxpr) for v in value):
             return tuple(map(_widened, value))
         case _:
