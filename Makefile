@@ -37,7 +37,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix derived-matrix schedule golden calibrate defaults performance bench gpu-matrix gpu-legality triton triton-fuzz triton-next triton-planted test-next citizens clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix derived-matrix schedule golden calibrate defaults performance bench gpu-matrix gpu-legality triton tuner-faults triton-fuzz triton-next triton-planted test-next citizens clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -76,12 +76,12 @@ triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter, which needs proce
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist load tests/gpu $(PYTEST_ARGS)
 
 triton-fuzz: N := 300
-triton-tuner-faults: N := 500
+triton-fuzz: $(STAMP)  ## N=... SEED=...: random kernels in Triton's interpreter
+	TRITON_INTERPRET=1 $(BIN)/python -m tests.gpu.fuzz --count $(N) --seed $(SEED)
+
+tuner-faults: N := 500
 tuner-faults: $(STAMP)  ## N=... SEED=...: damaged files and workers, and what the tuner makes of them
 	$(BIN)/python -m tests.tuning.faults --count $(N) --seed $(SEED)
-
-fuzz: $(STAMP)  ## N=... SEED=...: random kernels in Triton's interpreter
-	TRITON_INTERPRET=1 $(BIN)/python -m tests.gpu.fuzz --count $(N) --seed $(SEED)
 
 triton-next: $(STAMP_TRITON)  ## the same in the newest Triton on PyPI, and what its compiler makes of a product
 	@$(BIN_TRITON)/python -c "import triton; print('triton', triton.__version__)"

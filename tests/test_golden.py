@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.subjects import HAS_TORCH, SUBJECTS, Subject
+from tests.tiers import HALF, share
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -66,8 +67,7 @@ print(*(hashlib.sha256(text.encode()).hexdigest() for text in texts), sep="\\n")
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", ["1", "2"])
+@pytest.mark.parametrize("seed", share(["1", "2"], 3, 2, HALF))
 def test_golden_is_the_same_in_every_process(seed):
     run = subprocess.run(
         [sys.executable, "-c", DIGESTS],

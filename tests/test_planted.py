@@ -24,6 +24,7 @@ from tests.subjects import HAS_TORCH, SUBJECTS
 NAMES = {subject.name for subject in SUBJECTS}
 HERE = [b for b in BUGS if b.subject in NAMES]  # without torch not every example is there
 PRINTED = sorted({(b.subject, b.form) for b in HERE})
+LONG = ("varlen_attention", "exact")  # as long as all the others together
 SHARE_SEED = 7
 
 # What only a strict interpreter has to notice.
@@ -39,7 +40,10 @@ def test_a_planted_bug_is_caught(planted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "form"), PRINTED)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [pytest.param(*p, marks=pytest.mark.thorough if p == LONG else ()) for p in PRINTED],
+)
 def test_without_a_bug_nothing_is_reported(name, form):
     assert trial.soundness(name, form) is None
 
@@ -73,7 +77,7 @@ def test_no_example_splits_a_block_over_cores(subject):
 
 @pytest.mark.slow
 def test_a_share_of_the_interpreter_runs():
-    chosen = interpreter.able(SHARE_SEED)[::8]
+    chosen = interpreter.able(SHARE_SEED)[::16]
     for program, outcome in interpreter.run_all(chosen, 2 * len(chosen), SHARE_SEED):
         assert (outcome.runs, outcome.findings) == (2, ()), str(program)
 

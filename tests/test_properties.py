@@ -29,7 +29,7 @@ from tests.ragged import (
     second_rows,
 )
 from tests.subjects import JAGGED, Subject
-from tests.tiers import share
+from tests.tiers import HALF, share
 
 SPACE = Space(rows=72, groups=5, block=16)
 SHAPES = ((0, 2), (1, 1), (7, 4), (33, 3))  # rows and groups; XLA compiles once for each
@@ -60,7 +60,7 @@ def compiled(subject: Subject):
     return call, subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 6))
+@pytest.mark.parametrize("subject", share(JAGGED, 6, rest=HALF))
 @settings(max_examples=25)
 @given(data=st.data())
 def test_any_layout(subject, data):
@@ -69,7 +69,7 @@ def test_any_layout(subject, data):
     assert checks.every_layout(subject, call, arrays, [layout], "float32") == []
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 3))
+@pytest.mark.parametrize("subject", share(JAGGED, 3, rest=HALF))
 @settings(max_examples=10)
 @given(data=st.data())
 def test_neighbours_never_leak(subject, data):
@@ -78,7 +78,7 @@ def test_neighbours_never_leak(subject, data):
     assert checks.neighbours(subject, call, arrays, [layout]) == []
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 6, 1))
+@pytest.mark.parametrize("subject", share(JAGGED, 6, 1, HALF))
 @settings(max_examples=15)
 @given(data=st.data())
 def test_any_block_in_the_reference(subject, data):

@@ -1,5 +1,7 @@
 """share(values, of, nth) -> pytest parameters: every `of`-th always runs, the others in a tier.
 
+HALF: every second of the others waits for `make thorough`.
+
 `make test` runs what has no mark, CI the slow tests too, `make thorough` everything.  Tests of one
 file take turns, so that every example is asked something by every tier.
 """
@@ -11,6 +13,8 @@ from typing import Any
 
 import pytest
 
+HALF = "half"
+
 
 def share(
     values: Iterable[Any],
@@ -20,8 +24,13 @@ def share(
     ids: Callable[[Any], str] = str,
 ) -> list[Any]:
     """Of every `of` values the `nth` has no mark, and the others have the mark `rest`."""
-    others = getattr(pytest.mark, rest)
-    return [
-        pytest.param(value, id=ids(value), marks=() if n % of == nth % of else others)
-        for n, value in enumerate(values)
-    ]
+    tiers = ("slow", "thorough") if rest == HALF else (rest,)
+    found, others = [], 0
+    for n, value in enumerate(values):
+        if n % of == nth % of:
+            found.append(pytest.param(value, id=ids(value)))
+            continue
+        mark = getattr(pytest.mark, tiers[others % len(tiers)])
+        found.append(pytest.param(value, id=ids(value), marks=mark))
+        others += 1
+    return found

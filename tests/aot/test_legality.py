@@ -74,9 +74,9 @@ def test_a_default_config_that_is_refused_is_found():
 
 @pytest.mark.slow
 def test_draws():
-    first, again = (list(itertools.islice(draws(3), 200)) for _ in range(2))
+    first, again = (list(itertools.islice(draws(3), 100)) for _ in range(2))
     assert first == again
-    assert len({str(d) for d in first}) > 190
+    assert len({str(d) for d in first}) > 90
     assert {d.generation for d in first} == set(legality.GENERATIONS)
     configs = [d.config for d in first]
     for field in ("loop_type", "steps", "buffers", "cores"):

@@ -11,7 +11,7 @@ from examples.dense.matmul import matmul
 from examples.dense.softmax import softmax
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.jagged_sum import jagged_sum
-from tests.tiers import share
+from tests.tiers import HALF, share
 
 
 def bf16(*shape):
@@ -34,7 +34,9 @@ TARGETS = ("tpu:v6e", "tpu:v5p", "cpu", "cuda:sm90")
 PAIRS = [(target, *call) for call in CALLS for target in TARGETS]
 
 
-@pytest.mark.parametrize("case", share(PAIRS, 4, ids=lambda pair: f"{pair[1].__name__}-{pair[0]}"))
+@pytest.mark.parametrize(
+    "case", share(PAIRS, 4, rest=HALF, ids=lambda pair: f"{pair[1].__name__}-{pair[0]}")
+)
 def test_configs_are_legal_and_met_once(case):
     target, kernel, arguments = case
     found = taken(kernel, arguments, target, 12)
@@ -47,7 +49,7 @@ def test_configs_are_legal_and_met_once(case):
     assert len(texts) == 8, "two configs are one program"
 
 
-@pytest.mark.parametrize("call", share(CALLS, 3, ids=lambda call: call[0].__name__))
+@pytest.mark.parametrize("call", share(CALLS, 3, rest=HALF, ids=lambda call: call[0].__name__))
 def test_the_best_estimate_comes_first_and_the_default_is_there(call):
     kernel, arguments = call
     found = taken(kernel, arguments, "tpu:v6e", 60)

@@ -12,7 +12,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.ragged import Space, every_stratum
 from tests.subjects import SUBJECTS
-from tests.tiers import share
+from tests.tiers import HALF, share
 from tilelang.language.dtypes import itemsize
 
 SPACE = Space(rows=72, groups=5, block=16)
@@ -120,7 +120,7 @@ def test_how_a_width_is_met():
     assert "jnp.where(m_new > m, rises + 1, rises)" in text(128)
 
 
-@pytest.mark.parametrize("subject", share(SUBJECTS, 6, ids=lambda s: s.name))
+@pytest.mark.parametrize("subject", share(SUBJECTS, 6, rest=HALF, ids=lambda s: s.name))
 def test_no_column_that_is_carried_has_one_lane(subject):
     for launch in subject.kernel.lower(*subject.cases[-2], target="tpu:v6e").plan.launches:
         narrow = [s for s in launch.scratch if s.shape[-1:] == (1,) and s.shape[-2:] != (1, 1)]

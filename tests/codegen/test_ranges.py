@@ -17,6 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.tiers import HALF, share
 from tilelang.codegen.pallas.plan.steps import ranges
 
 FORMS = {
@@ -104,8 +105,7 @@ def fresh_interpreter():
     pltpu.reset_tpu_interpret_mode_state()
 
 
-@pytest.mark.slow
-@each_form
+@pytest.mark.parametrize("form", share(FORMS, 6, 5, HALF))
 @pytest.mark.parametrize(
     "function", [of_indices, of_tiles, of_moved_tiles, of_two_loops], ids=lambda f: f.__name__
 )

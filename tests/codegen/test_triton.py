@@ -189,6 +189,30 @@ REFUSED = {
 }
 
 
+SEEN = (  # three products for one, of float32
+    ("matmul", {"tm": 128, "tn": 128, "tk": 32}, 512),
+    ("matmul", {"tm": 64, "tn": 256, "tk": 32}, 544),
+    ("matmul", {"tm": 128, "tn": 256, "tk": 32}, 800),
+    ("grouped_gemm_swiglu", {"tm": 64, "tn": 128}, 544),
+    ("grouped_gemm_swiglu", {"tm": 128, "tn": 64}, 512),
+    ("jagged_attention", {"tq": 64, "tk": 64}, 512),
+    ("jagged_attention", {"tq": 64, "tk": 128}, 640),
+    ("jagged_attention", {"tq": 128, "tk": 64}, 704),
+    ("attention_backward_of_kv", {"tq": 32, "tk": 64}, 544),
+    ("paged_attention", {"tq": 64}, 640),
+)
+
+
+REDUCED = (  # example, case, bytes
+    ("jagged_sum", -2, 8192),
+    ("jagged_sum", -1, 4096),
+    ("segment_reduction", -2, 8192),
+    ("batch_softmax", -2, 2048),
+    ("softmax", -1, 32),
+    ("cross_entropy", -1, 128),
+)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_says_why(name):
     run, what, hint = REFUSED[name]
@@ -213,6 +237,51 @@ def test_shared_memory_is_limited():
             subject.kernel, *subject.cases[-2], target="cuda:sm89", stages=8, block_sizes=[128] * 3
         )
     assert "bytes of shared memory, cuda:sm89 has 101376" in caught.value.what
+
+
+def test_shared_memory_of_reductions():
+    """What the compiler was seen to need, of defaults and of the second launch of a split sum."""
+    subjects = {s.name: s for s in SUBJECTS}
+    for name, case, needed in REDUCED:
+        fresh = tile.kernel(subjects[name].kernel.__wrapped__)
+        (launch,) = fresh.lower(*subjects[name].cases[case], target="cuda:sm90").plan.launches
+        assert (name, launch.shared) == (name, needed)
+    split = subjects["split_k_matmul"]
+    case = next(c for c in split.cases if c[0].shape == (256, 4096) and c[0].dtype == "float32")
+    blocks = {"tk": 16, "tm": 256, "tm_1": 256, "tn": 32, "tn_1": 64}
+    with pytest.raises(tile.PlanError, match="about 131072 bytes of shared memory"):
+        tile.kernel(split.kernel.__wrapped__).lower(
+            *case, config=tile.Config(blocks=blocks, stages=3), target="cuda:sm89"
+        )
+
+
+def test_attention_of_float32_has_blocks_that_registers_hold():
+    """The compiler was seen to spill with 32 rows, with 16 of keys, and on 4 warps for long pages.
+
+    `make gpu-matrix` asks it for every example.
+    """
+    subjects = {s.name: s for s in SUBJECTS}
+    for name, columns in {"jagged_attention": "tk", "gdpa_dense_kv_silu": "ts"}.items():
+        for target in ("cuda:sm80", "cuda:sm100"):
+            found = subjects[name].kernel.default_config(*subjects[name].cases[-1], target=target)
+            assert dict(found.blocks) == {"tq": 16, columns: 32}
+            assert found.warps == 4
+    for name, stages in {"paged_attention": 1, "attention_backward_of_kv": 1}.items():
+        found = subjects[name].kernel.default_config(*subjects[name].cases[-1], target="cuda:sm100")
+        assert (name, found.warps, found.stages) == (name, 8, stages)
+
+
+def test_tensor_memory_is_limited():
+    """Columns that the compiler was seen to need; up to 512 it takes whatever there is."""
+    subjects = {s.name: s for s in SUBJECTS}
+    for name, blocks, columns in SEEN:
+        fresh = tile.kernel(subjects[name].kernel.__wrapped__)  # planted bugs are not kept
+        asked = {"target": "cuda:sm100", "config": tile.Config(blocks=blocks)}
+        if columns <= 512:
+            fresh.lower(*subjects[name].cases[-1], **asked)
+            continue
+        with pytest.raises(tile.PlanError, match=f" needs {columns} columns of tensor memory"):
+            fresh.lower(*subjects[name].cases[-1], **asked)
 
 
 def test_arguments_are_pointers_in_the_order_of_the_plan():

@@ -13,7 +13,7 @@ import pytest
 from tests import checks
 from tests.ragged import Space, every_stratum, wrong_layouts
 from tests.subjects import DENSE, JAGGED, Subject
-from tests.tiers import share
+from tests.tiers import HALF, share
 
 SPACE = Space(rows=40, groups=4, block=8)  # as in test_tpu_interpreter: XLA compiles once
 BLOCKS = (12, 24, 128)  # of which the last one holds most of these arrays whole
@@ -36,7 +36,7 @@ def test_jagged(subject, block):
     assert wrong == []
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 3, 1))
+@pytest.mark.parametrize("subject", share(JAGGED, 3, 1, HALF))
 def test_jagged_in_other_dtypes(subject):
     layouts = every_stratum(SPACE)[::3]
     for dtype in subject.dtypes[1:]:

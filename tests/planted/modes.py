@@ -17,11 +17,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.codegen.test_bools import SHOWN, WAYS, picked
+from tests.codegen.test_bools import SHOWN, WAYS, picked, seen
 from tests.codegen.test_bools import X as HEADS
 from tests.codegen.test_shorter import X as ROWS_OF_X
 from tests.codegen.test_shorter import asked, given, head
 from tests.runtime.test_traced import OFFSETS, turned
+from tilelang.codegen.pallas.plan import launch
 from tilelang.codegen.pallas.plan.body import layouts
 from tilelang.codegen.pallas.plan.steps import moves, revisits
 from tilelang.runtime import execution, primitive, torch_ops, traced
@@ -92,6 +93,10 @@ def bools_of_heads() -> bool:
     return "shown_by_h_ref[h] != 0" in kernel.source(SHOWN, HEADS, config=WAYS[1])
 
 
+def bools_that_are_carried() -> bool:
+    return bool((tile.kernel(seen._fn)(HEADS)[:, -1] == (HEADS > 1).any(0)).all())
+
+
 def tiles_that_share_a_block() -> bool:
     config = tile.Config({"t": 8})
     text = tile.kernel(head._fn).source(*given(head, 3), config=config, target="tpu:v5p")
@@ -130,6 +135,7 @@ BROKEN = (
     Broken("products of a CPU keep bfloat16", traced, "_small", lambda dtype: False,
            small_products),
     Broken("turned copies hold bools", layouts, "in_scratch", lambda dtype: dtype, bools_of_heads),
+    Broken("bools are kept as bools", launch, "as_held", lambda stmt: stmt, bools_that_are_carried),
     Broken("tiles behind an end have blocks of their own", moves, "follows",
            lambda number, axis: True, tiles_that_share_a_block),
     Broken("so have those of pipelines", revisits, "follows", lambda number, axis: True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.analysis import test_folds
+from tests.analysis import test_folds, test_lags
 from tests.codegen import (
     test_left_out,
     test_masked_stores,
@@ -16,6 +16,7 @@ from tests.codegen import (
     test_pieces,
     test_read_after_write,
     test_stacked,
+    test_triton,
     test_uncovered,
 )
 from tests.passes import (
@@ -27,13 +28,15 @@ from tests.passes import (
     test_keep_inside,
     test_mask_outside,
     test_name_shared,
+    test_powers_of_two,
     test_scatter_rows,
     test_select_numbers,
     test_separate_gathers,
     test_turn_late,
 )
 from tests.schedule import test_rewriting, test_verify
-from tilelang.analysis import axes, folds
+from tilelang.analysis import axes, folds, lags
+from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
@@ -43,6 +46,7 @@ from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
+from tilelang.codegen.triton.plan import memory, reductions
 from tilelang.ir import Store, Var, names
 from tilelang.passes import (
     drop_implied_masks,
@@ -52,6 +56,7 @@ from tilelang.passes import (
     keep_inside,
     mask_outside,
     name_shared,
+    powers_of_two,
     select_numbers,
     turn_late,
 )
@@ -183,12 +188,43 @@ MUTATIONS = (
         test_turn_late.test_a_name_that_products_read,
     ),
     Mutation(
+        "powers of two are not scaled", powers_of_two, "LOG2_E", 1.0,
+        test_powers_of_two.test_an_online_softmax,
+    ),
+    Mutation(
+        "any constant is scaled", powers_of_two, "GREATEST", float("inf"),
+        test_powers_of_two.test_a_constant_that_would_overflow_stays,
+    ),
+    Mutation(
+        "a sine of what is scaled is", powers_of_two, "LINEAR", powers_of_two.LINEAR | {"sin"},
+        test_powers_of_two.test_no_multiplication_is_added,
+    ),
+    Mutation(
+        "what is read elsewhere is scaled", powers_of_two, "_scaled",
+        lambda kernel: {"m", "m_1", "m_2", "m_new", "s"},
+        test_powers_of_two.test_what_is_read_elsewhere_stays,
+    ),
+    Mutation(
         "what counts once for every tile is taken", folds, "_wrong", lambda *asked: "",
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
     ),
     Mutation(
         "the greatest of every tile is added", folds, "REDUCTIONS", (),
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
+    ),
+    Mutation(
+        "what the tile before left is this tile's", lags._Tiles, "taken_over",
+        lambda tiles, expr, at=None: (),
+        lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.carried),
+    ),
+    Mutation(
+        "what this tile stored is the tile's before", lags._Placed, "sees",
+        lambda place, other: False,
+        lambda: test_lags.test_what_does_not(test_lags.stored_around),
+    ),
+    Mutation(
+        "elements of an array are one another", stays, "apart", lambda load, store: False,
+        test_lags.test_another_element_of_the_array_is_another_array,
     ),
     Mutation(
         "blocks of the author are somebody else's", folds, "_cut",
@@ -301,5 +337,18 @@ MUTATIONS = (
         "what lies outside of an array has no line", types, "_mask_text",
         lambda launch, mask, loc: _mask_text(launch, mask, None),
         test_masks.test_masks_of_the_author_and_of_arrays,
+    ),
+    Mutation(
+        "no warps lie along what is added up", reductions, "warps_along",
+        lambda shape, warps, wide: [1] * len(shape),
+        test_triton.test_shared_memory_of_reductions,
+    ),
+    Mutation(
+        "three products for one share a result", memory, "THREE", 1,
+        test_triton.test_tensor_memory_is_limited,
+    ),
+    Mutation(
+        "results of 64 rows take as many columns as those of 128", memory, "ROWS", 64,
+        test_triton.test_tensor_memory_is_limited,
     ),
 )  # fmt: skip

@@ -23,11 +23,13 @@ from tests.analysis.build import (
     index,
     let,
     load,
+    mul,
     op,
     store,
     sub,
 )
 from tests.planted.checks import BROKEN
+from tilelang.analysis import analyze
 from tilelang.errors import RaggedValueError
 from tilelang.ir import Along, Carry, Const, Gather, Load, Span, Type, Var
 from tilelang.runtime.checks import compile_checks
@@ -468,6 +470,30 @@ def test_what_no_loop_comes_to_may_be_anything(place):
     passes(ir, n=np.array(0, np.int32), perm=ints(-1))
     what = message(ir, n=np.array(1, np.int32), perm=ints(-1))
     assert what.startswith("perm[0] = -1 is negative")
+
+
+def test_offsets_that_proofs_take_to_be_sorted_are():
+    """Also where only a part of a range, its length or a multiple is asked for: it may be empty."""
+    first, last = OFFSETS
+    length, runs = sub(last, first), op("gt", load("ends", g), 0, dtype="bool")
+    twice = mul(first, 2), mul(last, 2)
+    ways = (add(first, 1), last), (0, length), (0, op("where", runs, length, 0)), twice
+    for bounds in ways:
+        ir = copies(*bounds)
+        facts = analyze(ir)
+        assert facts.sorted == ("offsets",)
+        check = compile_checks(ir, facts)
+        given = {"offsets": ints(0, 10, 10, 50, 60), "ends": ints(1, 1, 1, 1)}
+        check.run(given)
+        with pytest.raises(RaggedValueError) as caught:
+            check.run({**given, "offsets": ints(0, 50, 40, 60, 60)})
+        assert caught.value.what == (
+            "offsets[2] = 40 is less than offsets[1] = 50: "
+            "ranges [offsets[g], offsets[g + 1]) must not decrease"
+        )
+        if bounds == ways[2]:
+            skipped = {"offsets": ints(0, 50, 40, 60, 60), "ends": ints(1, 0, 1, 1)}
+            check.run(skipped)
 
 
 def test_kernels_without_ragged_data_have_no_check():

@@ -109,7 +109,7 @@ def test_some_ways_where_the_compiler_shards():
     agrees(lines("auto", "rows and groups", "gradients of rows", "twice", "keys"), AUTO)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_way_where_the_compiler_shards():
     found = lines("auto")
     assert set(found) == {*RIGHT, *REFUSED}

@@ -19,6 +19,7 @@ from tests import checks
 from tests.frameworks import from_jax
 from tests.ragged import Layout, Space, every_stratum, wild_offsets
 from tests.subjects import JAGGED
+from tests.tiers import HALF, share
 from tilelang.errors import PlanError
 
 SPACE = Space(rows=56, groups=4, block=16)
@@ -34,8 +35,7 @@ def arrays(dtype="float32"):
     return VARLEN.arrays(dtype, rows=SPACE.rows, groups=SPACE.groups)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", share(["bfloat16", "float32"], 3, 2, HALF))
 def test_every_kind_of_layout(dtype):
     layouts = every_stratum(SPACE)[:: 1 if dtype == "float32" else 3]
 

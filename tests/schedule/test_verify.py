@@ -164,6 +164,14 @@ def test_scratch_memory_of_another_shape() -> None:
     )
 
 
+def test_scratch_memory_of_another_dtype() -> None:
+    plan = summed()
+    (launch,) = plan.launches
+    (acc,) = launch.scratch
+    narrow = changed(plan, scratch=(replace(acc, dtype="bfloat16"),))
+    assert refused(narrow) == f"internal error: a value has another dtype than {acc.name}"
+
+
 def test_operands_that_do_not_meet() -> None:
     plan = summed()
     (launch,) = plan.launches

@@ -29,13 +29,13 @@ def test_there_are_examples() -> None:
     assert len(FILES) >= 13
 
 
-def share(cases: Sequence[Case], generation: str) -> list[Case]:
-    """Every third case, and all of them over three generations; docs/compile-matrix.md has all.
+def share(cases: Sequence[Case], generation: str, of: int) -> list[Case]:
+    """Every `of`-th case, other ones for each generation; docs/compile-matrix.md has all.
 
     v4 has no products of 8-bit values, so it takes none of the cases that have such values.
     """
     position = GENERATIONS.index(generation)
-    chosen = [case for i, case in enumerate(cases) if i % 3 == position % 3]
+    chosen = [case for i, case in enumerate(cases) if i % of == position % of]
     if generation != "v4":
         return chosen
     return [case for case in chosen if "int8" not in str(case) and "float8" not in str(case)]
@@ -46,17 +46,21 @@ def test_the_first_case_of_every_second_example_compiles() -> None:
     assert not failures([cases_of(path)[0] for path in FILES[::2]], "v6e")
 
 
-# v4 is the oldest one, and takes what v5e takes: before a release only.
-OLD = {"v4": pytest.mark.thorough}
+# v4 is the oldest one, and takes what v5e takes: before a release only.  Examples have 6 cases or
+# more each: with every 11th one, two generations meet most examples, and four all sizes.
+SHARES = [
+    pytest.param(g, of, marks=pytest.mark.slow if of > 3 and g != "v4" else pytest.mark.thorough)
+    for of in (11, 3)
+    for g in GENERATIONS
+]
 
 
 @needs_libtpu
-@pytest.mark.slow
-@pytest.mark.parametrize("generation", [pytest.param(g, marks=OLD.get(g, ())) for g in GENERATIONS])
-def test_every_example_compiles(generation: str) -> None:
+@pytest.mark.parametrize(("generation", "of"), SHARES)
+def test_every_example_compiles(generation: str, of: int) -> None:
     cases = [case for path in FILES for case in cases_of(path)]
     assert len(cases) >= 6 * len(FILES)
-    assert not failures(share(cases, generation), generation)
+    assert not failures(share(cases, generation, of), generation)
 
 
 def failures(cases: Sequence[Case], generation: str) -> list[str]:

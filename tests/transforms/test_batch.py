@@ -13,7 +13,7 @@ import tilelang.language as hl
 from tests.frameworks import NEEDS_TORCH, from_jax, to_torch, torch
 from tests.passes.becomes import loops
 from tests.subjects import SUBJECTS
-from tests.tiers import share
+from tests.tiers import HALF, share
 from tests.transforms.batches import subsets, tensors, unlike
 from tilelang.errors import CallError
 from tilelang.ir.verify import verify
@@ -168,7 +168,7 @@ def test_a_shared_argument_is_not_stored_to():
 # ------------------------------------------------------------ every example
 
 
-@pytest.mark.parametrize("subject", share(SUBJECTS, 4, 2))
+@pytest.mark.parametrize("subject", share(SUBJECTS, 4, 2, HALF))
 def test_the_meaning_of_every_example(subject):
     """In NumPy, in any order of the parallel loops: what the kernel of one element gives."""
 
@@ -183,7 +183,7 @@ def test_the_meaning_of_every_example(subject):
         assert found == []
 
 
-@pytest.mark.parametrize("subject", share(SUBJECTS, 6))
+@pytest.mark.parametrize("subject", share(SUBJECTS, 6, rest=HALF))
 def test_every_example_is_one_launch(subject):
     """On a TPU and a GPU, with the config of one element, and elements run in any order."""
     names = tensors(subject)
@@ -217,7 +217,7 @@ def vmapped(subject, names):
     return lambda *arguments: from_jax(run, arguments)
 
 
-@pytest.mark.parametrize("subject", share(SUBJECTS, 14, 5))
+@pytest.mark.parametrize("subject", share(SUBJECTS, 14, 5, HALF))
 def test_vmap_of_every_example(subject):
     names = tensors(subject)
     assert unlike(subject, names, vmapped(subject, names), one_by_one(subject)) == []

@@ -23,7 +23,7 @@ from tests import checks
 from tests.derivatives import derived, gradients, named, parsed
 from tests.ragged import Layout, Space, covered, every_stratum, poison
 from tests.subjects import DENSE, JAGGED, SUBJECTS, Subject
-from tests.tiers import share
+from tests.tiers import HALF, share
 from tilelang.transforms import derive
 
 SPACE = Space(rows=40, groups=4, block=16)
@@ -159,7 +159,7 @@ def compare(subject: Subject, layout: Layout | None, block: int, run: Call = gra
     return ""
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 8, 1))
+@pytest.mark.parametrize("subject", share(JAGGED, 8, 1, HALF))
 def test_jagged(subject):
     assert [w for w in (compare(subject, layout, 32) for layout in HARD) if w] == []
 
@@ -170,7 +170,7 @@ def test_jagged_on_every_layout(subject):
     assert [w for w in (compare(subject, layout, 16) for layout in LAYOUTS) if w] == []
 
 
-@pytest.mark.parametrize("subject", share(DENSE, 6))
+@pytest.mark.parametrize("subject", share(DENSE, 6, rest=HALF))
 def test_dense(subject):
     assert compare(subject, None, 32) == ""
 

@@ -13,7 +13,7 @@ from examples.jagged.grouped_gemm import grouped_gemm
 from tests.derivatives import derived, named
 from tests.passes.becomes import loops
 from tests.subjects import SUBJECTS
-from tests.tiers import share
+from tests.tiers import HALF, share
 from tests.transforms.batches import elements, tensors
 from tilelang.analysis import analyze
 from tilelang.ir.verify import verify
@@ -180,7 +180,7 @@ def divided(ir, arrays):
                     yield f"{name} of {ir.name}, {sorted(factor.axes)} in {count}"
 
 
-@pytest.mark.parametrize("subject", share(SUBJECTS, 5, 1))
+@pytest.mark.parametrize("subject", share(SUBJECTS, 5, 1, HALF))
 def test_the_parts_of_every_example(subject):
     """In NumPy."""
     for arguments in itertools.islice(next(elements(subject)), 2):

@@ -14,6 +14,7 @@ from .carries import definitions
 from .facts import Facts
 from .folds import fold_facts
 from .inside import leaving
+from .lags import lag_facts
 from .mistakes import refuse
 from .outputs import output_facts
 from .placed import loops
@@ -42,6 +43,7 @@ def analyze(ir: KernelIR) -> Facts:
         sorted=tuple(sorted({name for name, _ in known.sorted})),
         leaving=leaving(refs, known),
         folds=fold_facts(ir, defined),
+        lags=lag_facts(ir, defined),
     )
 
 

@@ -120,6 +120,22 @@ class FoldFact:
 
 
 @dataclass(frozen=True)
+class LagFact:
+    """A value that is what another was one tile of `axis` earlier: all tiles but the last made it.
+
+    into, of  what the author calls the two
+    """
+
+    into: str
+    of: str
+    axis: str
+    loc: Loc
+
+    def __str__(self) -> str:
+        return f"{self.into}: what {self.of} was one tile of {self.axis} earlier"
+
+
+@dataclass(frozen=True)
 class OutputFact:
     """What is known of the stores to one tensor.
 
@@ -162,6 +178,7 @@ class Facts:
     sorted: tuple[str, ...] = ()
     leaving: tuple[Leaving, ...] = ()
     folds: tuple[FoldFact, ...] = ()
+    lags: tuple[LagFact, ...] = ()
 
     def axis(self, name: str) -> AxisFact:
         return next(a for a in self.axes if a.name == name)
@@ -181,6 +198,7 @@ class Facts:
             "positions": self.positions,
             "stores": self.stores,
             "folds that depend on the blocks": self.folds,
+            "values of the tile before": self.lags,
             "tiles that may leave their arrays": self.leaving,
             "taken to be sorted": self.sorted,
         }

@@ -17,7 +17,7 @@ from ..ir import Along, Apply, Expr, KernelIR, Load, Store, Var, index_exprs
 from .carries import OPS, Definitions, depends_on
 from .facts import FoldFact
 from .placed import Place, loops, placed
-from .stores import is_cut, named, sources
+from .stores import is_free, named, sources
 
 ONCE = ("sum", "product")  # folds in which a value that comes again counts again
 PARTS = {  # reductions whose fold over parts is that of the whole
@@ -91,7 +91,7 @@ def fold_facts(ir: KernelIR, defined: Definitions) -> tuple[FoldFact, ...]:
 
 def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
     for name, (loop, _) in loops(ir).items():
-        for carry in loop.carries if _free(name, ir) else ():
+        for carry in loop.carries if is_free(name, ir) else ():
             own = frozenset({carry.name})
             others = frozenset(c.name for c in loop.carries) - own
             if depends_on(carry.next, others, defined):
@@ -118,14 +118,9 @@ def _of_stores(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
 def _cut(around: Place, own: set[str], ir: KernelIR) -> Iterator[tuple[str, tuple[Expr, ...]]]:
     """The loops around a store that a config cuts, with the bounds of those inside of them."""
     for at, name in enumerate(around):
-        if name not in own and _free(name, ir):
+        if name not in own and is_free(name, ir):
             inner = [ir.axis(a) for a in around[at + 1 :]]
             yield name, tuple(e for a in inner for e in (a.begin, a.end))
-
-
-def _free(name: str, ir: KernelIR) -> bool:
-    """Whether it goes by tiles of which the author does not say how long they are."""
-    return is_cut(ir.axis(name)) and not isinstance(ir.axis(name).block, int)
 
 
 def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:

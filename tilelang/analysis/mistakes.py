@@ -37,3 +37,12 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
             if same
             else f"fold by one operation: a {fold.op} over tiles of a {fold.op} over {user}",
         )
+    for lag in facts.lags:
+        user = ir.axis(lag.axis).user
+        raise ParseError(
+            f"{lag.into} is what {lag.of} was one tile of {user} earlier: the result would depend "
+            f"on the block of {user}",
+            lag.loc,
+            f"take what {lag.of} is after the loop of {user}, or fix the tiles: "
+            f"hl.tile(..., block_size=...)",
+        )

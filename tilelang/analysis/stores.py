@@ -6,6 +6,7 @@ for tm, tn in hl.tile([M, N]):
     y[tn] = y[tn] + acc                 then it does: what every tile left is added
     part[tm.id, tn] = x[tm, tn].sum(0)  not: every tile has its own place
     y[tn] = scale[tn] * 2               not: every tile stores the same
+    y[0, tn] = y[1, tn] + acc           as if y[1, :] were another array
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from collections.abc import Iterator, Sequence
 from ..ir import (
     Along,
     Apply,
+    At,
     Axis,
     Expr,
     GridIndex,
     Index,
     KernelIR,
     Load,
+    Span,
     Store,
     TileIndex,
     TileScalar,
     index_exprs,
+    integers,
     walk,
 )
 from .carries import Definitions, names
@@ -58,7 +62,7 @@ def _fact(
     masks = () if store.mask is None else (store.mask,)
     placing |= {a for e in sources(masks, ir, defined) for a in named(e)}
     carried = {a for a in cut if used & {c.name for c in loops(ir)[a][0].carries}}
-    if any(isinstance(e, Load) and root(ir, e.tensor) == root(ir, store.tensor) for e in value):
+    if any(isinstance(e, Load) and _goes_on(ir, e, store) for e in value):
         # it goes on with what the tiles before it stored; a carry would count them once more
         return StoreFact(
             store.tensor, tuple(a for a in cut if a in carried - placing), store.loc, True
@@ -68,6 +72,10 @@ def _fact(
     return StoreFact(store.tensor, varies, store.loc)
 
 
+def _goes_on(ir: KernelIR, load: Load, store: Store) -> bool:
+    return root(ir, load.tensor) == root(ir, store.tensor) and not apart(load, store)
+
+
 def is_cut(axis: Axis) -> bool:
     """Whether a tile axis may have several tiles, whose size is not part of what was written."""
     if axis.kind != "tile" or axis.static is None:
@@ -75,6 +83,32 @@ def is_cut(axis: Axis) -> bool:
     begin, end = axis.static
     one = isinstance(axis.block, int) and begin // axis.block == (end - 1) // axis.block
     return end - begin > 1 and not one
+
+
+def is_free(name: str, ir: KernelIR) -> bool:
+    """Whether it goes by tiles of which the author does not say how long they are."""
+    return is_cut(ir.axis(name)) and not isinstance(ir.axis(name).block, int)
+
+
+def apart(load: Load, store: Store) -> bool:
+    """Whether the numbers in two positions show that they share no element."""
+    if load.tensor != store.tensor:
+        return False  # of views, nothing is known here
+    pairs = zip(load.index, store.index, strict=True)
+    return any(_differ(a, b) for a, b in pairs)
+
+
+def _differ(a: Index, b: Index) -> bool:
+    match a, b:
+        case At(one), At(other):
+            return bool(integers.value_of(integers.sub(one, other)))
+        case (At(at), Span(start, stop)) | (Span(start, stop), At(at)):
+            number = integers.value_of(at)
+            return number is not None and not start <= number < stop
+        case Span(), Span():
+            return a.stop <= b.start or b.stop <= a.start
+        case _:
+            return False
 
 
 def _reachable(expr: Expr, defined: Definitions) -> frozenset[str]:

@@ -49,7 +49,9 @@ def compile_checks(ir: KernelIR, facts: Facts | None = None) -> Check | None:
     doubted = {(inlined(p.expr, values), p.size) for p in positions if p.kind == "dynamic"}
     found, ir = certain(ir), written_out(ir)
     references = tuple(evident(found, ir))
-    rules = (*range_rules(ir, references, tiles), *index_rules(ir, references, doubted))
+    rising = facts.sorted if facts is not None else ()
+    ranges = range_rules(ir, references, tiles, rising)
+    rules = (*ranges, *index_rules(ir, references, doubted))
     runs = [run for run in (_compiled(rule, ir) for rule in rules) if run is not None]
     if not runs:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from ..analysis.placed import Place, placed
 from ..errors import Loc
@@ -33,7 +34,7 @@ from ..ir import (
     statement_exprs,
     walk,
 )
-from ..ir.integers import INT, add, fold
+from ..ir.integers import INT, add, fold, linear, plus
 from .points import Iterations, Where, around_tiles, depends, placed_by, ragged, reads_data, tested
 
 
@@ -166,14 +167,19 @@ def evident(references: Iterable[Reference], ir: KernelIR) -> Iterator[Reference
 
 
 def range_rules(
-    ir: KernelIR, references: Sequence[Reference], doubted: Collection[tuple[Expr, int]] = ()
+    ir: KernelIR,
+    references: Sequence[Reference],
+    doubted: Collection[tuple[Expr, int]] = (),
+    rising: Collection[str] = (),
 ) -> tuple[RangeRule, ...]:
     """Rules of every loop whose range, or whose offset into a tensor, is read from tensors.
 
     doubted  other offsets and lengths of dimensions that tiles may leave
+    rising   tensors that proofs take to be sorted
     """
     loops = [(ir.axis(s.axis), around) for s, around in placed(ir.body) if isinstance(s, Loop)]
-    found = (rule for a, around in loops for rule in _of_loop(a, around, references, ir, doubted))
+    found = [rule for a, around in loops for rule in _of_loop(a, around, references, ir, doubted)]
+    found += [rule for a, around in loops for rule in _neighbours(a, around, ir, rising)]
     return tuple(_merged(found))
 
 
@@ -206,6 +212,45 @@ def _of_loop(
             loc=axis.loc,
             iterations=_iterations((begin, end), place, guards, where, ir),
         )
+
+
+def _neighbours(
+    axis: Axis, around: Place, ir: KernelIR, rising: Collection[str]
+) -> Iterator[RangeRule]:
+    """That T[e] <= T[e + 1], where proofs take it from a length such as T[e + 1] - T[e].
+
+    Of ranges that are read as they are the rule of the loop says so already.
+    """
+    if _as_read(axis.begin) and _end_as_read(axis.begin, axis.end):
+        return
+    for where, end in _arms(axis.end, frozenset()):
+        found = [x for e in (axis.begin, end) for x in loads(e) if x.tensor in rising]
+        for low, high in product(found, found):
+            if _follows(low, high):
+                chosen = _iterations((low, high), around, (), where, ir)
+                yield RangeRule(low, high, None, None, True, axis.loc, chosen)
+
+
+def _arms(expr: Expr, where: Where) -> Iterator[tuple[Where, Expr]]:
+    """What a select chooses from, and under which conditions."""
+    match expr:
+        case Apply("where", (condition, a, b)):
+            yield from _arms(a, where | {(condition, True)})
+            yield from _arms(b, where | {(condition, False)})
+        case _:
+            yield where, expr
+
+
+def _follows(low: Load, high: Load) -> bool:
+    """Whether the second is the next number of the same tensor in one of its dimensions."""
+    if low.tensor != high.tensor:
+        return False
+    pairs = [(a, b) for a, b in zip(low.index, high.index, strict=True) if a != b]
+    match pairs:
+        case [(At(a), At(b))]:
+            return plus(linear(b), linear(a), -1) == ({}, 1)
+        case _:
+            return False
 
 
 def _limits(

@@ -74,8 +74,7 @@ class Printer:
             case plan.ScalarRead(array, index):
                 return Atom(f"{array}[{', '.join(map(self.text, index)) or '0'}]")
             case plan.Kept():
-                ref = Atom(self.kept(expr))
-                return infix("!=", ref, ZERO) if expr.type.dtype == "bool" else ref
+                return Atom(self.kept(expr))
             case plan.Read(ref, select):
                 return Atom(f"{self.block(ref, expr.turned)}[{self.select(select)}]")
             case plan.InRange(mask):

@@ -46,10 +46,7 @@ def print_body(
                 printer.locals[name] = local_name(printer, name, stmt.user, later)
                 block.put(printer.locals[name], node)
             case plan.Keep(_, value):
-                node = _value(printer, block, value)
-                if value.type.dtype == "bool":
-                    node = Call("astype", (Atom("jnp.int32"),), of=node)
-                _update(block, printer.kept(stmt), node)
+                _update(block, printer.kept(stmt), _value(printer, block, value))
             case plan.Write(rows=plan.PutRows()):
                 node = _value(printer, block, stmt.value)
                 block.part(put_rows(printer, stmt, node, block.indent))

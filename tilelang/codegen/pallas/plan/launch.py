@@ -22,6 +22,7 @@ from .axis import AxisPlan
 from .body.all_lanes import in_all_lanes
 from .body.gathers import buffers, extents
 from .body.heads import copies, iterations, unrolled
+from .body.layouts import as_held
 from .body.sections import split
 from .body.statements import Groups, Key
 from .memory import estimate
@@ -118,7 +119,7 @@ def plan_launch(
         scratch, sections, memory, _cores(kernel, config, target, dims, placed.form), kernel.loc,
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
     )  # fmt: skip
-    bodies = (replace(s, body=_with_rests(s.body, axes)) for s in sections)
+    bodies = (replace(s, body=tuple(map(as_held, _with_rests(s.body, axes)))) for s in sections)
     return with_steps(replace(launch, sections=tuple(bodies))), tuple(arrays.hosts.values())
 
 

@@ -1,6 +1,7 @@
 """Shapes: what the text of a step would compute fits, or a plan is not printed.
 
-Operands broadcast to the result as JAX's do, and scratch memory has the shape of what is kept.
+Operands broadcast to the result as JAX's do, and scratch memory has the shape and the dtype of what
+is kept in it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ def holds(launch: Launch, keep: physical.Keep) -> bool:
     several = (keep.together,) if keep.together else ()
     own = held[len(keep.at) :] if keep.part is None else (keep.part.block, *held[1:])
     return (*several, *own) == _sizes(launch, keep.value.type)
+
+
+def held_as(launch: Launch, kept: physical.Kept | physical.Keep) -> bool:
+    """Whether the scratch memory of a value has its dtype."""
+    kind = kept.type if isinstance(kept, physical.Kept) else kept.value.type
+    return any(s.name == kept.name and s.dtype == kind.dtype for s in launch.scratch)
 
 
 def _sizes(launch: Launch, kind: Type) -> tuple[int, ...]:

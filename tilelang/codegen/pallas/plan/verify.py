@@ -21,7 +21,7 @@ from .axis import AxisPlan, Range
 from .clamps import bounds
 from .physical import FIRST, SLOT, PExpr, PStmt, Select
 from .reads import made_of
-from .shapes import broadcasts, holds
+from .shapes import broadcasts, held_as, holds
 from .steps import conditions
 from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
 from .types import Column, Launch, Plan, Section, Table
@@ -262,6 +262,7 @@ def _body(here: Reader, body: tuple[PStmt, ...]) -> Reader:
                 own = here.of("a value", stmt.loc)
                 _scratch(own, stmt.name)
                 own.must(f"has another shape than {stmt.name}", holds(here.launch, stmt))
+                own.must(f"has another dtype than {stmt.name}", held_as(here.launch, stmt))
             case physical.Write():
                 own = _moving(here, stmt).of(f"a store to {stmt.ref}", stmt.loc)
                 _block(own, stmt.ref, stmt.select)
@@ -326,6 +327,7 @@ def _part(here: Reader, part: PExpr) -> None:
             here.needs(f"what rows hold of {column}", found)
         case physical.Kept(name):
             _scratch(here, name)
+            here.must(f"is read as another dtype than {name} has", held_as(here.launch, part))
             _piece(here, part)
         case ir.Load(tensor) | physical.ScalarRead(tensor):
             here.needs(f"the numbers of {tensor}", tensor in here.launch.scalars)

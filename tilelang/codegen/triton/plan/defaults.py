@@ -16,7 +16,6 @@ from tilelang.ir import (
     Along,
     Apply,
     Axis,
-    Dim,
     Expr,
     Gather,
     KernelIR,
@@ -31,11 +30,12 @@ from tilelang.schedule.blocks import check_bounds, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
-from .memory import Pipe, shared_bytes
+from .memory import Pipe, shared_bytes, summed
 from .specialized import WARPS
 
 # Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
 ELEMENTS, LANES, ALONE = 4096, 512, 1024
+HELD = 8192  # of an operand of float32 that the registers of 4 warps do not hold
 LONGEST, LEAST = 32768, 32  # elements of a value without products, and lanes to cut it down to
 
 
@@ -89,21 +89,16 @@ def roles(ir: KernelIR) -> Roles:
         contract: tuple[int, int] = dot.attr("contract")
         batch: tuple = dot.attr("batch", ((), ()))
         sides = zip(dot.args, contract, batch, ("rows", "columns"), strict=True)
-        for operand, summed, repeated, free in sides:
+        for operand, along, repeated, free in sides:
             for place, dim in enumerate(operand.type.shape):
-                role = "summed" if place == summed else "batch" if place in repeated else free
+                role = "summed" if place == along else "batch" if place in repeated else free
                 if isinstance(dim, str):
                     found.setdefault(dim, set()).add(role)
     fused = any("summed" in r and r & {"rows", "columns"} for r in found.values()) or any(
-        a is not b and _summed(a) in b.type.shape for a in dots for b in dots
+        a is not b and summed(a) in b.type.shape for a in dots for b in dots
     )
     narrow = min((itemsize(d.args[0].type.dtype) for d in dots), default=4)
     return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)
-
-
-def _summed(dot: Apply) -> Dim:
-    contract: tuple[int, int] = dot.attr("contract")
-    return dot.args[0].type.shape[contract[0]]
 
 
 def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
@@ -162,8 +157,8 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         return 1
     if found.fused:
         parallel = problem.fact(axis.name).kind == "parallel"
-        if not narrow:  # three products of tf32 for one: what registers hold at 8 warps
-            return 32 if parallel and found.count <= 2 else 16
+        if not narrow:  # three products of tf32 for one: what registers hold
+            return 16 if parallel or found.backward else 32
         if found.backward:
             return 64
         # where each warp multiplies, operands take registers, and rows keep warps apart
@@ -301,13 +296,15 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     results = {e: None for e in values(problem.ir) if isinstance(e, Apply) and e.op == "dot"}
     sizes = [_elements(r.type.shape, blocks) for r in results]
     largest = max(sizes) if found.fused else sum(sizes)
-    tight = found.backward or (found.fused and found.itemsize == 4)
     # warps that multiply by themselves hold three times the operands of products of float32
     wide = found.itemsize == 4 and target.matrix_warps == 1
+    held = max(_elements(a.type.shape, blocks) for r in results for a in r.args)
+    three = found.fused and found.itemsize == 4
+    tight = found.backward or (three and (found.count > 2 or held >= HELD))
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
-    stages = (
-        1 if found.backward and not target.columns else 2 if found.fused or found.count > 1 else 3
-    )
+    stages = 2 if found.fused or found.count > 1 else 3
+    if found.backward and (three or not target.columns):
+        stages = 1
     return Width(warps, stages, "ieee", True)
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from math import prod
 
 from tilelang.analysis.facts import Facts
-from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
 from tilelang.ir import (
     Along,
@@ -42,9 +41,12 @@ from tilelang.ir.traversal import definitions, index_exprs, inlined
 from tilelang.language.dtypes import itemsize
 
 from .placement import programs
+from .reductions import lanes_of, reduction_bytes
 
 MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
-COLUMN = 128 * 4  # bytes of a column of tensor memory
+ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
+COLUMN = ROWS * 4  # bytes of one
+THREE = 3  # products of tf32 that stand for one of float32
 BARRIERS = 48  # bytes, for the products of sm_100
 
 
@@ -87,8 +89,10 @@ def launch_bytes(
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     found = [_Loop(s, blocks, pipe, made, s.axis not in taken) for s in loops]
     most = max(one.bytes() for one in found)
+    if not most:
+        return reduction_bytes(loop, blocks, pipe.warps, made)
     stored = (s.value for s in statements((loop,)) if isinstance(s, Store))
-    return max([most, *(_bytes(v, blocks) for v in stored if v.type.rank > 1)]) if most else 0
+    return max([most, *(_bytes(v, blocks) for v in stored if v.type.rank > 1)])
 
 
 def launch_columns(
@@ -98,6 +102,12 @@ def launch_columns(
     made = definitions(ir.body)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     return max((_Loop(s, blocks, pipe, made, True).columns() for s in loops), default=0)
+
+
+def summed(dot: Apply) -> Dim:
+    """The dimension that a product sums over."""
+    contract: tuple[int, int] = dot.attr("contract")
+    return dot.args[0].type.shape[contract[0]]
 
 
 @dataclass(frozen=True)
@@ -137,13 +147,22 @@ class _Loop:
         """Of two products that feed each other: both results, and what is computed between them.
 
         More of them are not all there at one time, and a single one fits whenever registers do.
+        Three products for one have a result each, all there for the whole loop, and one left
+        operand at a time; two results of 64 rows lie beside each other.
         """
         dots = list(self._dots())
+        apart = [d for d in dots if self._asynchronous(d) and self.pipe.parts(d) > 1]
+        held = sum(self._across(d, THREE, d.type.shape[-1]) for d in apart)
+        held += max((self._across(d, 1, summed(d)) for d in apart), default=0)
         if len(dots) != 2 or not all(map(self._asynchronous, dots)):
-            return 0
-        whole = [d for d in dots if self.pipe.parts(d) == 1]  # others may stay in registers
+            return held
+        whole = [d for d in dots if self.pipe.parts(d) == 1]
         between = [d.args[0] for d in whole if self._source(d.args[0])[0] is None]
-        return sum(_bytes(e, self.blocks) for e in (*dots, *between)) // COLUMN
+        return held + sum(_bytes(e, self.blocks) for e in (*whole, *between)) // COLUMN
+
+    def _across(self, dot: Apply, count: int, dim: Dim) -> int:
+        """Columns of so many values that have the rows of a product's result, and `dim` columns."""
+        return -(-count * self._shape(dot)[0] // ROWS) * lanes_of(dim, self.blocks)
 
     @property
     def ahead(self) -> int:
@@ -227,7 +246,7 @@ class _Loop:
         return self.pipe.asynchronous(dot, self._shape(dot)[0])
 
     def _shape(self, dot: Apply) -> tuple[int, int]:
-        rows, columns = (_lanes(d, self.blocks) for d in dot.type.shape[-2:])
+        rows, columns = (lanes_of(d, self.blocks) for d in dot.type.shape[-2:])
         return rows, columns
 
     def _source(self, expr: Expr) -> tuple[Load | None, bool]:
@@ -274,9 +293,5 @@ def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
     )
 
 
-def _lanes(dim: Dim, blocks: Mapping[str, int]) -> int:
-    return power_of_two(dim if isinstance(dim, int) else blocks.get(dim, 1))
-
-
 def _bytes(expr: Expr, blocks: Mapping[str, int]) -> int:
-    return prod(_lanes(d, blocks) for d in expr.type.shape) * itemsize(expr.type.dtype)
+    return prod(lanes_of(d, blocks) for d in expr.type.shape) * itemsize(expr.type.dtype)

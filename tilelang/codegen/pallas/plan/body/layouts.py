@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tilelang.codegen.pallas.plan.physical import PExpr, Read, Select
+from tilelang.codegen.pallas.plan.physical import Inner, Keep, Kept, PExpr, PStmt, Read, Select
+from tilelang.codegen.pallas.plan.rewriting import rewrite
 from tilelang.codegen.pallas.plan.types import in_scratch
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Const, Dim, Type
@@ -61,6 +62,28 @@ def from_scratch(value: PExpr, dtype: str) -> PExpr:
     if held.dtype == dtype:
         return value
     return apply("ne", (value, Const(0, Type((), held.dtype))), held.shape, dtype)
+
+
+def as_held(stmt: PStmt) -> PStmt:
+    """The statement with what it keeps, and what it reads of that, as scratch memory holds them."""
+
+    def read(expr: PExpr) -> PExpr:
+        if not isinstance(expr, Kept) or in_scratch(expr.type.dtype) == expr.type.dtype:
+            return expr
+        held = replace(expr.type, dtype=in_scratch(expr.type.dtype))
+        return from_scratch(replace(expr, type=held), expr.type.dtype)
+
+    return _kept_as_held(rewrite(stmt, read))
+
+
+def _kept_as_held(stmt: PStmt) -> PStmt:
+    match stmt:
+        case Keep():
+            return replace(stmt, value=as_scratch(stmt.value))
+        case Inner():
+            return replace(stmt, body=tuple(map(_kept_as_held, stmt.body)))
+        case _:
+            return stmt
 
 
 def of_copy(ref: str, select: tuple[Select, ...], kind: Type) -> PExpr:

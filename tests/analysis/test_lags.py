@@ -1,0 +1,144 @@
+"""Values that are what another was one tile earlier: refused, where they are nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tilelang.errors import ParseError
+
+X = np.arange(120, dtype=np.float32).reshape(40, 3)
+
+
+def carried(x):
+    y = hl.empty([2, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        before = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            before = acc * 2
+            acc = acc + x[tm, :].sum(0)
+        y[g, :] = before
+        y[g + 1, :] = acc
+    return y
+
+
+def stored_before(x):
+    y = hl.zeros([2, x.shape[1]], dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        left = y[1, :]
+        y[0, :] = left
+        y[1, :] = y[1, :] + x[tm, :].sum(0)
+    return y
+
+
+def stored_after(x):
+    y = hl.zeros([2, x.shape[1]], dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        y[1, :] = y[1, :] + x[tm, :].sum(0)
+        y[0, :] = y[1, :]
+    return y
+
+
+def stored_around(x):
+    y = hl.zeros([2, x.shape[1]], dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        y[1, :] = y[1, :] + x[tm, :].sum(0)
+        y[0, :] = y[1, :]
+        y[1, :] = hl.maximum(y[1, :], 0.0)
+    return y
+
+
+def carry_stored_first(x):
+    y = hl.zeros([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            y[g, :] = acc
+            acc = acc + x[tm, :].sum(0)
+    return y
+
+
+def carry_stored_last(x):
+    y = hl.zeros([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            acc = acc + x[tm, :].sum(0)
+            y[g, :] = acc
+    return y
+
+
+def said_twice(x):
+    y = hl.zeros([x.shape[1]], dtype=hl.float32)
+    z = hl.zeros([x.shape[1]], dtype=hl.float32)
+    for tn in hl.tile(x.shape[1]):
+        acc = hl.zeros([tn], dtype=hl.float32)
+        total = hl.zeros([tn], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            total = acc + x[tm, tn].sum(0)
+            acc = acc + x[tm, tn].sum(0)
+        y[tn] = total
+        z[tn] = acc
+    return y, z
+
+
+def other_element(x):
+    y = hl.full([2, x.shape[1]], 2.0, dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        y[0, :] = y[1, :] * x[tm, :].sum(0)
+    return y
+
+
+def fixed(x):
+    y = hl.zeros([2, x.shape[1]], dtype=hl.float32)
+    for tm in hl.tile(x.shape[0], block_size=8):
+        y[0, :] = y[1, :]
+        y[1, :] = y[1, :] + x[tm, :].sum(0)
+    return y
+
+
+SUM = X.sum(0)
+TAKEN = {
+    stored_after: [SUM, SUM],
+    stored_around: [SUM, SUM],
+    carry_stored_last: [SUM],
+    said_twice: [SUM, SUM],
+    fixed: [X[:32].sum(0), SUM],
+}
+
+
+@pytest.mark.parametrize("function", [carried, stored_before, carry_stored_first])
+def test_what_goes_by_the_tile_before(function):
+    with pytest.raises(ParseError, match="the result would depend on the block of tm"):
+        tile.kernel(function).source(X)
+
+
+@pytest.mark.parametrize("function", TAKEN, ids=lambda f: f.__name__)
+def test_what_does_not(function):
+    kernel = tile.kernel(function)
+    for config in (
+        (None,) if function is fixed else (tile.Config({"tm": 8}), tile.Config({"tm": 40}))
+    ):
+        np.testing.assert_allclose(kernel(X, config=config), TAKEN[function], rtol=1e-6)
+
+
+def test_another_element_of_the_array_is_another_array():
+    with pytest.raises(ParseError, match="every tile of tm stores to the same elements of y"):
+        tile.kernel(other_element).source(X)
+
+
+def test_the_message():
+    with pytest.raises(ParseError) as caught:
+        tile.kernel(stored_before).source(X)
+    assert caught.value.what == (
+        "y[0, 0:3] is what y[1, 0:3] was one tile of tm earlier: the result would depend on the "
+        "block of tm"
+    )
+    assert "y[0, :] = left" in str(caught.value)
+    assert caught.value.hint == (
+        "take what y[1, 0:3] is after the loop of tm, or fix the tiles: "
+        "hl.tile(..., block_size=...)"
+    )

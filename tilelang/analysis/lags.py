@@ -1,0 +1,161 @@
+"""lag_facts(...) -> LagFact...: what is only what something else was one tile earlier.
+
+for tm in hl.tile(M):
+    before = acc                        what all tiles but the last made: that goes by the block
+    acc = acc + x[tm, :].sum(0)
+    y[0, :] = y[1, :]                   so does this, where y[1, :] is stored further down
+    l = l * hl.exp(m - new) + ...       not asked: it folds what there was (online softmax)
+    total = acc + x[tm, :].sum(0)       not asked: it may be what acc is next
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..ir import (
+    Along,
+    Assign,
+    Carry,
+    Expr,
+    KernelIR,
+    Load,
+    Loop,
+    Store,
+    Var,
+    children,
+    index_exprs,
+    walk,
+)  # fmt: skip
+from ..ir.text import position
+from ..ir.traversal import exprs_of
+from .carries import Definitions, names
+from .facts import LagFact
+from .placed import Place, loops, placed, root
+from .stores import apart, is_free, named, sources
+
+Left = Carry | Store  # what a tile leaves for the next one
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A store, or an assignment, with its number in program order and the loops around it."""
+
+    stmt: Assign | Store
+    number: int
+    around: Place
+
+    def sees(self, other: _Placed) -> bool:
+        """Whether `other` has always run when this one does."""
+        return other.number < self.number and self.around[: len(other.around)] == other.around
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """One loop over tiles.
+
+    carries   what it carries, by name
+    stored    stores of which every tile's go to the same elements
+    assigned  what is assigned inside of it, by name
+    inner     what loops inside of it carry, by both names
+    """
+
+    ir: KernelIR
+    axis: str
+    carries: Mapping[str, Carry]
+    stored: tuple[tuple[Store, _Placed], ...]
+    assigned: Mapping[str, tuple[Expr, _Placed]]
+    inner: Mapping[str, Carry]
+
+    def parts(self, expr: Expr, at: _Placed | None) -> Iterator[Expr | Left]:
+        """What a value is computed from; `at` is the statement that does it, if one does."""
+        match expr:
+            case Var(name) if name in self.carries:
+                yield self.carries[name]
+            case Var(name) if name in self.assigned:
+                yield from self.parts(*self.assigned[name])
+            case Var(name) if name in self.inner:
+                yield from (*walk(self.inner[name].init), *walk(self.inner[name].next))
+            case Load() if at is not None and (store := self.left_in(expr, at)) is not None:
+                yield store
+            case _:
+                yield expr
+                for child in children(expr):
+                    yield from self.parts(child, at)
+
+    def left_in(self, load: Load, at: _Placed) -> Store | None:
+        """The store by which the tile before left what is loaded."""
+        own = ((load.tensor, load.index) == (s.tensor, s.index) for s, p in self.stored
+               if at.sees(p) and s.mask is None)  # fmt: skip
+        later = (s for s, place in self.stored if place.number >= at.number)
+        same = (s for s in later if root(self.ir, s.tensor) == root(self.ir, load.tensor))
+        return None if any(own) else next((s for s in same if not apart(load, s)), None)
+
+    def taken_over(self, expr: Expr, at: _Placed | None = None) -> tuple[Left, ...]:
+        """What the tile before left, where the value is computed from nothing else of a tile."""
+        parts = tuple(self.parts(expr, at))
+        left = tuple(p for p in parts if isinstance(p, Carry | Store))
+        rest = (p for p in parts if not isinstance(p, Carry | Store))
+        return () if any(_mentions(p, self.axis) for p in rest) else left
+
+
+def lag_facts(ir: KernelIR, defined: Definitions) -> tuple[LagFact, ...]:
+    """One fact for each value that is what another was one tile earlier."""
+    cut = (a for a in loops(ir) if is_free(a, ir))
+    return tuple(fact for a in cut for fact in _facts(_tiles(ir, a, defined)))
+
+
+def _facts(tiles: _Tiles) -> Iterator[LagFact]:
+    read = frozenset[str]().union(*(names(e) for e in exprs_of(tiles.ir.body, tiles.ir.axes)))
+    for carry in tiles.carries.values():
+        left = [c for c in tiles.taken_over(carry.next) if not _same(c)]
+        if left and carry not in left and {carry.name, carry.out} & read:
+            yield LagFact(carry.user, _user(left[0]), tiles.axis, carry.loc)
+    for store, place in tiles.stored:
+        left = [c for c in tiles.taken_over(store.value, place) if not _same(c)]
+        if left and store not in left and not _chosen(store, tiles.axis):
+            yield LagFact(_user(store), _user(left[0]), tiles.axis, store.loc)
+
+
+def _tiles(ir: KernelIR, axis: str, defined: Definitions) -> _Tiles:
+    inside = [
+        _Placed(stmt, number, around)
+        for number, (stmt, around) in enumerate(placed(ir.body))
+        if axis in around and not isinstance(stmt, Loop)
+    ]
+    stored = ((p.stmt, p) for p in inside if isinstance(p.stmt, Store))
+    within = [loop for loop, around in loops(ir).values() if axis in around]
+    return _Tiles(
+        ir,
+        axis,
+        {c.name: c for c in loops(ir)[axis][0].carries},
+        tuple((s, p) for s, p in stored if _stays(s, axis, ir, defined)),
+        {p.stmt.name: (p.stmt.value, p) for p in inside if isinstance(p.stmt, Assign)},
+        {name: c for loop in within for c in loop.carries for name in (c.name, c.out)},
+    )
+
+
+def _stays(store: Store, axis: str, ir: KernelIR, defined: Definitions) -> bool:
+    """Whether every tile stores to the same elements."""
+    positions = [e for entry in store.index for e in index_exprs(entry)]
+    moved = any(_mentions(e, axis) for e in sources(positions, ir, defined))
+    along = any(isinstance(e, Along) and e.axis == axis for e in store.index)
+    return store.combine is None and not moved and not along
+
+
+def _mentions(expr: Expr, axis: str) -> bool:
+    return axis in named(expr) or axis in expr.type.shape
+
+
+def _same(left: Left) -> bool:
+    """A carry that no tile changes."""
+    return isinstance(left, Carry) and isinstance(left.next, Var) and left.next.name == left.name
+
+
+def _chosen(store: Store, axis: str) -> bool:
+    """Whether only some tiles store."""
+    return store.mask is not None and any(_mentions(e, axis) for e in walk(store.mask))
+
+
+def _user(left: Left) -> str:
+    return left.user if isinstance(left, Carry) else f"{left.tensor}[{position(left.index)}]"

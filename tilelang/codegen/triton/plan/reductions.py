@@ -1,0 +1,62 @@
+"""Reductions: shared memory that a launch without products needs.
+
+    x[64, 4, 256].sum(1)        lanes of one result may lie in several warps
+
+Triton spreads the lanes of what is loaded as memory has them: 16 bytes to a thread along the last
+dimension, then threads of a warp and then warps over the last, the first and the others, as far as
+each goes.  Warps that lie along the reduced dimension give their results to each other in shared
+memory; a result of several dimensions passes through it once more, to be stored as memory has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from tilelang.codegen.triton.passes.pad_dims import power_of_two
+from tilelang.ir import Apply, Dim, Expr, Load, Loop, statement_exprs, statements, walk
+from tilelang.ir.traversal import inlined
+from tilelang.language.dtypes import itemsize
+from tilelang.language.op import OPS
+
+WIDE = 16  # bytes that one thread loads at once
+LANES = 32  # threads of a warp
+FLOAT = 4  # bytes of a number while it is added up
+
+
+def reduction_bytes(
+    loop: Loop, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]
+) -> int:
+    """The most that one of the reductions of a launch needs."""
+    exprs = (e for s in statements((loop,)) for x in statement_exprs(s) for e in walk(x))
+    found = {e: None for e in exprs if isinstance(e, Apply) and OPS[e.op].kind == "reduce"}
+    return max((_bytes(e, blocks, warps, made) for e in found), default=0)
+
+
+def _bytes(reduced: Apply, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]) -> int:
+    (operand, *_), axis = reduced.args, reduced.attr("axis")
+    shape = [lanes_of(d, blocks) for d in operand.type.shape]
+    loads = [e for e in walk(inlined(operand, made)) if isinstance(e, Load) and e.type.shape]
+    least = min((itemsize(e.type.dtype) for e in loads), default=FLOAT)
+    along = warps_along(shape, warps, WIDE // least)[axis]
+    results = prod(n for d, n in enumerate(shape) if d != axis)
+    kept = 2 * FLOAT if reduced.op.startswith("arg") else FLOAT
+    between = along * results * kept if along > 1 else 0
+    return max(between, results * FLOAT if between and len(shape) > 2 else 0)
+
+
+def warps_along(shape: list[int], warps: int, wide: int) -> list[int]:
+    """How many warps lie along each dimension of a value that is loaded."""
+    last = len(shape) - 1
+    threads, left, found = LANES, warps, [1] * len(shape)
+    for d in (last, *range(last)):
+        own = min(wide, max(prod(shape) // (LANES * warps), 1), shape[d]) if d == last else 1
+        lanes = max(min(threads, shape[d] // own), 1)
+        found[d] = max(min(left, shape[d] // (own * lanes)), 1)
+        threads, left = threads // lanes, left // found[d]
+    return found
+
+
+def lanes_of(dim: Dim, blocks: Mapping[str, int]) -> int:
+    """How many lanes a dimension of a value has."""
+    return power_of_two(dim if isinstance(dim, int) else blocks.get(dim, 1))
