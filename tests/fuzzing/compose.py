@@ -9,11 +9,12 @@ from tests.fuzzing.changes import changed
 from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.program import Program, parts
-from tests.fuzzing.small import small
+from tests.fuzzing.small import attention, small
 from tests.fuzzing.text import source
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
 MOST = 4  # changes
+SOFTMAX = 0.12  # of the programs
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,14 @@ def compose(seed: int) -> Composed:
     """The program of a seed; every seed gives one that means something."""
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
-        program = small(rng) if rng.random() < 0.8 else _drawn(rng)
+        softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
+        program = attention(rng) if softmax else small(rng) if rng.random() < 0.8 else _drawn(rng)
         if not means_something(program):
             continue
         changes: list[str] = []
         for _ in range(rng.randint(1, MOST)):
             found = changed(program, rng)
-            if found is not None and means_something(found[1]):
+            if found is not None and means_something(found[1], softmax):
                 changes.append(found[0])
                 program = found[1]
         if program.results:
@@ -50,11 +52,16 @@ def _drawn(rng: random.Random) -> Program:
             return program
 
 
-def means_something(program: Program) -> bool:
-    """Whether a program can be printed and evaluated: one that was made smaller may not be."""
+def means_something(program: Program, alike: bool = False) -> bool:
+    """Whether a program can be printed and evaluated: one that was made smaller may not be.
+
+    And whether it does the same in all tiles: of carries that read each other nobody asks that.
+    """
     try:
         source(program)
-        case(program, 0, blocks=())
+        found = case(program, 0) if alike else case(program, 0, blocks=())
+        if alike and found.depends:
+            return False
     except (ValueError, KeyError, IndexError):
         return False
     return True

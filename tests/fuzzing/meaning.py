@@ -50,8 +50,11 @@ UNARY = {
     "abs": np.abs,
     "neg": np.negative,
     "relu": lambda x: np.maximum(x, 0),
+    "exp": np.exp,
+    "log": np.log,
 }
-BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "max": np.maximum}
+BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "max": np.maximum}
+UPDATED = {"max": np.maximum, "scale": np.multiply, "set": lambda old, new: new}
 WHOLE = {
     "//": np.floor_divide,
     "%": np.mod,
@@ -205,8 +208,8 @@ def _range(run: Run, name: str) -> tuple[int, int]:
 
 def _updated(run: Run, old: Named, op: str, new: Named) -> Named:
     value = _spread(run, new, old.dims)
-    if op == "max":
-        return Named(old.dims, np.maximum(old.array, value))
+    if op in UPDATED:
+        return Named(old.dims, UPDATED[op](old.array, value))
     return Named(old.dims, old.array * (0.5 if op == "decay" else 1) + value)
 
 

@@ -242,7 +242,10 @@ class Let:
 
 @dataclass(frozen=True)
 class Update:
-    """name = name op value: "sum", "max", or "decay" for name / 2 + value."""
+    """name = name op value: "sum", "max", "scale" for a product; "decay": name / 2 + value.
+
+    "set" is the value alone.
+    """
 
     name: str
     op: str

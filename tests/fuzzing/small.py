@@ -33,6 +33,7 @@ from tests.fuzzing.program import (
 SIZES = (1, 7, 12, 16, 24, 33, 40, 50)
 DTYPES = ("float32", "float32", "float32", "bfloat16", "int32")
 COLUMNS = Axis("c", "full", 8)
+LOWEST = -1e30  # of scores
 
 
 def small(rng: random.Random) -> Program:
@@ -43,6 +44,17 @@ def small(rng: random.Random) -> Program:
     body = leaf(axes)
     every = (*axes, *sprout.more, *((COLUMNS,) if sprout.columns else ()))
     return fitted(pruned(Program(every, tuple(sprout.tensors), body)))
+
+
+def attention(rng: random.Random) -> Program:
+    """An online softmax: a maximum, a sum that follows it, and weighted rows or numbers."""
+    sprout = Sprout(rng)
+    kind = rng.choice(("static", "pair", "causal", "edge"))
+    axes = sprout._related(kind) or [Axis(n, "tile", rng.choice(SIZES)) for n in ("tq", "tk")]
+    if rng.random() < 0.5:
+        axes.insert(0, Axis("i", "grid", rng.randint(1, 3)))
+    body = sprout.softmax(axes)
+    return fitted(pruned(Program((*axes, COLUMNS), tuple(sprout.tensors), body)))
 
 
 class Sprout:
@@ -146,6 +158,27 @@ class Sprout:
             body.append(self.store(self._where(outer, dims), last))
         return nest(outer, tuple(body))
 
+    def softmax(self, axes: Sequence[Axis]) -> tuple[Statement, ...]:
+        """Every row sees a position at least: its own, or all of them."""
+        *outer, over = axes
+        row, heads = outer[-1], [a for a in axes if a.name == "i"]
+        dims = (row.name, "c") if self.columns else (row.name,)
+        scores: Value = self.load((*heads, row, over))
+        if self.chance(0.7):
+            sides = (self.load((*self._some(heads), a, COLUMNS)) for a in (row, over))
+            scores = Dot("c", *sides)
+        scores = Seen(over.name, scores, LOWEST) if over.until else scores
+        own = (COLUMNS,) if self.columns else ()
+        weighted = self.load((*self._some(heads), over, *own), through=0.25)
+        starts = (("m", dims[:1], LOWEST), ("total", dims[:1], 0.0), ("acc", dims, 0.0))
+        lets = (Let(name, own, Number(start)) for name, own, start in starts)
+        loop = Loop(over.name, _online(row.name, over.name, scores, weighted, self.columns))
+        found = [self.store([*heads, row, *own], Binary("/", Ref("acc"), Ref("total")))]
+        if self.chance(0.4):
+            lse = Binary("+", Ref("m"), Unary("log", Ref("total")))
+            found.append(self.store([*heads, row], lse))
+        return nest(outer, (*lets, loop, *found))
+
     def _reduced(
         self,
         outer: Sequence[Axis],
@@ -200,13 +233,20 @@ class Sprout:
             found = Binary("+", found, Position(self.rng.choice(tiles).name))
         return found
 
-    def load(self, axes: Sequence[Axis]) -> Load:
+    def load(self, axes: Sequence[Axis], through: float = 0.0) -> Load:
+        """Perhaps of rows that an array picks."""
         axes = list(dict.fromkeys(axes))
         if self.chance(0.2):
             self.rng.shuffle(axes)
         name = self.fresh("x")
         self.tensors.append(Tensor(name, (), self.rng.choice(DTYPES), "input"))
-        return Load(name, tuple(Pick(a.name) for a in axes))
+        if not through or not self.chance(through):
+            return Load(name, tuple(Pick(a.name) for a in axes))
+        table, (tile,) = self.fresh("index"), (a for a in axes if a.kind == "tile")
+        limit = self.rng.randint(1, 2 * tile.size)
+        self.tensors.append(Tensor(table, (tile.size,), "int32", "index", limit=limit))
+        picks = (Pick(a.name, through=table if a == tile else "") for a in axes)
+        return Load(name, tuple(picks))
 
     def store(self, axes: Sequence[Axis], value: Value) -> Store:
         axes = list(axes)
@@ -225,3 +265,22 @@ def nest(axes: Sequence[Axis], body: tuple[Statement, ...]) -> tuple[Statement, 
     for axis in reversed(axes):
         body = (Loop(axis.name, body),)
     return body
+
+
+def _online(
+    row: str, over: str, scores: Value, weighted: Value, columns: bool
+) -> tuple[Statement, ...]:
+    """What a softmax does with a tile of scores."""
+    p = Ref("p")
+    part = Dot(over, p, weighted) if columns else Reduce("sum", over, Binary("*", p, weighted))
+    return (
+        Let("s", (row, over), scores),
+        Let("highest", (row,), Binary("max", Ref("m"), Reduce("max", over, Ref("s")))),
+        Let("alpha", (row,), Unary("exp", Binary("-", Ref("m"), Ref("highest")))),
+        Let("p", (row, over), Unary("exp", Binary("-", Ref("s"), Ref("highest")))),
+        Update("total", "scale", Ref("alpha")),
+        Update("total", "sum", Reduce("sum", over, p)),
+        Update("acc", "scale", Ref("alpha")),
+        Update("acc", "sum", part),
+        Update("m", "set", Ref("highest")),
+    )

@@ -46,10 +46,16 @@ import tilelang.language as hl
 @tile.kernel
 def kernel({arguments}):
 """
-UNARY = {"tanh": "hl.tanh({})", "abs": "hl.abs({})", "neg": "-({})", "relu": "hl.relu({})"}
-BINARY = {"+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "max": "hl.maximum({}, {})"}
+UNARY = {"neg": "-({})"} | {n: f"hl.{n}({{}})" for n in ("tanh", "abs", "relu", "exp", "log")}
+BINARY = {"max": "hl.maximum({}, {})"} | {op: f"({{}} {op} {{}})" for op in "+-*/"}
 WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
-UPDATE = {"sum": "{} + {}", "max": "hl.maximum({}, {})", "decay": "{} * 0.5 + {}"}
+UPDATE = {
+    "sum": "{} + {}",
+    "max": "hl.maximum({}, {})",
+    "decay": "{} * 0.5 + {}",
+    "scale": "{} * {}",
+    "set": "{1}",
+}
 REDUCE = {
     "sum": "{}.sum({})",
     "max": "{}.amax({})",

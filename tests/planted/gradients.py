@@ -171,6 +171,10 @@ MUTATIONS = (
         test_ranges.test_scores_that_are_masked_by_a_number,
     ),
     _bug(
+        "an element shares with itself, met again by a loop", adjoints, "_differs",
+        lambda *given: True, test_ranges.test_the_largest_of_one_element,
+    ),
+    _bug(
         "parentheses are left out", _Printer, "wrapped",
         lambda self, expr, level: self.shown(expr)[0], _prints("jagged_layer_norm"),
     ),

@@ -1,4 +1,4 @@
-"""Causal loops of which it is not proved that nothing is added behind the tile that they end at."""
+"""Loops that may not run over more, or that meet one element again and again."""
 
 from __future__ import annotations
 
@@ -46,3 +46,29 @@ def test_scores_that_are_masked_by_a_number():
     text = masked_by_a_number.grad_source(q, k, v)
     assert "for tk in hl.tile(0, tq.end, max_extent=40)" in text, text
     _agrees(masked_by_a_number, function, (q, k, v))
+
+
+@tile.kernel
+def again(x, w):
+    """The largest of 0 and x[t] + w[t], met once for every i; and of x[t] * i."""
+    (T,) = x.shape
+    y = hl.zeros([T], dtype=hl.float32)
+    for t in hl.tile(T):
+        acc = hl.zeros([t], dtype=hl.float32)
+        most = hl.full([t], -100.0, dtype=hl.float32)
+        for i in hl.grid(3):
+            acc = hl.maximum(acc, x[t] + w[t])
+            most = hl.maximum(most, x[t] * i)
+        y[t] = acc + most
+    return y
+
+
+def test_the_largest_of_one_element():
+    """It gets all of the adjoint, and not a share for every time that it was met."""
+    x, w = np.random.default_rng(0).standard_normal((2, 20), np.float32)
+
+    def function(x, w):
+        most = jnp.max(x * jnp.arange(3)[:, None], 0)
+        return (jnp.maximum(0, x + w) + most,)
+
+    _agrees(again, function, (x, w))

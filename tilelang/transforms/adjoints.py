@@ -171,15 +171,20 @@ def _to_extremes(graph: Graph, value: Var, term: Over, adjoint: Expr) -> tuple[E
     count = graph.add(cast(here, "float32", term.loc))
     for layer in reversed(layers):
         if isinstance(layer, Over):
-            count = graph.over(layer.axis, count, "sum", term.loc)
+            if _differs(graph, inner, layer.axis):
+                count = graph.over(layer.axis, count, "sum", term.loc)
         else:
-            assert isinstance(layer, Apply)
             axis, kept = layer.attr("axis"), layer.attr("keepdim")
             count = graph.add(reduce("sum", count, axis, kept, term.loc))
     for layer in layers:
         count = _unfolded(graph, layer, count)
     share = binary("div", adjoint, count, term.loc)
     return inner, graph.add(where(here, share, 0.0, term.loc))
+
+
+def _differs(graph: Graph, element: Expr, axis: str) -> bool:
+    """Whether a loop meets other elements in each iteration, and not the same one again."""
+    return axis in graph.scope(element)
 
 
 def _continued(term: Term | Expr, how: str) -> Over | Apply | None:
