@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("torch", reason="some of the bugs are about torch")
+
 from tests.planted.gradients import MUTATIONS
 from tests.tiers import share
 from tilelang.errors import TileError

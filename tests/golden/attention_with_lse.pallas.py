@@ -1,4 +1,4 @@
-"""attention_with_lse for tpu:v6e, blocks tk=1024, tq=256."""
+"""attention_with_lse for tpu:v6e, blocks tk=512, tq=512."""
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,9 @@ def attention_with_lse_kernel(
     # h: grid dimension; parallel: each h writes its own rows of out and lse
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted; lse columns of different b are disjoint because offsets is sorted
-    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out;
+    # tq: column of the step table, blocks of 512; parallel: each tq writes its own slices of out;
     #     each tq writes its own columns of lse
-    # tk: column of the step table, blocks of 1024; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
     # every tq below `seen` has a row already.
@@ -27,13 +27,13 @@ def attention_with_lse_kernel(
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 1024)
-        tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tq_runs = jnp.maximum(offsets[b], tq * 512) < jnp.minimum(offsets[b + 1], tq * 512 + 512)
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 15), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 31), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.maximum(
-            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 1023, 1024), tk_first),
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 511, 512), tk_first),
             tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
@@ -42,14 +42,14 @@ def attention_with_lse_kernel(
         n, seen = state
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
-        tq_first = jax.lax.div(tq_begin, 256)
-        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), seen)
+        tq_first = jax.lax.div(tq_begin, 512)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 511, 512), seen)
         tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
         return n, jnp.maximum(seen, tq_stop)
 
     steps, seen = jax.lax.fori_loop(0, 32, add_b, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 64, lambda tq, n: add_tq(31, tq, n), steps)
+    steps = jax.lax.fori_loop(seen, 32, lambda tq, n: add_tq(31, tq, n), steps)
 
     def step(q_ref, k_ref, v_ref, out_ref, lse_ref):
         n = pl.program_id(1)
@@ -60,24 +60,24 @@ def attention_with_lse_kernel(
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # first step at this block of out: rows of no range keep 0.0
-            out_ref[...] = jnp.zeros((256, 128), jnp.bfloat16)
+            out_ref[...] = jnp.zeros((512, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # first step at this block of lse: rows of no range keep 0.0
-            lse_ref[...] = jnp.zeros((1, 256), jnp.float32)
+            lse_ref[...] = jnp.zeros((1, 512), jnp.float32)
 
         @pl.when((n == 0) | (b_of[before] != b) | (tq_of[before] != tq))
         def _():
             # jagged_attention_backward.py:45: acc = hl.zeros([tq, D], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
             # jagged_attention_backward.py:43: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((512, 128), -jnp.inf, jnp.float32)
             # jagged_attention_backward.py:44: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            total_ref[...] = jnp.zeros((512, 128), jnp.float32)
 
         # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
         tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
         scores = jnp.where(
             tk_mask,
@@ -96,11 +96,11 @@ def attention_with_lse_kernel(
         # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
         alpha = jnp.exp(m - m_new)
         # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
-        p = jnp.exp(scores - jnp.tile(m_new, (1, 8)))
+        p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
         # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
         total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
         # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alp...
-        tk_index_1 = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
+        tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
         tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
         acc_ref[...] = (
             acc_ref[...] * alpha
@@ -117,13 +117,13 @@ def attention_with_lse_kernel(
         def _():
             total = total_ref[...]
             # jagged_attention_backward.py:54: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
-            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
             out_ref[...] = jnp.where(
                 tq_mask, (acc_ref[...] / total).astype(jnp.bfloat16), out_ref[...]
             )
             # jagged_attention_backward.py:55: lse[h, tq] = m + hl.log(total)
-            tq_index_1 = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
+            tq_index_1 = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
             tq_mask_1 = (tq_index_1 >= offsets[b]) & (tq_index_1 < offsets[b + 1])
             lse_ref[...] = jnp.where(
                 tq_mask_1, (m_ref[...] + jnp.log(total))[:, :1].T, lse_ref[...]
@@ -133,13 +133,13 @@ def attention_with_lse_kernel(
         step,
         grid=(16, steps),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, 1024, 128), lambda h, n: (h, tk_of[n], 0)),
-            pl.BlockSpec((None, 1024, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
         ],
         out_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, 1, 256), lambda h, n: (h, 0, tq_of[n])),
+            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
+            pl.BlockSpec((None, 1, 512), lambda h, n: (h, 0, tq_of[n])),
         ],
         dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
     )(q, k, v, out, lse_rows)
@@ -168,12 +168,12 @@ def attention_with_lse(
         ],
         out_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.SMEM((1520,), jnp.int32),
-            pltpu.SMEM((1520,), jnp.int32),
-            pltpu.SMEM((1520,), jnp.int32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.SMEM((2016,), jnp.int32),
+            pltpu.SMEM((2016,), jnp.int32),
+            pltpu.SMEM((2016,), jnp.int32),
         ],
         interpret=interpret,
     )(offsets, q, k, v)

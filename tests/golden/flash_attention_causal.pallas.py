@@ -54,7 +54,7 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-                * 0.08838834764831845
+                * 0.12751743082459868
             )
             return scores
 
@@ -74,9 +74,9 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
             # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
             m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
             # flash_attention.py:47: alpha = torch.exp(m - m_new)
-            alpha = jnp.exp(m - m_new)
+            alpha = jnp.exp2(m - m_new)
             # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-            p = jnp.exp(scores - jnp.tile(m_new, (1, 8)))
+            p = jnp.exp2(scores - jnp.tile(m_new, (1, 8)))
             # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
             total_ref[pl.ds(tq_piece * 256, 256)] = (
                 total_ref[pl.ds(tq_piece * 256, 256)] * alpha + jnp.sum(p, axis=1, keepdims=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -10,11 +11,28 @@ from typing import Any
 
 from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
-from tests.transforms import test_gradients, test_language_text, test_refused, test_residuals
-from tilelang.ir import Expr
+from tests.transforms import (
+    test_asked_once,
+    test_gradients,
+    test_language_text,
+    test_ranges,
+    test_refused,
+    test_residuals,
+)
+from tilelang.ir import Apply, Expr
 from tilelang.language.build import unary, where
 from tilelang.language.derivatives import RULES, Rule, Use
-from tilelang.transforms import adjoints, legal, ranges, reverse, saved, sums, unit_gauge
+from tilelang.transforms import (
+    adjoints,
+    asked_once,
+    graph,
+    legal,
+    ranges,
+    reverse,
+    saved,
+    sums,
+    unit_gauge,
+)
 from tilelang.transforms.language_text import _Printer
 
 
@@ -67,6 +85,16 @@ def _without_sign(use: Use) -> tuple[Expr | None, ...]:
 def _without_heads(self: saved.Residuals, expr: Any) -> Any:
     found = _INDEX(self, expr)
     return None if found is None else found[-1:]
+
+
+def _whatever_is_asked(graph: Any, expr: Expr, condition: Expr, alone: Any) -> Expr:
+    term = graph.term(expr)
+    if isinstance(term, Apply) and term.op == "where":
+        return term.args[1]
+    if not isinstance(term, Apply) or term.op != "mul":
+        return expr
+    args = tuple(_whatever_is_asked(graph, a, condition, alone) for a in term.args)
+    return graph.add(replace(term, args=args))
 
 
 _INDEX = saved.Residuals._index
@@ -132,6 +160,15 @@ MUTATIONS = (
     _bug(
         "rounded results are read by whatever needs them", saved, "_only_multiplied",
         lambda *given: True, test_residuals.test_what_is_no_product_is_not_rounded,
+    ),
+    _bug(
+        "what another condition selected is taken for selected", asked_once, "_selected",
+        _whatever_is_asked, test_asked_once.test_other_conditions_are_asked,
+    ),
+    _bug(
+        "what is open for a value is remembered of another range", graph.Graph, "set_range",
+        lambda self, axis, range: self.ranges.update({axis: range}),
+        test_ranges.test_scores_that_are_masked_by_a_number,
     ),
     _bug(
         "parentheses are left out", _Printer, "wrapped",

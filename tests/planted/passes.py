@@ -28,6 +28,7 @@ from tests.passes import (
     test_keep_inside,
     test_mask_outside,
     test_name_shared,
+    test_powers_of_two,
     test_scatter_rows,
     test_select_numbers,
     test_separate_gathers,
@@ -55,6 +56,7 @@ from tilelang.passes import (
     keep_inside,
     mask_outside,
     name_shared,
+    powers_of_two,
     select_numbers,
     turn_late,
 )
@@ -184,6 +186,23 @@ MUTATIONS = (
     Mutation(
         "nothing is turned late", turn_late, "_turned", lambda value: None,
         test_turn_late.test_a_name_that_products_read,
+    ),
+    Mutation(
+        "powers of two are not scaled", powers_of_two, "LOG2_E", 1.0,
+        test_powers_of_two.test_an_online_softmax,
+    ),
+    Mutation(
+        "any constant is scaled", powers_of_two, "GREATEST", float("inf"),
+        test_powers_of_two.test_a_constant_that_would_overflow_stays,
+    ),
+    Mutation(
+        "a sine of what is scaled is", powers_of_two, "LINEAR", powers_of_two.LINEAR | {"sin"},
+        test_powers_of_two.test_no_multiplication_is_added,
+    ),
+    Mutation(
+        "what is read elsewhere is scaled", powers_of_two, "_scaled",
+        lambda kernel: {"m", "m_1", "m_2", "m_new", "s"},
+        test_powers_of_two.test_what_is_read_elsewhere_stays,
     ),
     Mutation(
         "what counts once for every tile is taken", folds, "_wrong", lambda *asked: "",

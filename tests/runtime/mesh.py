@@ -1,9 +1,9 @@
-"""python -m tests.runtime.mesh [auto | tpu | tpu-auto] NAME...: kernels on four fake devices.
+"""python -m tests.runtime.mesh [auto | TOPOLOGY [auto]] NAME...: kernels on four fake devices.
 
 Run in a process of its own, because JAX makes its devices once.  A line of JSON for each way to
 shard has the largest error against one device, the collectives of the compiled program, and how the
-result is sharded; or the refusal.  Mesh axes are explicit; "auto" makes them Auto.  With "tpu"
-programs for a v5e:2x2 are compiled, and not run.
+result is sharded; or the refusal.  Mesh axes are explicit; "auto" makes them Auto.  With a topology
+of TPUs, as v5e:2x2, programs for its chips are compiled, and not run.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ CASES = {
     "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),
     "a mean of rows": (jagged_mean, (X, OFFSETS), ONE, (P("d"), P())),
     "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),
+    "nothing": (grouped_gemm, GEMM, ONE, (P(), P(), P())),
     "offsets": (grouped_gemm, (X, normal(4, 32, 32), OFFSETS), {"d": 1}, (P(), P(), P("d"))),
     "twice": (grouped_gemm, GEMM, TWO, (P("a"), P(None, None, "a"), P())),
     "elements of a batch": (
@@ -123,11 +124,11 @@ def distance(found, want) -> float:
     return float(np.abs(found - want).max() / np.abs(want).max())
 
 
-def compiled_for_tpu(kernel, arguments, axes, specs, kind=EXPLICIT) -> dict:
-    """What libtpu makes of it for four chips."""
-    chips = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-    types = (kind,) * len(axes)
-    mesh = Mesh(np.array(chips).reshape(tuple(axes.values())), tuple(axes), axis_types=types)
+def compiled_for_tpu(topology, kernel, arguments, axes, specs, kind=EXPLICIT) -> dict:
+    """What libtpu makes of it for all chips; further ones than the axes split do the same."""
+    chips = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    sizes, names = (*axes.values(), -1), (*axes, "further")
+    mesh = Mesh(np.array(chips).reshape(sizes), names, axis_types=(kind,) * len(names))
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         given = [
             jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, spec))
@@ -160,8 +161,9 @@ def spec(sharding, rank) -> str:
 
 if __name__ == "__main__":
     names = sys.argv[1:]
-    how = names.pop(0) if names[:1] and names[0] in ("auto", "tpu", "tpu-auto") else "explicit"
-    kind = AxisType.Auto if how.endswith("auto") else EXPLICIT
-    ask = partial(compiled_for_tpu if how.startswith("tpu") else outcome, kind=kind)
+    topology = names.pop(0) if names and ":" in names[0] else ""
+    kind = AxisType.Auto if names[:1] == ["auto"] else EXPLICIT
+    names = names[1:] if kind == AxisType.Auto else names
+    ask = partial(partial(compiled_for_tpu, topology) if topology else outcome, kind=kind)
     for name in names or CASES:
         print(json.dumps({"name": name, **ask(*CASES[name])}), flush=True)

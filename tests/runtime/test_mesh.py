@@ -33,6 +33,7 @@ RIGHT = {
     "elements of a batch": ({}, "P('a', None, None)"),
     "dense": (ADDED, "P('a', None)"),
     "batches": ({}, "P('d', None, None)"),
+    "nothing": ({}, "P(None, None)"),
     "a sum of rows": (ADDED, "P(None, None)"),
     "gradients of rows": (ADDED, "P('d', None), P(None, None, None)"),
     "gradients of columns": (ADDED, "P(None, None), P(None, None, 'd')"),
@@ -115,18 +116,39 @@ def test_every_way_where_the_compiler_shards():
     agrees(found, AUTO)
 
 
-@pytest.mark.slow
+# name -> how many kernels the program of each chip has
+COMPILED = {
+    "columns": 1,
+    "rows": 1,
+    "groups": 1,
+    "contraction": 1,
+    "nothing": 1,
+    "gradients of rows": 3,
+    "gradients of columns": 3,
+    "gradients of groups": 3,
+}
+# The last one is a mesh of 16 chips of four hosts.
+TOPOLOGIES = [
+    pytest.param("v5e:2x2", marks=pytest.mark.slow),
+    *(
+        pytest.param(name, marks=pytest.mark.thorough)
+        for name in ("v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1", "v5e:4x4")
+    ),
+]
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-def test_compiled_for_four_chips():
-    found = lines("tpu", "columns", "rows", "groups", "contraction", "gradients of rows")
-    assert [each.pop("kernels") for each in found.values()] == [1, 1, 1, 1, 3]
+def test_compiled_for_chips(topology):
+    found = lines(topology, *COMPILED)
+    assert {name: each.pop("kernels") for name, each in found.items()} == COMPILED
     agrees(found)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 def test_auto_axes_of_absent_chips_are_refused():
-    (found,) = lines("tpu-auto", "rows").values()
+    (found,) = lines("v5e:2x2", "auto", "rows").values()
     assert found["refused"] == (
         "kernel grouped_gemm is compiled for several TPUs that are not there, over mesh axes of "
         "type Auto: JAX asks how to split it only where they are\n"

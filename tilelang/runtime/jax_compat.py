@@ -66,6 +66,12 @@ def mesh_of(arrays: Sequence[Any]) -> Any:
     return next(mesh for mesh in meshes if not mesh.empty)
 
 
+def on_explicit_mesh(avals: Sequence[Any]) -> bool:
+    """Whether types say how arrays are sharded, over every axis of their mesh."""
+    meshes = [aval.sharding.mesh for aval in avals]
+    return any(not m.empty and m.are_all_axes_explicit for m in meshes)
+
+
 def abstract_kind() -> str | None:
     """The kind of TPU that the mesh in effect was made for without one: `AbstractDevice`."""
     device = getattr(get_abstract_mesh(), "abstract_device", None)

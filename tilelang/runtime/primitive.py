@@ -22,6 +22,7 @@ from .jax_compat import (
     lowered_kind,
     lowered_over,
     needs_devices,
+    on_explicit_mesh,
     result_avals,
     sharded_axes,
     undisturbed,
@@ -128,6 +129,11 @@ def _batch(
 def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None) -> Any:
     """Without the shardings of the arguments: the kernel's code sees whole arrays, or one shard."""
     spread, over = None if code.effectful else code.spread, lowered_over(ctx)
+    if spread is not None and over != "one" and on_explicit_mesh(ctx.avals_in):
+        sharded = code.sharded
+        assert sharded is not None, f"{code.name} was made without a way to split it"
+        with undisturbed():  # by their types they are whole on every device
+            return mlir.lower_fun(lambda *arrays: sharded(arrays))(ctx, *operands)
     if spread is not None and over == "absent" and platform == "tpu":
         raise _unasked(code.name)
     if spread is not None and over == "several":

@@ -176,7 +176,7 @@ class _Reader:
         self.around = around
         here = self.graph.ranges[axis]
         if here.near and (len(self.stores) > stored or not vanishes(self.graph, axis, after)):
-            self.graph.ranges[axis] = without_hull(here)
+            self.graph.set_range(axis, without_hull(here))
         found = self.results(loop, axis, first, after)
         for carry, value in zip(loop.carries, found, strict=True):
             self.names[carry.out] = value

@@ -111,6 +111,11 @@ class Graph:
         """The sum, the largest or the smallest of a value over an axis."""
         return self.named(Over(axis, value, how, value.type, loc))
 
+    def set_range(self, axis: str, range: Range) -> None:
+        """Another range for an axis: what must be open for its values may be other axes then."""
+        self.ranges[axis] = range
+        self._scopes.clear()
+
     # ------------------------------------------------------------ asking
 
     def term(self, expr: Expr) -> Term | Expr:

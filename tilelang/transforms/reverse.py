@@ -35,6 +35,7 @@ from ..ir.names import fresh
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
 from .adjoints import Site, adjoints
+from .asked_once import asked_once
 from .distinct import Place, apart, distinct
 from .forward import Launched, read
 from .guard import guarded
@@ -248,6 +249,8 @@ def _launch(
 ) -> Launch:
     """The kernel that stores the targets."""
     loc = launched.loop.loc
+    values = asked_once(launched.graph, [t.value for t in targets], loaded)
+    targets = [replace(t, value=v) for t, v in zip(targets, values, strict=True)]
     nest = placed(launched.graph, chain, targets, loaded, program.taken, loc)
     outputs = [
         replace(program.arrays[name], role="output", fill=0.0)

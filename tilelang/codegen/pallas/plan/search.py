@@ -19,6 +19,7 @@ from tilelang.passes.inline_indices import inline_indices
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.mask_outside import mask_outside
 from tilelang.passes.name_shared import name_shared
+from tilelang.passes.powers_of_two import powers_of_two
 from tilelang.passes.select_numbers import select_numbers
 from tilelang.passes.turn_late import turn_late
 from tilelang.schedule.blocks import named
@@ -226,6 +227,7 @@ def normalised(
         ("keep_inside", lambda k: keep_inside(k, facts)),
         ("select_numbers", select_numbers),
         ("fold_empty", fold_empty),
+        ("powers_of_two", powers_of_two),
         ("name_shared", name_shared),
         ("turn_late", turn_late),
         ("inline_indices", inline_indices),

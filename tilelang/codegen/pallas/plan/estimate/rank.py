@@ -38,8 +38,8 @@ LONGEST, LONGEST_CHAINED = 38_000, 40_000
 CLOSE = 1.01  # of the shortest time: the one that needs least memory is taken
 # The rule of thumb stays, unless something is better by more than what the estimate is known to be
 # wrong by: for bodies with one product, with none, and with several, which wait for each other.
-# How the compiler overlaps those varies with the blocks in no order that a formula gives.
-WORTH, WORTH_ROWS, WORTH_CHAINED = 1.02, 1.1, 1.25
+# Of those that wait, more steps than the thumb's take longer than they are estimated to.
+WORTH, WORTH_ROWS, WORTH_CHAINED, WORTH_STEPS = 1.02, 1.1, 1.06, 1.25
 TRIED = 3  # plans that are made of the best ones found
 
 
@@ -126,7 +126,7 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
     search = searched(problem, plan, make)
     if all(len(sizes) == 1 for _, sizes in search.options):
         return None
-    arrays, worth = search.arrays, _worth(plan)
+    arrays = search.arrays
     thumb = Choice(plan.blocks, estimate(plan, arrays), _need(plan.launches))
     found, at = thumb, plan
     for choice in search.ranked()[:TRIED]:
@@ -137,7 +137,8 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
         if isinstance(made, Refusal) or not _fits(made.launches, plan.target):
             continue
         true = Choice(made.blocks, estimate(made, arrays), _need(made.launches))
-        if true.estimate.seconds * (worth if found is thumb else 1) < found.estimate.seconds:
+        worth = _worth(plan, true.estimate.steps > thumb.estimate.steps) if found is thumb else 1
+        if true.estimate.seconds * worth < found.estimate.seconds:
             found, at = true, made
     others = tuple(c for c in search.ranked() if dict(c.blocks) != dict(found.blocks))
     return at, Ranking(found, others[:3], len(search.seen), thumb)
@@ -166,9 +167,10 @@ def fits(plan: Plan) -> bool:
     return _fits(plan.launches, plan.target)
 
 
-def _worth(plan: Plan) -> float:
-    """By how much something must be better, to be taken instead of the rule of thumb."""
-    return (WORTH_ROWS, WORTH, WORTH_CHAINED)[min(_chained(plan.launches), 2)]
+def _worth(plan: Plan, more: bool) -> float:
+    """By how much something must be better, `more` steps or not, to be taken and not the thumb."""
+    chained = WORTH_STEPS if more else WORTH_CHAINED
+    return (WORTH_ROWS, WORTH, chained)[min(_chained(plan.launches), 2)]
 
 
 def _chained(launches: tuple[Launch, ...]) -> int:

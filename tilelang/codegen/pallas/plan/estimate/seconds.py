@@ -159,7 +159,7 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
     at = dict(zip(TERMS, done, strict=True))
     units = np.stack(
         [
-            at["matrix"],
+            at["matrix"] + costs.sums * at["sums"],
             costs.alu * at["alu"],
             costs.special * at["special"],
             costs.memory * at["memory"] + costs.spills * at["spills"],
@@ -168,8 +168,7 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
     )
     slowest = units.max(axis=0)
     beside = costs.others * (units.sum(axis=0) - slowest)
-    waits = costs.sums * at["sums"] + costs.turns * at["turns"] + costs.rows * at["rows"]
-    waits += costs.chain * at["chain"]
+    waits = costs.turns * at["turns"] + costs.rows * at["rows"] + costs.chain * at["chain"]
     waits += costs.window * sum(not w.far and w.stream is None for w in launch.windows)
     return (costs.pipeline if launch.form == "pipeline" else costs.grid) + slowest + beside + waits
 

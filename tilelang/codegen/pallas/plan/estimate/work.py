@@ -36,7 +36,7 @@ from tilelang.language.op import OPS
 Axes = Mapping[str, AxisPlan]
 Trips = Mapping[str, float]
 Parts = dict[int, tuple[Apply | GroupSum | TakeRows | Read | Kept, ...]]
-REGISTERS = 48  # of 64: values that are larger live in memory
+REGISTERS = 48  # of 64: what of a value is more than that lives in memory
 
 # Operations of the ALU for one register, where it is not one: counted in libtpu's schedules.
 ALU = {
@@ -139,11 +139,11 @@ def _length(value: Type, core: Core) -> int:
 
 
 def _spilled(value: PExpr, core: Core) -> Work:
-    """A value that does not fit the registers is stored; sums of products have their own place."""
+    """What of a value does not fit the registers is stored; sums of products have their place."""
     size, shape = core.registers(value.type), core.shape(value.type)
     if len(shape) < 2 or size <= REGISTERS or shape[-1] == 1 or _adds_product(value):
         return {}
-    return {"spills": size}
+    return {"spills": size - REGISTERS}
 
 
 def _adds_product(value: PExpr) -> bool:
@@ -205,10 +205,15 @@ def _applied(expr: Apply, core: Core) -> Work:
 
 
 def _column(arg: PExpr, core: Core) -> bool:
-    """Whether an operand has one number a row, which is spread over the lanes."""
+    """Whether an operand has one number a row, which is spread over the lanes.
+
+    What a reduction over lanes gives is in all of them.
+    """
     while isinstance(arg, Apply) and arg.op in ("broadcast", "expand_dims"):
         arg = arg.args[0]
     if isinstance(arg, TileIndex | InRange) or not getattr(arg, "type", None):
+        return False
+    if isinstance(arg, Apply) and OPS[arg.op].kind == "reduce":
         return False
     shape = core.shape(arg.type)
     return len(shape) >= 2 and shape[-1] == 1 and math.prod(shape) > 1
@@ -241,7 +246,10 @@ def _group_sum(expr: GroupSum, core: Core) -> Work:
 
 
 def _product(expr: Apply, core: Core) -> Work:
-    """The operand that stays in the units is changed for each of its tiles; the other streams."""
+    """The operand that stays in the units is changed for each of its tiles; the other streams.
+
+    Factors of float32 are multiplied as bfloat16: libtpu's schedules are as long for them.
+    """
     a, b = expr.args
     left, right = core.shape(a.type), core.shape(b.type)
     (i, j), (batch, of_b) = expr.attr("contract"), expr.attr("batch", ((), ()))
@@ -249,8 +257,7 @@ def _product(expr: Apply, core: Core) -> Work:
     columns = math.prod(d for at, d in enumerate(right) if at != j and at not in of_b)
     each = math.prod(left[at] for at in batch)
     units, side = core.chip.units, 128 * core.chip.units.results
-    wide = 4 if max(itemsize(a.type.dtype), itemsize(b.type.dtype)) == 4 else 1
-    streamed = max(rows * units.multiply / 8 * wide, side / 4)
+    streamed = max(rows * units.multiply / 8, side / 4)
     tiles = -(-left[i] // side) * -(-columns // side)
     sums = each * -(-rows // 8) * -(-columns // 128)
     return {"matrix": each * tiles * streamed / units.matrix, "sums": sums, "chain": 1}
