@@ -61,6 +61,7 @@ def _float32(handle: Any) -> np.ndarray:
 
 _cast_impl = interpreter.InterpreterBuilder.cast_impl
 _create_dot = interpreter.InterpreterBuilder.create_dot
+_create_splat = interpreter.InterpreterBuilder.create_splat
 _create_descriptor = interpreter.InterpreterBuilder.create_make_tensor_descriptor
 _patch_lang_tensor = interpreter._patch_lang_tensor
 
@@ -126,6 +127,16 @@ READY: set[str] = set()  # modules
 
 
 EXTREMES = {"_nan_max": np.max, "_nan_min": np.min}
+
+
+def _splat(self: Any, form: Any, value: Any) -> Any:
+    """Conditions stay conditions: Triton 3.9 makes numbers of them, and refuses those as masks."""
+    made = _create_splat(self, form, value)
+    if np.asarray(value.data).dtype != bool:
+        return made
+    return interpreter.TensorHandle(made.data.astype(bool), tl.int1)
+
+
 _apply_impl = interpreter.ReduceOps.apply_impl
 _patch_lang = interpreter._patch_lang
 _patch_lang_core = interpreter._patch_lang_core
@@ -133,6 +144,7 @@ interpreter.ReduceOps.apply_impl = _reduced
 interpreter._patch_lang = _prepared
 interpreter.InterpretedFunction.__call__ = _called
 interpreter.InterpreterBuilder.create_dot = _dot
+interpreter.InterpreterBuilder.create_splat = _splat
 interpreter.InterpreterBuilder.create_make_tensor_descriptor = _described
 interpreter.InterpreterBuilder.cast_impl = _cast
 interpreter.InterpreterBuilder.create_fp_to_fp = _cast
