@@ -47,8 +47,7 @@ generations (`python -m benchmarks.performance --chip v5e`) have not been throug
 # Of families that miss their target: what the experts' kernels or prototypes have, and ours do not.
 WHY: Mapping[str, str] = {
     "moe": "rows are gathered and combined by XLA, in float32 between the two launches",
-    "flash": "tiles on the diagonal are computed whole, and every score is scaled by itself",
-    "jagged attention": "the estimate takes 256 x 512; 512 x 512 take 0.81 of that",
+    "flash": "tiles on the diagonal are computed whole",
     "decode": "one page a step; the experts take eight",
     "paged prefill": "one page a step, and masks on every one",
     "rows": "three passes over a resident block, of which each waits for its sums",

@@ -26,7 +26,7 @@ def flash_attention_kernel(k, q, v, out):
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-                * 0.08838834764831845
+                * 0.12751743082459868
             )
             return scores
 
@@ -42,9 +42,9 @@ def flash_attention_kernel(k, q, v, out):
                 jnp.full((128, 1), -jnp.inf, jnp.float32), jnp.max(scores, axis=1, keepdims=True)
             )
             # flash_attention.py:47: alpha = torch.exp(m - m_new)
-            alpha = jnp.exp(jnp.full((128, 1), -jnp.inf, jnp.float32) - m_new)
+            alpha = jnp.exp2(jnp.full((128, 1), -jnp.inf, jnp.float32) - m_new)
             # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-            p = jnp.exp(scores - m_new)
+            p = jnp.exp2(scores - m_new)
             # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
             total = jnp.zeros((128, 1), jnp.float32) * alpha + jnp.sum(p, axis=1, keepdims=True)
             # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, ...

@@ -61,7 +61,7 @@ def grouped_query_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-                * 0.08838834764831845
+                * 0.12751743082459868
             )
             # grouped_query_attention.py:50: scores = hl.where(tk.index[None, :] <= tq.index[:, N...
             tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
@@ -74,9 +74,9 @@ def grouped_query_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc
             # grouped_query_attention.py:51: m_new = hl.maximum(m, scores.amax(-1))
             m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
             # grouped_query_attention.py:52: alpha = hl.exp(m - m_new)
-            alpha = jnp.exp(m - m_new)
+            alpha = jnp.exp2(m - m_new)
             # grouped_query_attention.py:53: p = hl.exp(scores - m_new[:, None])
-            p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
+            p = jnp.exp2(scores - jnp.tile(m_new, (1, 4)))
             # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
             total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], ac...

@@ -74,7 +74,7 @@ def paged_attention_kernel(
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-                * 0.08838834764831845
+                * 0.12751743082459868
             )
             # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], scores, -...
             tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
@@ -88,9 +88,9 @@ def paged_attention_kernel(
             # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
             m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
             # paged_attention.py:67: alpha = hl.exp(m - m_new)
-            alpha = jnp.exp(m - m_new)
+            alpha = jnp.exp2(m - m_new)
             # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
-            weights = jnp.exp(scores - m_new)
+            weights = jnp.exp2(scores - m_new)
             # paged_attention.py:69: total = total * alpha + weights.sum(-1)
             total_ref[...] = total_ref[...] * alpha + jnp.sum(weights, axis=1, keepdims=True)
             # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)

@@ -78,7 +78,7 @@ def paged_attention_kernel(
                             preferred_element_type=jnp.float32,
                         )
                     ).reshape((4, 128, 128))
-                    * 0.08838834764831845
+                    * 0.12751743082459868
                 )
             tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             for h in range(0, 32, 4):
@@ -95,9 +95,9 @@ def paged_attention_kernel(
                 # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
                 m_new = jnp.maximum(m, jnp.max(scores, axis=2, keepdims=True))
                 # paged_attention.py:67: alpha = hl.exp(m - m_new)
-                alpha = jnp.exp(m - m_new)
+                alpha = jnp.exp2(m - m_new)
                 # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
-                weights = jnp.exp(scores - m_new)
+                weights = jnp.exp2(scores - m_new)
                 # paged_attention.py:69: total = total * alpha + weights.sum(-1)
                 total_ref[h : h + 4] = (
                     total_ref[h : h + 4] * alpha + jnp.sum(weights, axis=2, keepdims=True)

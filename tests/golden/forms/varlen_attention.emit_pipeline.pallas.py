@@ -75,7 +75,7 @@ def varlen_attention_kernel(
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-                * 0.125
+                * 0.18033688011112042
             )
             # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
             tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
@@ -89,9 +89,9 @@ def varlen_attention_kernel(
             # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
             m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
             # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
-            alpha = jnp.exp(m - m_new)
+            alpha = jnp.exp2(m - m_new)
             # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-            p = jnp.where(tk_mask_1, jnp.exp(scores - jnp.tile(m_new, (1, 4))), 0.0)
+            p = jnp.where(tk_mask_1, jnp.exp2(scores - jnp.tile(m_new, (1, 4))), 0.0)
             # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
             total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
