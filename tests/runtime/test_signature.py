@@ -41,6 +41,12 @@ def test_binding():
             "gemm has no parameter named 'casual'\n"
             "  hint: did you mean causal? its parameters are x, w, offsets, scale and causal",
         ),
+        (  # of what takes none, as `reference` and `facts` do
+            (1, 2, 3),
+            {"config": None},
+            "config is not taken here, where gemm is not planned\n"
+            "  hint: its parameters are x, w, offsets, scale and causal",
+        ),
         (
             (1, 2, 3),
             {"confg": None},

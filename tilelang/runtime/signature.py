@@ -91,8 +91,11 @@ def _check_keyword(sig: Signature, name: str, given: Mapping[str, object]) -> No
     if name in given:
         raise CallError(f"{sig.kernel} got two values for {name}")
     if name not in sig.names:
-        close = difflib.get_close_matches(name, (*sig.names, *RESERVED), 1)
         known = f"its parameters are {_listed(sig.names)}" if sig.names else "it has no parameters"
+        if name in RESERVED:
+            planned = f"{name} is not taken here, where {sig.kernel} is not planned"
+            raise CallError(planned, hint=known)
+        close = difflib.get_close_matches(name, (*sig.names, *RESERVED), 1)
         hint = f"did you mean {close[0]}? {known}" if close else known
         raise CallError(f"{sig.kernel} has no parameter named {name!r}", hint=hint)
 
