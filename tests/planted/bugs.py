@@ -108,7 +108,7 @@ CARRIES: tuple[Bug, ...] = (
                "(n == steps - 1) | (tq_of[after] != tq)"),
     _ATTENTION("sum is not scaled to the new maximum", "total_ref[...] * alpha", "total_ref[...]"),
     _ATTENTION("maximum is not carried", "m_ref[...] = m_new", "pass"),
-    _ATTENTION("scale dropped", "* 0.1767766952966369", "* 1.0"),
+    _ATTENTION("scale dropped", "* 0.25503486164919736", "* 1.0"),
     _PHASES("sum not reset", "total_ref[...] = jnp.zeros((1, 128), jnp.float32)", "pass"),
     _WEIGHTS("scale dropped", "acc_ref[...] * scale_g", "acc_ref[...]"),
     bug("jagged_mean", "table", "count one too large", "jnp.maximum(end - begin, 1)",
