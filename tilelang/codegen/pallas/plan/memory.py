@@ -147,7 +147,7 @@ def _parts(sums: GroupSum, sizes: Sizes) -> int:
     The factors are what libtpu took.
     """
     rows = sizes.of(replace(sums.rows.type, dtype="float32"))
-    quarters = 6 if sums.rows.type.dtype == "bfloat16" else 15
+    quarters = 6 if sums.rows.type.dtype == "bfloat16" else 16
     return rows * quarters // 4 + sizes.of(replace(sums.member.type, dtype="int32"))
 
 
