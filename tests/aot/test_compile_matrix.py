@@ -19,7 +19,7 @@ from tests.subjects import HAS_TORCH, SUBJECTS
 from tests.vmem import LEAST, needed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compile-matrix.md"
-SHARE = SUBJECTS[::6]
+SHARE = SUBJECTS[::12]
 
 
 def sections():

@@ -12,7 +12,7 @@ from tests.compile_cache import CUDA, CachedWorker
 from tests.gpu import legality, matrix
 from tests.gpu.compiler import case
 from tests.subjects import SUBJECTS
-from tests.tiers import share
+from tests.tiers import HALF, share
 from tilelang.aot import Gone, Program, compile_lowered
 from tilelang.codegen.triton.plan import memory
 
@@ -50,7 +50,7 @@ def _word(sample):
 
 
 @needs_triton
-@pytest.mark.parametrize("sample", share(SAMPLE, of=4, ids=_word))
+@pytest.mark.parametrize("sample", share(SAMPLE, of=4, rest=HALF, ids=_word))
 def test_the_estimate_of_shared_memory_agrees_with_the_compiler(sample):
     name, dtype, arch, config = sample
     found = subject(name)

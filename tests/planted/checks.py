@@ -68,6 +68,10 @@ BROKEN = (
         "test_a_condition_on_where_a_tile_is",
     ),
     Broken(
+        "no loop up to a tile picks rows", rules, "around_tiles", lambda axis, ir: frozenset(),
+        "test_rows_that_a_loop_up_to_a_tile_picks",
+    ),
+    Broken(
         "a rule is asked where no loop runs", checks, "domain", _somewhere,
         "test_a_range_that_nothing_reaches",
     ),

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilelang as tile
+import tilelang.language as hl
 from tests.analysis.build import (
     F32,
     INT,
@@ -188,6 +190,25 @@ def test_arms_that_depend_on_a_tile_are_left_out():
     ir = d.kernel(d.grid("g", 0, 4, d.tile("tq", *OFFSETS, inner)))
     passes(ir, offsets=ints(0, 3, 3, 200, 256))
     assert message(ir, offsets=ints(0, 3, 2, 200, 256)).startswith("offsets[2] = 2 is less than")
+
+
+def test_rows_that_a_loop_up_to_a_tile_picks():
+    @tile.kernel
+    def kernel(x, ids):
+        y = hl.zeros([24, 8], dtype=hl.float32)
+        for tq in hl.tile(24):
+            acc = hl.zeros([tq, 8], dtype=hl.float32)
+            for tk in hl.tile(tq.end):
+                before = hl.where(tk.index[None, :] <= tq.index[:, None], 1.0, 0.0)
+                acc = hl.dot(before, x[ids[tk], :], acc=acc)
+            y[tq, :] = acc
+        return y
+
+    x, ids = np.ones((9, 8), np.float32), np.zeros(24, np.int32)
+    ids[23] = 9
+    for call in (kernel, kernel.reference):
+        with pytest.raises(RaggedValueError, match=r"ids\[23\] = 9 is too large|reads x at 9 of"):
+            call(x, ids)
 
 
 def test_a_named_bound_is_shown_as_what_it_is():

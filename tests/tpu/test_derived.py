@@ -16,7 +16,7 @@ from tests.tiers import share
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize("subject", share(SUBJECTS, 6, 1, rest="thorough"))
+@pytest.mark.parametrize("subject", share(SUBJECTS, 12, 7, rest="thorough"))
 def test_every_part_compiles(subject) -> None:
     generation = GENERATIONS[SUBJECTS.index(subject) % len(GENERATIONS)]
     with CachedWorker() as worker:

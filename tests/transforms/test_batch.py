@@ -168,7 +168,7 @@ def test_a_shared_argument_is_not_stored_to():
 # ------------------------------------------------------------ every example
 
 
-@pytest.mark.parametrize("subject", share(SUBJECTS, 4, 2, HALF))
+@pytest.mark.parametrize("subject", share(SUBJECTS, 4, 2, "thorough"))
 def test_the_meaning_of_every_example(subject):
     """In NumPy, in any order of the parallel loops: what the kernel of one element gives."""
 

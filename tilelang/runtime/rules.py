@@ -140,7 +140,7 @@ def _iterations(
     exprs = (*values, *(condition for condition, _ in where))
     needs = frozenset(a for e in exprs for a in depends(e, ir))
     filters = frozenset(guards) - needs
-    around = frozenset(a for name in filters for a in around_tiles(ir.axis(name), ir))
+    around = frozenset(a for name in filters | needs for a in around_tiles(ir.axis(name), ir))
     placing = frozenset(a for name in filters for a in placed_by(ir.axis(name), ir)) | around
     filters, needs = filters - placing, needs | placing | filters
     needs |= {a for name in needs for a in placed_by(ir.axis(name), ir)}
