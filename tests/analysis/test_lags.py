@@ -85,6 +85,54 @@ def said_twice(x):
     return y, z
 
 
+def by_loops_inside(x):
+    y = hl.zeros([x.shape[1]], dtype=hl.float32)
+    z = hl.zeros([x.shape[1]], dtype=hl.float32)
+    for tn in hl.tile(x.shape[1]):
+        acc = hl.zeros([tn], dtype=hl.float32)
+        total = hl.zeros([tn], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            part = hl.zeros([tn], dtype=hl.float32)
+            for _k in hl.grid(2):
+                half = x[tm, tn].sum(0) * 0.5
+                part = part + half
+            total = acc + part
+            acc = acc + part
+        y[tn] = total
+        z[tn] = acc
+    return y, z
+
+
+def up_to_the_tile(x):
+    y = hl.zeros([x.shape[1]], dtype=hl.float32)
+    z = hl.zeros([x.shape[1]], dtype=hl.float32)
+    for tn in hl.tile(x.shape[1]):
+        acc = hl.zeros([tn], dtype=hl.float32)
+        total = hl.zeros([tn], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            part = hl.zeros([tn], dtype=hl.float32)
+            for k in hl.grid(tm.begin, tm.end):
+                part = part + x[k, tn]
+            total = acc + part
+            acc = acc + part
+        y[tn] = total
+        z[tn] = acc
+    return y, z
+
+
+def shared_often(x):
+    y = hl.zeros([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            v = x[tm, :].sum(0)
+            for _i in hl.static_range(60):  # 2 ** 60 ways to the sum
+                v = (v + v) * 0.5
+            acc = acc + v
+        y[g, :] = acc
+    return y
+
+
 def other_element(x):
     y = hl.full([2, x.shape[1]], 2.0, dtype=hl.float32)
     for tm in hl.tile(x.shape[0]):
@@ -106,6 +154,9 @@ TAKEN = {
     stored_around: [SUM, SUM],
     carry_stored_last: [SUM],
     said_twice: [SUM, SUM],
+    by_loops_inside: [SUM, SUM],
+    up_to_the_tile: [SUM, SUM],
+    shared_often: [SUM],
     fixed: [X[:32].sum(0), SUM],
 }
 

@@ -43,7 +43,7 @@ def analyze(ir: KernelIR) -> Facts:
         sorted=tuple(sorted({name for name, _ in known.sorted})),
         leaving=leaving(refs, known),
         folds=fold_facts(ir, defined),
-        lags=lag_facts(ir, defined),
+        lags=lag_facts(ir, defined, known),
     )
 
 

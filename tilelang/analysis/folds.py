@@ -17,7 +17,7 @@ from ..ir import Along, Apply, Expr, KernelIR, Load, Store, Var, index_exprs
 from .carries import OPS, Definitions, depends_on
 from .facts import FoldFact
 from .placed import Place, loops, placed
-from .stores import is_free, named, sources
+from .stores import is_free, mentions, sources
 
 ONCE = ("sum", "product")  # folds in which a value that comes again counts again
 PARTS = {  # reductions whose fold over parts is that of the whole
@@ -126,29 +126,29 @@ def _cut(around: Place, own: set[str], ir: KernelIR) -> Iterator[tuple[str, tupl
 def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:
     """What of every tile is folded, which is none of its positions' fold; "" if that is unknown."""
 
-    def mentions(expr: Expr) -> bool:
-        return any(axis in named(e) or axis in e.type.shape for e in sources((expr,), ir, defined))
+    def goes_by(expr: Expr) -> bool:
+        return any(mentions(e, axis) for e in sources((expr,), ir, defined))
 
-    if not mentions(term.value):
-        free = term.op in ONCE and not any(map(mentions, term.under))
+    if not goes_by(term.value):
+        free = term.op in ONCE and not any(map(goes_by, term.under))
         return "value" if free else ""
-    core = _core(term.value, mentions, defined)
+    core = _core(term.value, goes_by, defined)
     if not isinstance(core, Apply) or core.op not in REDUCTIONS or term.op not in PARTS:
         return ""
     gone = {d for a in core.args for d in a.type.shape} - {*core.type.shape}
     return core.op if axis in gone and core.op not in PARTS[term.op] else ""
 
 
-def _core(expr: Expr, mentions: Callable[[Expr], bool], defined: Definitions) -> Expr:
+def _core(expr: Expr, goes_by: Callable[[Expr], bool], defined: Definitions) -> Expr:
     """The value without what a fold of sums may be scaled, shaped and named by."""
     match expr:
         case Var(name) if name in defined.values:
-            return _core(defined.values[name], mentions, defined)
+            return _core(defined.values[name], goes_by, defined)
         case Apply(op, (value,)) if op in LINEAR:
-            return _core(value, mentions, defined)
-        case Apply("mul" | "div", (value, by)) if not mentions(by):
-            return _core(value, mentions, defined)
-        case Apply("mul", (by, value)) if not mentions(by):
-            return _core(value, mentions, defined)
+            return _core(value, goes_by, defined)
+        case Apply("mul" | "div", (value, by)) if not goes_by(by):
+            return _core(value, goes_by, defined)
+        case Apply("mul", (by, value)) if not goes_by(by):
+            return _core(value, goes_by, defined)
         case _:
             return expr

@@ -13,35 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..ir import (
-    Along,
-    Assign,
-    Carry,
-    Expr,
-    KernelIR,
-    Load,
-    Loop,
-    Store,
-    Var,
-    children,
-    index_exprs,
-    walk,
-)  # fmt: skip
+from ..ir import Assign, Carry, Expr, KernelIR, Load, Store, Var, children, walk
 from ..ir.text import position
 from ..ir.traversal import exprs_of
 from .carries import Definitions, names
 from .facts import LagFact
 from .placed import Place, loops, placed, root
-from .stores import apart, is_free, named, sources
+from .ranges import Ranges
+from .stores import apart, is_free, mentions, moving
 
 Left = Carry | Store  # what a tile leaves for the next one
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A store, or an assignment, with its number in program order and the loops around it."""
+    """Where a store or an assignment stands: its number in program order, the loops around it."""
 
-    stmt: Assign | Store
     number: int
     around: Place
 
@@ -57,7 +44,7 @@ class _Tiles:
     carries   what it carries, by name
     stored    stores of which every tile's go to the same elements
     assigned  what is assigned inside of it, by name
-    inner     what loops inside of it carry, by both names
+    inner     what decides on a carry of a loop inside of it, by both names of the carry
     """
 
     ir: KernelIR
@@ -65,23 +52,33 @@ class _Tiles:
     carries: Mapping[str, Carry]
     stored: tuple[tuple[Store, _Placed], ...]
     assigned: Mapping[str, tuple[Expr, _Placed]]
-    inner: Mapping[str, Carry]
+    inner: Mapping[str, tuple[Expr, ...]]
 
     def parts(self, expr: Expr, at: _Placed | None) -> Iterator[Expr | Left]:
-        """What a value is computed from; `at` is the statement that does it, if one does."""
-        match expr:
-            case Var(name) if name in self.carries:
-                yield self.carries[name]
-            case Var(name) if name in self.assigned:
-                yield from self.parts(*self.assigned[name])
-            case Var(name) if name in self.inner:
-                yield from (*walk(self.inner[name].init), *walk(self.inner[name].next))
-            case Load() if at is not None and (store := self.left_in(expr, at)) is not None:
-                yield store
-            case _:
-                yield expr
-                for child in children(expr):
-                    yield from self.parts(child, at)
+        """What a value is computed from; `at` is the statement that does it, if one does.
+
+        A name is looked into once: values may be shared, and carries are computed from themselves.
+        """
+        seen: set[str] = set()
+        queue: list[tuple[Expr, _Placed | None]] = [(expr, at)]
+        while queue:
+            part, place = queue.pop()
+            match part:
+                case Var(name) if name in seen:
+                    continue
+                case Var(name) if name in self.carries:
+                    yield self.carries[name]
+                case Var(name) if name in self.assigned:
+                    queue.append(self.assigned[name])
+                case Var(name) if name in self.inner:
+                    queue += [(e, None) for e in self.inner[name]]
+                case Load() if place is not None and (store := self.left_in(part, place)):
+                    yield store
+                case _:
+                    yield part
+                    queue += [(child, place) for child in children(part)]
+            if isinstance(part, Var):
+                seen.add(part.name)
 
     def left_in(self, load: Load, at: _Placed) -> Store | None:
         """The store by which the tile before left what is loaded."""
@@ -96,20 +93,19 @@ class _Tiles:
         parts = tuple(self.parts(expr, at))
         left = tuple(p for p in parts if isinstance(p, Carry | Store))
         rest = (p for p in parts if not isinstance(p, Carry | Store))
-        return () if any(_mentions(p, self.axis) for p in rest) else left
+        return () if any(mentions(p, self.axis) for p in rest) else left
 
 
-def lag_facts(ir: KernelIR, defined: Definitions) -> tuple[LagFact, ...]:
+def lag_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[LagFact, ...]:
     """One fact for each value that is what another was one tile earlier."""
     cut = (a for a in loops(ir) if is_free(a, ir))
-    return tuple(fact for a in cut for fact in _facts(_tiles(ir, a, defined)))
+    return tuple(fact for a in cut for fact in _facts(_tiles(ir, a, defined, known)))
 
 
 def _facts(tiles: _Tiles) -> Iterator[LagFact]:
-    read = frozenset[str]().union(*(names(e) for e in exprs_of(tiles.ir.body, tiles.ir.axes)))
     for carry in tiles.carries.values():
         left = [c for c in tiles.taken_over(carry.next) if not _same(c)]
-        if left and carry not in left and {carry.name, carry.out} & read:
+        if left and carry not in left and _read(carry, tiles.ir):
             yield LagFact(carry.user, _user(left[0]), tiles.axis, carry.loc)
     for store, place in tiles.stored:
         left = [c for c in tiles.taken_over(store.value, place) if not _same(c)]
@@ -117,34 +113,32 @@ def _facts(tiles: _Tiles) -> Iterator[LagFact]:
             yield LagFact(_user(store), _user(left[0]), tiles.axis, store.loc)
 
 
-def _tiles(ir: KernelIR, axis: str, defined: Definitions) -> _Tiles:
+def _tiles(ir: KernelIR, axis: str, defined: Definitions, known: Ranges) -> _Tiles:
     inside = [
-        _Placed(stmt, number, around)
+        (stmt, _Placed(number, around))
         for number, (stmt, around) in enumerate(placed(ir.body))
-        if axis in around and not isinstance(stmt, Loop)
+        if axis in around
     ]
-    stored = ((p.stmt, p) for p in inside if isinstance(p.stmt, Store))
-    within = [loop for loop, around in loops(ir).values() if axis in around]
+    stored = ((s, at) for s, at in inside if isinstance(s, Store) and s.combine is None)
+    inner = [(loop, ir.axis(a)) for a, (loop, around) in loops(ir).items() if axis in around]
     return _Tiles(
         ir,
         axis,
         {c.name: c for c in loops(ir)[axis][0].carries},
-        tuple((s, p) for s, p in stored if _stays(s, axis, ir, defined)),
-        {p.stmt.name: (p.stmt.value, p) for p in inside if isinstance(p.stmt, Assign)},
-        {name: c for loop in within for c in loop.carries for name in (c.name, c.out)},
+        tuple((s, at) for s, at in stored if axis not in moving(s.index, ir, defined, known)),
+        {s.name: (s.value, at) for s, at in inside if isinstance(s, Assign)},
+        {
+            name: (carry.init, carry.next, over.begin, over.end)
+            for loop, over in inner
+            for carry in loop.carries
+            for name in (carry.name, carry.out)
+        },
     )
 
 
-def _stays(store: Store, axis: str, ir: KernelIR, defined: Definitions) -> bool:
-    """Whether every tile stores to the same elements."""
-    positions = [e for entry in store.index for e in index_exprs(entry)]
-    moved = any(_mentions(e, axis) for e in sources(positions, ir, defined))
-    along = any(isinstance(e, Along) and e.axis == axis for e in store.index)
-    return store.combine is None and not moved and not along
-
-
-def _mentions(expr: Expr, axis: str) -> bool:
-    return axis in named(expr) or axis in expr.type.shape
+def _read(carry: Carry, ir: KernelIR) -> bool:
+    """Whether anything reads it, in the loop or behind it."""
+    return any({carry.name, carry.out} & names(e) for e in exprs_of(ir.body, ir.axes))
 
 
 def _same(left: Left) -> bool:
@@ -154,7 +148,7 @@ def _same(left: Left) -> bool:
 
 def _chosen(store: Store, axis: str) -> bool:
     """Whether only some tiles store."""
-    return store.mask is not None and any(_mentions(e, axis) for e in walk(store.mask))
+    return store.mask is not None and any(mentions(e, axis) for e in walk(store.mask))
 
 
 def _user(left: Left) -> str:

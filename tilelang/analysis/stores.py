@@ -58,7 +58,7 @@ def _fact(
         return StoreFact(store.tensor, (), store.loc)
     value = list(sources((store.value,), ir, defined))
     used = _reachable(store.value, defined)
-    placing = _moving(store.index, ir, defined, known)
+    placing = moving(store.index, ir, defined, known)
     masks = () if store.mask is None else (store.mask,)
     placing |= {a for e in sources(masks, ir, defined) for a in named(e)}
     carried = {a for a in cut if used & {c.name for c in loops(ir)[a][0].carries}}
@@ -156,9 +156,12 @@ def named(expr: Expr) -> Iterator[str]:
             pass
 
 
-def _moving(
-    index: tuple[Index, ...], ir: KernelIR, defined: Definitions, known: Ranges
-) -> set[str]:
+def mentions(expr: Expr, axis: str) -> bool:
+    """Whether an expression by itself, and not by what its names stand for, is of an axis."""
+    return axis in named(expr) or axis in expr.type.shape
+
+
+def moving(index: tuple[Index, ...], ir: KernelIR, defined: Definitions, known: Ranges) -> set[str]:
     """Axes whose tiles choose where the store goes, also by the ranges of loops inside them."""
     exprs = [e for entry in index for e in index_exprs(entry)]
     found = {a for e in sources(exprs, ir, defined) for a in named(e)}
