@@ -124,7 +124,7 @@ def _like_reference(
     if refusal != OK:
         return OK if answer != OK else Outcome("accepted", f"reference: {refusal.detail}")
     for tensor, result, exact in zip(program.results, made, expected, strict=False):
-        problem = _difference(tensor, np.asarray(result), np.asarray(exact, np.float64))
+        problem = difference(tensor, np.asarray(result), np.asarray(exact, np.float64))
         if problem:
             return Outcome("wrong", f"not as reference: {tensor.name}: {problem}")
     return OK
@@ -289,20 +289,25 @@ def _once(program: Program, call: Call, given: Case, seed: int) -> Outcome:
         return Outcome("accepted", f"{why}; {given.layout}", seed)
     results = made if isinstance(made, tuple) else (made,)
     for tensor, result in zip(program.results, results, strict=True):
-        problem = _difference(tensor, np.asarray(result), given.results[tensor.name])
+        problem = difference(tensor, np.asarray(result), given.results[tensor.name])
         if problem:
             return Outcome("wrong", f"{tensor.name}: {problem}; {given.layout}", seed)
     return OK
 
 
-def _difference(tensor: Tensor, result: np.ndarray, exact: np.ndarray) -> str:
-    """Where a result is not what it must be; "" if nowhere."""
+def difference(tensor: Tensor, result: np.ndarray, exact: np.ndarray) -> str:
+    """Where a result is not what it must be; "" if nowhere.
+
+    NaN is unspecified.  An infinity is one result among others: it says nothing of their scale.
+    """
     if result.dtype.name != tensor.dtype or result.shape != tensor.shape:
         return f"{result.dtype.name}{list(result.shape)}"
     specified = ~np.isnan(exact)
-    scale = max(1.0, float(np.abs(exact[specified]).max(initial=0)))
-    distance = np.abs(result.astype(np.float64) - exact)
-    bad = specified & ~(distance <= TOLERANCE[tensor.dtype] * scale)
+    scale = max(1.0, float(np.abs(exact[np.isfinite(exact)]).max(initial=0)))
+    made = result.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        near = (made == exact) | (np.abs(made - exact) <= TOLERANCE[tensor.dtype] * scale)
+    bad = specified & ~near
     if not bad.any():
         return ""
     first = tuple(int(i) for i in np.argwhere(bad)[0])
