@@ -22,6 +22,7 @@ from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Masked, Program, Store, Tensor, parts
 from tests.fuzzing.text import source
 from tilelang.aot import Worker, compile_lowered
+from tilelang.errors import InternalError
 
 # Of the largest exact value: kernels compute in float32 from at most a few thousand terms.
 TOLERANCE = {"float32": 2e-4, "bfloat16": 2.0**-6}
@@ -265,7 +266,8 @@ def failure(error: Exception) -> Outcome:
     """What an exception means: a reason is one thing, a fault is another."""
     if isinstance(error, tile.CompileError):
         return Outcome("uncompiled", error.what.splitlines()[0])
-    if isinstance(error, tile.TileError) and FAULT not in error.what:
+    fault = isinstance(error, InternalError) or FAULT in str(error)
+    if isinstance(error, tile.TileError) and not fault:
         return Outcome("refused", f"{type(error).__name__}: {error.what.splitlines()[0]}")
     cause = error.__cause__ if isinstance(error, tile.TileError) else None
     raised = cause or error
