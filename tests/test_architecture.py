@@ -137,7 +137,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1435,  # sums of negations; what is shared is rewritten once, what stays is kept
+    "ir": 1450,  # operands that meet; sums of negations; what is shared is rewritten once
     "language": 4280,  # derivatives: a rule for each operation
     "frontend": 4300,
     "analysis": 3210,  # folds over tiles, and what lags one tile behind
@@ -146,9 +146,9 @@ BUDGET = {
     "transforms": 4220,
     "schedule": 730,  # rules that stood in both back ends moved here
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools
-    "codegen.pallas": 15_060,
+    "codegen.pallas": 15_100,  # steps that do nothing go back to no block; reads fit their blocks
     "codegen.triton": 5460,  # descriptors; specialized warps; space of configs; kinds of memory
-    "runtime": 6400,  # gradients, torch, TorchTPU; buckets, symbols; meshes; cheap calls; checks
+    "runtime": 6420,  # gradients, torch, TorchTPU; buckets, symbols; meshes; cheap calls; windows
     "aot": 1550,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 2520,  # the executor of compiled schedules; trials, and the lock file
     "commands": 560,  # tune
