@@ -20,6 +20,7 @@ from tests.frameworks import to_torch
 from tilelang.aot import CudaCompiled
 from tilelang.errors import CallError, CompileError
 from tilelang.runtime.cuda import execution
+from tilelang.runtime.written import Flat
 
 SHAPES = (
     np.zeros((256, 128), np.float32),
@@ -203,7 +204,8 @@ def test_a_gpu_call_checks_what_a_cpu_call_checks(monkeypatch, kernel):
     torch = pytest.importorskip("torch", reason="calls on GPUs are made from torch")
     monkeypatch.setattr(execution, "place_of", lambda *_: torch.device("cpu"))
     monkeypatch.setattr(execution, "require_triton", lambda _: None)
-    monkeypatch.setattr(execution, "runner", lambda *_: lambda *_: pytest.fail("launched"))
+    launched = Flat((), ("_fail('launched')",), {"_fail": pytest.fail})
+    monkeypatch.setattr(execution, "_steps", lambda *_: lambda arrays: launched)
     with pytest.raises(tile.RaggedValueError) as on_gpu:
         kernel(*map(to_torch, arguments), target="cuda:sm90")
     assert str(on_gpu.value) == str(on_cpu.value)
