@@ -93,29 +93,30 @@ def arrays_of(plan: Plan) -> list[str]:
 
 def launching(plan: Plan, programs: Sequence[Program], device: Any, arrays: Sequence[str]) -> Flat:
     """Lines that make what the host makes, and launch; `arrays` are variables of all arrays."""
-    made = arrays[len(arrays) - len(plan.buffers) :]
-    lines = [f"{name} = {_make(b)}" for name, b in zip(made, plan.buffers, strict=True)]
+    first = len(arrays) - len(plan.buffers)  # what torch makes is aligned
+    makes = [f"{n} = {_make(b)}" for n, b in zip(arrays[first:], plan.buffers, strict=True)]
     used = sorted({place for program in programs for place in program.places})
     pointers = {place: f"{arrays[place]}at" for place in used}
-    lines += [f"{pointers[place]} = {arrays[place]}.data_ptr()" for place in used]
-    some, every = " | ".join(pointers.values()), " and ".join(pointers.values())
-    lines += [
-        f"_stream = _stream_of({device.index or 0})",
-        f"if ({some}) & {ALIGNED} or not ({every}):",
-        f"    _rarely(_stream, [{', '.join(arrays)}])",
-        "else:",
-    ]
+    reads = [f"{pointers[place]} = {arrays[place]}.data_ptr()" for place in used]
     each = [
         program.loaded().lines(n, [pointers[place] for place in program.places])
         for n, program in enumerate(programs)
     ]
-    lines += [f"    {line}" for launch in each for line in launch.lines]
-    names = _makers(plan.buffers, device)
-    for launch in each:
-        names |= launch.names
-    names["_stream_of"] = driver().get_current_stream
+    launches = [line for launch in each for line in launch.lines]
+    given = [pointers[place] for place in used if place < first]
+    if given:
+        launches = [
+            f"if ({' | '.join(given)}) & {ALIGNED} or not ({' and '.join(given)}):",
+            f"    _rarely(_stream, [{', '.join(arrays)}])",
+            "else:",
+            *(f"    {line}" for line in launches),
+        ]
+    names = {name: value for launch in each for name, value in launch.names.items()}
+    names |= _makers(plan.buffers, device)
     names["_rarely"] = partial(_rarely, programs, arrays_of(plan))
-    return Flat((), tuple(lines), names)
+    names["_stream_of"] = driver().get_current_stream
+    stream = f"_stream = _stream_of({device.index or 0})"
+    return Flat((), (*makes, *reads, stream, *launches), names)
 
 
 def _rarely(
