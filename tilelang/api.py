@@ -136,7 +136,7 @@ class Kernel:
         self._arity = self.signature.positional
         self._texts = texts(fn)
         self._entries: dict[tuple[type, ...], Entry] = {}
-        self._call: Callable[[tuple, Any, Any], Any] = self._in_full  # or the entry of a type
+        self._call: Callable[[tuple, Any, Any], Any] = self._by_types  # or an entry's
         self._launches: Choices[Filed] = Choices()
         self._parses: Choices[Parsed] = Choices()
         self._lowered: dict[Hashable, Lowered] = {}
@@ -175,6 +175,12 @@ class Kernel:
         self._calls += 1
         return self._call(values, config, target)
 
+    def _by_types(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
+        """A call with arguments of other types than those of the call before."""
+        entry = self._entries.get(tuple(map(type, values)))
+        self._call = self._in_full if entry is None else entry.call
+        return self._call(values, config, target)
+
     def _in_full(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
         """A call that no call before has made short."""
         return self._launch(values, config, target)(values)
@@ -193,7 +199,8 @@ class Kernel:
         otherwise = lambda given: self._in_full(given, config, target)  # noqa: E731
         call = later(self._fn, self.signature.names, values, filed, otherwise)
         if call is not None and key is not None:
-            entry.later[key], self._call = call, entry.call
+            entry.later[key] = call
+        self._call = entry.call
         return filed.launch
 
     def _entry_of(self, values: tuple) -> Entry:
@@ -201,8 +208,9 @@ class Kernel:
         types = tuple(map(type, values))
         if types not in self._entries:
             self._entries[types] = entry_for(
-                self._fn.__name__, self.signature.names, types, locks.token, self._in_full
-            )
+                self._fn.__name__, self.signature.names, types, locks.token,
+                self._in_full, self._by_types,
+            )  # fmt: skip
         return self._entries[types]
 
     # ------------------------------------------------------------ gradients
@@ -227,7 +235,7 @@ class Kernel:
         with self._lock:
             self._registration = gradients.Registration(forward, backward)
             self._launches, self._jax = Choices(), {}  # some may hold a derived gradient
-            self._entries, self._call = {}, self._in_full
+            self._entries, self._call = {}, self._by_types
 
     def vjp(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         """Registers a backward, as `def_vjp` does; use as a decorator: `@my_kernel.vjp`."""

@@ -59,7 +59,7 @@ def test_every_field_has_a_change():
 
 def keys(kind: type) -> list[Callable[..., Any]]:
     """What finds calls with a value of that type: of an entry, and of arguments alone."""
-    entry = entries.entry_for("it", ["x"], (kind,), lambda: "", lambda *_: None)
+    entry = entries.entry_for("it", ["x"], (kind,), lambda: "", *[lambda *_: None] * 2)
     return [lambda x: entry.key((x,), None, None), entries.key_of((kind,))]
 
 
@@ -82,7 +82,7 @@ def test_a_field_that_changes_finds_no_later_call(change, monkeypatch):
     monkeypatch.setattr(entries, "home_of", lambda _: change[0])
     asked: list[Any] = []
     full = lambda values, *_: asked.append(values[0])  # noqa: E731
-    entry = entries.entry_for("it", ["x"], (type(one),), lambda: "", full)
+    entry = entries.entry_for("it", ["x"], (type(one),), lambda: "", full, full)
     entry.later[entry.key((one,), None, None)] = lambda x: "later"
     assert entry.call((one,), None, None) == "later"
     entry.call((other,), None, None)
@@ -135,6 +135,17 @@ def test_types_that_differ_are_told_apart():
         for _ in range(3):
             kernel(*numpy)
         kernel(np.ma.masked_array(numpy[0], numpy[0] > 0), *numpy[1:])
+
+
+def test_calls_of_different_types_by_turns_are_found():
+    kernel, torches = warm()
+    arrays = tuple(map(jnp.asarray, make_inputs()))
+    for _ in range(3):
+        kernel(*arrays)
+        kernel(*torches)
+    for _ in range(3):
+        assert not called(kernel, *arrays)
+        assert not called(kernel, *torches)
 
 
 def in_mode(call: Callable[[], Any]) -> None:

@@ -145,7 +145,7 @@ def test_a_planted_bug_is_noticed(bug, monkeypatch):
     monkeypatch.setattr(bug.owner, bug.name, bug.value)
     for name in ("_launches", "_entries"):
         monkeypatch.setattr(scaled, name, type(getattr(scaled, name))())
-    monkeypatch.setattr(scaled, "_call", scaled._in_full)
+    monkeypatch.setattr(scaled, "_call", scaled._by_types)
     arguments_of = ("torch",) if bug.test.endswith("looked_at_again") else ()
     with pytest.raises((Exception, pytest.fail.Exception)):
         globals()[bug.test](*arguments_of)

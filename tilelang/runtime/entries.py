@@ -31,7 +31,7 @@ class Entry:
 
     key    (values, config, target) -> what a specialisation is found by
     later  key -> what a later call runs, a function of the arguments
-    call   a call: by `later`, or else in full
+    call   a call: by `later`, or else in full; what has other types is none of this entry's
     """
 
     key: Callable[[tuple, Any, Any], Key]
@@ -40,30 +40,41 @@ class Entry:
 
 
 def entry_for(
-    kernel: str, names: Sequence[str], types: Types, token: Callable[[], str], in_full: Call
+    kernel: str,
+    names: Sequence[str],
+    types: Types,
+    token: Callable[[], str],
+    in_full: Call,
+    by_types: Call,
 ) -> Entry:
     """The entry; `token` is part of the key, and `in_full` finds or makes what is not known."""
     parameters = [local(name) for name in names]
     unpacked = f"{listed(parameters)} = _values"
     whole = f"({', '.join((*CHOSEN, *_parts(parameters, types)))},)"
-    names_of = {**KNOWN, **_kinds(types), "_token": token, "_in_full": in_full, "_type": type}
+    names_of = {**KNOWN, **_kinds(types), "_token": token, "_type": type}
     given, later = ("_values", "_config", "_target"), dict[Key, Callable[..., Any]]()
+    finds = {**names_of, "_later": later, "_in_full": in_full, "_by_types": by_types}
     alike = " and ".join(f"_type({p}) is _kind_{n}" for n, p in enumerate(parameters)) or "True"
     lines = (
         unpacked,
-        f"if {alike}:",
-        "    try:",
-        f"        _call = _later.get({whole})",
-        "    except Exception:",  # what no key is made of: in full says which
-        "        _call = None",
-        "    if _call is not None:",
-        f"        return _call({', '.join(parameters)})",
+        f"if not ({alike}):",
+        "    return _by_types(_values, _config, _target)",
+        "try:",
+        f"    _call = _later.get({whole})",
+        "except Exception:",  # what no key is made of: in full says which
+        "    _call = None",
+        "if _call is not None:",
+        f"    return _call({', '.join(parameters)})",
         "return _in_full(_values, _config, _target)",
     )
     return Entry(
         function(f"key_of_{kernel}", given, Flat((), (unpacked, f"return {whole}"), names_of)),
         later,
-        function(f"call_{kernel}", given, Flat((), lines, {**names_of, "_later": later})),
+        function(
+            f"call_{kernel}",
+            given,
+            Flat((), lines, finds),
+        ),
     )
 
 
