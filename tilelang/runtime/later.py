@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..reads import MISSING, UNCHANGING, Attribute, Global, Read, Step, stamp
-from .launch import Launch
 from .tensors import home_of
 from .written import Flat, function, listed, local
+
+if TYPE_CHECKING:
+    from .launch import Launch  # which loads the analyses
 
 CONCRETE = frozenset(("numpy", "torch", "jax"))  # homes of values that are there
 
