@@ -143,6 +143,22 @@ def test_a_call_on_another_gpu_makes_it_the_current_one(monkeypatch):
     assert moves == [0, 1, 0]
     moves.append(1)
     assert call(5) == "here"
+    execution._there(torch.device("cpu"), lambda given: moves.append(7), ())
+    assert moves[-2:] == [1, 7], "nothing is moved for the interpreter"
+
+
+def test_code_is_loaded_where_it_is_launched(monkeypatch):
+    """With another GPU as torch's current one: Triton loads for that which is current."""
+    torch = pytest.importorskip("torch", reason="calls on GPUs are made from torch")
+    moves = [0]
+    there = SimpleNamespace(get_current_device=lambda: moves[-1], set_current_device=moves.append)
+    monkeypatch.setattr(execution, "driver", lambda: there)
+    monkeypatch.setattr(execution, "place_of", lambda *_: torch.device("cuda", 1))
+    monkeypatch.setattr(execution, "require_triton", lambda _: None)
+    loaded: list[int] = []
+    monkeypatch.setattr(execution, "_launch", lambda *_, **__: loaded.append(moves[-1]) or len)
+    tile.kernel(grouped_gemm.__wrapped__)(*map(to_torch, SHAPES), target="cuda:sm90")
+    assert (loaded, moves) == ([1], [0, 1, 0])
 
 
 @needs_triton

@@ -64,7 +64,8 @@ def prepare(
     assert isinstance(lowered.plan, Plan), "the target is a GPU"
     check = check_of(ir, facts, operands, checks)
     verify = None if check is None else _verifying(check, operands)
-    return _launch(ir, operands, values, lowered, verify, device)
+    make = partial(_launch, ir, operands, lowered=lowered, verify=verify, device=device)
+    return _there(device, make, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,15 +136,17 @@ def _where(device: Any, parameters: Sequence[str], call: Callable[[Values], Any]
     """Where there are several GPUs, a call on another one than torch's makes it torch's first."""
     if device.type != "cuda" or bridge.torch().cuda.device_count() < 2:
         return Flat()
-    names = {"_current": driver().get_current_device, "_there": partial(_there, device.index, call)}
+    names = {"_current": driver().get_current_device, "_there": partial(_there, device, call)}
     lines = f"if _current() != {device.index}:", f"    return _there({listed(parameters)})"
     return Flat((), lines, names)
 
 
-def _there(index: int, call: Callable[[Values], Any], values: Values) -> Any:
-    """A call on that GPU."""
+def _there(device: Any, call: Callable[[Values], Any], values: Values) -> Any:
+    """A call while that GPU is torch's current one: code is loaded for that, and launched on it."""
+    if device.type != "cuda":
+        return call(values)
     before = driver().get_current_device()
-    driver().set_current_device(index)
+    driver().set_current_device(device.index)
     try:
         return call(values)
     finally:
