@@ -4,15 +4,22 @@
 
 A later call is compared with the bare call of the same generated function under `jax.jit`, which
 is the least that any wrapper can cost.  The kernel is small on purpose, so that the wrapper shows.
+A call for a GPU is compared with the bare launch of what Triton compiled and what makes the output,
+on the stand-in for the driver of `tests.gpu.on_stub`, where Triton is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -72,6 +79,26 @@ def raw_call(arrays: tuple[jax.Array, ...]) -> Callable[[], Any]:
     return lambda: jax.block_until_ready(bare(*arrays))
 
 
+def on_gpu() -> dict[str, dict[str, float]]:
+    """Microseconds of a call for a GPU and of its parts, by how arrays are indexed."""
+    if find_spec("triton") is None or shutil.which("gcc") is None:
+        return {}
+    command = [sys.executable, "-m", "tests.gpu.on_stub", "--time"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout.splitlines()[-1])["times"]
+
+
+def print_on_gpu() -> None:
+    """A line for each way to index."""
+    print("\nlater calls for a GPU, up to a stand-in for the driver, best of 40 runs of 500:")
+    for indexing, us in on_gpu().items():
+        over = us["call"] - us["launch"] - us["output"]
+        print(
+            f"  {indexing:<12} call {us['call']:5.2f} us = Triton's bare launch {us['launch']:.2f} "
+            f"+ output {us['output']:.2f} + {over:.2f}"
+        )
+
+
 def main() -> None:
     """Prints the first calls, the later calls, and their ratios to the bare call."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.call_overhead")
@@ -98,6 +125,7 @@ def main() -> None:
         ratio = cost.median / least.median
         times = f"{cost.median * 1e6:9.1f} us {cost.least * 1e6:8.1f} us"
         print(f"  {cost.name:<36} {times} {ratio:8.2f}x")
+    print_on_gpu()
 
 
 if __name__ == "__main__":

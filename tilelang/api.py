@@ -20,11 +20,13 @@ from .errors import CallError, PlanError, TileError
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
-from .runtime.given import Given, Keys, given_of
+from .runtime.entries import Entry, entry_for, key_of
+from .runtime.given import Given, given_of
+from .runtime.later import Filed, later
 from .runtime.method import Method, is_method
 from .runtime.recompiles import Rows, checked_rows, refuse_buckets, refuse_more
 from .runtime.signature import bind, signature
-from .runtime.tensors import KEYS, is_symbolic
+from .runtime.tensors import is_symbolic
 from .texts import texts
 
 
@@ -133,8 +135,9 @@ class Kernel:
         self._most = max_recompiles
         self._arity = self.signature.positional
         self._texts = texts(fn)
-        self._keys = Keys()
-        self._launches: Choices[Launch] = Choices()
+        self._entries: dict[tuple[type, ...], Entry] = {}
+        self._call: Callable[[tuple, Any, Any], Any] = self._by_types  # or an entry's
+        self._launches: Choices[Filed] = Choices()
         self._parses: Choices[Parsed] = Choices()
         self._lowered: dict[Hashable, Lowered] = {}
         self._jax: dict[str, jax_programs.Programs] = {}  # by what the lock file says
@@ -165,24 +168,50 @@ class Kernel:
             return self._in_graph(*args, config=config, target=target, **kwargs)
         if kwargs or len(args) != self._arity:
             args = bind(self.signature, args, kwargs)
-        return self._called(args, config, target)
+        self._calls += 1
+        return self._call(args, config, target)
 
     def _called(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
         self._calls += 1
+        return self._call(values, config, target)
+
+    def _by_types(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
+        """A call with arguments of other types than those of the call before."""
+        entry = self._entries.get(tuple(map(type, values)))
+        self._call = self._in_full if entry is None else entry.call
+        return self._call(values, config, target)
+
+    def _in_full(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
+        """A call that no call before has made short."""
         return self._launch(values, config, target)(values)
 
     def _launch(self, values: tuple, config: Config | None, target: AnyTarget) -> Launch:
         """The specialisation for the arguments of a call, made if there is none yet."""
-        keys = self._keys
+        entry, key, filed = self._entry_of(values), None, None
         try:
-            key = (config, target, locks.token(), *[keys[type(v)](v) for v in values])
-            launch = self._launches.find(key, (self._fn, *values))
+            key = entry.key(values, config, target)
+            filed = self._launches.find(key, (self._fn, *values))
         except Exception:  # an argument that cannot be part of a key: specialising says which
-            key, launch = None, None
-        if launch is None:
+            key = None
+        if filed is None:
             _keep_dynamo_out()  # here: torch may have been imported after the kernel was made
-            launch = self._specialise(key, values, config, target)
-        return launch
+            return self._specialise(key, values, config, target)
+        otherwise = lambda given: self._in_full(given, config, target)  # noqa: E731
+        call = later(self._fn, self.signature.names, values, filed, otherwise)
+        if call is not None and key is not None:
+            entry.later[key] = call
+        self._call = entry.call
+        return filed.launch
+
+    def _entry_of(self, values: tuple) -> Entry:
+        """How calls with arguments of these types are found again."""
+        types = tuple(map(type, values))
+        if types not in self._entries:
+            self._entries[types] = entry_for(
+                self._fn.__name__, self.signature.names, types, locks.token,
+                self._in_full, self._by_types,
+            )  # fmt: skip
+        return self._entries[types]
 
     # ------------------------------------------------------------ gradients
 
@@ -206,6 +235,7 @@ class Kernel:
         with self._lock:
             self._registration = gradients.Registration(forward, backward)
             self._launches, self._jax = Choices(), {}  # some may hold a derived gradient
+            self._entries, self._call = {}, self._by_types
 
     def vjp(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         """Registers a backward, as `def_vjp` does; use as a decorator: `@my_kernel.vjp`."""
@@ -257,7 +287,7 @@ class Kernel:
         self, target: AnyTarget, parsed: Parsed, tensors: Sequence[Any], checked: bool
     ) -> Any:
         """Runs a part of a derived gradient on plain tensors."""
-        key = (parsed, target, *(KEYS["torch"](t) for t in tensors))
+        key = (parsed, target, key_of(tuple(map(type, tensors)))(*tensors))
         if key not in self._part_launches:
             given = given_of(dict(zip(parsed.arguments, tensors, strict=True)))
             checks = self._checks if checked else False
@@ -664,7 +694,7 @@ class Kernel:
         """The launch, kept for calls with this key."""
         if key is not None:
             with self._lock:
-                self._launches.add(key, known.reads, launch)
+                self._launches.add(key, known.reads, Filed(launch, known.reads))
                 self._launched += 1
         return launch
 

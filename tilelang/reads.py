@@ -163,7 +163,7 @@ def _is_constant(kind: type) -> bool:
 NUMBERS = (int, bool, float, complex)
 SINGLE = (NoneType, EllipsisType, NotImplementedType, _Missing)
 # of these no change of a value changes its stamp: code and modules count by identity
-UNCHANGING = frozenset((*NUMBERS, NoneType, EllipsisType, str, bytes, CodeType, ModuleType, type))
+UNCHANGING = frozenset((*NUMBERS, *SINGLE, str, bytes, CodeType, ModuleType, type))
 ATOMS = frozenset((*NUMBERS, *SINGLE, str, bytes, range, slice, CodeType))
 
 

@@ -42,6 +42,7 @@ SAMPLE = (
     ("attention_backward_of_kv", "bfloat16", 89, None),
     ("weight_only_matmul", "bfloat16", 89, None),
     ("matmul", "bfloat16", 90, tile.Config({"tm": 64, "tn": 128, "tk": 32}, stages=5, warps=4)),
+    ("transposed_matmul", "float32", 89, tile.Config({"tm": 32, "tk": 64}, stages=5)),
 )
 
 
@@ -72,6 +73,7 @@ NEEDED = {
     ("weight_only_matmul", "bfloat16", 89): 49152,
     ("batched_matmul", "bfloat16", 90): 98328,
     ("transposed_matmul", "bfloat16", 89): 49152,
+    ("transposed_matmul", "float32", 89): 32768,
     ("quantized_matmul", "bfloat16", 100): 32768,
     ("jagged_attention", "bfloat16", 90): 98304,
     ("jagged_attention", "bfloat16", 100): 98848,
@@ -99,6 +101,12 @@ BUGS = {
     "products of warps keep a copy more": ("asynchronous", lambda self, dot, rows: True),
     "operands are never split": ("parts", lambda self, dot: 1),
 }
+
+
+@pytest.mark.parametrize("least", [2, 8])
+def test_copies_of_any_size_arrive_or_none(least, monkeypatch):
+    monkeypatch.setattr(memory, "LEAST_COPY", least)
+    assert disagrees() == ["transposed_matmul"]
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -61,17 +62,14 @@ def main() -> None:
     import tilelang as tile
     from examples.jagged.grouped_gemm import grouped_gemm
     from tests.runtime.entered import entered
-    from tilelang.runtime.cuda import execution, programs
+    from tilelang.runtime.cuda import execution, loaded, programs
 
     compiled: list[Any] = []
-    compile_one = programs.Program._compile
-    programs.Program._compile = lambda self, unaligned: (
-        compiled.append(list(unaligned)) or compile_one(self, unaligned)
+    load_one = programs.Program._load
+    programs.Program._load = lambda self, unaligned: (
+        compiled.append(list(unaligned)) or load_one(self, unaligned)
     )
     execution.place_of = lambda *_: torch.device("cpu")
-
-    ran: list[Any] = []
-    run_one = programs.Program.run
 
     x, w = torch.zeros(256, 128), torch.zeros(4, 128, 64)
     offsets = torch.tensor([0, 10, 100, 200, 256], dtype=torch.int32)
@@ -100,52 +98,96 @@ def main() -> None:
     turned = torch.zeros(128, 256).T  # not contiguous: a copy is launched on
     call(turned, w, offsets)
     seen["copied"] = stub.last_argument(0) != turned.data_ptr()
+    call(torch._neg_view(x), w, offsets)  # its memory holds the numbers with the other sign
+    seen["negated"] = stub.last_argument(0) != x.data_ptr()
+    seen["without memory"] = refused(lambda: call(torch._to_functional_tensor(x), w, offsets))
     given: list[Any] = []
-    fetch = programs._scratch
-    programs._scratch = lambda *how: given.append(fetch(*how)) or given[-1]
+    empty = torch.empty_strided
+    torch.empty_strided = lambda *how, **more: given.append(empty(*how, **more)) or given[-1]
     described: Callable[..., Any] = lambda *tensors: grouped_gemm(  # noqa: E731
         *tensors, target="cuda:sm90", config=tile.Config(indexing="descriptor")
     )
     described(x, w, offsets)
-    seen["scratch"] = [made.numel() for made in given]
+    seen["scratch"] = [made.numel() for made in given if made.dtype == torch.int8]
     seen["descriptor of x"] = stub.last_argument(0) == x.data_ptr()
     before = len(compiled)
     described(moved, w, offsets)
     seen["moved"] = [stub.last_argument(0) % 16, stub.last_argument(0) != moved.data_ptr()]
     seen["compiled for moved"] = len(compiled) - before
-    quiet = tile.kernel(grouped_gemm.__wrapped__, checks=False)  # as with offsets on a GPU
+    torch.empty_strided = empty
+    quiet = tile.kernel(grouped_gemm.__wrapped__, checks=False, **asked)  # as with them on a GPU
     for _ in range(2):
-        quiet(x, w, offsets, **asked)
-    functions = entered(lambda: quiet(x, w, offsets, **asked))
-    seen["entered"] = [name for name in functions if name.startswith("tilelang.")]
+        quiet(x, w, offsets)
+    functions = entered(lambda: quiet(x, w, offsets))
+    seen["entered"] = [name for name in functions if name.startswith("tilelang")]
+    (entry,) = quiet._entries.values()
+    (later,) = entry.later.values()
+    seen["later"] = "".join(linecache.getlines(later.__code__.co_filename))
     if "--time" in sys.argv:
-        programs.Program.run = lambda self, *how: ran.append((self, *how)) or run_one(self, *how)
-        quiet(x, w, offsets, target="cuda:sm90")
-        programs.Program.run = run_one
-        seen |= times(lambda: quiet(x, w, offsets, target="cuda:sm90"), ran, torch)
+        seen["times"] = times(quiet, (x, w, offsets))
+    loaded.DIRECT = "another"  # as with a Triton whose functions may take other things
+    for indexing in ("pointer", "descriptor"):
+        other = tile.kernel(grouped_gemm.__wrapped__, target="cuda:sm90", checks=False)
+        other(x, w, offsets, config=tile.Config(indexing=indexing))
+        seen[f"other Triton, {indexing}"] = [
+            stub.last_argument(0) == x.data_ptr(),
+            stub.last_grid(),
+        ]
     print(json.dumps(seen))
 
 
-def times(call: Callable[[], Any], ran: Sequence[Any], torch: Any) -> dict[str, float]:
-    """Microseconds of a whole call, and of what no caller of Triton can save."""
-    program, stream, arrays = ran[-1]
-    launch, pointers = program.compiled[()], [arrays[place].data_ptr() for place in program.places]
-    return {
-        "call": microseconds(call),
-        "launch": microseconds(lambda: launch(stream, pointers)),
-        "torch.zeros": microseconds(lambda: torch.zeros((256, 64), dtype=torch.float32)),
-    }
+def refused(call: Callable[[], Any]) -> str:
+    """What a call says that is refused."""
+    try:
+        call()
+    except Exception as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
-def microseconds(function: Callable[[], Any], calls: int = 2000) -> float:
-    """The best of seven runs, of one call."""
-    best = float("inf")
-    for _ in range(7):
-        start = time.perf_counter()
-        for _ in range(calls):
-            function()
-        best = min(best, time.perf_counter() - start)
-    return best / calls * 1e6
+def times(kernel: Any, tensors: Sequence[Any]) -> dict[str, Any]:
+    """Microseconds of a whole call, of the bare launch, and of what makes the output."""
+    import torch
+    import triton
+
+    import tilelang as tile
+    from tilelang.runtime.cuda import programs
+
+    memory = torch.empty(1 << 16, dtype=torch.int8)
+    triton.set_allocator(lambda *_: memory)
+    made: list[Any] = []
+    compile_one = programs.compiled
+    programs.compiled = lambda *how, **more: made.append(compile_one(*how, **more)) or made[-1]
+    found: dict[str, Any] = {}
+    for indexing in ("pointer", "descriptor"):
+        own = tile.kernel(
+            kernel.__wrapped__, checks=False, target="cuda:sm90",
+            config=tile.Config(indexing=indexing),
+        )  # fmt: skip
+        for _ in range(3):
+            y = own(*tensors)
+        code = made[-1]
+        run, given = code.run, [t.data_ptr() for t in (*tensors, y)]
+        form = (0, code.function, code.packed_metadata, None, None, None)
+        rows: dict[str, Callable[[], Any]] = {
+            "call": lambda own=own: own(*tensors),
+            "launch": lambda run=run, form=form, given=given: run(8, 1, 1, *form, *given),
+            "output": lambda: torch.zeros((256, 64), dtype=torch.float32),
+        }
+        found[indexing] = microseconds(rows)
+    return found
+
+
+def microseconds(rows: dict[str, Callable[[], Any]], calls: int = 500) -> dict[str, float]:
+    """The best of many runs of each, in turn, so that a busy moment hits all of them alike."""
+    best = dict.fromkeys(rows, float("inf"))
+    for _ in range(40):
+        for name, function in rows.items():
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return {name: round(seconds / calls * 1e6, 2) for name, seconds in best.items()}
 
 
 if __name__ == "__main__":

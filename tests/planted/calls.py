@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tilelang.reads import UNCHANGING
-from tilelang.runtime import bridge, checks, choices, launch, torch_kernel, torch_ops
+from tilelang.runtime import bridge, checks, later, launch, torch_kernel, torch_ops
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,6 @@ PLANTED = (
     Planted("all memory holds what torch says", bridge, "torch_to_numpy", _any_memory, TOLD_APART),
     Planted("a subclass is a plain tensor", torch_kernel, "unusual", _unasked,
             "test_a_subclass_that_answers_itself_is_not_read_as_a_plain_tensor"),
-    Planted("an array counts by identity", choices, "UNCHANGING", UNCHANGING | {np.ndarray},
+    Planted("an array counts by identity", later, "UNCHANGING", UNCHANGING | {np.ndarray},
             "test_a_number_that_changes_in_its_place_is_read_again"),
 )  # fmt: skip

@@ -9,7 +9,7 @@ import linecache
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from types import CodeType, ModuleType
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,12 @@ class Source:
         """
         return getattr(_module(self), self.entry)
 
+    def compiled(self) -> CodeType:
+        """Its code; debuggers and tracebacks show its lines."""
+        lines = self.text.splitlines(keepends=True)
+        linecache.cache[self.filename] = (len(self.text), None, lines, self.filename)
+        return compile(self.text, self.filename, "exec")
+
     def __str__(self) -> str:
         return self.text
 
@@ -47,8 +53,6 @@ def _module(source: Source) -> ModuleType:
     spec = importlib.util.spec_from_loader(name, loader=None, origin=source.filename)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    lines = source.text.splitlines(keepends=True)
-    linecache.cache[source.filename] = (len(source.text), None, lines, source.filename)
-    exec(compile(source.text, source.filename, "exec"), module.__dict__)
+    exec(source.compiled(), module.__dict__)
     sys.modules[name] = module
     return module

@@ -11,10 +11,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from ..reads import UNCHANGING, Read, Step, stamp
+from ..reads import Read, Step, stamp
 
 T = TypeVar("T")
-NONE = (object(), None)  # a value that no step gives
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,10 @@ class _Chosen(Generic[T]):
 
 @dataclass(frozen=True)
 class _Choice(Generic[T]):
-    """What follows a step, for each stamp that it gave.
-
-    last  what it gave last, if no change of that can change its stamp, and what follows it
-    """
+    """What follows a step, for each stamp that it gave."""
 
     step: Step
     branches: dict[Hashable, _Choice[T] | _Chosen[T]] = field(default_factory=dict)
-    last: list[tuple[Any, _Choice[T] | _Chosen[T] | None]] = field(default_factory=lambda: [NONE])
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,6 @@ class Choices(Generic[T]):
             node = branches.get(place)
             if not isinstance(node, _Choice) or node.step != read.step:
                 node = branches[place] = _Choice(read.step)
-            node.last[0] = NONE
             branches, place = node.branches, read.stamp
         branches[place] = _Chosen(result)
 
@@ -68,16 +62,7 @@ def _follow(node: _Choice[T], values: list[Any]) -> _Choice[T] | _Chosen[T] | No
         while type(found) is _Choice:
             value = found.step.take(values)
             values.append(value)
-            known, after = found.last[0]
-            found = after if known is value else _after(found, value)
+            found = found.branches.get(stamp(value))
     except Exception:  # host code may raise anything
         return None
     return found
-
-
-def _after(node: _Choice[T], value: Any) -> _Choice[T] | _Chosen[T] | None:
-    """What follows a step that gave the value."""
-    branch = node.branches.get(stamp(value))
-    if type(value) in UNCHANGING and branch is not None:
-        node.last[0] = (value, branch)
-    return branch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,16 +11,7 @@ import numpy as np
 from ..errors import CallError
 from ..reads import NotStatic, check_static, stamp
 from . import bridge
-from .tensors import KEYS, Described, describe, home_of
-
-
-class Keys(dict[type, Callable[[Any], Hashable]]):
-    """Type -> how to make the part of a call's key that stands for a value of that type."""
-
-    def __missing__(self, kind: type) -> Callable[[Any], Hashable]:
-        home = home_of(kind)
-        self[kind] = stamp if home is None else KEYS[home]
-        return self[kind]
+from .tensors import Described, describe, home_of
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """describe(name, value) -> Described | None: where a tensor lives, its shape and dtype; None if the
 value is static.
 
-`key(value)` is the same in short: what a call is specialised on, made without touching the data.
+`FIELDS` is the same in short: what a call is specialised on, made without touching the data.
 """
 
 from __future__ import annotations
@@ -63,35 +63,25 @@ def home_of(kind: type) -> Home | None:
     return next((home for home, classes in CLASSES if names & classes), None)
 
 
-def _numpy_key(value: Any) -> Hashable:
-    return ("numpy", value.shape, value.dtype)
-
-
-def _torch_key(value: Any) -> Hashable:
-    return ("torch", value.shape, value.dtype, "cpu" if value.is_cpu else value.device)
-
-
-def _jax_key(value: Any) -> Hashable:
-    aval = value.aval  # its attributes cost half of what the array's own do
-    return ("jax", aval.shape, aval.dtype, value.platform())
-
-
-def _traced_key(value: Any) -> Hashable:
-    return ("traced", value.shape, value.dtype)
-
-
-def _shape_key(value: Any) -> Hashable:
+def shape_key(value: Any) -> Hashable:
+    """What a call is specialised on of a tensor without data."""
     if not isinstance(value, TensorSpec) and type(value).__module__.startswith("torch"):
         raise TypeError("its sizes may be symbols, which must not be compared")
-    return ("shape", tuple(value.shape), str(value.dtype), getattr(value, "framework", ""))
+    return (tuple(value.shape), str(value.dtype), getattr(value, "framework", ""))
 
 
-KEYS: dict[Home, Callable[[Any], Hashable]] = {
-    "numpy": _numpy_key,
-    "torch": _torch_key,
-    "jax": _jax_key,
-    "traced": _traced_key,
-    "shape": _shape_key,
+# What a call is specialised on of a tensor, besides its home: as written into functions, because a
+# call of a function for each tensor costs as much as all that it reads.  None touches the data.
+FIELDS: dict[Home, tuple[str, ...]] = {
+    "numpy": ("{0}.shape", "{0}.dtype"),
+    "torch": ("{0}.shape", "{0}.dtype", "{0}.device"),
+    "jax": (
+        "{0}.aval.shape",
+        "{0}.aval.dtype",
+        "{0}.platform()",
+    ),  # its own cost twice that
+    "traced": ("{0}.shape", "{0}.dtype"),
+    "shape": ("_shape({0})",),
 }
 
 

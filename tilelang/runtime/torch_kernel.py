@@ -19,12 +19,14 @@ from ..reads import Object, Same, stamp
 from . import torch_ops
 from .given import Given, check_value
 from .gradients import Gradient, Run, derived, refused
+from .later import call_of, flat_of
 from .launch import Launch, Operand, framework_of, refuse_shape
 from .parsed import FORWARD, Parsed
 from .results import structured
 from .tensors import Described, describe, home_of, spec_of_torch
 from .torch_ops import Callee, unusual
 from .torch_shapes import Sizes, hint, known, sizes_of
+from .written import Flat
 
 Statics = Mapping[str, Any]
 
@@ -49,6 +51,14 @@ class Guarded:
         if not unusual(tensors):
             return self.plain(values)
         return (self.through if torch_ops.wants_gradient(tensors) else self.batches)(values)
+
+    def flat(self, parameters: Sequence[str], values: Sequence[Any]) -> Flat:
+        """A call with plain tensors; one that is more is told by `unless`."""
+        tensors = [values[place] for place in self.places]
+        if any(map(torch_ops.without_data, tensors)):
+            return call_of(self, parameters)
+        unless = torch_ops.unusual_for([parameters[place] for place in self.places], tensors)
+        return flat_of(self.plain, parameters, values).after(unless, torch_ops.NAMES)
 
 
 @dataclass(frozen=True)

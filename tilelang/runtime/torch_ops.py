@@ -25,6 +25,7 @@ from .parsed import Parsed
 from .tensors import spec_of_torch
 from .torch_gradient import Call, differentiated, when_needed
 from .torch_shapes import Rule, Shapes, Sizes, hint, rule_for, sizes_of
+from .written import Flat, function
 
 NAMESPACE = "raggedtile"
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
@@ -74,27 +75,42 @@ class Operation:
 # ---------------------------------------------------------------- calls
 
 
-def unusual(tensors: Sequence[Any]) -> bool:
-    """Whether a call is more than plain tensors to compute with; asked in every call."""
-    if _is_tracing() or _modes() or _transforms() or forward_ad._current_level >= 0:
-        return True
-    recorded = _records()
-    for tensor in tensors:
-        if tensor.is_meta or type(tensor).__torch_dispatch__ is not _PLAIN:  # `without_data`
-            return True
-        if recorded and tensor.requires_grad:
-            return True
-    return False
+# What makes a call more than plain tensors to compute with, as written into functions: what torch
+# does, what tensors of a type on a device are (`without_data`), what each one is.
+STATE = ("_tracing()", "_modes()", "_transforms()", "_forward._current_level >= 0")
+KIND = ("{0}.is_meta", "type({0}).__torch_dispatch__ is not _plain")
+EACH, WHERE = "{0}.requires_grad", "_records()"
+NAMES = {
+    "_tracing": torch._C._is_tracing,
+    "_modes": torch._C._len_torch_dispatch_stack,
+    "_transforms": torch._C._are_functorch_transforms_active,
+    "_forward": forward_ad,
+    "_records": torch.is_grad_enabled,
+    "_plain": torch._C._disabled_torch_dispatch_impl,
+}
 
 
-def without_data(tensor: Any) -> bool:
-    """Whether a tensor stands for others, or for none: fake, functional, meta, a wrapper."""
-    return tensor.is_meta or type(tensor).__torch_dispatch__ is not _PLAIN
+def _any(tests: Sequence[str], name: str) -> str:
+    return " or ".join(test.format(name) for test in tests)
 
 
-_PLAIN = torch._C._disabled_torch_dispatch_impl
-_is_tracing, _modes = torch._C._is_tracing, torch._C._len_torch_dispatch_stack
-_transforms, _records = torch._C._are_functorch_transforms_active, torch.is_grad_enabled
+# Whether a call is more than plain tensors to compute with; `without_data`: fake, functional, meta.
+unusual = function("unusual", ["tensors"], Flat((), (
+    f"if {' or '.join(STATE)}:",
+    "    return True",
+    f"recorded = {WHERE}",
+    "for one in tensors:",
+    f"    if {_any(KIND, 'one')} or (recorded and {EACH.format('one')}):",
+    "        return True",
+    "return False",
+), NAMES))  # fmt: skip
+without_data = function("without_data", ["one"], Flat((), (f"return {_any(KIND, 'one')}",), NAMES))
+
+
+def unusual_for(names: Sequence[str], tensors: Sequence[Any]) -> tuple[str, ...]:
+    """What is `unusual` for tensors like these, of the same types, dtypes and devices."""
+    grown = [EACH.format(n) for n, t in zip(names, tensors) if t.dtype.is_floating_point]
+    return (*STATE, *([f"{WHERE} and ({' or '.join(grown)})"] if grown else []))
 
 
 def call(callee: Callee, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> list[Any]:

@@ -1,10 +1,15 @@
-"""prepare(...) -> Launch: one specialisation of a kernel on an NVIDIA GPU, without JAX."""
+"""prepare(...) -> Launch: one specialisation of a kernel on an NVIDIA GPU, without JAX.
+
+It is written: one flat function of the arguments, which is all that a later call does.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,12 +23,15 @@ from ..checks import Check, verifying
 from ..dynamo import keep_out
 from ..launch import Launch, Operand, Values, check_of, framework_of
 from ..lowering import Lowered
-from ..results import structured
+from ..results import text_of
 from ..tensors import Described
-from .device import place_of, target_of
-from .programs import Run, runner
+from ..written import Flat, function, joined, listed, local
+from .device import interprets, place_of, target_of
+from .programs import arrays_of, driver, launching, programs_of
+from .readers import reading, write_back
 
-INT32 = np.iinfo(np.int32)
+# Variables of all arrays -> lines that make those behind the operands, and launch.
+Steps: TypeAlias = Callable[[Sequence[str]], Flat]
 
 
 def require_triton(kernel: str) -> None:
@@ -55,91 +63,106 @@ def prepare(
     lowered = planned(target or target_of(device))
     assert isinstance(lowered.plan, Plan), "the target is a GPU"
     check = check_of(ir, facts, operands, checks)
-    readers = [(o.place, _reader(o, values[o.place], device)) for o in operands]
-    return _call(ir, operands, readers, runner(lowered.plan, lowered.source, device), check)
+    verify = None if check is None else _verifying(check, operands)
+    make = partial(_launch, ir, operands, lowered=lowered, verify=verify, device=device)
+    return _there(device, make, values)
 
 
-def _call(
+@dataclass(frozen=True, eq=False)
+class OnGpu:
+    """A launch: `lines` are what a call does, by the arguments' names; `call` is made of them."""
+
+    lines: Callable[[Sequence[str]], Flat]
+    call: Callable[..., Any]
+
+    def __call__(self, values: Values) -> Any:
+        return self.call(*values)
+
+    def flat(self, parameters: Sequence[str], values: Values) -> Flat:
+        """What a call does, to stand in another function."""
+        return self.lines(parameters)
+
+
+def _launch(
     ir: KernelIR,
     operands: Sequence[Operand],
-    readers: Sequence[tuple[int, Callable[[Any], Any]]],
-    run: Run,
-    check: Check | None,
-) -> Launch:
-    """The function that a call runs; `run` takes contiguous tensors on the device."""
-    verify = None if check is None else _verifying(check, operands)
-    stored = [(at, o) for at, o in enumerate(operands) if ir.tensor(o.name).mutated]
-    finish = _finishing(ir, operands)
+    values: Values,
+    lowered: Lowered,
+    verify: Callable[[Values], None] | None,
+    device: Any,
+) -> OnGpu:
+    """Look at offsets, read operands, launch, store back, hand results out."""
+    steps, plan = _steps(lowered, device), lowered.plan
+    assert isinstance(plan, Plan)
 
-    def call(values: Values) -> Any:
-        if verify is not None:
-            verify(values)
-        tensors = [read(values[place]) for place, read in readers]
-        results = run(tensors)
-        for at, operand in stored:
-            if tensors[at] is not values[operand.place]:
-                _write_back(operand, values[operand.place], tensors[at])
-        return finish(results, values)
+    def lines(parameters: Sequence[str]) -> Flat:
+        arrays = {name: f"_{name}_" for name in arrays_of(plan)}
+        pairs = [(o, parameters[o.place], f"_{o.name}_") for o in operands]
+        return joined(
+            _where(device, parameters, lambda given: call(*given)),
+            Flat((), (f"_verify({listed(parameters)})",) if verify else (), {"_verify": verify}),
+            *(reading(o, values[o.place], device, given, array) for o, given, array in pairs),
+            steps(list(arrays.values())),
+            *(write_back(*pair) for pair in pairs if ir.tensor(pair[0].name).mutated),
+            _returning(ir, plan, {o.name: given for o, given, _ in pairs}, arrays),
+        )
 
+    known = {o.place: local(o.name) for o in operands}
+    parameters = [known.get(place, f"_unread_{place}") for place in range(len(values))]
+    call = function(f"launch_{ir.name}", parameters, lines(parameters))
     keep_out(call)
-    return call
+    return OnGpu(lines, call)
 
 
-def _finishing(ir: KernelIR, operands: Sequence[Operand]) -> Callable[[Sequence[Any], Values], Any]:
-    """What the runner gives, in the author's structure."""
-    places = {o.name: o.place for o in operands}
-    own = [places.get(name) for name in ir.returns]  # a returned parameter is the caller's object
-    if ir.structure == "single" and own == [None]:
-        return lambda results, values: results[0]
-
-    def finish(results: Sequence[Any], values: Values) -> Any:
-        returned = [
-            result if place is None else values[place]
-            for place, result in zip(own, results, strict=True)
-        ]
-        return structured(ir.structure, returned)
-
-    return finish
+def _steps(lowered: Lowered, device: Any) -> Steps:
+    """How the plan's buffers are made and its programs launched."""
+    plan = lowered.plan
+    assert isinstance(plan, Plan)
+    if interprets():
+        return partial(_interpreted, plan, lowered.source.load())
+    return partial(launching, plan, programs_of(plan, lowered.source, device), device)
 
 
-def _reader(operand: Operand, example: Any, device: Any) -> Callable[[Any], Any]:
-    """How to turn an argument into a contiguous tensor on the device, itself if it is one.
-
-    A tensor is where `example` is: devices are part of what a launch is found by (`KEYS`).
-    """
-    torch = bridge.torch()
-    wide = operand.described.spec.dtype == "int64"
-    if operand.described.home == "torch" and not wide and example.device == device:
-        return torch.Tensor.contiguous
-
-    def on_device(value: Any) -> Any:
-        return value.to(device).contiguous()
-
-    def narrowed(value: Any) -> Any:
-        # the nearest int32: out of every array if the value was, and no wait for the device
-        return on_device(value).clamp(INT32.min, INT32.max).to(torch.int32)
-
-    def from_numpy(value: Any) -> Any:
-        try:
-            tensor = torch.from_numpy(np.ascontiguousarray(value))
-        except TypeError as error:
-            raise CallError(
-                f"{operand.name} is a NumPy array that torch does not take: {error}",
-                hint="pass a torch tensor",
-            ) from None
-        return narrowed(tensor) if wide else on_device(tensor)
-
-    if operand.described.home == "numpy":
-        return from_numpy
-    return narrowed if wide else on_device
+def _interpreted(plan: Plan, host: Callable[..., Any], arrays: Sequence[str]) -> Flat:
+    """The host function of the module itself: Triton's interpreter is behind its kernels."""
+    names, count = arrays_of(plan), len(arrays) - len(plan.buffers)
+    results = [arrays[names.index(result.name)] for result in plan.results]
+    made = text_of(plan.ir.structure, results)
+    line = f"{'' if made == 'None' else f'{made} = '}_host({', '.join(arrays[:count])})"
+    return Flat((), (line,), {"_host": host})
 
 
-def _write_back(operand: Operand, value: Any, tensor: Any) -> None:
-    """A copy was stored to, because the argument was elsewhere or not contiguous."""
-    if operand.described.home == "numpy":
-        bridge.writer("numpy")(operand.name, value, tensor.cpu().numpy())
-    else:
-        value.copy_(tensor)
+def _where(device: Any, parameters: Sequence[str], call: Callable[[Values], Any]) -> Flat:
+    """Where there are several GPUs, a call on another one than torch's makes it torch's first."""
+    if device.type != "cuda" or bridge.torch().cuda.device_count() < 2:
+        return Flat()
+    names = {"_current": driver().get_current_device, "_there": partial(_there, device, call)}
+    lines = f"if _current() != {device.index}:", f"    return _there({listed(parameters)})"
+    return Flat((), lines, names)
+
+
+def _there(device: Any, call: Callable[[Values], Any], values: Values) -> Any:
+    """A call while that GPU is torch's current one: code is loaded for that, and launched on it."""
+    if device.type != "cuda":
+        return call(values)
+    before = driver().get_current_device()
+    driver().set_current_device(device.index)
+    try:
+        return call(values)
+    finally:
+        driver().set_current_device(before)
+
+
+def _returning(
+    ir: KernelIR, plan: Plan, given: Mapping[str, str], arrays: Mapping[str, str]
+) -> Flat:
+    """The results in the author's structure; a returned parameter is the caller's object."""
+    made = [
+        arrays[result.name] + "".join(f".{how}({sizes})" for how, sizes in result.views)
+        for result in plan.results
+    ]
+    returned = [given.get(name, own) for name, own in zip(ir.returns, made, strict=True)]
+    return Flat((), (f"return {text_of(ir.structure, returned)}",))
 
 
 def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Values], None]:

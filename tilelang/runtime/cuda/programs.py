@@ -1,4 +1,4 @@
-"""runner(plan, source, device): the generated launches, with nothing left to decide in a call.
+"""launching(plan, programs, arrays) -> Flat: the launches of a plan, with nothing left to decide.
 
 Triton's own way to launch looks at every argument again; here a call compares the pointers' low
 bits and launches what was compiled.  What is compiled is also on disk, in Triton's cache: a second
@@ -8,21 +8,21 @@ process does not compile again.  No call waits for the device, so it may be capt
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from ...codegen.source import Source
 from ...codegen.triton.plan.types import Buffer, Launch, Plan
+from ...errors import CallError
 from .. import bridge
+from ..written import Flat
 from .compiler import compiled
-from .device import interprets
+from .loaded import Loaded, loaded
 from .signature import signature_of
 
 ALIGNED = 15  # the low bits of a pointer that is a multiple of 16 bytes
-Views = Sequence[tuple[str, tuple[int, ...]]]
-Run = Callable[[list[Any]], list[Any]]  # it may put what it makes behind the operands
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Program:
     signature  Triton's type of each argument
     places     which of all arrays the arguments are: operands first, then what the host makes
     device     of all of them
-    compiled   which arguments are not aligned -> a function of (stream, pointers) that launches
+    compiled   which arguments are not aligned -> what is compiled for that
     """
 
     function: Any
@@ -40,136 +40,122 @@ class Program:
     signature: tuple[str, ...]
     places: tuple[int, ...]
     device: Any
-    compiled: dict[tuple[bool, ...], Callable[[int, Sequence[int]], None]] = field(
-        default_factory=dict
-    )
+    compiled: dict[tuple[bool, ...], Loaded] = field(default_factory=dict)
 
     def run(self, stream: int, arrays: Sequence[Any]) -> None:
-        """Launches on a stream; numbers are what the driver takes, and Triton asks nothing of."""
-        pointers, bits = [], 0
-        for place in self.places:
-            pointer = arrays[place].data_ptr()
-            pointers.append(pointer)
-            bits |= pointer
-        if bits & ALIGNED:
-            self._run_unaligned(stream, [arrays[place] for place in self.places])
-        else:
-            (self.compiled.get(()) or self._launcher(()))(stream, pointers)
-
-    def _run_unaligned(self, stream: int, tensors: Sequence[Any]) -> None:
         """Launches where some are not aligned; those that descriptors tell of are copied."""
         boxed = {one.tensor for one in self.launch.descriptors}
+        tensors = [arrays[place] for place in self.places]
         told = [
             t.clone() if name in boxed and t.data_ptr() & ALIGNED else t
             for name, t in zip(self.launch.arguments, tensors, strict=True)
         ]
         pointers = [t.data_ptr() for t in told]
         unaligned = tuple(bool(pointer & ALIGNED) for pointer in pointers)
-        self._launcher(unaligned if any(unaligned) else ())(stream, pointers)
+        self.loaded(unaligned if any(unaligned) else ()).run(stream, *pointers)
 
-    def _launcher(self, unaligned: tuple[bool, ...]) -> Callable[[int, Sequence[int]], None]:
+    def loaded(self, unaligned: tuple[bool, ...] = ()) -> Loaded:
+        """What is compiled for arguments of which these are not aligned."""
         if unaligned not in self.compiled:
-            self.compiled[unaligned] = self._compile(unaligned)
+            self.compiled[unaligned] = self._load(unaligned)
         return self.compiled[unaligned]
 
-    def _compile(self, unaligned: Sequence[bool]) -> Callable[[int, Sequence[int]], None]:
+    def _load(self, unaligned: Sequence[bool]) -> Loaded:
         made = compiled(
             self.function,
             self.signature,
             [n for n in range(len(self.places)) if not unaligned or not unaligned[n]],
-            _driver().get_current_target(),
+            driver().get_current_target(),
             warps=self.launch.warps,
             stages=self.launch.stages,
             max_registers=self.launch.max_registers,
         )
-        set_allocator = importlib.import_module("triton").set_allocator
-        run, programs = made.run, self.launch.programs  # `run` loads the code: `function` is there
-        function, packed = made.function, made.packed_metadata
-        scratch = made.metadata.global_scratch_size > 0
-
-        def launch(stream: int, pointers: Sequence[int]) -> None:
-            if scratch:
-                set_allocator(partial(_scratch, self.device))
-            # grid, stream, code, metadata, no hooks, arguments
-            run(programs, 1, 1, stream, function, packed, None, None, None, *pointers)
-
-        return launch
+        return loaded(made, self.launch.programs, self.device, len(self.places))
 
 
-def runner(plan: Plan, source: Source, device: Any) -> Run:
-    """Operands, contiguous and on the device -> what the plan returns."""
-    if interprets():
-        return _interpreted(plan, source)
-    module = source.load().__globals__
+def programs_of(plan: Plan, source: Source, device: Any) -> list[Program]:
+    """The launches of a plan."""
+    module, names = source.load().__globals__, arrays_of(plan)
+
+    def program(launch: Launch) -> Program:
+        places = tuple(names.index(name) for name in launch.arguments)
+        signature = tuple(signature_of(plan, launch))
+        return Program(module[launch.name], launch, signature, places, device)
+
+    return list(map(program, plan.launches))
+
+
+def arrays_of(plan: Plan) -> list[str]:
+    """All arrays by name: operands first, then what the host makes."""
     inputs = [t.name for t in plan.ir.tensors if t.role == "input"]
-    names = [*inputs, *(buffer.name for buffer in plan.buffers)]
-    programs = [
-        _program(plan, launch, module[launch.name], names, device) for launch in plan.launches
+    return [*inputs, *(buffer.name for buffer in plan.buffers)]
+
+
+def launching(plan: Plan, programs: Sequence[Program], device: Any, arrays: Sequence[str]) -> Flat:
+    """Lines that make what the host makes, and launch; `arrays` are variables of all arrays."""
+    first = len(arrays) - len(plan.buffers)  # what torch makes is aligned
+    makes = [f"{n} = {_make(b)}" for n, b in zip(arrays[first:], plan.buffers, strict=True)]
+    used = sorted({place for program in programs for place in program.places})
+    pointers = {place: f"{arrays[place]}at" for place in used}
+    reads = [f"{pointers[place]} = {arrays[place]}.data_ptr()" for place in used]
+    each = [
+        program.loaded().lines(n, [pointers[place] for place in program.places])
+        for n, program in enumerate(programs)
     ]
-    makers = [_maker(buffer, device) for buffer in plan.buffers]
-    results = [(names.index(result.name), result.views) for result in plan.results]
-    driver, index = _driver(), device.index or 0
-
-    def run(arrays: list[Any]) -> list[Any]:
-        before = driver.get_current_device()
-        if before != index:
-            driver.set_current_device(index)
-        try:
-            for make in makers:
-                arrays.append(make())
-            stream = driver.get_current_stream(index)
-            for program in programs:
-                program.run(stream, arrays)
-        finally:
-            if before != index:
-                driver.set_current_device(before)
-        return [viewed(arrays[at], views) if views else arrays[at] for at, views in results]
-
-    return run
+    launches = [line for launch in each for line in launch.lines]
+    given = [pointers[place] for place in used if place < first]
+    if given:
+        launches = [
+            f"if ({' | '.join(given)}) & {ALIGNED} or not ({' and '.join(given)}):",
+            f"    _rarely(_stream, [{', '.join(arrays)}])",
+            "else:",
+            *(f"    {line}" for line in launches),
+        ]
+    names = {name: value for launch in each for name, value in launch.names.items()}
+    names |= _makers(plan.buffers, device)
+    names["_rarely"] = partial(_rarely, programs, arrays_of(plan))
+    names["_stream_of"] = driver().get_current_stream
+    stream = f"_stream = _stream_of({device.index or 0})"
+    return Flat((), (*makes, *reads, stream, *launches), names)
 
 
-def viewed(array: Any, views: Views) -> Any:
-    """The view of an array that the author returned."""
-    for how, sizes in views:
-        array = array.reshape(sizes) if how == "reshape" else array.permute(sizes)
-    return array
+def _rarely(
+    programs: Sequence[Program], names: Sequence[str], stream: int, arrays: Sequence[Any]
+) -> None:
+    """Launches where a pointer is not aligned, or there is none: of an empty array, of a fake."""
+    for name, array in zip(names, arrays, strict=True):
+        if array.numel() and not array.data_ptr():
+            raise CallError(f"{name} has no memory to read", hint="pass a plain tensor")
+    for program in programs:
+        program.run(stream, arrays)
 
 
-def _program(
-    plan: Plan, launch: Launch, function: Any, names: Sequence[str], device: Any
-) -> Program:
-    places = tuple(names.index(name) for name in launch.arguments)
-    return Program(function, launch, tuple(signature_of(plan, launch)), places, device)
-
-
-def _interpreted(plan: Plan, source: Source) -> Run:
-    """The host function of the module itself: Triton's interpreter is behind its kernels."""
-    host, structure = source.load(), plan.ir.structure
-
-    def run(operands: list[Any]) -> list[Any]:
-        results: Any = host(*operands)
-        if structure == "none":
-            return []
-        return [results] if structure == "single" else list(results)
-
-    return run
-
-
-def _maker(buffer: Buffer, device: Any) -> Callable[[], Any]:
-    torch = bridge.torch()
-    dtype = getattr(torch, buffer.dtype)
+def _make(buffer: Buffer) -> str:
+    """The quickest way of torch's to make an array."""
+    rest = f"dtype=_{buffer.dtype}, device=_device)"
     if buffer.fill is None:
-        return partial(torch.empty, buffer.shape, dtype=dtype, device=device)
+        return f"_empty({buffer.shape}, {_strides(buffer.shape)}, {rest}"
     if buffer.fill == 0:
-        return partial(torch.zeros, buffer.shape, dtype=dtype, device=device)
-    return partial(torch.full, buffer.shape, buffer.fill, dtype=dtype, device=device)
+        return f"_zeros({buffer.shape}, {rest}"
+    return f"_full({buffer.shape}, _fill_{buffer.name}, {rest}"
 
 
-def _scratch(device: Any, size: int, alignment: int, stream: int | None) -> Any:
-    """Memory that Triton writes descriptors to, in the order of torch's current stream."""
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of rows one after another."""
+    if not shape:
+        return ()
+    rest = _strides(shape[1:])
+    return (rest[0] * max(shape[1], 1) if rest else 1, *rest)
+
+
+def _makers(buffers: Sequence[Buffer], device: Any) -> dict[str, Any]:
     torch = bridge.torch()
-    return torch.empty(size, dtype=torch.int8, device=device)
+    dtypes = {f"_{b.dtype}": getattr(torch, b.dtype) for b in buffers}
+    fills = {f"_fill_{b.name}": b.fill for b in buffers}
+    made = {"_empty": torch.empty_strided, "_zeros": torch.zeros, "_full": torch.full}
+    return {**made, **dtypes, **fills, "_device": device}
 
 
-def _driver() -> Any:
+def driver() -> Any:
+    """Triton's driver."""
     return importlib.import_module("triton.runtime").driver.active

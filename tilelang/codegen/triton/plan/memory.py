@@ -48,6 +48,7 @@ ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
 COLUMN = ROWS * 4  # bytes of one
 THREE = 3  # products of tf32 that stand for one of float32
 BARRIERS = 48  # bytes, for the products of sm_100
+LEAST_COPY = 4  # bytes, of an asynchronous one
 
 
 @dataclass(frozen=True)
@@ -206,8 +207,10 @@ class _Loop:
         kept: list[tuple[Expr, int]] = []
         passing: list[tuple[Expr, int]] = []
         if load is not None and self._moves(load):
-            # warps that turn the left operand do it in registers, where copies do not arrive
-            arrives = through or (flat and (side == 1 or not _turned(dot)))
+            # warps that turn the left operand do it in registers, where no copies arrive of which
+            # each thread wants less than the 4 bytes that one takes
+            turned = side == 0 and _turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
+            arrives = through or (flat and not turned)
             count = self.ahead + (through and direct) if self.ahead and arrives else 0
             split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
             if not split:  # else it has become its parts before the product runs
