@@ -13,6 +13,7 @@ from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
+from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.target import Target
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.inline_indices import inline_indices
@@ -120,23 +121,30 @@ def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
 def _of_groups(
     problem: Problem, config: Config, target: Target, groups: Mapping[str, int]
 ) -> Plan | Refusal:
-    """The plan in which a step sums all groups of a block."""
-
-    def blocked() -> Problem:
-        if config.windows == "exact":
-            raise Refused(
-                Rule.CONFIG,
-                f"windows='exact' with a block of {', '.join(groups)}: tiles hold many groups",
-                problem.ir.loc,
-                "leave one of the two out",
-            )
-        return reduce(lambda made, name: block_groups(made, name, groups[name]), groups, problem)
-
-    made = attempted(blocked)
+    """The plan in which a step sums all groups of a block, or runs several turns of a loop."""
+    made = attempted(lambda: reduce(partial(_blocked, config=config), groups.items(), problem))
     if isinstance(made, Refusal):
         return made
     found = plan(made, config.without(groups), target)
-    return found if isinstance(found, Refusal) else replace(found, groups=tuple(groups))
+    if isinstance(found, Refusal):
+        return found
+    sizes_of = groups | dict(found.blocks)
+    return replace(found, groups=tuple((name, sizes_of[name]) for name in groups))
+
+
+def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Problem:
+    """The kernel with a block of iterations of an `hl.grid` loop."""
+    name, block = asked
+    if problem.fact(name).kind == "ordered":
+        return several_turns(problem, name, block)
+    if config.windows == "exact":
+        raise Refused(
+            Rule.CONFIG,
+            f"windows='exact' with a block of {name}: tiles hold many groups",
+            problem.ir.loc,
+            "leave one of the two out",
+        )
+    return block_groups(problem, name, block)
 
 
 def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
@@ -156,7 +164,8 @@ def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
         other, _ = rank.judged(found)
         if other is not None and GROUPS_WORTH * other.seconds < guess.seconds:
             told = f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us"
-            return replace(found, groups=(axis.name,), why=(*found.why, told))
+            groups = ((axis.name, dict(found.blocks)[axis.name]),)
+            return replace(found, groups=groups, why=(*found.why, told))
     return alone
 
 
@@ -393,7 +402,7 @@ def default_config(problem: Problem, target: Target) -> Config:
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
     sizes_of = dict(chosen.blocks)
-    blocks = named(chosen.ir, sizes_of) | {name: sizes_of[name] for name in chosen.groups}
+    blocks = named(chosen.ir, sizes_of) | dict(chosen.groups)
     return Config(blocks, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 
