@@ -102,7 +102,9 @@ def _scales(loop: ir.Loop, m: ir.Carry, name: str, defined: Mapping[str, Expr]) 
     scales: dict[str, Move] = {}
     for carry in others:
         found = moves(graph, after[carry.name], Seeds({**nothing, **old, **new}, ()))
-        if found is None or found.how != "scale" or {w for w, _ in found.by} - {"n"}:
+        if found is None or not (found.free or found.how == "scale"):
+            return False
+        if {w for w, _ in found.by} - {"n"}:
             return False
         scales[carry.name] = Move("scale", tuple(("m", by) for _, by in found.by))
     seeds = Seeds({**scales, **old, **new}, ())
@@ -110,6 +112,8 @@ def _scales(loop: ir.Loop, m: ir.Carry, name: str, defined: Mapping[str, Expr]) 
 
 
 def _alike(found: Move | None, scale: Move) -> bool:
+    if found is None or scale.free:
+        return found is not None and found.free
     return found == Move("scale", tuple(("n", by) for _, by in scale.by))
 
 

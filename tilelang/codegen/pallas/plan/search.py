@@ -37,7 +37,7 @@ from .launch import plan_launch
 from .memory import with_margin
 from .physical import Inner
 from .placement import place
-from .small_steps import loops_of_small_steps
+from .small_steps import loops_of_small_steps, turns_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
 from .verify import verify
 from .windows.turned import picked_last
@@ -60,9 +60,11 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     if isinstance(found, Refusal):
         return found
     alone = _in_pieces(found.plan, config.pieces)
-    if isinstance(alone, Refusal) or not found.ranked:
+    if isinstance(alone, Refusal):
         return alone
-    return _faster_of_groups(problem, config, alone)
+    if found.ranked:
+        alone = _faster_of_groups(problem, config, alone)
+    return alone if alone.groups else _in_turns(problem, config, alone)
 
 
 def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
@@ -167,6 +169,22 @@ def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
             groups = ((axis.name, dict(found.blocks)[axis.name]),)
             return replace(found, groups=groups, why=(*found.why, told))
     return alone
+
+
+def _in_turns(problem: Problem, config: Config, alone: Plan) -> Plan:
+    """The plan whose steps run several iterations of a loop, where those of one are small.
+
+    Its blocks are those of one iteration a step.
+    """
+    open_ = replace(config, cores=None, buffers=None, pieces=None)
+    found = turns_of_small_steps(alone) if open_ == Config() else None
+    if found is None:
+        return alone
+    name, count = found
+    asked = replace(config_of(alone), cores=config.cores, buffers=config.buffers)
+    asked = replace(asked, blocks={**dict(asked.blocks), name: count}, pieces=config.pieces)
+    made = _of_groups(problem, asked, alone.target, {name: count})
+    return made if isinstance(made, Plan) and rank.fits(made) else alone
 
 
 @dataclass(frozen=True)
@@ -280,7 +298,7 @@ def _together(
     if not loops:
         return None
     instead, fold = _formed(problem, replace(config, within=loops), target)
-    return (instead, fold) if isinstance(instead, Plan) and _modest(instead) else None
+    return (instead, fold) if isinstance(instead, Plan) and rank.fits(instead) else None
 
 
 def _formed(problem: Problem, config: Config, target: Target) -> tuple[Plan | Refusal, bool]:
