@@ -172,7 +172,8 @@ PLANTED = {
 def test_a_wrong_turn_is_found(what, monkeypatch):
     kernel, where, name, instead = PLANTED[what]
     monkeypatch.setattr(where, name, instead)
-    assert wrong(tile.kernel(kernel._fn), 3)  # with nothing planned yet
+    again = tile.Kernel(kernel._fn)  # with nothing planned yet
+    assert wrong(again, 3)
 
 
 # ---------------------------------------------------------------- what is made of them

@@ -159,7 +159,7 @@ def _added(
     known = {n: e for n, e in defined.items() if n != running.next}
     for scaled, term in pairs:
         made = _meant(term, defined)
-        if {n for n in _needed(made, known)} & carried or made.type != own.type:
+        if carried.intersection(_needed(made, known)) or made.type != own.type:
             continue
         if _meets(scaled, own, running, defined) and _is_zero(made, lows, running, defined):
             assert isinstance(made, ir.Apply)
@@ -192,7 +192,7 @@ def _meets(scaled: Expr, own: ir.Var, running: Running, defined: Mapping[str, Ex
             return replace(same[running.carry], type=expr.type)
         return rewrite(defined[expr.name], change) if expr.name in defined else None
 
-    return without_factors(rewrite(scaled, change), ()) == own
+    return without_factors(rewrite(scaled, change), {running.next}) == own
 
 
 def _is_zero(expr: Expr, lows: str, running: Running, defined: Mapping[str, Expr]) -> bool:
@@ -246,29 +246,30 @@ def _is_top(expr: Expr, running: Running, defined: Mapping[str, Expr]) -> bool:
 # ---------------------------------------------------------------- factors that are 1
 
 
-def without_factors(expr: Expr, same: Collection[str]) -> Expr:
-    """The value without factors exp(m - m); `same` are names that stand for 1."""
+def without_factors(expr: Expr, largest: Collection[str], ones: Collection[str] = ()) -> Expr:
+    """The value without factors exp(m - m) of the largest m; `ones` are names of such."""
 
     def change(part: Expr) -> Expr | None:
         match part:
-            case ir.Apply("mul" | "div", (a, b)) if is_one(b, same) and a.type == part.type:
-                return without_factors(a, same)
-            case ir.Apply("mul", (a, b)) if is_one(a, same) and b.type == part.type:
-                return without_factors(b, same)
+            case ir.Apply("mul" | "div", (a, b)) if is_one(b, largest, ones):
+                kept = a
+            case ir.Apply("mul", (a, b)) if is_one(a, largest, ones):
+                kept = b
             case _:
                 return None
+        return without_factors(kept, largest, ones) if kept.type == part.type else None
 
     return rewrite(expr, change)
 
 
-def is_one(expr: Expr, same: Collection[str]) -> bool:
+def is_one(expr: Expr, largest: Collection[str], ones: Collection[str] = ()) -> bool:
     """Whether a value is exp(m - m), in any shape."""
     match expr:
         case ir.Var(name):
-            return name in same
+            return name in ones
         case ir.Apply("expand_dims" | "broadcast", (inner,)):
-            return is_one(inner, same)
-        case ir.Apply("exp" | "exp2", (ir.Apply("sub", (ir.Var() as a, b)),)):
-            return a == b
+            return is_one(inner, largest, ones)
+        case ir.Apply("exp" | "exp2", (ir.Apply("sub", (ir.Var(name) as a, b)),)):
+            return a == b and name in largest
         case _:
             return False

@@ -42,7 +42,7 @@ def several_turns(problem: Problem, name: str, count: int) -> Problem:
 
     Raises Refused where that loop does more than to carry values.
     """
-    axis, fact = problem.axis(name), problem.fact(name)
+    axis = problem.axis(name)
     most = _most(problem, axis)
     _check(problem, axis)
     taken = names_in(problem.ir)
@@ -137,12 +137,14 @@ class _Turn:
 
     live   whether there is such an iteration; None where there certainly is
     known  what the names of an iteration stand for here, those of carries too
+    tops   the name of the maximum of all iterations
     ones   names of factors that are 1
     """
 
     index: Expr
     live: Expr | None
     known: dict[str, Expr] = field(default_factory=dict)
+    tops: set[str] = field(default_factory=set)
     ones: set[str] = field(default_factory=set)
 
 
@@ -207,11 +209,13 @@ class _Turns:
         value = running.value
         assert isinstance(value, ir.Apply)
         highest = self.folded("maximum", [t.known[lows] for t in turns], lows, value.loc)
-        larger = binary("maximum", carried[running.carry], replace(value, args=(highest,)), value.loc)
-        largest = self.named(running.next, larger, carry[running.carry].loc)
+        own, loc = carried[running.carry], carry[running.carry].loc
+        larger = binary("maximum", own, replace(value, args=(highest,)), loc)
+        largest = self.named(running.next, larger, loc)
         added = {c.next.name for c in self.loop.carries if isinstance(c.next, ir.Var)}
         for number, turn in enumerate(turns):
             turn.known.update(carried | {running.next: largest})
+            turn.tops.add(largest.name)
             if number:
                 turn.known[running.carry] = largest
             self.state([turn], self.others(running.first | {running.next} | added))
@@ -292,7 +296,7 @@ class _Turns:
                 return turn.index
             return turn.known.get(part.name) if isinstance(part, ir.Var) else None
 
-        return without_factors(rewrite(expr, change), turn.ones)
+        return without_factors(rewrite(expr, change), turn.tops, turn.ones)
 
     def state(self, turns: Sequence[_Turn], names: Collection[str]) -> None:
         """Adds the statements that make these names, for each of the iterations."""
@@ -302,7 +306,7 @@ class _Turns:
                     continue
                 value = self.value(turn, stmt.value)
                 turn.known[stmt.name] = made = self.named(stmt.name, value, stmt.loc, stmt.user)
-                if is_one(value, turn.ones):
+                if is_one(value, turn.tops, turn.ones):
                     turn.ones.add(made.name)
 
     def largest(self, turns: Sequence[_Turn], running: Running, largest: Expr) -> Expr:
@@ -315,6 +319,8 @@ class _Turns:
             largest = self.named(running.next, larger, carry.loc, carry.user)
         for turn in turns:
             turn.known[running.next] = largest
+            if isinstance(largest, ir.Var):
+                turn.tops.add(largest.name)
         return largest
 
     def after(

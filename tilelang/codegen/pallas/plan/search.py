@@ -130,7 +130,7 @@ def _of_groups(
     found = plan(made, config.without(groups), target)
     if isinstance(found, Refusal):
         return found
-    sizes_of = groups | dict(found.blocks)
+    sizes_of = {**groups, **dict(found.blocks)}
     return replace(found, groups=tuple((name, sizes_of[name]) for name in groups))
 
 
