@@ -65,7 +65,7 @@ def test_examples():
     heads = tile.spec((4, 8192, 64), "float32")
     assert clears(jagged_attention, heads, heads, heads, OFFSETS)
     padded = tile.spec((8, 2048, 512), "float32")
-    assert not clears(padded_to_jagged, padded, OFFSETS, 8192)  # ranges end before the next one begins
+    assert not clears(padded_to_jagged, padded, OFFSETS, 8192)  # which may end before the next
 
 
 def test_a_shorter_range_than_may_come_is_filled():

@@ -39,8 +39,8 @@ from .split import reduction_of
 from .steps import every_step
 from .types import Buffer, For, Launch, Plan, Result
 
-# Bytes that the result of a flat loop, 128 x 256, passes through to be stored while boxes arrive, by
-# the compiler's figures: elsewhere it goes through what the operands have left.
+# Bytes that the result of a flat loop, 128 x 256, passes through to be stored while boxes arrive:
+# the compiler's figure.  Elsewhere it goes through what the operands have left.
 FLAT_STORE = 128 * 256
 
 
