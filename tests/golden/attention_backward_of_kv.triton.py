@@ -1,4 +1,4 @@
-"""backward_kv for cuda:sm90, blocks column=64, column_1=64, group=32, group_1=32, row=128, row_1=128, tk=64, tq=64."""
+"""backward_kv for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton

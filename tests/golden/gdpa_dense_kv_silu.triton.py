@@ -1,4 +1,4 @@
-"""gdpa_dense_kv for cuda:sm90, blocks column=64, group=64, row=128, tq=64, ts=64."""
+"""gdpa_dense_kv for cuda:sm90, blocks tq=64, ts=64."""
 
 import torch
 import triton

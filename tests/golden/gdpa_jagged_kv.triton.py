@@ -1,4 +1,4 @@
-"""gdpa_jagged_kv for cuda:sm90, blocks column=64, group=64, row=128, tk=64, tq=64."""
+"""gdpa_jagged_kv for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""jagged_attention for cuda:sm90, blocks column=64, group=32, row=128, tk=64, tq=64."""
+"""jagged_attention for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton

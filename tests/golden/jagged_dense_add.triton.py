@@ -1,4 +1,4 @@
-"""jagged_dense_add for cuda:sm90, blocks column=64, group=64, row=128, tm=8."""
+"""jagged_dense_add for cuda:sm90, blocks tm=8."""
 
 import torch
 import triton

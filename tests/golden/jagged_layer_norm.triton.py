@@ -1,4 +1,4 @@
-"""jagged_layer_norm for cuda:sm90, blocks column=64, group=64, row=128, tm=32, tm_1=32, tm_2=32."""
+"""jagged_layer_norm for cuda:sm90, blocks tm=32, tm_1=32, tm_2=32."""
 
 import torch
 import triton

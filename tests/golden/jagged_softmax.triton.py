@@ -1,4 +1,4 @@
-"""jagged_softmax for cuda:sm90, blocks column=64, group=64, row=128, tf=64, tm=128, tm_1=128."""
+"""jagged_softmax for cuda:sm90, blocks tf=64, tm=128, tm_1=128."""
 
 import torch
 import triton

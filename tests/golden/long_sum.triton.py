@@ -1,4 +1,4 @@
-"""long_sum for cuda:sm90, blocks tm=8, tm_1=8, tn=512."""
+"""long_sum for cuda:sm90, blocks tm=8, tn=512."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""paged_attention for cuda:sm90, blocks column=64, group=64, row=128, tq=64."""
+"""paged_attention for cuda:sm90, blocks tq=64."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""split_k_matmul for cuda:sm90, blocks tk=64, tm=128, tm_1=2, tm_2=32, tn=256, tn_1=512, tn_2=64, ts=16384, ts_1=16384."""
+"""split_k_matmul for cuda:sm90, blocks tk=64, tm=128, tm_1=2, tn=256, tn_1=512."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""weight_only_grouped_gemm for cuda:sm90, blocks column=64, group=64, row=128, tk=64, tm=128, tn=128."""
+"""weight_only_grouped_gemm for cuda:sm90, blocks tk=64, tm=128, tn=128."""
 
 import torch
 import triton
