@@ -38,7 +38,7 @@ from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.program import Axis, If, Loop, Program, Statement
 from tests.fuzzing.shrink import sized
 from tests.fuzzing.text import source
-from tests.fuzzing.trial import OK, Outcome, _difference, _outcome, _specs, failure, loaded
+from tests.fuzzing.trial import OK, Outcome, difference, _outcome, _specs, failure, loaded
 from tilelang.codegen.triton.passes import clear_rest
 
 BLOCKS = (1, 4, 5, 8, 12, 16, 32)
@@ -206,7 +206,7 @@ def _once(program: Program, host: Any, given: Case, seed: int) -> Outcome:
     if faults:
         return Outcome("memory", f"{faults[0]}; {given.layout}", seed)
     for tensor, result in zip(program.results, made, strict=True):
-        problem = _difference(tensor, np.asarray(result), given.results[tensor.name])
+        problem = difference(tensor, np.asarray(result), given.results[tensor.name])
         if problem:
             return Outcome("wrong", f"{tensor.name}: {problem}; {given.layout}", seed)
     return OK
@@ -245,7 +245,7 @@ def try_wild(
             if refusal != OK:
                 continue
             for tensor, result, exact in zip(program.results, made, expected, strict=False):
-                problem = _difference(tensor, np.asarray(result), np.asarray(exact, np.float64))
+                problem = difference(tensor, np.asarray(result), np.asarray(exact, np.float64))
                 if problem:
                     return Outcome(
                         "wrong", f"not as reference: {tensor.name}: {problem}; {words}", seed

@@ -42,6 +42,7 @@ from .shapes import (
     of_groups,
     rows_of,
     side_by_side,
+    with_few_warps,
 )
 from .specialized import WARPS
 
@@ -279,6 +280,8 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     if found.fused and side_by_side(problem, found, target):
         rows = max(blocks.get(a, 1) for a, role in found.of.items() if "rows" in role)
         warps, stages = (4, 3) if rows <= 64 else (8, 2)
+    elif with_few_warps(problem, found, target):
+        warps = 4
     if found.count == 1 and not found.fused and _deep(problem, found, target, blocks):
         stages = 4
     if found.backward and (three or not target.columns):
