@@ -25,6 +25,10 @@ VENV_NEXT   ?= .venv-next
 
 VENV_TRITON ?= .venv-triton
 
+# The development environment has torch for CPUs: on a GPU, a Python that has it for CUDA.
+GPU_PYTHON  ?= python3
+GPU_WORKERS ?= 8
+
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
 BIN_NEXT  := $(VENV_NEXT)/bin
@@ -37,7 +41,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix derived-matrix schedule golden calibrate defaults performance bench gpu-matrix gpu-legality triton tuner-faults triton-fuzz triton-next triton-planted test-next citizens clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix derived-matrix schedule golden calibrate defaults performance bench gpu gpu-matrix gpu-legality triton tuner-faults triton-fuzz triton-next triton-planted test-next citizens clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -62,6 +66,10 @@ types: $(STAMP)
 thorough:  ## every test there is; some forty minutes more than CI
 	@$(MAKE) --no-print-directory test EVERY=all
 
+gpu:  ## on an NVIDIA GPU: its tests, then docs/gpu-performance.md; GPU_PYTHON=... with torch for CUDA, triton and JAX
+	JAX_PLATFORMS=cpu,cuda XLA_PYTHON_CLIENT_PREALLOCATE=false $(GPU_PYTHON) -m pytest -m gpu --numprocesses $(GPU_WORKERS) --dist load tests/gpu $(PYTEST_ARGS)
+	$(GPU_PYTHON) -m benchmarks.gpu --write docs/gpu-performance.md
+
 gpu-matrix: $(STAMP)  ## every example for every GPU architecture, into docs/gpu-matrix.md
 	nice -n 19 $(BIN)/python -m tests.gpu.matrix --write docs/gpu-matrix.md
 
@@ -76,7 +84,7 @@ triton: $(STAMP)  ## kernels for GPUs in Triton's interpreter, which needs proce
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist load tests/gpu $(PYTEST_ARGS)
 
 triton-fuzz: N := 300
-triton-fuzz: $(STAMP)  ## N=... SEED=...: random kernels in Triton's interpreter
+triton-fuzz: $(STAMP)  ## N=... SEED=...: random kernels in Triton's interpreter; GPU_PYTHON -m tests.gpu.fuzz: on a GPU
 	TRITON_INTERPRET=1 $(BIN)/python -m tests.gpu.fuzz --count $(N) --seed $(SEED)
 
 tuner-faults: N := 500

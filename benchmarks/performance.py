@@ -48,8 +48,6 @@ generations (`python -m benchmarks.performance --chip v5e`) have not been throug
 WHY: Mapping[str, str] = {
     "moe": "rows are gathered and combined by XLA, in float32 between the two launches",
     "flash": "tiles on the diagonal are computed whole",
-    "decode": "one page a step; the experts take eight",
-    "paged prefill": "one page a step, and masks on every one",
     "rows": "three passes over a resident block, of which each waits for its sums",
     "jagged rows": (
         "softmax, layer norm: a step for each group and tile of rows, no blocks of groups; "

@@ -28,16 +28,19 @@ def _of_jax(result: Any) -> np.ndarray:
     return np.asarray(result)
 
 
-def from_torch(function: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> Any:
-    """The result of a call with torch tensors; a tuple if the kernel returns one."""
+def from_torch(
+    function: Callable[..., Any], arguments: Sequence[Any], device: Any = "cpu", **options: Any
+) -> Any:
+    """The result of a call with torch tensors on a device; a tuple if the kernel returns one."""
     assert torch is not None
-    given = [to_torch(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    given = [to_torch(a).to(device) if isinstance(a, np.ndarray) else a for a in arguments]
     result = function(*given, **options)
     return tuple(map(_of_torch, result)) if isinstance(result, tuple) else _of_torch(result)
 
 
 def _of_torch(result: Any) -> np.ndarray:
     assert isinstance(result, torch.Tensor), f"torch tensors gave a {type(result).__name__}"
+    result = result.detach().cpu()
     if result.dtype == torch.bfloat16:
         return result.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return result.numpy()

@@ -219,6 +219,7 @@ def wild_offsets(space: Space) -> dict[str, np.ndarray]:
         "very negative": np.concatenate([[limits.min], fair[1:]]),
         "reversed": fair[::-1],
         "falling": np.concatenate([fair[-1:], fair[1:]]),  # from the end to the first group's
+        "back to the start": np.concatenate([fair[:-1], fair[:1]]),
         "all past the end": fair + space.rows + 1,
         "all negative": fair - space.rows - 1,
         "to and fro": np.resize([0, space.rows], space.groups + 1),

@@ -137,7 +137,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1435,  # sums of negations; what is shared is rewritten once, what stays is kept
+    "ir": 1450,  # operands that meet; sums of negations; what is shared is rewritten once
     "language": 4280,  # derivatives: a rule for each operation
     "frontend": 4300,
     "analysis": 3210,  # folds over tiles, and what lags one tile behind
@@ -145,11 +145,13 @@ BUDGET = {
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     "transforms": 4220,
     "schedule": 730,  # rules that stood in both back ends moved here
-    # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools
-    "codegen.pallas": 15_060,
-    "codegen.triton": 5460,  # descriptors; specialized warps; space of configs; kinds of memory
+    # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
+    # several turns of a loop in a step, and the proof that a maximum may be taken once
+    "codegen.pallas": 15_790,
+    # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows
+    "codegen.triton": 6230,
     # gradients, torch, TorchTPU; buckets, symbols; meshes; checks; later calls, which are written
-    "runtime": 6850,
+    "runtime": 6870,
     "aot": 1550,  # a worker that stays for JAX; tensor memory of sm_100
     "autotune": 2520,  # the executor of compiled schedules; trials, and the lock file
     "commands": 560,  # tune

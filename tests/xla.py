@@ -16,6 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 Flags = Mapping[str, bool | int]
 
 # What every XLA knows.  Options that only one version is sure to know are given to that one:
@@ -44,6 +47,15 @@ def pinned() -> bool:
 
 CHEAP: Flags = {**_EVERYWHERE, **(_PINNED if pinned() else {})}
 FULL: Flags = {name: _DEFAULTS[name] for name in CHEAP}
+
+
+def assert_same(found: ArrayLike, wanted: ArrayLike) -> None:
+    """Two programs give the same bits; of another XLA, which sums in an order that depends on the
+    shapes of a program, the same numbers."""
+    if pinned():
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 def compile_cheaply() -> None:

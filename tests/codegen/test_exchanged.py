@@ -70,6 +70,19 @@ def boxes(x, scale, offsets):
     return y, z
 
 
+@tile.kernel
+def twice(x, scale, offsets):
+    """Two numbers that change places in a loop inside of a tile; only one of them is added to."""
+    y, z = hl.empty([2], dtype=hl.float32), hl.empty([2], dtype=hl.float32)
+    for i in hl.grid(2):
+        a, b = 0.0, 2.0
+        for _ in hl.tile(1):
+            for g in hl.grid(offsets.shape[0] - 1):
+                a, b = b, a + x[g, :].sum(0)
+        y[i], z[i] = a, b
+    return y, z
+
+
 def exact(kernel):
     found = kernel.reference(X, SCALE, OFFSETS)
     return found if isinstance(found, tuple) else (found,)
@@ -99,7 +112,7 @@ def test_the_reference_is_what_python_computes():
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("kernel", [numbers, rows, boxes], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [numbers, rows, boxes, twice], ids=lambda k: k.__name__)
 def test_what_changes_places(kernel, form):
     assert not wrong(kernel, form)
 

@@ -80,3 +80,26 @@ def test_a_mask_of_rows_is_a_column():
     """The block is as long as wide: along its columns the mask would fit, too."""
     text = tile.kernel(by_columns).source(X, config=tile.Config({"t": 16}))
     assert "t_index = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0)" in text
+
+
+def of_a_longer_array(x):
+    """The rows of part k of x, summed up to the end of their tile; y has those of the first one."""
+    y = hl.full([8], 3.0, dtype=hl.float32)
+    for t in hl.tile(2):
+        for k in hl.grid(2):
+            acc = hl.zeros([t], dtype=hl.float32)
+            for u in hl.tile(t.end):
+                before = u.index[None, :] <= t.index[:, None]
+                acc = acc + hl.where(before, x[k * 8 + t.index, u], 0.0).sum(1)
+            hl.store(y, [k * 8 + t.index], acc, mask=k * 8 + t.index < 8)
+    return y
+
+
+def test_rows_of_an_array_that_is_longer_than_what_is_stored():
+    """One block of y is all of it, and half of x."""
+    kernel = tile.kernel(of_a_longer_array)  # planned anew, for planted bugs
+    x, expected = X[:, :, 0], np.full(8, 3.0, np.float32)
+    expected[:2] = x[0, 0], x[1, 0] + x[1, 1]
+    for form in ({}, {"loop_type": "fori_loop"}):
+        found = kernel(x, config=tile.Config({"t": 8, "u": 8}, **form))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

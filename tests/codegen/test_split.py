@@ -108,8 +108,8 @@ def parts(kernel, *args, target=SM90, config=None):
 
 def test_few_programs_are_split_by_rule():
     few, many = tile.spec((5,), "int32"), tile.spec((513,), "int32")
-    assert parts(jagged_sum, LONG, few) == 64  # 4 programs for 132 processors, twice
-    assert parts(jagged_sum, LONG, few, target="cuda:sm80") == 32
+    assert parts(jagged_sum, LONG, few) == 8  # 32 programs for 132 processors, twice
+    assert parts(jagged_sum, LONG, few, target="cuda:sm80") == 4
     assert parts(jagged_sum, LONG, many) == 1
     assert parts(jagged_sum, ROWS, few) == 1  # little to do
     assert parts(jagged_sum, LONG, few, config=asked(1)) == 1
@@ -123,7 +123,7 @@ def test_few_programs_are_split_by_rule():
 def test_a_config_says_what_was_chosen():
     few = tile.spec((5,), "int32")
     config = jagged_sum.default_config(LONG, few, target=SM90)
-    assert config.split == 64
+    assert config.split == 8
     assert {name for name, _ in config.blocks} == {"tf", "tm"}
     chosen, again = (jagged_sum.source(LONG, few, config=c, target=SM90) for c in (None, config))
     assert chosen == again

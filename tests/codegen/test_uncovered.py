@@ -61,3 +61,30 @@ def test_blocks_that_no_step_shows_are_filled() -> None:
             expected[b, rows[b, 0]] = 16
         found = kernel(x, rows, np.array(chosen, np.int32))
         np.testing.assert_array_equal(found, expected)
+
+
+@tile.kernel
+def rows_and_their_ends(x, n):
+    """y = the first n rows of x, tile by tile; z is stored once for all tiles of columns."""
+    y, z = hl.full(x.shape, 7.0, dtype=hl.float32), hl.full([x.shape[0]], 7.0, dtype=hl.float32)
+    for ts in hl.tile(n[()]):
+        for tn in hl.tile(x.shape[1]):
+            y[ts, tn] = x[ts, tn]
+        z[ts] = x[ts, 0]
+    return y, z
+
+
+def test_no_step_behind_the_end_goes_back() -> None:
+    """The rectangle has steps behind the last row, in which the loop over columns goes on."""
+    x = np.arange(16 * 16, dtype=np.float32).reshape(16, 16)
+    kernel = tile.kernel(inspect.unwrap(rows_and_their_ends))  # planned anew, for planted bugs
+    refused = tile.Config({"ts": 8, "tn": 8}, loop_type="outer_pipeline", steps="rectangle")
+    with pytest.raises(tile.PlanError, match="would visit blocks of y again"):
+        kernel(x, np.array(3, np.int32), config=refused)
+    for columns, steps in ((16, "rectangle"), (8, "table")):
+        config = tile.Config({"ts": 8, "tn": columns}, loop_type="outer_pipeline", steps=steps)
+        for n in (0, 3, 8, 9, 16):
+            y, z = kernel(x, np.array(n, np.int32), config=config)
+            expected = np.where(np.arange(16)[:, None] < n, x, 7)
+            np.testing.assert_array_equal(y, expected)
+            np.testing.assert_array_equal(z, expected[:, 0])

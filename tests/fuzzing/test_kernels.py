@@ -32,7 +32,7 @@ from tests.fuzzing.program import (
 )
 from tests.fuzzing.shrink import candidates, smaller
 from tests.fuzzing.text import source
-from tests.fuzzing.trial import OK, Outcome, try_kernel, try_reference
+from tests.fuzzing.trial import OK, Outcome, difference, try_kernel, try_reference
 
 SEEDS = (2000, 2001, 2002, 2003, 2004, 2006, 2007, 2008, 2010, 2011)
 
@@ -71,6 +71,7 @@ SUMS = Program(
         ),
     ),
 )
+INF = float("inf")
 TEXT = """import tilelang as tile
 import tilelang.language as hl
 
@@ -212,6 +213,23 @@ def test_a_wrong_result_is_seen(monkeypatch):
         assert "y: 3 of 3 wrong" in found.detail
     assert try_kernel(SUMS, None, [0]).kind == "wrong"
     assert try_reference(SUMS, [0], [4]).kind == "reference"
+
+
+@pytest.mark.parametrize(
+    ("result", "exact", "wrong"),
+    [
+        ([INF, -INF, 1.0], [INF, -INF, 1.0], ""),
+        ([INF, 1.0], [-INF, 1.0], "1 of 2 wrong; at [0]: inf, exact -inf"),
+        ([1.0, 1.0], [INF, 1.0], "1 of 2 wrong; at [0]: 1.0, exact inf"),
+        ([INF, 7.0], [INF, 1.0], "1 of 2 wrong; at [1]: 7.0, exact 1"),
+        ([np.nan, 1.0], [INF, 1.0], "1 of 2 wrong; at [0]: nan, exact inf"),
+        ([3.0, 1.0], [np.nan, 1.0], ""),
+    ],
+)
+def test_an_infinity_excuses_nothing(result, exact, wrong):
+    """It is what must come out where it must, and elsewhere it makes nothing near."""
+    tensor = Tensor("y", (len(exact),), "float32", "output", 0.0)
+    assert difference(tensor, np.array(result, np.float32), np.array(exact)) == wrong
 
 
 def test_a_refusal_is_no_failure(monkeypatch):

@@ -1,4 +1,4 @@
-"""backward_q for cuda:sm90, blocks tk=64, tq=128."""
+"""backward_q for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton
@@ -6,7 +6,7 @@ import triton.language as tl
 
 
 @triton.jit
-def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_ptr, dq_ptr):
+def backward_q_1_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_ptr, dq_ptr):
     groups = tl.arange(0, 32)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
@@ -15,18 +15,18 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # jagged_attention_backward.py:66: g = grad[h, tq, :]
     # grad, up to the array's end
     grad_boxes = tl.make_tensor_descriptor(
-        grad_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 128, 128]
+        grad_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128]
     )
     # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
     # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 128, 128])
-    for step in tl.range(pid, item_count * 16, 2560):
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128])
+    for step in tl.range(pid, item_count * 16, 4608):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -41,11 +41,11 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         tq_begin = tl.maximum(offsets_value, 0)
         offsets_value_1 = tl.load(offsets_ptr + b + 1)
         tq_end = tl.minimum(offsets_value_1, 16384)
-        tq_start = tq_begin + tq_id * 128
-        tq_at = tq_start + tl.arange(0, 128)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # jagged_attention_backward.py:66: g = grad[h, tq, :]
-        g = tl.reshape(grad_boxes.load([h, tq_start, 0]), [128, 128])
+        g = tl.reshape(grad_boxes.load([h, tq_start, 0]), [64, 128])
         # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
         out_tile = tl.load(
             out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
@@ -54,12 +54,12 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         )
         delta = tl.sum(g.to(tl.float32) * out_tile.to(tl.float32), axis=1)
         # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([64, 128], tl.float32)
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
         tk_begin = tl.maximum(offsets_value, 0)
         tk_end = tl.minimum(offsets_value_1, 16384)
         # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # k, up to the end of tk
         k_boxes = tl.make_tensor_descriptor(
             k_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
@@ -70,8 +70,26 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             v_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
         )
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
+        tk_whole = tk_begin + tl.maximum(tk_end - tk_begin, 0) // 64 * 64
         # tk is ordered: carries acc, a sum
-        for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
+        # whole tiles, of which no lane is masked
+        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+            # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+            # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
+            lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
+            p = tl.exp(scores - lse_tile[:, None])
+            # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            dp = tl.dot(g, v_tile.T)
+            # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
+            ds = p * (dp - delta[:, None]) * 0.08838834764831845
+            # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
+            acc = tl.dot(ds.to(tl.bfloat16), k_tile, acc)
+        # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
+        # the tiles that a mask cuts
+        for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tk_end
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
@@ -93,6 +111,49 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )
+
+
+@triton.jit
+def backward_q_2_kernel(offsets_ptr, dq_ptr):
+    pid = tl.program_id(0)
+    # jagged_attention_backward.py:63: dq = hl.zeros(q.shape, dtype=q.dtype)
+    # row is parallel: each row writes its own slices of dq
+    row_start = pid * 128
+    row_at = row_start + tl.arange(0, 128)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 32)
+    ranges = tl.where((row_start < first) | (row_start + 128 > last), 32, 0)
+    # group is ordered: carries seen, a maximum
+    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+    for group_start in tl.range(0, ranges, 32):
+        group_at = group_start + tl.arange(0, 32)
+        group_in = group_at < ranges
+        offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+        offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+        seen = tl.maximum(
+            seen,
+            tl.max(
+                tl.where(
+                    group_in,
+                    (
+                        (offsets_tile[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_1[None, :])
+                    ).to(tl.int32),
+                    -2147483648,
+                ),
+                axis=1,
+            ),
+        )
+    # outer is parallel: each outer writes its own rows of dq
+    for outer in tl.range(0, 16):
+        # column is parallel: each column writes its own slices of dq
+        for column_start in tl.range(0, 128, 64):
+            column_at = column_start + tl.arange(0, 64)
+            tl.store(
+                dq_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                tl.zeros([128, 64], tl.bfloat16),
+                mask=(seen == 0)[:, None],
+            )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
@@ -120,6 +181,7 @@ def backward_q(
     v = _aligned(v)
     grad = _aligned(grad)
     triton.set_allocator(_scratch)
-    dq = torch.zeros((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    backward_q_kernel[(2560,)](q, k, v, out, lse, grad, offsets, dq, num_warps=8, num_stages=2)
+    dq = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
+    backward_q_1_kernel[(4608,)](q, k, v, out, lse, grad, offsets, dq, num_warps=4, num_stages=3)
+    backward_q_2_kernel[(128,)](offsets, dq, num_warps=4, num_stages=3)
     return dq

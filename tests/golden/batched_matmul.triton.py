@@ -30,7 +30,7 @@ def batched_matmul_kernel(x_ptr, w_ptr, y_ptr):
     w_boxes = tl.make_tensor_descriptor(w_ptr, [64, 1024, 1024], [1048576, 1024, 1], [1, 64, 128])
     # batched_matmul.py:26: for tk in hl.tile(K):
     # tk is ordered: carries acc, a sum
-    for tk_start in tl.range(0, 1024, 64, num_stages=3):
+    for tk_start in tl.range(0, 1024, 64, num_stages=4):
         # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
         x_tile = x_boxes.load([tb_start, tm_start, tk_start])
         w_tile = w_boxes.load([tb_start, tk_start, tn_start])
@@ -63,5 +63,5 @@ def batched_matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     w = _aligned(w)
     triton.set_allocator(_scratch)
     y = torch.empty((64, 1024, 1024), dtype=torch.bfloat16, device=x.device)
-    batched_matmul_kernel[(4096,)](x, w, y, num_warps=8, num_stages=3)
+    batched_matmul_kernel[(4096,)](x, w, y, num_warps=8, num_stages=4)
     return y

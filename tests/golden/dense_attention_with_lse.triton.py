@@ -50,8 +50,32 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
         v_ptr, [4, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
+    tk_whole = tl.maximum(tl.minimum(tk_end, tq_start + 1), 0) // 64 * 64
     # tk is ordered: carries total, acc, m
-    for tk_start in tl.range(0, tk_end, 64, num_stages=2):
+    # whole tiles, of which no lane is masked
+    for tk_start in tl.range(0, tk_whole, 64, num_stages=2):
+        # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
+        k_tile = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
+        scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+        # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
+        m_new = tl.maximum(
+            m,
+            tl.reduce(scores, axis=1, combine_fn=_nan_max),
+            propagate_nan=tl.PropagateNan.ALL,
+        )
+        # attention_backward.py:45: alpha = hl.exp(m - m_new)
+        alpha = tl.exp(m - m_new)
+        # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
+        p = tl.exp(scores - m_new[:, None])
+        # attention_backward.py:47: total = total * alpha + p.sum(-1)
+        total = total * alpha + tl.sum(p, axis=1)
+        # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
+        v_tile = tl.reshape(v_boxes.load([b, h, tk_start, 0]), [64, 128])
+        acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
+        m = m_new
+    # attention_backward.py:41: for tk in hl.tile(0, tq.end):
+    # the tiles that a mask cuts
+    for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
         tk_in = tk_at < tk_end
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5

@@ -51,14 +51,39 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
         v_ptr, [8, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
+    tk_whole = tl.maximum(tl.minimum(tk_end, tq_start + 1), 0) // 64 * 64
     # tk is ordered: carries total, acc, m
-    for tk_start in tl.range(0, tk_end, 64, num_stages=2):
+    # whole tiles, of which no lane is masked
+    for tk_start in tl.range(0, tk_whole, 64, num_stages=2):
+        # flash_attention.py:41: keys = k[b, h, tk, :]
+        keys = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
+        # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
+        scores = tl.dot(q_tile, keys.T) * 0.12751743082459868
+        # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
+        m_new = tl.maximum(
+            m,
+            tl.reduce(scores, axis=1, combine_fn=_nan_max),
+            propagate_nan=tl.PropagateNan.ALL,
+        )
+        # flash_attention.py:47: alpha = torch.exp(m - m_new)
+        alpha = tl.exp2(m - m_new)
+        # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
+        p = tl.exp2(scores - m_new[:, None])
+        # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
+        total = total * alpha + tl.sum(p, axis=1)
+        # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...
+        v_tile = tl.reshape(v_boxes.load([b, h, tk_start, 0]), [64, 128])
+        acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
+        m = m_new
+    # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
+    # the tiles that a mask cuts
+    for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
         tk_in = tk_at < tk_end
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
-        scores = tl.dot(q_tile, keys.T) * 0.08838834764831845
+        scores = tl.dot(q_tile, keys.T) * 0.12751743082459868
         # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
         seen = tq_at[:, None] >= tk_at[None, :]
         # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
@@ -70,9 +95,9 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
             propagate_nan=tl.PropagateNan.ALL,
         )
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
-        alpha = tl.exp(m - m_new)
+        alpha = tl.exp2(m - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = tl.exp(scores_1 - m_new[:, None])
+        p = tl.exp2(scores_1 - m_new[:, None])
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total = total * alpha + tl.sum(p, axis=1)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...

@@ -1,4 +1,4 @@
-"""gdpa_dense_kv for cuda:sm90, blocks tq=128, ts=64."""
+"""gdpa_dense_kv for cuda:sm90, blocks tq=64, ts=64."""
 
 import torch
 import triton
@@ -11,7 +11,7 @@ def _silu(x):
 
 
 @triton.jit
-def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
+def gdpa_dense_kv_1_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     groups = tl.arange(0, 64)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
@@ -20,12 +20,12 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=jnp.float32)
     # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [8, 16384, 128], [2097152, 128, 1], [1, 128, 128])
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [8, 16384, 128], [2097152, 128, 1], [1, 64, 128])
     # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
     # k, up to the array's end
     k_boxes = tl.make_tensor_descriptor(
@@ -36,7 +36,7 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     v_boxes = tl.make_tensor_descriptor(
         v_ptr, [64, 8, 512, 128], [524288, 65536, 128, 1], [1, 1, 64, 128]
     )
-    for step in tl.range(pid, item_count * 8, 1536):
+    for step in tl.range(pid, item_count * 8, 2560):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -51,16 +51,16 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         tq_begin = tl.maximum(offsets_value, 0)
         offsets_value_1 = tl.load(offsets_ptr + b + 1)
         tq_end = tl.minimum(offsets_value_1, 16384)
-        tq_start = tq_begin + tq_id * 128
-        tq_at = tq_start + tl.arange(0, 128)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # gdpa_dense_kv.py:47: acc = jnp.zeros([tq, D], dtype=jnp.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([64, 128], tl.float32)
         # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=jnp.f...
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # gdpa_dense_kv.py:48: for ts in hl.tile(S):
         # ts is ordered: carries acc, a sum
-        for ts_start in tl.range(0, 512, 64, num_stages=2):
+        for ts_start in tl.range(0, 512, 64, num_stages=3):
             # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
             keys = tl.reshape(k_boxes.load([b, h, ts_start, 0]), [64, 128])
             # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=j...
@@ -76,6 +76,49 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )
+
+
+@triton.jit
+def gdpa_dense_kv_2_kernel(offsets_ptr, out_ptr):
+    pid = tl.program_id(0)
+    # gdpa_dense_kv.py:44: out = jnp.zeros([H, T, D], dtype=q.dtype)
+    # row is parallel: each row writes its own slices of out
+    row_start = pid * 128
+    row_at = row_start + tl.arange(0, 128)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
+    ranges = tl.where((row_start < first) | (row_start + 128 > last), 64, 0)
+    # group is ordered: carries seen, a maximum
+    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+    for group_start in tl.range(0, ranges, 64):
+        group_at = group_start + tl.arange(0, 64)
+        group_in = group_at < ranges
+        offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+        offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+        seen = tl.maximum(
+            seen,
+            tl.max(
+                tl.where(
+                    group_in,
+                    (
+                        (offsets_tile[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_1[None, :])
+                    ).to(tl.int32),
+                    -2147483648,
+                ),
+                axis=1,
+            ),
+        )
+    # outer is parallel: each outer writes its own rows of out
+    for outer in tl.range(0, 8):
+        # column is parallel: each column writes its own slices of out
+        for column_start in tl.range(0, 128, 64):
+            column_at = column_start + tl.arange(0, 64)
+            tl.store(
+                out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                tl.zeros([128, 64], tl.bfloat16),
+                mask=(seen == 0)[:, None],
+            )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
@@ -99,6 +142,7 @@ def gdpa_dense_kv(
     k = _aligned(k)
     v = _aligned(v)
     triton.set_allocator(_scratch)
-    out = torch.zeros((8, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    gdpa_dense_kv_kernel[(1536,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
+    out = torch.empty((8, 16384, 128), dtype=torch.bfloat16, device=q.device)
+    gdpa_dense_kv_1_kernel[(2560,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
+    gdpa_dense_kv_2_kernel[(128,)](offsets, out, num_warps=4, num_stages=3)
     return out

@@ -1,4 +1,4 @@
-"""gdpa_jagged_kv for cuda:sm90, blocks tk=64, tq=128."""
+"""gdpa_jagged_kv for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton
@@ -19,7 +19,7 @@ def _gelu_tanh(x):
 
 
 @triton.jit
-def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, out_ptr):
+def gdpa_jagged_kv_1_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, out_ptr):
     groups = tl.arange(0, 128)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
@@ -28,13 +28,13 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
     q_offsets_tile_1 = tl.load(q_offsets_ptr + groups + 1)
     tq_begins = tl.maximum(q_offsets_tile, 0)
     tq_ends = tl.minimum(q_offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_type=j...
     # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [8, 16384, 128], [2097152, 128, 1], [1, 128, 128])
-    for step in tl.range(pid, item_count * 8, 2048):
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [8, 16384, 128], [2097152, 128, 1], [1, 64, 128])
+    for step in tl.range(pid, item_count * 8, 3072):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -49,18 +49,18 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
         tq_begin = tl.maximum(q_offsets_value, 0)
         q_offsets_value_1 = tl.load(q_offsets_ptr + b + 1)
         tq_end = tl.minimum(q_offsets_value_1, 16384)
-        tq_start = tq_begin + tq_id * 128
-        tq_at = tq_start + tl.arange(0, 128)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # gdpa_jagged_kv.py:47: acc = jnp.zeros([tq, width], dtype=jnp.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([64, 128], tl.float32)
         # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
         kv_offsets_value = tl.load(kv_offsets_ptr + b)
         tk_begin = tl.maximum(kv_offsets_value, 0)
         kv_offsets_value_1 = tl.load(kv_offsets_ptr + b + 1)
         tk_end = tl.minimum(kv_offsets_value_1, 65536)
         # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_ty...
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # k, up to the end of tk
         k_boxes = tl.make_tensor_descriptor(
             k_ptr, [8, tl.maximum(tk_end, 1), 128], [8388608, 128, 1], [1, 64, 128]
@@ -71,8 +71,21 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             v_ptr, [8, tl.maximum(tk_end, 1), 128], [8388608, 128, 1], [1, 64, 128]
         )
         # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
+        tk_whole = tk_begin + tl.maximum(tk_end - tk_begin, 0) // 64 * 64
         # tk is ordered: carries acc, a sum
-        for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
+        # whole tiles, of which no lane is masked
+        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+            # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            scores = tl.dot(q_tile, k_tile.T)
+            # gdpa_jagged_kv.py:50: weights = activation(scores * D**-0.5).astype(v.dtype)
+            weights = _gelu_tanh(scores * 0.08838834764831845).to(tl.bfloat16)
+            # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_type=j...
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            acc = tl.dot(weights, v_tile, acc)
+        # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
+        # the tiles that a mask cuts
+        for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tk_end
             # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
@@ -89,6 +102,49 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )
+
+
+@triton.jit
+def gdpa_jagged_kv_2_kernel(q_offsets_ptr, out_ptr):
+    pid = tl.program_id(0)
+    # gdpa_jagged_kv.py:44: out = jnp.zeros([H, Q, width], dtype=v.dtype)
+    # row is parallel: each row writes its own slices of out
+    row_start = pid * 128
+    row_at = row_start + tl.arange(0, 128)
+    first = tl.load(q_offsets_ptr)
+    last = tl.load(q_offsets_ptr + 128)
+    ranges = tl.where((row_start < first) | (row_start + 128 > last), 128, 0)
+    # group is ordered: carries seen, a maximum
+    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+    for group_start in tl.range(0, ranges, 64):
+        group_at = group_start + tl.arange(0, 64)
+        group_in = group_at < ranges
+        q_offsets_tile = tl.load(q_offsets_ptr + group_at, mask=group_in, other=0)
+        q_offsets_tile_1 = tl.load(q_offsets_ptr + group_at + 1, mask=group_in, other=0)
+        seen = tl.maximum(
+            seen,
+            tl.max(
+                tl.where(
+                    group_in,
+                    (
+                        (q_offsets_tile[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < q_offsets_tile_1[None, :])
+                    ).to(tl.int32),
+                    -2147483648,
+                ),
+                axis=1,
+            ),
+        )
+    # outer is parallel: each outer writes its own rows of out
+    for outer in tl.range(0, 8):
+        # column is parallel: each column writes its own slices of out
+        for column_start in tl.range(0, 128, 64):
+            column_at = column_start + tl.arange(0, 64)
+            tl.store(
+                out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                tl.zeros([128, 64], tl.bfloat16),
+                mask=(seen == 0)[:, None],
+            )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
@@ -113,6 +169,7 @@ def gdpa_jagged_kv(
     k = _aligned(k)
     v = _aligned(v)
     triton.set_allocator(_scratch)
-    out = torch.zeros((8, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    gdpa_jagged_kv_kernel[(2048,)](q, k, v, q_offsets, kv_offsets, out, num_warps=8, num_stages=2)
+    out = torch.empty((8, 16384, 128), dtype=torch.bfloat16, device=q.device)
+    gdpa_jagged_kv_1_kernel[(3072,)](q, k, v, q_offsets, kv_offsets, out, num_warps=4, num_stages=3)
+    gdpa_jagged_kv_2_kernel[(128,)](q_offsets, out, num_warps=4, num_stages=3)
     return out

@@ -1,4 +1,4 @@
-"""grouped_gemm for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+"""grouped_gemm for cuda:sm90, blocks tk=64, tm=128, tn=256."""
 
 import torch
 import triton
@@ -6,7 +6,7 @@ import triton.language as tl
 
 
 @triton.jit
-def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
+def grouped_gemm_1_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 64)
     pid = tl.program_id(0)
     # grouped_gemm.py:38: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], N], max_extent=...
@@ -21,9 +21,9 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     # x, up to the array's end
     x_boxes = tl.make_tensor_descriptor(x_ptr, [16384, 4096], [4096, 1], [128, 64])
     # w, up to the array's end
-    w_boxes = tl.make_tensor_descriptor(w_ptr, [64, 4096, 2048], [8388608, 2048, 1], [1, 64, 128])
-    for step in tl.range(pid, item_count * 16, 3072):
-        item = step // 16
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [64, 4096, 2048], [8388608, 2048, 1], [1, 64, 256])
+    for step in tl.range(pid, item_count * 8, 132, flatten=True):
+        item = step // 8
         before = tile_ends <= item
         g = tl.sum(before.to(tl.int32), axis=0)
         tm_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
@@ -39,22 +39,63 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
         tm_at = tm_start + tl.arange(0, 128)
         tm_in = tm_at < tm_end
         # tn is parallel: each tn writes its own columns of y
-        tn_start = step % 16 * 128
-        tn_at = tn_start + tl.arange(0, 128)
+        tn_start = step % 8 * 256
+        tn_at = tn_start + tl.arange(0, 256)
         # grouped_gemm.py:39: acc = hl.zeros([tm, tn], dtype=hl.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([128, 256], tl.float32)
         # grouped_gemm.py:40: for tk in hl.tile(K):
         # tk is ordered: carries acc, a sum
-        for tk_start in tl.range(0, 4096, 64, num_stages=3):
+        for tk_start in tl.range(0, 4096, 64, num_stages=4):
             # grouped_gemm.py:41: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
             x_tile = x_boxes.load([tm_start, tk_start])
-            w_tile = tl.reshape(w_boxes.load([g, tk_start, tn_start]), [64, 128])
+            w_tile = tl.reshape(w_boxes.load([g, tk_start, tn_start]), [64, 256])
             acc = tl.dot(x_tile, w_tile, acc)
         # grouped_gemm.py:42: y[tm, tn] = acc.to(y.dtype)
         tl.store(
             y_ptr + tm_at[:, None] * 2048 + tn_at[None, :],
             acc.to(tl.bfloat16),
             mask=tm_in[:, None],
+        )
+
+
+@triton.jit
+def grouped_gemm_2_kernel(offsets_ptr, y_ptr):
+    pid = tl.program_id(0)
+    # grouped_gemm.py:36: y = hl.zeros([M, N], dtype=x.dtype)
+    # row is parallel: each row writes its own rows of y
+    row_start = pid * 128
+    row_at = row_start + tl.arange(0, 128)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
+    ranges = tl.where((row_start < first) | (row_start + 128 > last), 64, 0)
+    # group is ordered: carries seen, a maximum
+    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+    for group_start in tl.range(0, ranges, 64):
+        group_at = group_start + tl.arange(0, 64)
+        group_in = group_at < ranges
+        offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+        offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+        seen = tl.maximum(
+            seen,
+            tl.max(
+                tl.where(
+                    group_in,
+                    (
+                        (offsets_tile[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_1[None, :])
+                    ).to(tl.int32),
+                    -2147483648,
+                ),
+                axis=1,
+            ),
+        )
+    # column is parallel: each column writes its own columns of y
+    for column_start in tl.range(0, 2048, 64):
+        column_at = column_start + tl.arange(0, 64)
+        tl.store(
+            y_ptr + row_at[:, None] * 2048 + column_at[None, :],
+            tl.zeros([128, 64], tl.bfloat16),
+            mask=(seen == 0)[:, None],
         )
 
 
@@ -73,6 +114,7 @@ def grouped_gemm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> tor
     x = _aligned(x)
     w = _aligned(w)
     triton.set_allocator(_scratch)
-    y = torch.zeros((16384, 2048), dtype=torch.bfloat16, device=x.device)
-    grouped_gemm_kernel[(3072,)](x, w, offsets, y, num_warps=8, num_stages=3)
+    y = torch.empty((16384, 2048), dtype=torch.bfloat16, device=x.device)
+    grouped_gemm_1_kernel[(132,)](x, w, offsets, y, num_warps=8, num_stages=4)
+    grouped_gemm_2_kernel[(128,)](offsets, y, num_warps=8, num_stages=4)
     return y

@@ -1,4 +1,4 @@
-"""hstu_attention for cuda:sm90, blocks tk=64, tq=128."""
+"""hstu_attention for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton
@@ -20,13 +20,13 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 65536)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_type=j...
     # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 65536, 128], [8388608, 128, 1], [1, 128, 128])
-    for step in tl.range(pid, item_count * 16, 12288):
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 65536, 128], [8388608, 128, 1], [1, 64, 128])
+    for step in tl.range(pid, item_count * 16, 20480):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -42,17 +42,17 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         # tq is parallel: each tq writes its own slices of out
         tq_begin = tl.maximum(begin, 0)
         tq_end = tl.minimum(end, 65536)
-        tq_start = tq_begin + tq_id * 128
-        tq_at = tq_start + tl.arange(0, 128)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # hstu_attention.py:44: acc = jnp.zeros([tq, width], dtype=jnp.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([64, 128], tl.float32)
         # hstu_attention.py:45: last = min(end, tq.end) if causal else end
-        last = tl.minimum(end, tl.minimum(tq_start + 128, tq_end))
+        last = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
         # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
         tk_begin = tl.maximum(begin, 0)
         # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_ty...
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # k, up to the end of tk
         k_boxes = tl.make_tensor_descriptor(
             k_ptr, [16, tl.maximum(last, 1), 128], [8388608, 128, 1], [1, 64, 128]
@@ -63,8 +63,21 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             v_ptr, [16, tl.maximum(last, 1), 128], [8388608, 128, 1], [1, 64, 128]
         )
         # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
+        tk_whole = tk_begin + tl.maximum(tl.minimum(last, tq_start + 1) - tk_begin, 0) // 64 * 64
         # tk is ordered: carries acc, a sum
-        for tk_start in tl.range(tk_begin, last, 64, num_stages=2):
+        # whole tiles, of which no lane is masked
+        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+            # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            scores = tl.dot(q_tile, k_tile.T)
+            # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
+            weights = _silu(scores * 0.08838834764831845) / 4096.0
+            # hstu_attention.py:51: acc += jnp.dot(
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            acc = tl.dot(weights.to(tl.bfloat16), v_tile, acc)
+        # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
+        # the tiles that a mask cuts
+        for tk_start in tl.range(tk_whole, last, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < last
             # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
@@ -107,5 +120,5 @@ def hstu_attention(
     v = _aligned(v)
     triton.set_allocator(_scratch)
     out = torch.zeros((16, 65536, 128), dtype=torch.bfloat16, device=q.device)
-    hstu_attention_kernel[(12288,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
+    hstu_attention_kernel[(20480,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

@@ -1,4 +1,4 @@
-"""jagged_attention for cuda:sm90, blocks tk=64, tq=128."""
+"""jagged_attention for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton
@@ -11,7 +11,7 @@ def _nan_max(a, b):
 
 
 @triton.jit
-def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
+def jagged_attention_1_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     groups = tl.arange(0, 32)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
@@ -20,13 +20,13 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
     # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 128, 128])
-    for step in tl.range(pid, item_count * 16, 2560):
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128])
+    for step in tl.range(pid, item_count * 16, 4608):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -42,20 +42,20 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         # tq is parallel: each tq writes its own slices of out
         tq_begin = tl.maximum(begin, 0)
         tq_end = tl.minimum(end, 16384)
-        tq_start = tq_begin + tq_id * 128
-        tq_at = tq_start + tl.arange(0, 128)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # jagged_attention.py:76: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m = tl.full([128], float("-inf"), tl.float32)
+        m = tl.full([64], float("-inf"), tl.float32)
         # jagged_attention.py:77: total = hl.zeros([tq], dtype=hl.float32)
-        total = tl.zeros([128], tl.float32)
+        total = tl.zeros([64], tl.float32)
         # jagged_attention.py:78: acc = hl.zeros([tq, v.shape[2]], dtype=hl.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([64, 128], tl.float32)
         # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
         tk_begin = tl.maximum(begin, 0)
         tk_end = tl.minimum(end, 16384)
         # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # k, up to the end of tk
         k_boxes = tl.make_tensor_descriptor(
             k_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
@@ -66,13 +66,13 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             v_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
         )
         # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
+        tk_whole = tk_begin + tl.maximum(tk_end - tk_begin, 0) // 64 * 64
         # tk is ordered: carries total, acc, m
-        for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
-            tk_at = tk_start + tl.arange(0, 64)
-            tk_in = tk_at < tk_end
+        # whole tiles, of which no lane is masked
+        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
             # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
             k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
-            scores = tl.where(tk_in, tl.dot(q_tile, k_tile.T) * 0.08838834764831845, float("-inf"))
+            scores = tl.dot(q_tile, k_tile.T) * 0.12751743082459868
             # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
@@ -80,9 +80,33 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # jagged_attention.py:86: alpha = hl.exp(m - m_new)
-            alpha = tl.exp(m - m_new)
+            alpha = tl.exp2(m - m_new)
             # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-            p = tl.exp(scores - m_new[:, None])
+            p = tl.exp2(scores - m_new[:, None])
+            # jagged_attention.py:88: total = total * alpha + p.sum(-1)
+            total = total * alpha + tl.sum(p, axis=1)
+            # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
+            m = m_new
+        # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
+        # the tiles that a mask cuts
+        for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 64)
+            tk_in = tk_at < tk_end
+            # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            scores = tl.where(tk_in, tl.dot(q_tile, k_tile.T) * 0.12751743082459868, float("-inf"))
+            # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = tl.maximum(
+                m,
+                tl.reduce(scores, axis=1, combine_fn=_nan_max),
+                propagate_nan=tl.PropagateNan.ALL,
+            )
+            # jagged_attention.py:86: alpha = hl.exp(m - m_new)
+            alpha = tl.exp2(m - m_new)
+            # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
+            p = tl.exp2(scores - m_new[:, None])
             # jagged_attention.py:88: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
@@ -95,6 +119,49 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             (acc / total[:, None]).to(tl.bfloat16),
             mask=tq_in[:, None],
         )
+
+
+@triton.jit
+def jagged_attention_2_kernel(offsets_ptr, out_ptr):
+    pid = tl.program_id(0)
+    # jagged_attention.py:72: out = hl.zeros([H, T, v.shape[2]], dtype=v.dtype)
+    # row is parallel: each row writes its own slices of out
+    row_start = pid * 128
+    row_at = row_start + tl.arange(0, 128)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 32)
+    ranges = tl.where((row_start < first) | (row_start + 128 > last), 32, 0)
+    # group is ordered: carries seen, a maximum
+    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+    for group_start in tl.range(0, ranges, 32):
+        group_at = group_start + tl.arange(0, 32)
+        group_in = group_at < ranges
+        offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+        offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+        seen = tl.maximum(
+            seen,
+            tl.max(
+                tl.where(
+                    group_in,
+                    (
+                        (offsets_tile[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_1[None, :])
+                    ).to(tl.int32),
+                    -2147483648,
+                ),
+                axis=1,
+            ),
+        )
+    # outer is parallel: each outer writes its own rows of out
+    for outer in tl.range(0, 16):
+        # column is parallel: each column writes its own slices of out
+        for column_start in tl.range(0, 128, 64):
+            column_at = column_start + tl.arange(0, 64)
+            tl.store(
+                out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                tl.zeros([128, 64], tl.bfloat16),
+                mask=(seen == 0)[:, None],
+            )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
@@ -118,6 +185,7 @@ def jagged_attention(
     k = _aligned(k)
     v = _aligned(v)
     triton.set_allocator(_scratch)
-    out = torch.zeros((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    jagged_attention_kernel[(2560,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
+    out = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
+    jagged_attention_1_kernel[(4608,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
+    jagged_attention_2_kernel[(128,)](offsets, out, num_warps=4, num_stages=3)
     return out

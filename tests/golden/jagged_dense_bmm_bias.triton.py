@@ -1,4 +1,4 @@
-"""jagged_dense_bmm_bias for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+"""jagged_dense_bmm_bias for cuda:sm90, blocks tk=64, tm=128, tn=256."""
 
 import torch
 import triton
@@ -6,7 +6,7 @@ import triton.language as tl
 
 
 @triton.jit
-def jagged_dense_bmm_bias_kernel(x_ptr, w_ptr, bias_ptr, offsets_ptr, y_ptr):
+def jagged_dense_bmm_bias_1_kernel(x_ptr, w_ptr, bias_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 128)
     pid = tl.program_id(0)
     # jagged_dense_bmm.py:44: for tm, tn in hl.tile([offsets[b], 0], [offsets[b + 1], N], max_ext...
@@ -21,9 +21,9 @@ def jagged_dense_bmm_bias_kernel(x_ptr, w_ptr, bias_ptr, offsets_ptr, y_ptr):
     # x, up to the array's end
     x_boxes = tl.make_tensor_descriptor(x_ptr, [32768, 512], [512, 1], [128, 64])
     # w, up to the array's end
-    w_boxes = tl.make_tensor_descriptor(w_ptr, [128, 512, 512], [262144, 512, 1], [1, 64, 128])
-    for step in tl.range(pid, item_count * 4, 1536):
-        item = step // 4
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [128, 512, 512], [262144, 512, 1], [1, 64, 256])
+    for step in tl.range(pid, item_count * 2, 132, flatten=True):
+        item = step // 2
         before = tile_ends <= item
         b = tl.sum(before.to(tl.int32), axis=0)
         tm_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
@@ -39,16 +39,16 @@ def jagged_dense_bmm_bias_kernel(x_ptr, w_ptr, bias_ptr, offsets_ptr, y_ptr):
         tm_at = tm_start + tl.arange(0, 128)
         tm_in = tm_at < tm_end
         # tn is parallel: each tn writes its own columns of y
-        tn_start = step % 4 * 128
-        tn_at = tn_start + tl.arange(0, 128)
+        tn_start = step % 2 * 256
+        tn_at = tn_start + tl.arange(0, 256)
         # jagged_dense_bmm.py:45: acc = torch.zeros([tm, tn], dtype=torch.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([128, 256], tl.float32)
         # jagged_dense_bmm.py:46: for tk in hl.tile(D):
         # tk is ordered: carries acc, a sum
-        for tk_start in tl.range(0, 512, 64, num_stages=3):
+        for tk_start in tl.range(0, 512, 64, num_stages=4):
             # jagged_dense_bmm.py:47: acc = torch.addmm(acc, x[tm, tk], w[b, tk, tn])
             x_tile = x_boxes.load([tm_start, tk_start])
-            w_tile = tl.reshape(w_boxes.load([b, tk_start, tn_start]), [64, 128])
+            w_tile = tl.reshape(w_boxes.load([b, tk_start, tn_start]), [64, 256])
             acc = tl.dot(x_tile, w_tile, acc)
         # jagged_dense_bmm.py:48: y[tm, tn] = (acc + bias[b, tn]).to(y.dtype)
         bias_tile = tl.load(bias_ptr + b * 512 + tn_at)
@@ -57,6 +57,48 @@ def jagged_dense_bmm_bias_kernel(x_ptr, w_ptr, bias_ptr, offsets_ptr, y_ptr):
             (acc + bias_tile.to(tl.float32)).to(tl.bfloat16),
             mask=tm_in[:, None],
         )
+
+
+@triton.jit
+def jagged_dense_bmm_bias_2_kernel(offsets_ptr, y_ptr):
+    pid = tl.program_id(0)
+    for step in tl.range(pid, 256, 132):
+        # jagged_dense_bmm.py:42: y = torch.zeros([T, N], dtype=x.dtype)
+        # row is parallel: each row writes its own rows of y
+        row_start = step * 128
+        row_at = row_start + tl.arange(0, 128)
+        first = tl.load(offsets_ptr)
+        last = tl.load(offsets_ptr + 128)
+        ranges = tl.where((row_start < first) | (row_start + 128 > last), 128, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 64):
+            group_at = group_start + tl.arange(0, 64)
+            group_in = group_at < ranges
+            offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+            offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (offsets_tile[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < offsets_tile_1[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
+                ),
+            )
+        # column is parallel: each column writes its own columns of y
+        for column_start in tl.range(0, 512, 64):
+            column_at = column_start + tl.arange(0, 64)
+            tl.store(
+                y_ptr + row_at[:, None] * 512 + column_at[None, :],
+                tl.zeros([128, 64], tl.bfloat16),
+                mask=(seen == 0)[:, None],
+            )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
@@ -79,6 +121,7 @@ def jagged_dense_bmm_bias(
     x = _aligned(x)
     w = _aligned(w)
     triton.set_allocator(_scratch)
-    y = torch.zeros((32768, 512), dtype=torch.bfloat16, device=x.device)
-    jagged_dense_bmm_bias_kernel[(1536,)](x, w, bias, offsets, y, num_warps=8, num_stages=3)
+    y = torch.empty((32768, 512), dtype=torch.bfloat16, device=x.device)
+    jagged_dense_bmm_bias_1_kernel[(132,)](x, w, bias, offsets, y, num_warps=8, num_stages=4)
+    jagged_dense_bmm_bias_2_kernel[(132,)](offsets, y, num_warps=8, num_stages=4)
     return y

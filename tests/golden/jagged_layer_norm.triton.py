@@ -1,4 +1,4 @@
-"""jagged_layer_norm for cuda:sm90, blocks tm=8, tm_1=8, tm_2=8."""
+"""jagged_layer_norm for cuda:sm90, blocks tm=32, tm_1=32, tm_2=32."""
 
 import torch
 import triton
@@ -6,7 +6,7 @@ import triton.language as tl
 
 
 @triton.jit
-def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
+def jagged_layer_norm_1_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
     at512 = tl.arange(0, 512)
     pid = tl.program_id(0)
     # jagged_layer_norm.py:41: for g in hl.grid(offsets.shape[0] - 1):
@@ -21,8 +21,8 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
     tm_end = tl.minimum(end, 131072)
     # tm is ordered: carries total, a sum
     total = tl.full([], 0.0, tl.float32)
-    for tm_start in tl.range(tm_begin, tm_end, 8):
-        tm_at = tm_start + tl.arange(0, 8)
+    for tm_start in tl.range(tm_begin, tm_end, 32):
+        tm_at = tm_start + tl.arange(0, 32)
         tm_in = tm_at < tm_end
         # jagged_layer_norm.py:46: total += jnp.sum(x[tm, :].astype(jnp.float32))
         x_tile = tl.load(
@@ -38,8 +38,8 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
     tm_1_end = tl.minimum(end, 131072)
     # tm is ordered: carries squares, a sum
     squares = tl.full([], 0.0, tl.float32)
-    for tm_1_start in tl.range(tm_1_begin, tm_1_end, 8):
-        tm_1_at = tm_1_start + tl.arange(0, 8)
+    for tm_1_start in tl.range(tm_1_begin, tm_1_end, 32):
+        tm_1_at = tm_1_start + tl.arange(0, 32)
         tm_1_in = tm_1_at < tm_1_end
         # jagged_layer_norm.py:50: centred = x[tm, :].astype(jnp.float32) - mean
         x_tile_1 = tl.load(
@@ -58,8 +58,8 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
     tm_2_begin = tl.maximum(begin, 0)
     tm_2_end = tl.minimum(end, 131072)
     # tm is parallel: each tm writes its own rows of y
-    for tm_2_start in tl.range(tm_2_begin, tm_2_end, 8):
-        tm_2_at = tm_2_start + tl.arange(0, 8)
+    for tm_2_start in tl.range(tm_2_begin, tm_2_end, 32):
+        tm_2_at = tm_2_start + tl.arange(0, 32)
         tm_2_in = tm_2_at < tm_2_end
         # jagged_layer_norm.py:54: normal = (x[tm, :].astype(jnp.float32) - mean) * scale
         x_tile_2 = tl.load(
@@ -78,6 +78,47 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
         )
 
 
+@triton.jit
+def jagged_layer_norm_2_kernel(offsets_ptr, y_ptr):
+    pid = tl.program_id(0)
+    # jagged_layer_norm.py:40: y = jnp.zeros([T, F], dtype=x.dtype)
+    # row is parallel: each row writes its own rows of y
+    row_start = pid * 128
+    row_at = row_start + tl.arange(0, 128)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 512)
+    ranges = tl.where((row_start < first) | (row_start + 128 > last), 512, 0)
+    # group is ordered: carries seen, a maximum
+    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+    for group_start in tl.range(0, ranges, 64):
+        group_at = group_start + tl.arange(0, 64)
+        group_in = group_at < ranges
+        offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+        offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+        seen = tl.maximum(
+            seen,
+            tl.max(
+                tl.where(
+                    group_in,
+                    (
+                        (offsets_tile[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_1[None, :])
+                    ).to(tl.int32),
+                    -2147483648,
+                ),
+                axis=1,
+            ),
+        )
+    # column is parallel: each column writes its own columns of y
+    for column_start in tl.range(0, 512, 64):
+        column_at = column_start + tl.arange(0, 64)
+        tl.store(
+            y_ptr + row_at[:, None] * 512 + column_at[None, :],
+            tl.zeros([128, 64], tl.bfloat16),
+            mask=(seen == 0)[:, None],
+        )
+
+
 def jagged_layer_norm(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -85,6 +126,7 @@ def jagged_layer_norm(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """y[r] = (x[r] - mean of r's group) / sqrt(variance of r's group + eps) * weight + bias."""
-    y = torch.zeros((131072, 512), dtype=torch.bfloat16, device=x.device)
-    jagged_layer_norm_kernel[(512,)](x, weight, bias, offsets, y, num_warps=8, num_stages=1)
+    y = torch.empty((131072, 512), dtype=torch.bfloat16, device=x.device)
+    jagged_layer_norm_1_kernel[(512,)](x, weight, bias, offsets, y, num_warps=8, num_stages=1)
+    jagged_layer_norm_2_kernel[(1024,)](offsets, y, num_warps=8, num_stages=1)
     return y

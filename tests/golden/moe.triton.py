@@ -17,9 +17,6 @@ def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
     tile_counts = tl.maximum(ts_ends - ts_begins + 127, 0) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # moe.py:55: acc = torch.addmm(acc, x[token[ts], td], w[e, td, tn])
-    # w, up to the array's end
-    w_boxes = tl.make_tensor_descriptor(w_ptr, [64, 2048, 1024], [2097152, 1024, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 8, 1536):
         item = step // 8
         before = tile_ends <= item
@@ -43,7 +40,7 @@ def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
         acc = tl.zeros([128, 128], tl.float32)
         # moe.py:54: for td in hl.tile(D):
         # td is ordered: carries acc, a sum
-        for td_start in tl.range(0, 2048, 64, num_stages=3):
+        for td_start in tl.range(0, 2048, 64, num_stages=4):
             td_at = td_start + tl.arange(0, 64)
             # moe.py:55: acc = torch.addmm(acc, x[token[ts], td], w[e, td, tn])
             token_tile = tl.load(token_ptr + ts_at, mask=ts_in, other=0)
@@ -52,7 +49,7 @@ def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
                 mask=ts_in[:, None] & (token_tile >= 0)[:, None] & (token_tile < 4096)[:, None],
                 other=0.0,
             )
-            w_tile = tl.reshape(w_boxes.load([e, td_start, tn_start]), [64, 128])
+            w_tile = tl.load(w_ptr + e * 2097152 + td_at[:, None] * 1024 + tn_at[None, :])
             acc = tl.dot(x_rows, w_tile, acc)
         # moe.py:56: z[ts, tn] = acc
         tl.store(z_ptr + ts_at[:, None] * 1024 + tn_at[None, :], acc, mask=ts_in[:, None])
@@ -109,16 +106,6 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
     tl.store(y_ptr + tt_at[:, None] * 1024 + tn_1_at[None, :], acc_8.to(tl.bfloat16))
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
-
-
 def moe(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -128,10 +115,8 @@ def moe(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """y[t] = sum of gate[t, k] * x[t] @ w[expert of slot[t, k]] over k."""
-    w = _aligned(w)
-    triton.set_allocator(_scratch)
     z = torch.zeros((16384, 1024), dtype=torch.float32, device=x.device)
     y = torch.empty((4096, 1024), dtype=torch.bfloat16, device=x.device)
-    moe_1_kernel[(1536,)](x, w, token, offsets, z, num_warps=8, num_stages=3)
-    moe_2_kernel[(1024,)](slot, gate, z, y, num_warps=8, num_stages=3)
+    moe_1_kernel[(1536,)](x, w, token, offsets, z, num_warps=8, num_stages=4)
+    moe_2_kernel[(1024,)](slot, gate, z, y, num_warps=8, num_stages=4)
     return y

@@ -7,13 +7,13 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def paged_attention_kernel(
-    table, lengths, offsets, k_pages, v_pages, q, out, total_ref, acc_ref, m_ref, scores_ref, b_of,
-    tq_of, p_of,
+    table, lengths, offsets, k_pages, q, v_pages, out, total_ref, acc_ref, m_ref, scores_ref,
+    scores_ref_1, scores_ref_2, scores_ref_3, b_of, tq_of, p_of,
 ):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
-    # p: column of the step table; ordered: carries total, acc, m
+    # p: column of the step table; ordered: carries total, acc, m; a step runs 4 of its iterations
     # h: every step runs all of them; parallel: each h writes its own rows of out
     # Step table: one row for every (b, tq, p), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -28,8 +28,8 @@ def paged_attention_kernel(
         tq_runs = jnp.maximum(offsets[b], tq * 128) < jnp.minimum(offsets[b + 1], tq * 128 + 128)
         p_stop = jnp.maximum(
             jnp.where(
-                ((lengths[b] + 128 - 1) // 128 > 0) & tq_runs,
-                jnp.minimum((lengths[b] + 128 - 1) // 128, 64),
+                (((lengths[b] + 128 - 1) // 128 + 3) // 4 > 0) & tq_runs,
+                jnp.minimum(((lengths[b] + 128 - 1) // 128 + 3) // 4, 16),
                 0,
             ),
             1,
@@ -49,7 +49,7 @@ def paged_attention_kernel(
     steps, seen = jax.lax.fori_loop(0, 64, add_b, (jnp.int32(0), jnp.int32(0)))
     steps = jax.lax.fori_loop(seen, 32, lambda tq, n: add_tq(63, tq, n), steps)
 
-    def step(k_pages_ref, v_pages_ref, q_ref, out_ref):
+    def step(k_pages_ref, q_ref, k_pages_1_ref, k_pages_2_ref, k_pages_3_ref, v_pages_ref, v_pages_1_ref, v_pages_2_ref, v_pages_3_ref, out_ref):
         n = pl.program_id(0)
         b, tq, p = b_of[n], tq_of[n], p_of[n]
         before = jnp.maximum(n - 1, 0)
@@ -69,10 +69,15 @@ def paged_attention_kernel(
             # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
             total_ref[...] = jnp.zeros((32, 128, 128), jnp.float32)
 
-        @pl.when(p < (lengths[b] + 128 - 1) // 128)
+        @pl.when(p < ((lengths[b] + 128 - 1) // 128 + 3) // 4)
         def _():
             # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
             length = lengths[b]
+            # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
+            live_1 = p * 4 + 1 < (length + 128 - 1) // 128
+            live_2 = p * 4 + 2 < (length + 128 - 1) // 128
+            live_3 = p * 4 + 3 < (length + 128 - 1) // 128
+            # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
             end = offsets[b + 1]
             # paged_attention.py:52: for h, b in hl.grid([H, B]):
             for h in range(0, 32, 4):
@@ -90,31 +95,127 @@ def paged_attention_kernel(
                     ).reshape((4, 128, 128))
                     * 0.12751743082459868
                 )
+                # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
+                k = k_pages_1_ref[h // 4]
+                # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+                scores_ref_1[h : h + 4] = (
+                    (
+                        jax.lax.dot_general(
+                            q_ref[h : h + 4].reshape((512, 128)),
+                            k,
+                            (((1,), (1,)), ((), ())),
+                            preferred_element_type=jnp.float32,
+                        )
+                    ).reshape((4, 128, 128))
+                    * 0.12751743082459868
+                )
+                # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
+                k = k_pages_2_ref[h // 4]
+                # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+                scores_ref_2[h : h + 4] = (
+                    (
+                        jax.lax.dot_general(
+                            q_ref[h : h + 4].reshape((512, 128)),
+                            k,
+                            (((1,), (1,)), ((), ())),
+                            preferred_element_type=jnp.float32,
+                        )
+                    ).reshape((4, 128, 128))
+                    * 0.12751743082459868
+                )
+                # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
+                k = k_pages_3_ref[h // 4]
+                # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
+                scores_ref_3[h : h + 4] = (
+                    (
+                        jax.lax.dot_general(
+                            q_ref[h : h + 4].reshape((512, 128)),
+                            k,
+                            (((1,), (1,)), ((), ())),
+                            preferred_element_type=jnp.float32,
+                        )
+                    ).reshape((4, 128, 128))
+                    * 0.12751743082459868
+                )
             tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             for h in range(0, 32, 4):
-                # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
-                v = v_pages_ref[h // 4]
                 # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], score...
                 scores = jnp.where(
-                    p * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+                    p * 4 * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
                     <= tq_index - end + length,
                     scores_ref[h : h + 4],
                     -jnp.inf,
                 )
+                scores_1 = jnp.where(
+                    ((p * 4 + 1) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1) <= tq_index - end + length)
+                    & live_1,
+                    scores_ref_1[h : h + 4],
+                    -jnp.inf,
+                )
+                scores_2 = jnp.where(
+                    ((p * 4 + 2) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1) <= tq_index - end + length)
+                    & live_2,
+                    scores_ref_2[h : h + 4],
+                    -jnp.inf,
+                )
+                scores_3 = jnp.where(
+                    ((p * 4 + 3) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1) <= tq_index - end + length)
+                    & live_3,
+                    scores_ref_3[h : h + 4],
+                    -jnp.inf,
+                )
+                # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=mo...
+                scores_1_1 = jnp.maximum(
+                    jnp.maximum(jnp.maximum(scores, scores_1), scores_2), scores_3
+                )
                 m = m_ref[h : h + 4]
-                # paged_attention.py:66: m_new = hl.maximum(m, scores.amax(-1))
-                m_new = jnp.maximum(m, jnp.max(scores, axis=2, keepdims=True))
+                # paged_attention.py:72: m = m_new
+                m_new = jnp.maximum(m, jnp.max(scores_1_1, axis=2, keepdims=True))
+                # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+                v = v_pages_ref[h // 4]
                 # paged_attention.py:67: alpha = hl.exp(m - m_new)
                 alpha = jnp.exp2(m - m_new)
                 # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
                 weights = jnp.exp2(scores - m_new)
-                # paged_attention.py:69: total = total * alpha + weights.sum(-1)
-                total_ref[h : h + 4] = (
-                    total_ref[h : h + 4] * alpha + jnp.sum(weights, axis=2, keepdims=True)
-                )
                 # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
                 used = jnp.where(
-                    p * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
+                    p * 4 * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length, v, 0.0
+                )
+                # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+                v = v_pages_1_ref[h // 4]
+                # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
+                weights_1 = jnp.exp2(scores_1 - m_new)
+                # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
+                used_1 = jnp.where(
+                    (p * 4 + 1) * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length,
+                    v,
+                    0.0,
+                )
+                # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+                v = v_pages_2_ref[h // 4]
+                # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
+                weights_2 = jnp.exp2(scores_2 - m_new)
+                # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
+                used_2 = jnp.where(
+                    (p * 4 + 2) * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length,
+                    v,
+                    0.0,
+                )
+                # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
+                v = v_pages_3_ref[h // 4]
+                # paged_attention.py:68: weights = hl.exp(scores - m_new[:, None])
+                weights_3 = jnp.exp2(scores_3 - m_new)
+                # paged_attention.py:70: used = hl.where(holds[:, None] < length, v, 0)
+                used_3 = jnp.where(
+                    (p * 4 + 3) * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) < length,
+                    v,
+                    0.0,
+                )
+                # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=mo...
+                terms = weights + weights_1 + weights_2 + weights_3
+                # paged_attention.py:69: total = total * alpha + weights.sum(-1)
+                total_ref[h : h + 4] = (
+                    total_ref[h : h + 4] * alpha + jnp.sum(terms, axis=2, keepdims=True)
                 )
                 # paged_attention.py:71: acc = hl.dot(weights.to(v.dtype), used, acc=acc * alpha[...
                 acc_ref[h : h + 4] = (
@@ -123,6 +224,27 @@ def paged_attention_kernel(
                         jnp.dot(
                             weights.astype(jnp.bfloat16).reshape((512, 128)),
                             used,
+                            preferred_element_type=jnp.float32,
+                        )
+                    ).reshape((4, 128, 128))
+                    + (
+                        jnp.dot(
+                            weights_1.astype(jnp.bfloat16).reshape((512, 128)),
+                            jnp.where(live_1, used_1, 0.0),
+                            preferred_element_type=jnp.float32,
+                        )
+                    ).reshape((4, 128, 128))
+                    + (
+                        jnp.dot(
+                            weights_2.astype(jnp.bfloat16).reshape((512, 128)),
+                            jnp.where(live_2, used_2, 0.0),
+                            preferred_element_type=jnp.float32,
+                        )
+                    ).reshape((4, 128, 128))
+                    + (
+                        jnp.dot(
+                            weights_3.astype(jnp.bfloat16).reshape((512, 128)),
+                            jnp.where(live_3, used_3, 0.0),
                             preferred_element_type=jnp.float32,
                         )
                     ).reshape((4, 128, 128))
@@ -147,17 +269,57 @@ def paged_attention_kernel(
         in_specs=[
             pl.BlockSpec(
                 (8, None, 128, 128),
-                lambda n: (0, jnp.clip(table[b_of[n], p_of[n]], 0, 4095), 0, 0),
+                lambda n: (
+                    0, jnp.clip(table[b_of[n], jnp.clip(p_of[n] * 4, 0, 63)], 0, 4095), 0, 0
+                ),
+            ),
+            pl.BlockSpec((32, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec(
+                (8, None, 128, 128),
+                lambda n: (
+                    0, jnp.clip(table[b_of[n], jnp.clip(p_of[n] * 4 + 1, 0, 63)], 0, 4095), 0, 0
+                ),
             ),
             pl.BlockSpec(
                 (8, None, 128, 128),
-                lambda n: (0, jnp.clip(table[b_of[n], p_of[n]], 0, 4095), 0, 0),
+                lambda n: (
+                    0, jnp.clip(table[b_of[n], jnp.clip(p_of[n] * 4 + 2, 0, 63)], 0, 4095), 0, 0
+                ),
             ),
-            pl.BlockSpec((32, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec(
+                (8, None, 128, 128),
+                lambda n: (
+                    0, jnp.clip(table[b_of[n], jnp.clip(p_of[n] * 4 + 3, 0, 63)], 0, 4095), 0, 0
+                ),
+            ),
+            pl.BlockSpec(
+                (8, None, 128, 128),
+                lambda n: (
+                    0, jnp.clip(table[b_of[n], jnp.clip(p_of[n] * 4, 0, 63)], 0, 4095), 0, 0
+                ),
+            ),
+            pl.BlockSpec(
+                (8, None, 128, 128),
+                lambda n: (
+                    0, jnp.clip(table[b_of[n], jnp.clip(p_of[n] * 4 + 1, 0, 63)], 0, 4095), 0, 0
+                ),
+            ),
+            pl.BlockSpec(
+                (8, None, 128, 128),
+                lambda n: (
+                    0, jnp.clip(table[b_of[n], jnp.clip(p_of[n] * 4 + 2, 0, 63)], 0, 4095), 0, 0
+                ),
+            ),
+            pl.BlockSpec(
+                (8, None, 128, 128),
+                lambda n: (
+                    0, jnp.clip(table[b_of[n], jnp.clip(p_of[n] * 4 + 3, 0, 63)], 0, 4095), 0, 0
+                ),
+            ),
         ],
         out_specs=[pl.BlockSpec((32, 128, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
-    )(k_pages, v_pages, q, out)
+    )(k_pages, q, k_pages, k_pages, k_pages, v_pages, v_pages, v_pages, v_pages, out)
 
 
 def paged_attention(
@@ -188,10 +350,14 @@ def paged_attention(
             pltpu.VMEM((32, 128, 128), jnp.float32),
             pltpu.VMEM((32, 128, 128), jnp.float32),
             pltpu.VMEM((32, 128, 128), jnp.float32),
-            pltpu.SMEM((6080,), jnp.int32),
-            pltpu.SMEM((6080,), jnp.int32),
-            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.VMEM((32, 128, 128), jnp.float32),
+            pltpu.VMEM((32, 128, 128), jnp.float32),
+            pltpu.VMEM((32, 128, 128), jnp.float32),
+            pltpu.SMEM((1520,), jnp.int32),
+            pltpu.SMEM((1520,), jnp.int32),
+            pltpu.SMEM((1520,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=54525952),
         interpret=interpret,
-    )(table, lengths, offsets, k_pages, v_pages, q)
+    )(table, lengths, offsets, k_pages, q, v_pages)
     return out

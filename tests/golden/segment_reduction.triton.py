@@ -1,4 +1,4 @@
-"""segment_reduction for cuda:sm90, blocks tf=512, tm=8."""
+"""segment_reduction for cuda:sm90, blocks tf=64, tm=128."""
 
 import torch
 import triton
@@ -15,23 +15,24 @@ def segment_reduction_kernel(x_ptr, offsets_ptr, sums_ptr, peaks_ptr):
     pid = tl.program_id(0)
     # segment_reduction.py:40: for g in hl.grid(G):
     # g is parallel: each g writes its own rows of sums and peaks
+    g = pid // 8
     # segment_reduction.py:41: begin, end = offsets[g], offsets[g + 1]
-    begin = tl.load(offsets_ptr + pid)
-    end = tl.load(offsets_ptr + pid + 1)
+    begin = tl.load(offsets_ptr + g)
+    end = tl.load(offsets_ptr + g + 1)
     # segment_reduction.py:42: for tf in hl.tile(F):
     # tf is parallel: each tf writes its own columns of sums and peaks
-    tf_start = 0 * 512
-    tf_at = tf_start + tl.arange(0, 512)
+    tf_start = pid % 8 * 64
+    tf_at = tf_start + tl.arange(0, 64)
     # segment_reduction.py:43: total = jnp.zeros([tf], dtype=jnp.float32)
-    total = tl.zeros([512], tl.float32)
+    total = tl.zeros([64], tl.float32)
     # segment_reduction.py:44: peak = jnp.full([tf], -math.inf, dtype=jnp.float32)
-    peak = tl.full([512], float("-inf"), tl.float32)
+    peak = tl.full([64], float("-inf"), tl.float32)
     # segment_reduction.py:45: for tm in hl.tile(begin, end):
     tm_begin = tl.maximum(begin, 0)
     tm_end = tl.minimum(end, 131072)
     # tm is ordered: carries total, peak
-    for tm_start in tl.range(tm_begin, tm_end, 8):
-        tm_at = tm_start + tl.arange(0, 8)
+    for tm_start in tl.range(tm_begin, tm_end, 128):
+        tm_at = tm_start + tl.arange(0, 128)
         tm_in = tm_at < tm_end
         # segment_reduction.py:46: rows = x[tm, tf].astype(jnp.float32)
         x_tile = tl.load(
@@ -49,14 +50,14 @@ def segment_reduction_kernel(x_ptr, offsets_ptr, sums_ptr, peaks_ptr):
             propagate_nan=tl.PropagateNan.ALL,
         )
     # segment_reduction.py:49: sums[g, tf] = total.astype(sums.dtype)
-    tl.store(sums_ptr + pid * 512 + tf_at, total.to(tl.bfloat16))
+    tl.store(sums_ptr + g * 512 + tf_at, total.to(tl.bfloat16))
     # segment_reduction.py:50: peaks[g, tf] = jnp.where(begin < end, peak, 0.0).astype(peaks.dtype)
-    tl.store(peaks_ptr + pid * 512 + tf_at, tl.where(begin < end, peak, 0.0).to(tl.bfloat16))
+    tl.store(peaks_ptr + g * 512 + tf_at, tl.where(begin < end, peak, 0.0).to(tl.bfloat16))
 
 
 def segment_reduction(x: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The sum and the maximum of x[offsets[g] : offsets[g + 1]], for every g."""
     sums = torch.empty((512, 512), dtype=torch.bfloat16, device=x.device)
     peaks = torch.empty((512, 512), dtype=torch.bfloat16, device=x.device)
-    segment_reduction_kernel[(512,)](x, offsets, sums, peaks, num_warps=8, num_stages=1)
+    segment_reduction_kernel[(4096,)](x, offsets, sums, peaks, num_warps=4, num_stages=1)
     return (sums, peaks)

@@ -1,4 +1,4 @@
-"""sliding_window_attention for cuda:sm90, blocks tk=64, tq=128."""
+"""sliding_window_attention for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton
@@ -11,7 +11,7 @@ def _nan_max(a, b):
 
 
 @triton.jit
-def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
+def sliding_window_attention_1_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     groups = tl.arange(0, 32)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
@@ -20,13 +20,13 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
     # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 128, 128])
-    for step in tl.range(pid, item_count * 16, 2560):
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128])
+    for step in tl.range(pid, item_count * 16, 4608):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -42,20 +42,20 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         # tq is parallel: each tq writes its own slices of out
         tq_begin = tl.maximum(begin, 0)
         tq_end = tl.minimum(end, 16384)
-        tq_start = tq_begin + tq_id * 128
-        tq_at = tq_start + tl.arange(0, 128)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # sliding_window_attention.py:44: m = hl.full([tq], -math.inf, dtype=hl.float32)
-        m = tl.full([128], float("-inf"), tl.float32)
+        m = tl.full([64], float("-inf"), tl.float32)
         # sliding_window_attention.py:45: total = hl.zeros([tq], dtype=hl.float32)
-        total = tl.zeros([128], tl.float32)
+        total = tl.zeros([64], tl.float32)
         # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
-        acc = tl.zeros([128, 128], tl.float32)
+        acc = tl.zeros([64, 128], tl.float32)
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
         tk_begin = tl.maximum(tl.maximum(begin, tq_start - 20 + 1), 0)
-        tk_end = tl.minimum(end, tl.minimum(tq_start + 128, tq_end))
+        tk_end = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
         # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [128, 128])
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # k, up to the end of tk
         k_boxes = tl.make_tensor_descriptor(
             k_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
@@ -66,8 +66,41 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             v_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
         )
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
+        tk_whole = tk_begin + tl.maximum(tk_end - tk_begin, 0) // 64 * 64
         # tk is ordered: carries total, acc, m
-        for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
+        # whole tiles, of which no lane is masked
+        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 64)
+            # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
+            distance = tq_at[:, None] - tk_at[None, :]
+            # sliding_window_attention.py:49: seen = (distance >= 0) & (distance < window)
+            seen = (distance >= 0) & (distance < 20)
+            # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+            # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
+            scores_1 = tl.where(seen, scores, float("-inf"))
+            # sliding_window_attention.py:52: m_new = hl.maximum(m, scores.amax(-1))
+            m_new = tl.maximum(
+                m,
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                propagate_nan=tl.PropagateNan.ALL,
+            )
+            # sliding_window_attention.py:53: known = hl.where(m_new == -math.inf, 0.0, m_new)
+            known = tl.where(m_new == float("-inf"), 0.0, m_new)
+            # sliding_window_attention.py:54: alpha = hl.exp(m - known)
+            alpha = tl.exp(m - known)
+            # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
+            p = tl.exp(scores_1 - known[:, None])
+            # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
+            total = total * alpha + tl.sum(p, axis=1)
+            # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
+            m = m_new
+        # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
+        # the tiles that a mask cuts
+        for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tk_end
             # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
@@ -105,6 +138,49 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
+@triton.jit
+def sliding_window_attention_2_kernel(offsets_ptr, out_ptr):
+    pid = tl.program_id(0)
+    # sliding_window_attention.py:40: out = hl.zeros([H, T, D], dtype=v.dtype)
+    # row is parallel: each row writes its own slices of out
+    row_start = pid * 128
+    row_at = row_start + tl.arange(0, 128)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 32)
+    ranges = tl.where((row_start < first) | (row_start + 128 > last), 32, 0)
+    # group is ordered: carries seen_1, a maximum
+    seen_1 = ((first <= row_at) & (row_at < last)).to(tl.int32)
+    for group_start in tl.range(0, ranges, 32):
+        group_at = group_start + tl.arange(0, 32)
+        group_in = group_at < ranges
+        offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+        offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+        seen_1 = tl.maximum(
+            seen_1,
+            tl.max(
+                tl.where(
+                    group_in,
+                    (
+                        (offsets_tile[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_1[None, :])
+                    ).to(tl.int32),
+                    -2147483648,
+                ),
+                axis=1,
+            ),
+        )
+    # outer is parallel: each outer writes its own rows of out
+    for outer in tl.range(0, 16):
+        # column is parallel: each column writes its own slices of out
+        for column_start in tl.range(0, 128, 64):
+            column_at = column_start + tl.arange(0, 64)
+            tl.store(
+                out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                tl.zeros([128, 64], tl.bfloat16),
+                mask=(seen_1 == 0)[:, None],
+            )
+
+
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
     """Memory that Triton writes descriptors to."""
     return torch.empty(size, dtype=torch.int8, device="cuda")
@@ -126,6 +202,7 @@ def sliding_window_attention(
     k = _aligned(k)
     v = _aligned(v)
     triton.set_allocator(_scratch)
-    out = torch.zeros((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    sliding_window_attention_kernel[(2560,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
+    out = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
+    sliding_window_attention_1_kernel[(4608,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
+    sliding_window_attention_2_kernel[(128,)](offsets, out, num_warps=4, num_stages=3)
     return out

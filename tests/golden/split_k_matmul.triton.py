@@ -1,4 +1,4 @@
-"""split_k_matmul for cuda:sm90, blocks tk=64, tm=128, tm_1=2, tn=128, tn_1=512, ts=16384."""
+"""split_k_matmul for cuda:sm90, blocks tk=64, tm=128, tm_1=2, tn=256, tn_1=512."""
 
 import torch
 import triton
@@ -6,31 +6,47 @@ import triton.language as tl
 
 
 @triton.jit
-def split_k_matmul_1_kernel(x_ptr, w_ptr, partial_ptr):
+def split_k_matmul_1_kernel(x_ptr, w_ptr, acc_parts_ptr):
     pid = tl.program_id(0)
-    tile = pid % 8
-    band = tile // 8 * 2
-    place = tile % 8
+    tile = pid % 4
+    band = tile // 4 * 2
+    place = tile % 4
+    # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
+    # part is parallel: each part writes its own rows of acc_parts
+    part = pid // 4 // 4
     # split_k_matmul.py:31: for ts in hl.tile(K, block_size=length):
-    # ts is parallel: each ts writes its own rows of partial
-    ts_start = pid // 8 * 16384
+    # ts is parallel: each ts writes its own slices of acc_parts
+    ts_start = pid // 4 % 4 * 16384
     # split_k_matmul.py:32: for tm, tn in hl.tile([M, N]):
-    # tm is parallel: each tm writes its own slices of partial
+    # tm is parallel: each tm writes its own slices of acc_parts
     tm_start = (band + place % 2) * 128
     tm_at = tm_start + tl.arange(0, 128)
-    # tn is parallel: each tn writes its own slices of partial
-    tn_start = place // 2 * 128
-    tn_at = tn_start + tl.arange(0, 128)
-    # split_k_matmul.py:33: acc = hl.zeros([tm, tn], dtype=hl.float32)
-    acc = tl.zeros([128, 128], tl.float32)
+    # tn is parallel: each tn writes its own slices of acc_parts
+    tn_start = place // 2 * 256
+    tn_at = tn_start + tl.arange(0, 256)
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
-    tk_end = ts_start + 16384
+    tk_first = ts_start
+    tk_last = ts_start + 16384
+    tk_length = (tl.maximum(tk_last - tk_first, 0) + 1023) // 1024 * 64
+    tk_part = tl.maximum(tk_first + part * tk_length, tk_first)
+    tk_end = tl.minimum(tk_part + tk_length, tk_last)
     # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
     # w, up to the end of tk
-    w_boxes = tl.make_tensor_descriptor(w_ptr, [tl.maximum(tk_end, 1), 512], [512, 1], [64, 128])
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [tl.maximum(tk_end, 1), 512], [512, 1], [64, 256])
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
+    tk_whole = tk_part + tl.maximum(tk_end - tk_part, 0) // 64 * 64
     # tk is ordered: carries acc, a sum
-    for tk_start in tl.range(ts_start, tk_end, 64, num_stages=3):
+    # whole tiles, of which no lane is masked
+    acc = tl.zeros([128, 256], tl.float32)
+    for tk_start in tl.range(tk_part, tk_whole, 64, num_stages=3):
+        tk_at = tk_start + tl.arange(0, 64)
+        # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
+        x_tile = tl.load(x_ptr + tm_at[:, None] * 65536 + tk_at[None, :])
+        w_tile = w_boxes.load([tk_start, tn_start])
+        acc = tl.dot(x_tile, w_tile, acc)
+    # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
+    # the tiles that a mask cuts
+    for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
         tk_at = tk_start + tl.arange(0, 64)
         tk_in = tk_at < tk_end
         # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
@@ -41,12 +57,49 @@ def split_k_matmul_1_kernel(x_ptr, w_ptr, partial_ptr):
         )
         w_tile = w_boxes.load([tk_start, tn_start])
         acc = tl.dot(x_tile, w_tile, acc)
-    # split_k_matmul.py:36: partial[ts.id, tm, tn] = acc
-    tl.store(partial_ptr + ts_start // 16384 * 131072 + tm_at[:, None] * 512 + tn_at[None, :], acc)
+    tl.store(
+        acc_parts_ptr + part * 524288 + ts_start // 16384 * 131072 + tm_at[:, None] * 512
+        + tn_at[None, :],
+        acc,
+    )
 
 
 @triton.jit
-def split_k_matmul_2_kernel(partial_ptr, y_ptr):
+def split_k_matmul_2_kernel(acc_parts_ptr, partial_ptr):
+    pid = tl.program_id(0)
+    tile = pid % 64
+    band = tile // 64 * 8
+    place = tile % 64
+    # split_k_matmul.py:31: for ts in hl.tile(K, block_size=length):
+    # ts is parallel: each ts writes its own rows of partial
+    ts_1_start = pid // 64 * 16384
+    # split_k_matmul.py:32: for tm, tn in hl.tile([M, N]):
+    # tm is parallel: each tm writes its own slices of partial
+    tm_2_start = (band + place % 8) * 32
+    tm_2_at = tm_2_start + tl.arange(0, 32)
+    # tn is parallel: each tn writes its own slices of partial
+    tn_2_start = place // 8 * 64
+    tn_2_at = tn_2_start + tl.arange(0, 64)
+    # split_k_matmul.py:33: acc = hl.zeros([tm, tn], dtype=hl.float32)
+    acc_4 = tl.zeros([32, 64], tl.float32)
+    # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
+    # part is ordered: carries acc, a sum
+    for part_1 in tl.range(0, 16):
+        # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
+        acc_parts_tile = tl.load(
+            acc_parts_ptr + part_1 * 524288 + ts_1_start // 16384 * 131072 + tm_2_at[:, None] * 512
+            + tn_2_at[None, :],
+        )
+        acc_4 = acc_4 + acc_parts_tile
+    # split_k_matmul.py:36: partial[ts.id, tm, tn] = acc
+    tl.store(
+        partial_ptr + ts_1_start // 16384 * 131072 + tm_2_at[:, None] * 512 + tn_2_at[None, :],
+        acc_4,
+    )
+
+
+@triton.jit
+def split_k_matmul_3_kernel(partial_ptr, y_ptr):
     at4 = tl.arange(0, 4)
     pid = tl.program_id(0)
     # split_k_matmul.py:37: for tm, tn in hl.tile([M, N]):
@@ -81,8 +134,10 @@ def split_k_matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """x [M, K] times w [K, N] as the sum of at most `splits` products; [M, N] in x's dtype."""
     w = _aligned(w)
     triton.set_allocator(_scratch)
+    acc_parts = torch.empty((16, 4, 256, 512), dtype=torch.float32, device=x.device)
     partial = torch.empty((4, 256, 512), dtype=torch.float32, device=x.device)
     y = torch.empty((256, 512), dtype=torch.bfloat16, device=x.device)
-    split_k_matmul_1_kernel[(32,)](x, w, partial, num_warps=8, num_stages=3)
-    split_k_matmul_2_kernel[(128,)](partial, y, num_warps=8, num_stages=3)
+    split_k_matmul_1_kernel[(256,)](x, w, acc_parts, num_warps=8, num_stages=3)
+    split_k_matmul_2_kernel[(256,)](acc_parts, partial, num_warps=8, num_stages=3)
+    split_k_matmul_3_kernel[(128,)](partial, y, num_warps=8, num_stages=3)
     return y

@@ -1,4 +1,4 @@
-"""transposed_grouped_gemm for cuda:sm90, blocks tk=128, tm=64, tn=128."""
+"""transposed_grouped_gemm for cuda:sm90, blocks tk=128, tm=64, tn=256."""
 
 import torch
 import triton
@@ -8,21 +8,21 @@ import triton.language as tl
 @triton.jit
 def transposed_grouped_gemm_kernel(x_ptr, dy_ptr, offsets_ptr, dw_ptr):
     pid = tl.program_id(0)
-    tile = pid % 512
-    band = tile // 128 * 8
-    place = tile % 128
+    tile = pid % 256
+    band = tile // 64 * 8
+    place = tile % 64
     # transposed_grouped_gemm.py:41: for g in hl.grid(G):
     # g is parallel: each g writes its own rows of dw
-    g = pid // 512
+    g = pid // 256
     # transposed_grouped_gemm.py:42: for tk, tn in hl.tile([K, N]):
     # tk is parallel: each tk writes its own slices of dw
     tk_start = (band + place % 8) * 128
     tk_at = tk_start + tl.arange(0, 128)
     # tn is parallel: each tn writes its own slices of dw
-    tn_start = place // 8 * 128
-    tn_at = tn_start + tl.arange(0, 128)
+    tn_start = place // 8 * 256
+    tn_at = tn_start + tl.arange(0, 256)
     # transposed_grouped_gemm.py:43: acc = hl.zeros([tk, tn], dtype=hl.float32)
-    acc = tl.zeros([128, 128], tl.float32)
+    acc = tl.zeros([128, 256], tl.float32)
     # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
     offsets_value = tl.load(offsets_ptr + g)
     tm_begin = tl.maximum(offsets_value, 0)
@@ -33,7 +33,7 @@ def transposed_grouped_gemm_kernel(x_ptr, dy_ptr, offsets_ptr, dw_ptr):
     x_boxes = tl.make_tensor_descriptor(x_ptr, [tl.maximum(tm_end, 1), 4096], [4096, 1], [64, 128])
     # dy, up to the end of tm
     dy_boxes = tl.make_tensor_descriptor(
-        dy_ptr, [tl.maximum(tm_end, 1), 2048], [2048, 1], [64, 128]
+        dy_ptr, [tl.maximum(tm_end, 1), 2048], [2048, 1], [64, 256]
     )
     # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
     # tm is ordered: carries acc, a sum
@@ -66,5 +66,5 @@ def transposed_grouped_gemm(
     dy = _aligned(dy)
     triton.set_allocator(_scratch)
     dw = torch.empty((64, 4096, 2048), dtype=torch.bfloat16, device=x.device)
-    transposed_grouped_gemm_kernel[(32768,)](x, dy, offsets, dw, num_warps=8, num_stages=3)
+    transposed_grouped_gemm_kernel[(16384,)](x, dy, offsets, dw, num_warps=8, num_stages=3)
     return dw

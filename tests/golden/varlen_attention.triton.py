@@ -1,4 +1,4 @@
-"""varlen_attention for cuda:sm90, blocks tk=64, tq=128."""
+"""varlen_attention for cuda:sm90, blocks tk=64, tq=64."""
 
 import torch
 import triton
@@ -20,13 +20,13 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 65536)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 127, 0) // 128
+    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jnp.fl...
     # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [65536, 16, 64], [1024, 64, 1], [128, 1, 64])
-    for step in tl.range(pid, item_count * 16, 12288):
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [65536, 16, 64], [1024, 64, 1], [64, 1, 64])
+    for step in tl.range(pid, item_count * 16, 20480):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -42,21 +42,21 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         # tq is parallel: each tq writes its own rows of out
         tq_begin = tl.maximum(begin, 0)
         tq_end = tl.minimum(end, 65536)
-        tq_start = tq_begin + tq_id * 128
-        tq_at = tq_start + tl.arange(0, 128)
+        tq_start = tq_begin + tq_id * 64
+        tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
-        m = tl.full([128], float("-inf"), tl.float32)
+        m = tl.full([64], float("-inf"), tl.float32)
         # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
-        total = tl.zeros([128], tl.float32)
+        total = tl.zeros([64], tl.float32)
         # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
-        acc = tl.zeros([128, 64], tl.float32)
+        acc = tl.zeros([64, 64], tl.float32)
         # varlen_attention.py:56: last = min(end, tq.end) if causal else end
-        last = tl.minimum(end, tl.minimum(tq_start + 128, tq_end))
+        last = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
         # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
         tk_begin = tl.maximum(begin, 0)
         # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jn...
-        q_tile = tl.reshape(q_boxes.load([tq_start, h, 0]), [128, 64])
+        q_tile = tl.reshape(q_boxes.load([tq_start, h, 0]), [64, 64])
         # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
         # k, up to the end of tk
         k_boxes = tl.make_tensor_descriptor(
@@ -67,15 +67,42 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             v_ptr, [tl.maximum(last, 1), 8, 64], [512, 64, 1], [64, 1, 64]
         )
         # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
+        tk_whole = tk_begin + tl.maximum(tl.minimum(last, tq_start + 1) - tk_begin, 0) // 64 * 64
         # tk is ordered: carries total, acc, m
-        for tk_start in tl.range(tk_begin, last, 64, num_stages=2):
+        # whole tiles, of which no lane is masked
+        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+            # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
+            keys = tl.reshape(k_boxes.load([tk_start, h // 2, 0]), [64, 64])
+            values = tl.reshape(v_boxes.load([tk_start, h // 2, 0]), [64, 64])
+            # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
+            scores = tl.dot(q_tile, keys.T) * 0.18033688011112042
+            # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
+            m_new = tl.maximum(
+                m,
+                tl.reduce(scores, axis=1, combine_fn=_nan_max),
+                propagate_nan=tl.PropagateNan.ALL,
+            )
+            # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
+            alpha = tl.exp2(m - m_new)
+            # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
+            p = tl.exp2(scores - m_new[:, None])
+            # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
+            total = total * alpha + tl.sum(p, axis=1)
+            # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
+            new = tl.dot(p.to(tl.bfloat16), values)
+            # varlen_attention.py:67: acc = acc * alpha[:, None] + new
+            acc = acc * alpha[:, None] + new
+            m = m_new
+        # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
+        # the tiles that a mask cuts
+        for tk_start in tl.range(tk_whole, last, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < last
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
             keys = tl.reshape(k_boxes.load([tk_start, h // 2, 0]), [64, 64])
             values = tl.reshape(v_boxes.load([tk_start, h // 2, 0]), [64, 64])
             # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
-            scores = tl.dot(q_tile, keys.T) * 0.125
+            scores = tl.dot(q_tile, keys.T) * 0.18033688011112042
             # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
             scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
             # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
@@ -85,9 +112,9 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
-            alpha = tl.exp(m - m_new)
+            alpha = tl.exp2(m - m_new)
             # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-            p = tl.exp(scores_1 - m_new[:, None])
+            p = tl.exp2(scores_1 - m_new[:, None])
             # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
             total = total * alpha + tl.sum(p, axis=1)
             # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
@@ -125,5 +152,5 @@ def varlen_attention(
     v = _aligned(v)
     triton.set_allocator(_scratch)
     out = torch.zeros((65536, 16, 64), dtype=torch.bfloat16, device=q.device)
-    varlen_attention_kernel[(12288,)](q, k, v, offsets, out, num_warps=8, num_stages=2)
+    varlen_attention_kernel[(20480,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

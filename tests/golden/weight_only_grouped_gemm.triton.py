@@ -6,7 +6,7 @@ import triton.language as tl
 
 
 @triton.jit
-def weight_only_grouped_gemm_kernel(x_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr):
+def weight_only_grouped_gemm_1_kernel(x_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 64)
     pid = tl.program_id(0)
     # quantized_grouped_gemm.py:41: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], N], m...
@@ -17,11 +17,6 @@ def weight_only_grouped_gemm_kernel(x_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr)
     tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # quantized_grouped_gemm.py:44: acc = hl.dot(x[tm, tk], w[g, tk, tn].to(x.dtype), acc=acc)
-    # x, up to the array's end
-    x_boxes = tl.make_tensor_descriptor(x_ptr, [16384, 4096], [4096, 1], [128, 64])
-    # w, up to the array's end
-    w_boxes = tl.make_tensor_descriptor(w_ptr, [64, 4096, 2048], [8388608, 2048, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 16, 3072):
         item = step // 16
         before = tile_ends <= item
@@ -45,10 +40,15 @@ def weight_only_grouped_gemm_kernel(x_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr)
         acc = tl.zeros([128, 128], tl.float32)
         # quantized_grouped_gemm.py:43: for tk in hl.tile(K):
         # tk is ordered: carries acc, a sum
-        for tk_start in tl.range(0, 4096, 64, num_stages=3):
+        for tk_start in tl.range(0, 4096, 64, num_stages=4):
+            tk_at = tk_start + tl.arange(0, 64)
             # quantized_grouped_gemm.py:44: acc = hl.dot(x[tm, tk], w[g, tk, tn].to(x.dtype), acc...
-            x_tile = x_boxes.load([tm_start, tk_start])
-            w_tile = tl.reshape(w_boxes.load([g, tk_start, tn_start]), [64, 128])
+            x_tile = tl.load(
+                x_ptr + tm_at[:, None] * 4096 + tk_at[None, :],
+                mask=tm_in[:, None],
+                other=0.0,
+            )
+            w_tile = tl.load(w_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :])
             acc = tl.dot(x_tile, w_tile.to(tl.float32).to(tl.bfloat16), acc)
         # quantized_grouped_gemm.py:45: y[tm, tn] = (acc * scale[g, tn]).to(y.dtype)
         scale_tile = tl.load(scale_ptr + g * 2048 + tn_at)
@@ -59,14 +59,45 @@ def weight_only_grouped_gemm_kernel(x_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr)
         )
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+@triton.jit
+def weight_only_grouped_gemm_2_kernel(offsets_ptr, y_ptr):
+    pid = tl.program_id(0)
+    # quantized_grouped_gemm.py:39: y = hl.zeros([M, N], dtype=x.dtype)
+    # row is parallel: each row writes its own rows of y
+    row_start = pid * 128
+    row_at = row_start + tl.arange(0, 128)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
+    ranges = tl.where((row_start < first) | (row_start + 128 > last), 64, 0)
+    # group is ordered: carries seen, a maximum
+    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+    for group_start in tl.range(0, ranges, 64):
+        group_at = group_start + tl.arange(0, 64)
+        group_in = group_at < ranges
+        offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+        offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+        seen = tl.maximum(
+            seen,
+            tl.max(
+                tl.where(
+                    group_in,
+                    (
+                        (offsets_tile[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_1[None, :])
+                    ).to(tl.int32),
+                    -2147483648,
+                ),
+                axis=1,
+            ),
+        )
+    # column is parallel: each column writes its own columns of y
+    for column_start in tl.range(0, 2048, 64):
+        column_at = column_start + tl.arange(0, 64)
+        tl.store(
+            y_ptr + row_at[:, None] * 2048 + column_at[None, :],
+            tl.zeros([128, 64], tl.bfloat16),
+            mask=(seen == 0)[:, None],
+        )
 
 
 def weight_only_grouped_gemm(
@@ -76,9 +107,7 @@ def weight_only_grouped_gemm(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """y[r] = x[r] @ (w[g] * scale[g]) for the rows r of group g; other rows are zero."""
-    x = _aligned(x)
-    w = _aligned(w)
-    triton.set_allocator(_scratch)
-    y = torch.zeros((16384, 2048), dtype=torch.bfloat16, device=x.device)
-    weight_only_grouped_gemm_kernel[(3072,)](x, w, scale, offsets, y, num_warps=8, num_stages=3)
+    y = torch.empty((16384, 2048), dtype=torch.bfloat16, device=x.device)
+    weight_only_grouped_gemm_1_kernel[(3072,)](x, w, scale, offsets, y, num_warps=8, num_stages=4)
+    weight_only_grouped_gemm_2_kernel[(128,)](offsets, y, num_warps=8, num_stages=4)
     return y

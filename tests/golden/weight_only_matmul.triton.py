@@ -26,7 +26,7 @@ def weight_only_matmul_kernel(x_ptr, w_ptr, scale_ptr, y_ptr):
     w_boxes = tl.make_tensor_descriptor(w_ptr, [4096, 4096], [4096, 1], [64, 128])
     # quantized_matmul.py:34: for tk in hl.tile(K):
     # tk is ordered: carries acc, a sum
-    for tk_start in tl.range(0, 4096, 64, num_stages=3):
+    for tk_start in tl.range(0, 4096, 64, num_stages=4):
         # quantized_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn].to(x.dtype), acc=acc)
         x_tile = x_boxes.load([tm_start, tk_start])
         w_tile = w_boxes.load([tk_start, tn_start])
@@ -52,5 +52,5 @@ def weight_only_matmul(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) ->
     w = _aligned(w)
     triton.set_allocator(_scratch)
     y = torch.empty((8192, 4096), dtype=torch.bfloat16, device=x.device)
-    weight_only_matmul_kernel[(2048,)](x, w, scale, y, num_warps=8, num_stages=3)
+    weight_only_matmul_kernel[(2048,)](x, w, scale, y, num_warps=8, num_stages=4)
     return y

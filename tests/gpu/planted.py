@@ -7,6 +7,7 @@ from tests.planted.bug import Bug, bug
 SEARCH, TABLE, DENSE, SPLIT = "search", "table", "default", "split"
 BOXES = "boxes"  # operands of products through descriptors
 BEFORE = "before"  # what does not move with a loop is read before it
+CLEARED = "cleared"  # a fill of what ranges leave, however small the array is
 
 BUGS: tuple[Bug, ...] = (
     bug(
@@ -138,8 +139,8 @@ BUGS: tuple[Bug, ...] = (
         "transposed_grouped_gemm",
         SEARCH,
         "rows of neighbours enter the sum",
-        "mask=tm_in[:, None]",
-        "mask=(tm_at < 45)[:, None]",
+        "[tl.maximum(tm_end, 1), 136]",
+        "[45, 136]",
     ),
     bug(
         "gdpa_jagged_kv",
@@ -351,5 +352,54 @@ BUGS: tuple[Bug, ...] = (
         "heads share no keys",
         "h // 2 * 16384",
         "h % 2 * 16384",
+    ),
+    bug(
+        "grouped_gemm",
+        CLEARED,
+        "rows behind the last range are not cleared",
+        "| (row_start + 45 > last)",
+        "",
+    ),
+    bug(
+        "grouped_gemm",
+        CLEARED,
+        "the row behind the last range counts as one of its rows",
+        "(row_at < last)",
+        "(row_at <= last)",
+    ),
+    bug(
+        "jagged_softmax",
+        CLEARED,
+        "rows before the first range are cleared from the first one on",
+        "(first <= row_at)",
+        "(first < row_at)",
+    ),
+    bug(
+        "grouped_gemm",
+        CLEARED,
+        "only the first range is looked at",
+        "> last), 5, 0)",
+        "> last), 1, 0)",
+    ),
+    bug(
+        "jagged_attention",
+        SEARCH,
+        "a tile that the range cuts is taken as whole",
+        "tl.maximum(tk_end - tk_begin, 0) //",
+        "tl.maximum(tk_end - tk_begin + 15, 0) //",
+    ),
+    bug(
+        "jagged_attention_causal",
+        SEARCH,
+        "tiles on the diagonal are taken as whole",
+        "tq_start + 1) - tk_begin",
+        "tq_start + 17) - tk_begin",
+    ),
+    bug(
+        "jagged_attention_causal",
+        SEARCH,
+        "the rest begins one tile late",
+        "in tl.range(tk_whole, ",
+        "in tl.range(tk_whole + 16, ",
     ),
 )

@@ -1,12 +1,11 @@
-"""Random kernels, and values that threads pass through memory, in Triton's interpreter.
+"""Random kernels, and values that threads pass through memory.
 
 TRITON_INTERPRET=1 pytest tests/gpu/test_fuzz.py
+pytest -m gpu tests/gpu/test_fuzz.py
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import random
 
 import numpy as np
@@ -16,15 +15,18 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.fuzzing.compose import compose
 from tests.fuzzing.trial import OK
+from tests.gpu import machine
 from tilelang.codegen.source import Source
 
-if os.environ.get("TRITON_INTERPRET") != "1" or importlib.util.find_spec("triton") is None:
-    pytest.skip("needs Triton, and TRITON_INTERPRET=1", allow_module_level=True)
+if machine.LACKS:
+    pytest.skip(machine.LACKS, allow_module_level=True)
 
-from tests.frameworks import from_torch
-from tests.gpu import interpreter
 from tests.gpu.fuzz import configs, try_gpu, try_wild
-from tests.gpu.memory import watched
+
+pytestmark = machine.MARKS
+watching = pytest.mark.skipif(
+    not machine.INTERPRETS, reason="what programs do to memory is seen in Triton's interpreter only"
+)
 
 X = np.arange(16, dtype=np.float32)
 ROWS = np.random.default_rng(0).integers(0, 16, (4, 16)).astype(np.int32)
@@ -102,14 +104,14 @@ ORDERED = (
 
 def run(source):
     """Results of a module on these arguments, and what is wrong with its use of memory."""
-    with watched(0) as faults:
-        made = from_torch(source.load(), [X.copy(), ROWS.copy()])
+    with machine.watched(0) as faults:
+        made = machine.host(source)(X.copy(), ROWS.copy())
     return made if isinstance(made, tuple) else (made,), faults
 
 
 @pytest.mark.parametrize("kernel", ORDERED, ids=lambda k: k.__name__)
 def test_threads_wait_for_each_other(kernel):
-    source = kernel.lower(X, ROWS, target=interpreter.TARGET).source
+    source = kernel.lower(X, ROWS, target=machine.TARGET).source
     made, faults = run(source)
     exact = kernel.reference(X.copy(), ROWS.copy())
     for one, other in zip(made, exact if isinstance(exact, tuple) else (exact,), strict=True):
@@ -117,9 +119,10 @@ def test_threads_wait_for_each_other(kernel):
     assert faults == []
 
 
+@watching
 @pytest.mark.parametrize("kernel", ORDERED, ids=lambda k: k.__name__)
 def test_a_missing_barrier_is_seen(kernel):
-    source = kernel.lower(X, ROWS, target=interpreter.TARGET).source
+    source = kernel.lower(X, ROWS, target=machine.TARGET).source
     planted = source.text.replace("tl.debug_barrier()", "pass")
     assert planted != source.text
     assert "no barrier" in run(Source(planted, source.entry))[1][0]
@@ -140,18 +143,19 @@ def doubled(x, offsets):
     return y
 
 
+@watching
 @pytest.mark.parametrize("change", PLANTED, ids=lambda c: c[1])
 def test_a_wrong_access_is_seen(change):
     x, offsets = np.ones(20, np.float32), np.array([0, 3, 3, 20], np.int32)
-    source = doubled.lower(x, offsets, target=interpreter.TARGET).source
+    source = doubled.lower(x, offsets, target=machine.TARGET).source
     text = "".join(
         line.replace(*change) if "store" in line or "mask" not in line else line
         for line in source.text.splitlines(keepends=True)
     )
     assert text != source.text
     for module, wrong in ((source, False), (Source(text, source.entry), True)):
-        with watched(0) as faults:
-            from_torch(module.load(), [x.copy(), offsets.copy()])
+        with machine.watched(0) as faults:
+            machine.host(module)(x.copy(), offsets.copy())
         assert bool(faults) == wrong
     assert PLANTED[change] in faults[0]
 

@@ -1,24 +1,20 @@
-"""Split reductions in Triton's interpreter: TRITON_INTERPRET=1 pytest tests/gpu/test_split.py"""
+"""Split reductions: TRITON_INTERPRET=1 pytest tests/gpu/test_split.py; on a GPU: pytest -m gpu"""
 
 from __future__ import annotations
-
-import importlib.util
-import os
 
 import numpy as np
 import pytest
 
 import tilelang as tile
 from tests import checks
-from tests.gpu import reductions
+from tests.gpu import machine, reductions
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS
 
-if os.environ.get("TRITON_INTERPRET") != "1" or importlib.util.find_spec("triton") is None:
-    pytest.skip("needs Triton, and TRITON_INTERPRET=1", allow_module_level=True)
+if machine.LACKS:
+    pytest.skip(machine.LACKS, allow_module_level=True)
 
-from tests.gpu import interpreter
-
+pytestmark = machine.MARKS
 SPACE = Space(45, 4, 16)
 RAGGED = ("jagged_sum", "jagged_mean", "segment_reduction", "transposed_grouped_gemm")
 DENSE = (
@@ -39,7 +35,7 @@ def of(names):
 @pytest.mark.parametrize("subject", of(DENSE))
 def test_dense(subject, dtype, parts):
     if dtype in subject.dtypes:
-        run, arguments = interpreter.small(subject, split=parts), subject.arrays(dtype)
+        run, arguments = machine.small(subject, split=parts), subject.arrays(dtype)
         assert checks.right(subject, run, subject.arguments(arguments), dtype) == ""
 
 
@@ -48,7 +44,7 @@ def test_dense(subject, dtype, parts):
 @pytest.mark.parametrize("subject", of(RAGGED))
 def test_every_layout(subject, dtype, parts):
     if dtype in subject.dtypes:
-        run = interpreter.small(subject, split=parts)
+        run = machine.small(subject, split=parts)
         arrays = subject.arrays(dtype, rows=SPACE.rows, groups=SPACE.groups)
         layouts = every_stratum(subject.ragged.space(SPACE))
         assert checks.every_layout(subject, run, arrays, layouts, dtype) == []
@@ -56,7 +52,7 @@ def test_every_layout(subject, dtype, parts):
 
 @pytest.mark.parametrize("subject", of(RAGGED))
 def test_neighbours_and_wild_offsets(subject):
-    run = interpreter.small(subject, split=3)
+    run = machine.small(subject, split=3)
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     space = subject.ragged.space(SPACE)
     assert checks.neighbours(subject, run, arrays, every_stratum(space)[-2:]) == []
@@ -84,7 +80,7 @@ OWN = {
 
 
 def agrees(kernel, *args, parts, blocks):
-    found = interpreter.call(kernel, tile.Config(blocks, split=parts))(*args)
+    found = machine.call(kernel, tile.Config(blocks, split=parts))(*args)
     wanted = kernel.reference(*args)
     for one, other in zip(checks.parts(found), checks.parts(wanted), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
@@ -112,6 +108,6 @@ def test_a_range_that_begins_later():
 
 
 def test_every_run_gives_the_same_bits():
-    run = interpreter.call(reductions.extremes, tile.Config({"tf": 16, "tm": 4}, split=5))
+    run = machine.call(reductions.extremes, tile.Config({"tf": 16, "tm": 4}, split=5))
     first, again = run(X, LAYOUTS[0]), run(X, LAYOUTS[0])
     assert all(a.tobytes() == b.tobytes() for a, b in zip(first, again, strict=True))

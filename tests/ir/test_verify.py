@@ -100,6 +100,7 @@ def carried(ir: KernelIR) -> KernelIR:
 
 
 FLOAT = Const(0.0, Type((), "float32"))
+ROW, ROWS = Type((8,), "float32"), Type((2, 8), "float32")
 BREAKS = {
     "is assigned twice": renamed,
     "is read before it is assigned": unassigned,
@@ -116,6 +117,13 @@ BREAKS = {
     "tensor z is not declared": lambda ir: replace(ir, returns=("z",)),
     "axis t is there twice": lambda ir: replace(ir, axes=(*ir.axes, ir.axis("t"))),
     "the loop over g is there twice": lambda ir: replace(ir, body=(*ir.body, *ir.body)),
+    "add of float32[8] and float32[2, 8] is typed float32[8]": lambda ir: changed_store(
+        ir,
+        replace(
+            store(ir, GridIndex("g", Type((), "int32"))),
+            value=Apply("add", tuple(Apply("full", (FLOAT,), t) for t in (ROW, ROWS)), ROW),
+        ),
+    ),
     "float32 is stored to y, which is int8": lambda ir: replace(
         ir, tensors=tuple(replace(t, dtype="int8") if t.name == "y" else t for t in ir.tensors)
     ),

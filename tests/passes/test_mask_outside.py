@@ -10,7 +10,7 @@ import tilelang.language as hl
 from tests.passes.becomes import becomes, loops, stays
 from tests.schedule.written import INT, Writing, mul, positions
 from tilelang.analysis import analyze
-from tilelang.ir import Along, Const, KernelIR
+from tilelang.ir import Along, Apply, Const, KernelIR, walk
 from tilelang.ir.traversal import loads
 from tilelang.ir.verify import verify
 from tilelang.language import build
@@ -69,6 +69,19 @@ def test_lanes_before_the_array_are_none():
             y[t, 0:128] = where(expand_dims(t.index + -3 >= 0, axis=1), x[t + -3, 0:128], 0) * 2.0
         """,
     )
+
+
+def test_lanes_of_two_tiles_that_are_none():
+    """A mask of rows and one of columns meet in one that has both."""
+    k = Writing()
+    k.input("x", 64, 128)
+    k.output("y", 64, 128)
+    shift = Const(3, INT)
+    with k.tile("t", 0, 64), k.tile("u", 0, 128):
+        k.store("y", "t", "u", value=mul(k.load("x", Along("t", shift), Along("u", shift)), 2.0))
+    (store,) = verify(cut(k.ir())).body[0].body[0].body
+    masks = [e for e in walk(store.value) if isinstance(e, Apply) and e.op == "logical_and"]
+    assert [str(mask.type) for mask in masks] == ["bool[t, u]"]
 
 
 def test_a_mask_that_says_so_is_enough():

@@ -44,10 +44,11 @@ from tilelang.codegen.pallas.plan.body import lower, pieces, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
+from tilelang.codegen.pallas.plan.steps import revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.codegen.triton.plan import memory, reductions
-from tilelang.ir import Store, Var, names
+from tilelang.ir import Apply, Store, Var, names
 from tilelang.passes import (
     drop_implied_masks,
     drop_unused,
@@ -256,6 +257,20 @@ MUTATIONS = (
     Mutation(
         "any mask of the author's is enough", mask_outside, "_implies", lambda *args: True,
         test_mask_outside.test_a_mask_that_says_so_is_enough,
+    ),
+    Mutation(
+        "a mask of rows and one of columns are as large as the first", mask_outside, "binary",
+        lambda op, a, b, loc: Apply(op, (a, b), a.type),
+        test_mask_outside.test_lanes_of_two_tiles_that_are_none,
+    ),
+    Mutation(
+        "a step of the rectangle behind the end goes back", revisits, "check_dead_steps",
+        lambda *args: None, test_uncovered.test_no_step_behind_the_end_goes_back,
+    ),
+    Mutation(
+        "a block is whole where another array has one of them", choose, "_in_parts",
+        lambda axis, held: axis.place == "inner" and axis.limit > 1,
+        test_masked_stores.test_rows_of_an_array_that_is_longer_than_what_is_stored,
     ),
     Mutation(
         "what is looked up is read ahead", gather_ahead, "_plain", lambda index: True,

@@ -34,6 +34,7 @@ from tests.planted.checks import BROKEN
 from tilelang.analysis import analyze
 from tilelang.errors import RaggedValueError
 from tilelang.ir import Along, Carry, Const, Gather, Load, Span, Type, Var
+from tilelang.runtime import points
 from tilelang.runtime.checks import compile_checks
 
 ROWS = 256
@@ -209,6 +210,49 @@ def test_rows_that_a_loop_up_to_a_tile_picks():
     for call in (kernel, kernel.reference):
         with pytest.raises(RaggedValueError, match=r"ids\[23\] = 9 is too large|reads x at 9 of"):
             call(x, ids)
+
+
+def in_a_window(x, ids, offsets):
+    """Of every row the rows that two before it and it itself pick, within its group."""
+    y = hl.zeros([24, 8], dtype=hl.float32)
+    for b in hl.grid(2):
+        for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=24):
+            acc = hl.zeros([tq, 8], dtype=hl.float32)
+            last = hl.minimum(offsets[b + 1], tq.end)
+            for tk in hl.tile(hl.maximum(offsets[b], tq.begin - 2), last, max_extent=24):
+                distance = tq.index[:, None] - tk.index[None, :]
+                near = hl.where((distance >= 0) & (distance <= 2), 1.0, 0.0)
+                acc = hl.dot(near, x[ids[tk], :], acc=acc)
+            y[tq, :] = acc
+    return y
+
+
+def test_rows_that_a_loop_along_with_a_tile_picks():
+    """Neither the first nor the last tile of a group has the rows between them."""
+    kernel = tile.kernel(in_a_window)  # anew, for planted bugs
+    x, offsets = np.ones((9, 8), np.float32), np.array([2, 14, 23])
+    for row in (0, 2, 7, 13, 18, 22, 23):
+        ids = np.zeros(24, np.int32)
+        ids[row] = 9
+        for call in (kernel, kernel.reference):
+            if 2 <= row < 23:
+                with pytest.raises(RaggedValueError, match=r"\] = 9 is too|reads x at 9 of"):
+                    call(x, ids, offsets)
+            else:
+                call(x, ids, offsets)
+
+
+def test_a_place_in_several_ranges_is_looked_at_once():
+    low, high = np.array([0, 0, 1, 7, 5, 3]), np.array([1, 2, 3, 6, 9, 4])
+    others = [np.array([0, 0, 0, 1, 1, 1])]
+    for shuffled in (np.arange(6), np.array([5, 2, 0, 4, 1, 3])):
+        begins = points._behind(low[shuffled], high[shuffled], [o[shuffled] for o in others])
+        found = [
+            (group, at)
+            for group, begin, end in zip(others[0][shuffled], begins, high[shuffled])
+            for at in range(begin, end)
+        ]
+        assert sorted(found) == [(0, 0), (0, 1), (0, 2), *((1, at) for at in (3, 5, 6, 7, 8))]
 
 
 def test_a_named_bound_is_shown_as_what_it_is():

@@ -11,6 +11,7 @@ import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.jagged_attention_backward import attention_with_lse
+from tests.xla import assert_same
 from tilelang.errors import CallError
 from tilelang.runtime import symbolic
 
@@ -57,7 +58,7 @@ def test_one_program_serves_every_number_of_rows(gradient):
         x[0] = np.nan  # in no group
         found, wanted = made.call(x, W, cuts(rows)), of(grouped_gemm)(x, W, jnp.asarray(cuts(rows)))
         assert found.shape == wanted.shape
-        np.testing.assert_array_equal(found, wanted)
+        assert_same(found, wanted)
 
 
 def test_several_results_and_computed_lengths():
@@ -65,7 +66,7 @@ def test_several_results_and_computed_lengths():
     made = exported(lambda *a: attention(*a), q, q, q, OFFSETS)
     x = RNG.standard_normal((2, 61, 8), np.float32)
     for found, wanted in zip(made.call(x, x, x, cuts(61)), attention(x, x, x, cuts(61))):
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
 
 @tile.kernel(rows="bucket")

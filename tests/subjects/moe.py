@@ -154,6 +154,7 @@ SUBJECTS: tuple[Subject, ...] = (
         blocks={"tq": 16},
         ragged=Ragged({0: 1}, (), 1),
         within=("h",),
+        groups={"p": 4},
     ),
 )
 

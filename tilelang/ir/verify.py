@@ -19,6 +19,8 @@ from .traversal import children, index_exprs, statements
 
 # Inputs of 64 bits are checked to fit 32, and read as those.
 NARROWED = MappingProxyType({"int64": "int32"})
+# What passes put together themselves, without the types that the language gives it.
+COMBINED = frozenset({"where", "logical_and", "logical_or", "add", "sub", "mul"})
 
 
 class BrokenIR(AssertionError):
@@ -140,8 +142,17 @@ def _expr(visible: Visible, expr: types.Expr, loc: Loc | None) -> None:
             if missing:
                 what = f"{expr.op} makes a value along {min(missing)} outside of its loop"
                 raise BrokenIR(what, expr.loc or loc)
+            _elementwise(expr, loc)
         case _:
             pass
+
+
+def _elementwise(expr: types.Apply, loc: Loc | None) -> None:
+    """Every operand spreads to the result."""
+    fits = all(_broadcasts(arg.type.shape, expr.type.shape) for arg in expr.args)
+    if expr.op in COMBINED and not fits:
+        operands = " and ".join(str(arg.type) for arg in expr.args)
+        raise BrokenIR(f"{expr.op} of {operands} is typed {expr.type}", expr.loc or loc)
 
 
 def _indexed(

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from .. import ir
 from ..analysis.facts import Facts, Leaving
 from ..analysis.uses import references
 from ..ir.integers import Linear, compare, linear
+from ..language.build import binary
 
 Values = Mapping[str, ir.Expr]
 
@@ -73,7 +74,8 @@ def _guarded(expr: ir.Expr, about: _Loads) -> ir.Expr:
         return load
     other = ir.Const(expr.other, ir.Type((), expr.type.dtype))
     why = (("array", expr.tensor),)
-    return ir.Apply("where", (reduce(_both, inside), load, other), expr.type, (), expr.loc, why)
+    within = reduce(partial(binary, "logical_and", loc=None), inside)
+    return ir.Apply("where", (within, load, other), expr.type, (), expr.loc, why)
 
 
 def _entries(load: ir.Load, about: _Loads) -> Iterator[tuple[ir.Index, int]]:
@@ -123,12 +125,6 @@ def _spread(mask: ir.Expr, shape: tuple[ir.Dim, ...]) -> ir.Expr:
         wider = (*mask.type.shape, 1)
         mask = ir.Apply("expand_dims", (mask,), ir.Type(wider, "bool"), (("axis", len(wider) - 1),))
     return mask
-
-
-def _both(a: ir.Expr, b: ir.Expr) -> ir.Expr:
-    return ir.Apply(
-        "logical_and", (a, b), ir.Type(max(a.type.shape, b.type.shape, key=len), "bool")
-    )
 
 
 def _conjuncts(mask: ir.Expr | None, values: Values) -> Iterator[ir.Apply]:

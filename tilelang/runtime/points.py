@@ -6,7 +6,7 @@ for g in hl.grid(3): for t in hl.tile(offsets[g], offsets[g + 1])      offsets =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,12 +47,22 @@ class Iterations:
     where    conditions, and what each of them must be
     ends     tile axes that are only looked at in their first and last position, each a tile of its
              own, because conditions ask where their tiles are: blocks of one position are legal
+    each     the same of axes that are looked at in every position
+    once     of those, axes that nothing else asks for: where the ranges of a loop further in
+             overlap, it stands in every place once
     """
 
     loops: tuple[Axis, ...]
     filters: frozenset[str] = frozenset()
     where: Where = frozenset()
     ends: frozenset[str] = frozenset()
+    each: frozenset[str] = frozenset()
+    once: frozenset[str] = frozenset()
+
+    @property
+    def tiles(self) -> frozenset[str]:
+        """Axes whose places are tiles."""
+        return self.ends | self.each
 
     @property
     def exprs(self) -> list[Expr]:
@@ -66,11 +76,12 @@ def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
     size, steps = 1, list[Step]()
     for axis in chosen.loops:
         # a step changes how many points there are
-        ahead = Ahead(ir, {} if steps else points, chosen.ends)
+        ahead = Ahead(ir, {} if steps else points, chosen.tiles)
         begin, end = term(axis.begin, ahead), term(axis.end, ahead)
         if begin is None or end is None:
             return None
-        step = _loop(axis.name, begin, end, chosen)
+        overlapping = edges((axis.begin, axis.end)) & chosen.once
+        step = _loop(axis.name, begin, end, chosen, overlapping)
         if steps or begin.constant is None or end.constant is None:
             steps.append(step)
             continue
@@ -78,7 +89,7 @@ def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
         if size > MOST_STATIC:
             return None
     for condition, wanted in sorted(chosen.where, key=str):
-        holds = term(condition, Ahead(ir, {} if steps else points, chosen.ends))
+        holds = term(condition, Ahead(ir, {} if steps else points, chosen.tiles))
         if holds is None:
             return None
         steps.append(_kept(holds, wanted))
@@ -91,14 +102,18 @@ def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
             here, count = step(arrays, here, count)
         return here, count
 
-    ahead = Ahead(ir, {} if steps else points, chosen.ends)
+    ahead = Ahead(ir, {} if steps else points, chosen.tiles)
     return Domain(ahead, not steps and not size, listed, None if steps else points)
 
 
-def _loop(axis: str, begin: Term, end: Term, chosen: Iterations) -> Step:
+def _loop(
+    axis: str, begin: Term, end: Term, chosen: Iterations, overlapping: frozenset[str]
+) -> Step:
     def walked(arrays: Arrays, points: Points, size: int) -> tuple[Points, int]:
         low = np.broadcast_to(begin.run(arrays, points), size)
         high = np.broadcast_to(end.run(arrays, points), size)
+        if overlapping and size:
+            low = _behind(low, high, [v for a, v in points.items() if a not in overlapping])
         counts = np.maximum(np.subtract(high, low, dtype=np.int64), 0)
         if axis in chosen.filters:
             return _only(counts > 0, points)
@@ -111,6 +126,20 @@ def _loop(axis: str, begin: Term, end: Term, chosen: Iterations) -> Step:
         return {**moved, axis: low[place] + since * by[place]}, len(place)
 
     return walked
+
+
+def _behind(low: np.ndarray, high: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
+    """Where ranges begin that leave out what is in others with the same places of other loops."""
+    order = np.lexsort((low, *reversed(others)))
+    new = np.zeros(len(low), np.int64)
+    for other in others:
+        new[1:] |= np.diff(other[order]) != 0
+    part = np.cumsum(new) << 33  # ends of one part are below those of the next
+    ends = np.maximum.accumulate(part + np.maximum(high, low)[order])
+    begins = np.maximum(part[1:] + low[order][1:], ends[:-1]) - part[1:]
+    found = np.array(low, np.int64)
+    found[order[1:]] = begins
+    return found
 
 
 def _kept(holds: Term, wanted: bool) -> Step:
@@ -139,13 +168,23 @@ def placed_by(axis: Axis, ir: KernelIR) -> frozenset[str]:
 
 def tested(expr: Expr) -> frozenset[str]:
     """Axes of which a condition asks where their tiles are."""
-    return _edges(c for c in walk(expr) if c.type.dtype == "bool")
+    return edges(c for c in walk(expr) if c.type.dtype == "bool")
 
 
 def around_tiles(axis: Axis, ir: KernelIR) -> frozenset[str]:
     """Axes whose tiles begin or end the range of an axis, where blocks of one are legal."""
-    found = _edges((axis.begin, axis.end))
+    found = edges((axis.begin, axis.end))
     return found if all(_any_block(ir.axis(name), ir) for name in found) else frozenset()
+
+
+def around_by(name: str, loops: Iterable[Axis]) -> Iterator[Axis]:
+    """The loops whose ranges begin or end where tiles of an axis do."""
+    yield from (a for a in loops if name in edges((a.begin, a.end)))
+
+
+def slides(name: str, loops: Iterable[Axis]) -> bool:
+    """Whether the ranges of loops move on with the tiles of an axis, so that none holds all."""
+    return sum(name in edges((e,)) for a in loops for e in (a.begin, a.end)) > 1
 
 
 def _any_block(axis: Axis, ir: KernelIR) -> bool:
@@ -153,7 +192,8 @@ def _any_block(axis: Axis, ir: KernelIR) -> bool:
     return not isinstance(axis.block, int) and (bounds is None or bounds.least <= 1)
 
 
-def _edges(exprs: Iterable[Expr]) -> frozenset[str]:
+def edges(exprs: Iterable[Expr]) -> frozenset[str]:
+    """Axes of whose tiles expressions ask where they begin or end."""
     tiles = (e for expr in exprs for e in walk(expr) if isinstance(e, TileScalar))
     return frozenset(e.axis for e in tiles if e.what in ("begin", "end"))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ..analysis.placed import Place, placed
+from ..analysis.uses import reads_memory
 from ..errors import Loc
 from ..ir import (
     Along,
@@ -35,7 +36,18 @@ from ..ir import (
     walk,
 )
 from ..ir.integers import INT, add, fold, linear, plus
-from .points import Iterations, Where, around_tiles, depends, placed_by, ragged, reads_data, tested
+from .points import (
+    Iterations,
+    Where,
+    around_by,
+    around_tiles,
+    depends,
+    placed_by,
+    ragged,
+    reads_data,
+    slides,
+    tested,
+)
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ def _iterations(
     `guards` are loops around that may have no iteration.
     """
     exprs = (*values, *(condition for condition, _ in where))
-    needs = frozenset(a for e in exprs for a in depends(e, ir))
+    needs = own = frozenset(a for e in exprs for a in depends(e, ir))
     filters = frozenset(guards) - needs
     around = frozenset(a for name in filters | needs for a in around_tiles(ir.axis(name), ir))
     placing = frozenset(a for name in filters for a in placed_by(ir.axis(name), ir)) | around
@@ -146,8 +158,12 @@ def _iterations(
     needs |= {a for name in needs for a in placed_by(ir.axis(name), ir)}
     loops = tuple(ir.axis(name) for name in place if name in needs)
     exprs += tuple(e for axis in loops for e in (axis.begin, axis.end))
-    ends = frozenset(a for e in exprs for a in tested(e)) | (around & frozenset(place))
-    return Iterations(loops, filters, where, ends)
+    asked = frozenset(a for e in exprs for a in tested(e))
+    placed_in = around & frozenset(place) - asked
+    picks = own if any(map(reads_memory, values)) else frozenset[str]()
+    each = frozenset(a for a in placed_in if a in picks or slides(a, loops))
+    once = frozenset(a for a in each - own if len(list(around_by(a, loops))) == 1)
+    return Iterations(loops, filters, where, asked | placed_in - each, each, once)
 
 
 def evident(references: Iterable[Reference], ir: KernelIR) -> Iterator[Reference]:

@@ -31,7 +31,8 @@ CUDA_FIELDS = (
 class Config:
     """How to run a kernel.  What is left out is chosen by the default rules.
 
-    blocks      tile axis -> its block size, e.g. {"tm": 128, "tn": 512}
+    blocks      tile axis -> its block size, e.g. {"tm": 128, "tn": 512}; hl.grid loop -> how many
+                groups, or iterations, a step has
     loop_type   "grid" | "outer_pipeline" | "worklist" | "emit_pipeline" | "fori_loop" | "unroll":
                 how the loops run
     steps       "table" (live steps only) | "rectangle" (max_extent tiles, guarded): outer_pipeline

@@ -29,6 +29,9 @@ class Target:
     reads_before whether what does not move with a loop must be read before it: Triton, which moves
                  it there by itself for the others, copies it anew in every iteration
     boxes        whether hardware copies boxes of arrays that descriptors tell of
+    specializes  whether loops may have specialized warps.  sm_90 has them too, but on an H100
+                 (Triton 3.6.0, 2026-11-23) products of two and more steps were wrong with them in
+                 every form that was tried, and attention did not end
     scratch      whether whoever launches gives the memory that descriptors are written to
 
     Source of the figures: CUDA programming guide, "technical specifications per compute
@@ -48,6 +51,7 @@ class Target:
     asynchronous: frozenset[str] = frozenset()
     reads_before: bool = False
     boxes: bool = False
+    specializes: bool = False
     scratch: bool = True
 
     @staticmethod
@@ -74,7 +78,7 @@ def _targets() -> dict[str, Target]:
     sm90 = Target("cuda:sm90", 90, 132, 227 * KIB, every, matrix_warps=4,
                   asynchronous=ASYNCHRONOUS | {"int8"}, boxes=True)  # fmt: skip
     sm100 = replace(sm90, name="cuda:sm100", arch=100, processors=148, columns=512,
-                    asynchronous=ASYNCHRONOUS, reads_before=True)  # fmt: skip
+                    asynchronous=ASYNCHRONOUS, reads_before=True, specializes=True)  # fmt: skip
     return {
         "cuda:sm80": Target("cuda:sm80", 80, 108, 163 * KIB, PRODUCTS, FLOAT8),
         "cuda:sm89": Target("cuda:sm89", 89, 142, 99 * KIB, every),

@@ -81,7 +81,6 @@ def plan_launch(
     again = written | later | arrays.read
     outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
     columns = tables.columns(order, helpers, effects, steps)
-    standing = [c.axis for c in columns if tables.replaces_empty(c, axes)]
     for (tensor, _), window in arrays.windows.items():
         if not window.output or window.far:
             continue
@@ -95,7 +94,7 @@ def plan_launch(
         revisits.check_first_visit(kernel, tensor, outputs[window.ref], order)
         revisits.check_consecutive(kernel, tensor, window, order, partly)
         how = "worklist" if placed.form == "grid" else steps
-        revisits.check_stand_ins(tensor, window, order, standing, how)
+        revisits.check_stand_ins(tensor, window, order, columns, how)
     table = tables.table(columns, axes, steps, arrays.tracks)
     if table is not None:
         table = with_loops(table, axes)

@@ -13,6 +13,7 @@ from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
+from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.target import Target
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.inline_indices import inline_indices
@@ -36,7 +37,7 @@ from .launch import plan_launch
 from .memory import with_margin
 from .physical import Inner
 from .placement import place
-from .small_steps import loops_of_small_steps
+from .small_steps import loops_of_small_steps, turns_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
 from .verify import verify
 from .windows.turned import picked_last
@@ -59,9 +60,11 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     if isinstance(found, Refusal):
         return found
     alone = _in_pieces(found.plan, config.pieces)
-    if isinstance(alone, Refusal) or not found.ranked:
+    if isinstance(alone, Refusal):
         return alone
-    return _faster_of_groups(problem, config, alone)
+    if found.ranked:
+        alone = _faster_of_groups(problem, config, alone)
+    return alone if alone.groups else _in_turns(problem, config, alone)
 
 
 def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
@@ -120,23 +123,30 @@ def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
 def _of_groups(
     problem: Problem, config: Config, target: Target, groups: Mapping[str, int]
 ) -> Plan | Refusal:
-    """The plan in which a step sums all groups of a block."""
-
-    def blocked() -> Problem:
-        if config.windows == "exact":
-            raise Refused(
-                Rule.CONFIG,
-                f"windows='exact' with a block of {', '.join(groups)}: tiles hold many groups",
-                problem.ir.loc,
-                "leave one of the two out",
-            )
-        return reduce(lambda made, name: block_groups(made, name, groups[name]), groups, problem)
-
-    made = attempted(blocked)
+    """The plan in which a step sums all groups of a block, or runs several turns of a loop."""
+    made = attempted(lambda: reduce(partial(_blocked, config=config), groups.items(), problem))
     if isinstance(made, Refusal):
         return made
     found = plan(made, config.without(groups), target)
-    return found if isinstance(found, Refusal) else replace(found, groups=tuple(groups))
+    if isinstance(found, Refusal):
+        return found
+    sizes_of = {**groups, **dict(found.blocks)}
+    return replace(found, groups=tuple((name, sizes_of[name]) for name in groups))
+
+
+def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Problem:
+    """The kernel with a block of iterations of an `hl.grid` loop."""
+    name, block = asked
+    if problem.fact(name).kind == "ordered":
+        return several_turns(problem, name, block)
+    if config.windows == "exact":
+        raise Refused(
+            Rule.CONFIG,
+            f"windows='exact' with a block of {name}: tiles hold many groups",
+            problem.ir.loc,
+            "leave one of the two out",
+        )
+    return block_groups(problem, name, block)
 
 
 def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
@@ -156,8 +166,25 @@ def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
         other, _ = rank.judged(found)
         if other is not None and GROUPS_WORTH * other.seconds < guess.seconds:
             told = f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us"
-            return replace(found, groups=(axis.name,), why=(*found.why, told))
+            groups = ((axis.name, dict(found.blocks)[axis.name]),)
+            return replace(found, groups=groups, why=(*found.why, told))
     return alone
+
+
+def _in_turns(problem: Problem, config: Config, alone: Plan) -> Plan:
+    """The plan whose steps run several iterations of a loop, where those of one are small.
+
+    Its blocks are those of one iteration a step.
+    """
+    open_ = replace(config, cores=None, buffers=None, pieces=None)
+    found = turns_of_small_steps(alone) if open_ == Config() else None
+    if found is None:
+        return alone
+    name, count = found
+    asked = replace(config_of(alone), cores=config.cores, buffers=config.buffers)
+    asked = replace(asked, blocks={**dict(asked.blocks), name: count}, pieces=config.pieces)
+    made = _of_groups(problem, asked, alone.target, {name: count})
+    return made if isinstance(made, Plan) and rank.fits(made) else alone
 
 
 @dataclass(frozen=True)
@@ -271,7 +298,7 @@ def _together(
     if not loops:
         return None
     instead, fold = _formed(problem, replace(config, within=loops), target)
-    return (instead, fold) if isinstance(instead, Plan) and _modest(instead) else None
+    return (instead, fold) if isinstance(instead, Plan) and rank.fits(instead) else None
 
 
 def _formed(problem: Problem, config: Config, target: Target) -> tuple[Plan | Refusal, bool]:
@@ -393,7 +420,7 @@ def default_config(problem: Problem, target: Target) -> Config:
 def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
     sizes_of = dict(chosen.blocks)
-    blocks = named(chosen.ir, sizes_of) | {name: sizes_of[name] for name in chosen.groups}
+    blocks = named(chosen.ir, sizes_of) | dict(chosen.groups)
     return Config(blocks, loop_type=chosen.config.loop_type, within=chosen.config.within)
 
 

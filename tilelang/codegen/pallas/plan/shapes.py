@@ -36,6 +36,28 @@ def held_as(launch: Launch, kept: physical.Kept | physical.Keep) -> bool:
     return any(s.name == kept.name and s.dtype == kind.dtype for s in launch.scratch)
 
 
+def shows(launch: Launch, read: physical.Read) -> bool:
+    """Whether what is read of a block has the shape of its value."""
+    found = next((w for w in launch.windows if w.ref == read.ref), None)
+    if found is None or read.turned:
+        return True
+    pairs = zip(found.shown, read.select, strict=True)
+    return tuple(n for p in pairs for n in _selected(*p)) == _sizes(launch, read.type)
+
+
+def _selected(size: int, select: physical.Select) -> tuple[int, ...]:
+    """How long the dimension is that is left of one of `size`; of one position none is."""
+    match select:
+        case physical.All():
+            return (size,)
+        case physical.Part(start, stop):
+            return (stop - start,)
+        case physical.Step(_, block):
+            return (block,)
+        case physical.Row(_, together):
+            return (together,) if together else ()
+
+
 def _sizes(launch: Launch, kind: Type) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else launch.axis(d).size for d in kind.shape)
 

@@ -4,20 +4,32 @@
 
 A product of few rows, and what needs its result, take as long as the units take to answer.  One
 iteration has nothing else to do meanwhile; all of them together do, as `body/by_phases` writes
-them.
+them.  Blocks that are looked up, as pages are, can be no larger; but a step may have several.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
+from tilelang.codegen.pallas.chips import CHIPS
+from tilelang.ir import Apply
+from tilelang.language.dtypes import itemsize
+
+from .axis import AxisPlan
 from .body.by_phases import waits
 from .body.gathers import extents
-from .physical import flat, parts_of
-from .types import Launch, Plan
+from .estimate.seconds import generation
+from .physical import PExpr, flat, parts_of
+from .types import Launch, Plan, Window
 from .windows.turned import MOST
 
 LARGEST = 128 * 256  # numbers in the largest value of a small step: a guess
+# A step has blocks of several iterations until copying them takes as long as it waits, about, or
+# whatever it copies where its products are larger; the last turn of a loop copies some for nothing,
+# so that only long loops have such.  Of pages of 128 keys for 8 heads and one query two are best on
+# v5e, and four on the others, by their schedules.
+WAITS, TURNS, LONG, SHARED = 1e-6, 4, 4, 4
 
 
 def loops_of_small_steps(planned: Plan) -> tuple[str, ...]:
@@ -29,17 +41,62 @@ def loops_of_small_steps(planned: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
+def turns_of_small_steps(planned: Plan) -> tuple[str, int] | None:
+    """The innermost loop of steps that are small, and how many iterations a step should run."""
+    name = generation(planned.target)
+    for launch in planned.launches if name is not None else ():
+        axis, largest = _innermost_column(launch), _products(launch)
+        if name is None or axis is None or not 0 < largest <= SHARED * LARGEST:
+            continue
+        moved = sum(_bytes(w) for w in launch.inputs if axis.name in w.axes)
+        enough = WAITS * CHIPS[name].bandwidth if largest <= LARGEST else math.inf
+        count = 1
+        while 2 * count * LONG <= (axis.max_extent or 1) and count < TURNS:
+            if not 0 < moved * count < enough:
+                break
+            count *= 2
+        if count > 1:
+            return axis.name, count
+    return None
+
+
+def _innermost_column(launch: Launch) -> AxisPlan | None:
+    """The last column of the table, if it is an ordered loop of indices around no other."""
+    table = launch.table
+    if table is None or table.steps != "table" or table.phases or not table.outer:
+        return None
+    axis = launch.axis(table.outer[-1].axis)
+    return axis if axis.kind == "ordered" and axis.block is None else None
+
+
+def _bytes(window: Window) -> int:
+    return math.prod(window.shown) * itemsize(window.dtype)
+
+
 def _waits(launch: Launch) -> bool:
     """Whether every step is small, and some of its operations wait for a product."""
     if launch.table is None or launch.form != "pipeline":
         return False
-    axes = {a.name: a for a in launch.axes}
     bodies = [tuple(flat(section.body)) for section in launch.sections]
-    largest = max(
-        (math.prod(extents(e.type, axes)) for body in bodies for s in body for e in parts_of(s)),
-        default=0,
-    )
-    return largest <= LARGEST and any(map(waits, bodies))
+    return _largest(launch, _values(launch)) <= LARGEST and any(map(waits, bodies))
+
+
+def _products(launch: Launch) -> int:
+    """Numbers in the largest of several products, of which some heads may share one; else 0."""
+    if launch.table is None or launch.form != "pipeline":
+        return 0
+    products = [e for e in _values(launch) if isinstance(e, Apply) and e.op == "dot"]
+    return _largest(launch, products) if len(products) > 1 else 0
+
+
+def _values(launch: Launch) -> Iterator[PExpr]:
+    bodies = (flat(section.body) for section in launch.sections)
+    return (e for body in bodies for stmt in body for e in parts_of(stmt))
+
+
+def _largest(launch: Launch, values: Iterable[PExpr]) -> int:
+    axes = {a.name: a for a in launch.axes}
+    return max((math.prod(extents(e.type, axes)) for e in values), default=0)
 
 
 def _innermost(launch: Launch) -> str | None:

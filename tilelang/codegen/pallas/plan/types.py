@@ -336,7 +336,7 @@ class Plan:
     """The whole kernel: one launch per top-level loop.
 
     why     of blocks that an estimate chose: what they would take, and the next best
-    groups  `hl.grid` loops of the author's that have blocks
+    groups  blocks of the author's `hl.grid` loops, where those have any
     """
 
     ir: KernelIR
@@ -347,7 +347,7 @@ class Plan:
     launches: tuple[Launch, ...]
     blocks: tuple[tuple[str, int], ...] = field(default=())
     why: tuple[str, ...] = field(default=(), compare=False)
-    groups: tuple[str, ...] = ()
+    groups: tuple[tuple[str, int], ...] = ()
 
     def array(self, name: str) -> HostArray:
         return next(a for a in self.arrays if a.name == name)

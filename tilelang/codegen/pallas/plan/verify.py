@@ -21,7 +21,7 @@ from .axis import AxisPlan, Range
 from .clamps import bounds
 from .physical import FIRST, SLOT, PExpr, PStmt, Select
 from .reads import made_of
-from .shapes import broadcasts, held_as, holds
+from .shapes import broadcasts, held_as, holds, shows
 from .steps import conditions
 from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
 from .types import Column, Launch, Plan, Section, Table
@@ -334,6 +334,7 @@ def _part(here: Reader, part: PExpr) -> None:
             _exprs(here, *(ir.children(part) if isinstance(part, ir.Load) else ()))
         case physical.Read(ref, select):
             _block(here, ref, select)
+            here.must(f"has another shape than what it reads of {ref}", shows(here.launch, part))
         case physical.TakeRows(ref):
             if ref:  # numbers of scalar memory are put together without one
                 _block(here, ref, ())

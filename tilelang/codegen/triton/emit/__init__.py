@@ -31,7 +31,8 @@ def emit(plan: Plan) -> Source:
 
 
 def _head(plan: Plan) -> list[str]:
-    blocks = ", ".join(f"{name}={size}" for name, size in plan.blocks)
+    open_ones = {axis.name for axis in plan.ir.axes if not isinstance(axis.block, int)}
+    blocks = ", ".join(f"{name}={size}" for name, size in plan.blocks if name in open_ones)
     text = f'"""{plan.ir.name} for {plan.target.name}'
     return [f'{text}, blocks {blocks}."""' if blocks else f'{text}."""', ""]
 

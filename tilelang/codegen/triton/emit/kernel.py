@@ -168,6 +168,8 @@ def _loop(block: Block, step: For) -> None:
         bounds.append(printer.node(step.by))
     if step.stages is not None:
         bounds.append(Keyword("num_stages", Atom(str(step.stages))))
+    if step.flat:
+        bounds.append(Keyword("flatten", Atom("True")))
     if step.specialized:
         bounds.append(Keyword("warp_specialize", Atom("True")))
     block.raw(f"for {step.name} in {flat(Call('tl.range', tuple(bounds)))}:")

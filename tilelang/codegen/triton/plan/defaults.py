@@ -6,7 +6,7 @@ is repeated.  Blocks then shrink until shared memory holds what is in flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -16,21 +16,33 @@ from tilelang.ir import (
     Along,
     Apply,
     Axis,
-    Expr,
     Gather,
     KernelIR,
     Load,
     Store,
-    statement_exprs,
     statements,
-    walk,
 )
-from tilelang.language.dtypes import itemsize
 from tilelang.schedule.blocks import check_bounds, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
-from .memory import Pipe, shared_bytes, summed
+from .memory import Pipe, shared_bytes
+from .roles import Roles, products, roles, values
+from .shapes import (
+    FEW_ROWS,
+    GROUP_ELEMENTS,
+    GROUP_LANES,
+    PER_WARP,
+    WIDE,
+    group_rows,
+    is_flat,
+    is_wide,
+    length_of,
+    most_rows,
+    of_groups,
+    rows_of,
+    side_by_side,
+)
 from .specialized import WARPS
 
 # Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
@@ -41,64 +53,24 @@ LONGEST, LEAST = 32768, 32  # elements of a value without products, and lanes to
 
 @dataclass(frozen=True)
 class Width:
-    """How wide a program is, and how it multiplies float32."""
+    """How wide a program is, and how it multiplies float32.
+
+    interiors  whether loops of products are cut into tiles without masks and the rest: not where
+               all registers are taken, of which two loops need more (attention backward, and
+               attention where warps multiply by themselves)
+    flat       whether each program takes one result after another, as one loop
+    """
 
     warps: int
     stages: int
     precision: str
     products: bool
+    interiors: bool = True
+    flat: bool = False
 
     def pipe(self, target: Target) -> Pipe:
         """How operands reach the products."""
         return Pipe(target, self.warps, self.stages, self.precision)
-
-
-@dataclass(frozen=True)
-class Roles:
-    """What the axes of a kernel do in its products.
-
-    fused     a product is an operand of another one, as in attention
-    """
-
-    of: Mapping[str, frozenset[str]]  # tile axis -> of "rows", "columns", "summed", "batch"
-    count: int
-    fused: bool
-    itemsize: int
-
-    @property
-    def backward(self) -> bool:
-        """So many results and operands that registers hold small blocks of them."""
-        return self.fused and self.count >= 4
-
-
-def values(ir: KernelIR) -> Iterator[Expr]:
-    """Every expression of the kernel."""
-    return (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x))
-
-
-def products(ir: KernelIR) -> list[Apply]:
-    """Every product of the kernel."""
-    return [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
-
-
-def roles(ir: KernelIR) -> Roles:
-    """The roles of all axes, read off the products."""
-    found: dict[str, set[str]] = {}
-    dots = products(ir)
-    for dot in dots:
-        contract: tuple[int, int] = dot.attr("contract")
-        batch: tuple = dot.attr("batch", ((), ()))
-        sides = zip(dot.args, contract, batch, ("rows", "columns"), strict=True)
-        for operand, along, repeated, free in sides:
-            for place, dim in enumerate(operand.type.shape):
-                role = "summed" if place == along else "batch" if place in repeated else free
-                if isinstance(dim, str):
-                    found.setdefault(dim, set()).add(role)
-    fused = any("summed" in r and r & {"rows", "columns"} for r in found.values()) or any(
-        a is not b and summed(a) in b.type.shape for a in dots for b in dots
-    )
-    narrow = min((itemsize(d.args[0].type.dtype) for d in dots), default=4)
-    return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)
 
 
 def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
@@ -112,15 +84,7 @@ def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, in
     found = _start(problem, target, given)
     if not config.blocks and config.block_sizes is None:
         found = _fitting(problem, config, target, found)
-    return {n: min(b, max(_length(problem, n), 1)) for n, b in found.items()}
-
-
-def _length(problem: Problem, name: str) -> int:
-    """The length of an axis, as far as it is known."""
-    axis = problem.axis(name)
-    if axis.static is not None:
-        return axis.static[1] - axis.static[0]
-    return axis.max_extent if axis.max_extent is not None else problem.extent(name)
+    return {n: min(b, max(length_of(problem, n), 1)) for n, b in found.items()}
 
 
 def _start(problem: Problem, target: Target, given: Mapping[str, int]) -> dict[str, int]:
@@ -145,7 +109,7 @@ def _start(problem: Problem, target: Target, given: Mapping[str, int]) -> dict[s
 
 def _within(problem: Problem, axis: Axis, wanted: int) -> int:
     """A block no longer than the axis, and one that the author allows."""
-    block = max(min(wanted, power_of_two(_length(problem, axis.name))), 1)
+    block = max(min(wanted, power_of_two(length_of(problem, axis.name))), 1)
     bounds = problem.bounds(axis.name)
     return block if bounds is None else bounds.nearest(block)
 
@@ -157,29 +121,26 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         return 1
     if found.fused:
         parallel = problem.fact(axis.name).kind == "parallel"
+        if side_by_side(problem, found, target):
+            return 64
         if not narrow:  # three products of tf32 for one: what registers hold
             return 16 if parallel or found.backward else 32
         if found.backward:
             return 64
         # where each warp multiplies, operands take registers, and rows keep warps apart
-        return _rows(problem, axis, 128) if parallel else 64 if target.matrix_warps > 1 else 32
+        return rows_of(problem, axis, 128) if parallel else 64 if target.matrix_warps > 1 else 32
+    few = narrow and most_rows(problem, found) <= FEW_ROWS
     if role == {"summed"}:
-        return 64 if narrow else 32
+        return (256 if few else 64) if narrow else 32
+    if role == {"columns"} and few:
+        return 64
+    if role == {"columns"} and is_wide(problem, found, target):
+        return WIDE[1]
     if role == {"columns"}:
         # results of several products of one operand: what the registers of 8 warps hold
         several = found.count > 1 and target.matrix_warps == 1
         return (128 if narrow else 64) // (2 if several else 1)
-    return _rows(problem, axis, 128 if narrow else 64)
-
-
-def _rows(problem: Problem, axis: Axis, most: int) -> int:
-    """Rows of a result: fewer where groups have few of them on average."""
-    found = (problem.axis(outer).static for outer in problem.rises(axis.name))
-    groups = max((end - begin for begin, end in filter(None, found)), default=0)
-    if groups < 1:
-        return most
-    average = problem.extent(axis.name) // groups
-    return min(most, max(power_of_two(average), 16))
+    return rows_of(problem, axis, 128 if narrow else 64)
 
 
 def _minor(ir: KernelIR, axis: str) -> int:
@@ -208,8 +169,12 @@ def _elementwise(
         return 128 if beside <= 128 else max(ELEMENTS * 4 // beside, 16)
     if alone:
         return ALONE
+    rows = group_rows(problem)
     if _minor(problem.ir, axis.name) == 0:
-        return min(LANES, max(LONGEST // beside, LEAST))
+        widest = LANES if rows is None else max(GROUP_ELEMENTS // rows, GROUP_LANES)
+        return min(LANES, widest, max(LONGEST // beside, LEAST))
+    if rows is not None and problem.rises(axis.name):
+        return max(min(rows, 2 * GROUP_ELEMENTS // beside), 1)
     return max(ELEMENTS // beside, 1)
 
 
@@ -244,7 +209,11 @@ def _fitting(
 def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[str, int]) -> Width:
     """Warps and stages for given blocks, where the config leaves them open."""
     found = roles(problem.ir)
-    first = _products(problem, found, blocks, target) if found.count else _plain(problem, blocks)
+    first = _plain(problem, blocks)
+    if found.count:
+        flat = is_flat(problem, found, target, config, blocks)
+        first = replace(_products(problem, found, blocks, target), flat=flat)
+        first = replace(first, stages=4 if flat else first.stages)
     if config.warp_specialize:
         first = replace(first, warps=WARPS)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
@@ -279,7 +248,11 @@ def in_boxes(
         return True
     if config.indexing is not None or not (target.boxes and target.scratch):
         return config.indexing == "descriptor" and target.scratch
-    pipe, dots = width.pipe(target), products(problem.ir)
+    pipe, dots, found = width.pipe(target), products(problem.ir), roles(problem.ir)
+    if width.flat:
+        return True
+    if found.count == 1 and of_groups(problem, found):
+        return False  # 0.95 of the time on an H100: no group needs descriptors of its own
     ahead = bool(dots) and width.stages > 1 and not target.columns
     return ahead and all(pipe.asynchronous(d, _elements(d.type.shape[-2:-1], blocks)) for d in dots)
 
@@ -303,12 +276,30 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     tight = found.backward or (three and (found.count > 2 or held >= HELD))
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
     stages = 2 if found.fused or found.count > 1 else 3
+    if found.fused and side_by_side(problem, found, target):
+        rows = max(blocks.get(a, 1) for a, role in found.of.items() if "rows" in role)
+        warps, stages = (4, 3) if rows <= 64 else (8, 2)
+    if found.count == 1 and not found.fused and _deep(problem, found, target, blocks):
+        stages = 4
     if found.backward and (three or not target.columns):
         stages = 1
-    return Width(warps, stages, "ieee", True)
+    return Width(
+        warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1
+    )
+
+
+def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int]) -> bool:
+    """Whether one product is fed four steps ahead: 3 are better only for 128 x 256 of one array."""
+    if most_rows(problem, found) <= FEW_ROWS:
+        return True
+    columns = max((b for a, b in blocks.items() if found.of.get(a) == {"columns"}), default=1)
+    narrow = found.itemsize == 2 and target.matrix_warps > 1 and not target.columns
+    return narrow and (columns < WIDE[1] or of_groups(problem, found))
 
 
 def _plain(problem: Problem, blocks: Mapping[str, int]) -> Width:
     largest = max((_elements(v.type.shape, blocks) for v in values(problem.ir)), default=1)
+    if group_rows(problem) is not None:  # each sum is one between all warps
+        return Width(min(max(largest // PER_WARP, 1), 8), 1, "ieee", False)
     warps = 16 if largest >= LONGEST else min(max(largest // 512, 1), 8)
     return Width(warps, 1, "ieee", False)

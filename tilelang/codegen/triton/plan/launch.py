@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilelang.codegen.triton.passes.explicit_casts import apply
@@ -19,6 +19,7 @@ from .access import compare, layout
 from .body import axis_bounds, lower_body, start_axis
 from .defaults import Width
 from .descriptors import operands, outside
+from .interior import with_interiors
 from .legality import MODULE_NAMES
 from .placement import Nest, place
 from .problem import Kernel
@@ -94,7 +95,10 @@ def plan_launch(
     programs = _open(scope, nest, config, target, width, pid, ends)
     steps = (*shared.tops, *scope.steps)
     steps = without_unused(outside(steps))
+    if width.interiors:
+        steps = with_interiors(own, steps, shared.taken)
     steps = with_barriers(steps, _ordered(kernel, steps))
+    steps = tuple(map(_flattened, steps)) if width.flat else steps
     unfit: tuple[str, ...] = ()
     if config.warp_specialize:
         steps, unfit = specialized(own, steps)
@@ -174,7 +178,7 @@ def _open(
     if work is None:
         total = prod(counts.values())
         numbers = _numbers(scope, flat, counts, pid, config, width.products)
-        programs = _persistent(config, target, total, False)
+        programs = _persistent(config, target, total, width.flat)
         if programs == total:
             _enter(scope, nest, numbers, {}, width)
             return total
@@ -210,7 +214,7 @@ def _items(
     counts = {a: scope.kernel.trips(a) or 0 for a in (*outer, *inner_axes)}
     many, few = prod(counts[a] for a in outer), prod(counts[a] for a in inner_axes)
     total = work.bound * many * few
-    programs = _persistent(config, target, total, True)
+    programs = _persistent(config, target, total, width.flat)
     steps = _times(count, many * few)
     step = Var(scope.shared.fresh("step"), INT)
     inner = scope.inner()
@@ -239,12 +243,24 @@ def _stride(step: Var, pid: Var, total: Expr, programs: int, inner: Scope) -> Fo
     return For(step.name, pid, total, integers.const(programs), (), tuple(inner.steps))
 
 
-def _persistent(config: Config, target: Target, total: int, ragged: bool) -> int:
+def _persistent(config: Config, target: Target, total: int, flat: bool) -> int:
     """How many programs run: one per tile, or those that the GPU holds at once."""
+    if flat:
+        return min(total, target.processors)
     if config.persistent is None or config.persistent is False:
         return total
     most = target.processors * WAVES if config.persistent is True else config.persistent
     return min(total, most)
+
+
+def _flattened(step: Step) -> Step:
+    """A loop over results as one with the only loop in it, which runs at least once."""
+    if not isinstance(step, For):
+        return step
+    inside = tuple(every_step(step.body))
+    loops = [s for s in inside if isinstance(s, For)]
+    branches = any(isinstance(s, Guard) for s in inside)
+    return replace(step, flat=len(loops) == 1 and loops[0] in step.body and not branches)
 
 
 def _times(a: Expr, by: int) -> Expr:

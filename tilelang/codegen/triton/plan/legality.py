@@ -85,9 +85,13 @@ def check_config(problem: Problem, config: Config, target: Target) -> None:
 
 def _check_specialized(problem: Problem, config: Config, target: Target) -> None:
     """Refused for what Triton leaves out in silence, or does not compile."""
-    if not (target.boxes and target.scratch):
-        what = f"{target} copies no boxes"
-        hint = "leave warp_specialize out; cuda:sm90 and cuda:sm100 have descriptors"
+    if not target.specializes:
+        wrong = target.boxes  # it would compile
+        what = f"{target} gives wrong results with it" if wrong else f"{target} copies no boxes"
+        hint = "leave warp_specialize out; cuda:sm100 has it"
+    elif not target.scratch:
+        what = "the launcher gives no memory for descriptors"
+        hint = "leave warp_specialize out; calls with torch tensors have it"
     elif config.warps not in (None, WARPS):
         what, hint = f"warps={config.warps}", f"give warps={WARPS}, or leave it out"
     elif config.indexing == "pointer":

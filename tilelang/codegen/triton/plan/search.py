@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilelang.analysis import analyze
 from tilelang.analysis.masks import masked_reads
+from tilelang.codegen.triton.passes.clear_rest import clear_rest
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
 from tilelang.codegen.triton.passes.pad_dims import pad_dims
@@ -22,6 +23,7 @@ from tilelang.passes.fill_pads import fill_pads
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.name_shared import name_shared
+from tilelang.passes.powers_of_two import powers_of_two
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -36,6 +38,10 @@ from .specialized import refuse_unspecialized
 from .split import reduction_of
 from .steps import every_step
 from .types import Buffer, For, Launch, Plan, Result
+
+# Bytes that the result of a flat loop, 128 x 256, passes through to be stored while boxes arrive:
+# the compiler's figure.  Elsewhere it goes through what the operands have left.
+FLAT_STORE = 128 * 256
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -55,6 +61,7 @@ def normalised(problem: Problem) -> Iterator[tuple[str, KernelIR]]:
         ("fold_empty", fold_empty),
         ("name_shared", name_shared),
         ("updates", updates),
+        ("powers_of_two", powers_of_two),
     )
     for name, run in passes:
         ir = run(ir)
@@ -63,11 +70,13 @@ def normalised(problem: Problem) -> Iterator[tuple[str, KernelIR]]:
 
 def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     check_config(problem, config, target)
-    problem, blocks, parts = _split(problem, config, target)
+    problem, blocks, parts = _split(_cleared(problem), config, target)
     ir = problem.ir
     width = width_for(problem, config, target, blocks)
     boxes = in_boxes(problem, config, target, width, blocks)
     needs = _needs(problem, blocks, width.pipe(target), boxes)
+    if width.flat:
+        needs = [n + FLAT_STORE if n else n for n in needs]
     if boxes and config.indexing is None and max(needs, default=0) > target.shared:
         boxes, needs = False, _needs(problem, blocks, width.pipe(target), False)
     needed = max(needs, default=0)
@@ -107,6 +116,12 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         parts,
         _remarks(config, target, pointers),
     )  # fmt: skip
+
+
+def _cleared(problem: Problem) -> Problem:
+    """The kernel that fills only what its ranges leave."""
+    ir = clear_rest(problem.ir)
+    return problem if ir is problem.ir else Problem(ir, analyze(ir))
 
 
 def _needs(problem: Problem, blocks: dict[str, int], pipe: Pipe, boxes: bool) -> list[int]:

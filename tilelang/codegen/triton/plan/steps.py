@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -58,6 +58,40 @@ def exprs(step: Step) -> Iterator[Expr]:
 
 def _access(found: Access) -> Iterator[Expr]:
     return (e for e in (found.offset, found.mask) if e is not None)
+
+
+def map_exprs(step: Step, change: Callable[[Expr], Expr]) -> Step:
+    """The step with everything that it computes changed, in its body too."""
+
+    def maybe(expr: Expr | None) -> Expr | None:
+        return None if expr is None else change(expr)
+
+    def moved(found: Access) -> Access:
+        return replace(found, offset=maybe(found.offset), mask=maybe(found.mask))
+
+    match step:
+        case Let():
+            return replace(step, value=change(step.value))
+        case Read():
+            return replace(step, access=moved(step.access))
+        case Write():
+            return replace(step, access=moved(step.access), value=change(step.value))
+        case For():
+            carries = (replace(c, init=maybe(c.init), next=maybe(c.next)) for c in step.carries)
+            begin, end, by = map(change, (step.begin, step.end, step.by))
+            body = tuple(map_exprs(s, change) for s in step.body)
+            return replace(step, begin=begin, end=end, by=by, carries=tuple(carries), body=body)
+        case Guard():
+            body = tuple(map_exprs(s, change) for s in step.body)
+            return Guard(change(step.condition), body)
+        case Descriptor():
+            return replace(step, shape=tuple(map(change, step.shape)))
+        case Fetch():
+            return replace(step, start=tuple(map(change, step.start)))
+        case Barrier() | Note():
+            return step
+        case _:
+            assert_never(step)
 
 
 def names_read(steps: tuple[Step, ...]) -> set[str]:

@@ -147,6 +147,8 @@ class For:
     """`for name in range(begin, end, by)`; `says` is why the axis runs like this.
 
     specialized  some warps copy boxes while the others multiply
+    flat         it and the loop in it are one for the compiler: what an iteration reads first is
+                 copied while the one before it stores
     """
 
     name: str
@@ -159,6 +161,7 @@ class For:
     says: tuple[str, ...] = ()
     loc: Loc | None = None
     specialized: bool = False
+    flat: bool = False
 
 
 @dataclass(frozen=True)

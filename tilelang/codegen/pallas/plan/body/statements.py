@@ -76,7 +76,8 @@ def _settled(
     """What is lowered once every carry has a layout, and the names that are in scope then.
 
     A carry that starts from a constant has no layout of its own.  It takes that of its next value,
-    which may take that of other carries: what has one is lowered until all have.
+    which may take that of other carries: what has one is lowered until all have.  A number stays in
+    a register only as long as nothing that it takes on is computed from vectors.
     """
     layouts: dict[str, Layout] = {}
     while True:
@@ -84,16 +85,18 @@ def _settled(
             scope, names=dict(scope.names), free=dict(scope.free), kept=[], layouts=layouts
         )
         found = lowered(trial)
-        missing = [c for c in carries if c.name not in layouts]
-        if not missing:
+        known = {c.name: layouts.get(c.name) for c in carries}
+        unsure = [c for c in carries if known[c.name] in (None, "scalar")]
+        new: dict[str, Layout] = {}
+        for carry in unsure:
+            end = lower(trial, carry.next).layout
+            if end not in ("free", known[carry.name]):
+                new[carry.name] = end
+        if not new and None not in known.values():
             return trial, found
-        ends: dict[str, Layout] = {c.name: lower(trial, c.next).layout for c in missing}
-        free = all(layout == "free" for layout in ends.values())
-        for name, layout in ends.items():
-            if free:
-                layouts[name] = "row"
-            elif layout != "free":
-                layouts[name] = layout
+        layouts.update(new)
+        for name in known if not new else ():
+            layouts.setdefault(name, "row")
 
 
 def _levels(scope: Scope, levels: tuple[Level, ...], leaf: tuple[ir.Stmt, ...]) -> Groups:

@@ -28,6 +28,7 @@ from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
 from .moves import Order, consecutive, first_visit, follows, owns, steady
+from .table import replaces_empty
 
 MOST_ORDERED = 6  # loops whose every order is tried
 
@@ -82,15 +83,17 @@ def check_first_visit(ir: KernelIR, tensor: str, window: Window, order: Order) -
 
 
 def check_stand_ins(
-    tensor: str, window: Window, order: Order, standing: Collection[str], steps: str
+    tensor: str, window: Window, order: Order, columns: Sequence[Column], steps: str
 ) -> None:
     """PlanError if a step that stands for an empty range could go back to a block already left.
 
-    `standing` are the columns that have such steps.  In the step table such a step repeats the row
-    before it; loops inside the row, the rectangle and the work list start from the beginning.
+    In the step table such a step repeats the row before it; loops inside the row, the rectangle and
+    the work list start from the beginning.
     """
     axes = order.axes
-    for axis in standing:
+    if steps == "rectangle":
+        check_dead_steps(tensor, window, order, columns)
+    for axis in (c.axis for c in columns if replaces_empty(c, axes)):
         ranges = [c for c in order.columns if axis in axes[c].depends]
         inside = [] if steps == "table" else ranges
         again = window.axes.intersection((*inside, *order.trailing))
@@ -106,6 +109,25 @@ def check_stand_ins(
             axes[axis].loc,
             hint,
         )
+
+
+def check_dead_steps(tensor: str, window: Window, order: Order, columns: Iterable[Column]) -> None:
+    """PlanError if a step of the rectangle that does nothing could go back to a block already left.
+
+    Its columns stay at the last live tile, and the loops inside the row go on as ever.
+    """
+    axes = order.axes
+    again = [a for a in order.trailing if a in window.axes and axes[a].tiles != 1]
+    dead = [axes[c.axis] for c in columns if c.range.live is not None]
+    if not again or not dead:
+        return
+    raise Refused(
+        Rule.FORM,
+        f"steps='rectangle', but the steps behind the end of {dead[0].user} would visit blocks of "
+        f"{tensor} again, because they change with {axes[again[0]].user}",
+        dead[0].loc,
+        "use steps='table'",
+    )
 
 
 def packed_conflict(window: Window, order: Order) -> bool:

@@ -341,7 +341,7 @@ def selects(
                 block = moved_block(arrays, tensor, index, moved)
                 number = block_number(axes[name], far, part, block, size)
                 out.append(Step(name, block, number))
-            case Along(name), cut.Whole(held) if _in_parts(axes[name]):
+            case Along(name), cut.Whole(held) if _in_parts(axes[name], held):
                 axis = axes[name]
                 tile = _inside(axis, -(-held // axis.size))
                 out.append(Step(name, axis.size, None if tile == axis.number else tile))
@@ -352,9 +352,12 @@ def selects(
     return tuple(out)
 
 
-def _in_parts(axis: AxisPlan) -> bool:
-    """Whether a loop inside the step takes several tiles of the blocks that are there."""
-    return axis.place == "inner" and axis.limit > 1
+def _in_parts(axis: AxisPlan, held: int) -> bool:
+    """Whether the tile of a loop inside the step is one part of the positions that are there.
+
+    All its tiles may lie in one block of a shorter array, and of this one in several.
+    """
+    return axis.place == "inner" and (axis.limit > 1 or held > axis.size)
 
 
 def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Along) -> int:

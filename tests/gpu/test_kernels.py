@@ -1,12 +1,12 @@
-"""Kernels in Triton's interpreter: TRITON_INTERPRET=1 pytest tests/gpu/test_interpreter.py
+"""Kernels in Triton's interpreter, or on a GPU.
 
-It is a process of its own, because Triton decides when it is imported whether it interprets.
+TRITON_INTERPRET=1 pytest tests/gpu/test_kernels.py
+pytest -m gpu tests/gpu/test_kernels.py
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -15,20 +15,16 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests import checks
-from tests.gpu import kernels
+from tests.gpu import kernels, machine
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS
+from tilelang.codegen.triton.passes import clear_rest
 from tilelang.language.op import BINARY, UNARY
 
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("needs a process of its own with TRITON_INTERPRET=1", allow_module_level=True)
-if importlib.util.find_spec("triton") is None:
-    pytest.skip(
-        "Triton is not installed: pip install 'raggedtile[triton]'", allow_module_level=True
-    )
+if machine.LACKS:
+    pytest.skip(machine.LACKS, allow_module_level=True)
 
-from tests.gpu import interpreter
-
+pytestmark = machine.MARKS
 RNG = np.random.default_rng(0)
 JAGGED = [s for s in SUBJECTS if s.ragged is not None]
 DENSE = [s for s in SUBJECTS if s.ragged is None]
@@ -41,7 +37,7 @@ FORMS = {"search": {"worklist": "search"}, "table": {"worklist": "table", "persi
 def test_dense(subject, dtype):
     if dtype in subject.dtypes:
         arguments = subject.arguments(subject.arrays(dtype))
-        assert checks.right(subject, interpreter.small(subject), arguments, dtype) == ""
+        assert checks.right(subject, machine.small(subject), arguments, dtype) == ""
 
 
 # What CI runs of the jagged examples: products, sums, two loops in a row, two ragged axes.
@@ -58,20 +54,43 @@ def test_every_layout(subject, dtype):
     if dtype in subject.dtypes:
         arrays = subject.arrays(dtype, rows=SPACE.rows, groups=SPACE.groups)
         layouts = every_stratum(subject.ragged.space(SPACE))
-        assert (
-            checks.every_layout(subject, interpreter.small(subject), arrays, layouts, dtype) == []
-        )
+        assert checks.every_layout(subject, machine.small(subject), arrays, layouts, dtype) == []
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("subject", SAMPLED)
 def test_neighbours_and_wild_offsets(subject, form):
-    run = interpreter.small(subject, **FORMS[form])
+    run = machine.small(subject, **FORMS[form])
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     space = subject.ragged.space(SPACE)
     assert checks.neighbours(subject, run, arrays, every_stratum(space)[-2:]) == []
     for name, offsets in wild_offsets(space).items():
         assert checks.unchecked(subject, run, arrays, offsets) == [], name
+
+
+CLEARED = ("grouped_gemm", "jagged_softmax", "jagged_attention_causal", "quantized_grouped_gemm")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.thorough if n not in SAMPLE else ()) for n in CLEARED],
+)
+def test_rows_in_no_range_are_cleared(name, monkeypatch):
+    monkeypatch.setattr(clear_rest, "LEAST", 0)
+    (found,) = (s for s in JAGGED if s.name == name)
+    subject = replace(found, kernel=tile.kernel(found.kernel.__wrapped__))
+    space, dtype = subject.ragged.space(SPACE), subject.dtypes[0]
+    arrays = subject.arrays(dtype, rows=SPACE.rows, groups=SPACE.groups)
+    run = machine.small(subject)
+    layouts = every_stratum(space)
+    lowered = subject.kernel.lower(
+        *arrays, *layouts[0].tensors(1), *subject.static, target=machine.TARGET
+    )
+    assert len(lowered.plan.launches) == 2 and lowered.plan.buffers[0].fill is None
+    assert checks.every_layout(subject, run, arrays, layouts, dtype) == []
+    for words, offsets in wild_offsets(space).items():
+        if dtype == "float32":
+            assert checks.unchecked(subject, run, arrays, offsets) == [], words
 
 
 # Operands of products that descriptors copy; quantized ones are not at multiples of 16 bytes here.
@@ -90,7 +109,7 @@ def test_dense_in_boxes(subject, dtype):
     if dtype not in subject.dtypes or subject.name == "quantized_matmul":
         return
     arguments = subject.arguments(subject.arrays(dtype))
-    run = interpreter.small(subject, indexing="descriptor")
+    run = machine.small(subject, indexing="descriptor")
     assert checks.right(subject, run, arguments, dtype) == ""
 
 
@@ -102,7 +121,7 @@ def test_ragged_in_boxes(name):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     space = subject.ragged.space(SPACE)
     layouts = every_stratum(space)
-    run = interpreter.small(subject, indexing="descriptor", persistent=3)
+    run = machine.small(subject, indexing="descriptor", persistent=3)
     assert checks.every_layout(subject, run, arrays, layouts[::2], "float32") == []
     assert checks.neighbours(subject, run, arrays, layouts[-2:]) == []
     for words, offsets in wild_offsets(space).items():
@@ -119,7 +138,7 @@ STANDING = ("gdpa_jagged_kv", "moe", "jagged_attention_causal", "attention_backw
 )
 def test_what_does_not_move_is_read_before_its_loop(name):
     (subject,) = (s for s in JAGGED if s.name == name)
-    run = interpreter.small(subject, "cuda:sm100")
+    run = machine.small(subject, "cuda:sm100")
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     space = subject.ragged.space(SPACE)
     layouts = every_stratum(space)
@@ -135,7 +154,7 @@ def test_what_does_not_move_is_read_before_its_loop(name):
 def agrees(kernel, *args, tolerance=1e-5, **config):
     """Whether the interpreter gives what the reference does."""
     chosen = tile.Config(**config) if config else None
-    found = checks.parts(interpreter.call(kernel, chosen)(*args))
+    found = checks.parts(machine.call(kernel, chosen)(*args))
     wanted = checks.parts(kernel.reference(*args))
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype

@@ -1,0 +1,161 @@
+"""Clearing the rest: for which outputs a fill becomes one of the rows that ranges leave."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from examples.jagged.grouped_gemm import grouped_gemm
+from examples.jagged.jagged_attention import jagged_attention
+from examples.jagged.jagged_to_padded import jagged_to_padded
+from examples.jagged.padded_to_jagged import padded_to_jagged
+from tilelang.codegen.triton.passes import clear_rest
+
+X, OFFSETS = tile.spec((8192, 512), "float32"), tile.spec((9,), "int32")
+SMALL = tile.spec((128, 512), "float32")
+
+
+def plan(kernel, *args, **options):
+    return kernel.lower(*args, target="cuda:sm90", **options).plan
+
+
+def clears(kernel, *args):
+    """Whether the first output is cleared by a launch, and not filled."""
+    made = plan(kernel, *args)
+    cleared = made.buffers[0].fill is None
+    assert len(made.launches) == (2 if cleared else 1)
+    return cleared
+
+
+@tile.kernel
+def doubled(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = x[t, :] * 2.0
+    return y
+
+
+def test_the_second_launch():
+    made = plan(doubled, X, OFFSETS)
+    first, second = made.launches
+    assert second.arguments == ("offsets", "y") and "x" in first.arguments
+    text = doubled.source(X, OFFSETS, target="cuda:sm90")
+    assert "y = torch.empty((8192, 512)" in text and "torch.zeros" not in text
+    assert "seen = ((first <= row_at) & (row_at < last)).to(tl.int32)" in text
+    assert "mask=(seen == 0)[:, None]" in text
+
+
+def test_the_ir_has_the_second_loop():
+    ir = str(clear_rest.clear_rest(doubled.lower(X, OFFSETS, target="tpu:v5e").ir))
+    assert "y: float32[8192, 512], output, empty" in ir
+    assert "for row in tile(8192, block=128):" in ir
+    assert "for group in tile(0, ranges, max_extent=8, block=64) carrying seen" in ir
+    assert "full([row, column], float32, value=0.0) where expand_dims(found == 0, axis=1)" in ir
+
+
+def test_small_arrays_are_filled():
+    assert not clears(doubled, SMALL, OFFSETS)
+
+
+def test_examples():
+    w = tile.spec((8, 512, 1024), "float32")
+    assert clears(grouped_gemm, X, w, OFFSETS)
+    heads = tile.spec((4, 8192, 64), "float32")
+    assert clears(jagged_attention, heads, heads, heads, OFFSETS)
+    padded = tile.spec((8, 2048, 512), "float32")
+    assert not clears(padded_to_jagged, padded, OFFSETS, 8192)  # which may end before the next
+
+
+def test_a_shorter_range_than_may_come_is_filled():
+    """Programs are as many as the longest range needs: what is behind that nobody would write."""
+    heads = tile.spec((4, 8192, 64), "float32")
+    assert not clears(jagged_attention, heads, heads, heads, OFFSETS, False, 1024)
+
+
+def test_configs_say_nothing_of_it():
+    config = doubled.default_config(X, OFFSETS, target="cuda:sm90")
+    assert {name for name, _ in config.blocks} == {"t"}
+    given, default = (doubled.source(X, OFFSETS, target="cuda:sm90", config=c)
+                      for c in (config, None))  # fmt: skip
+    assert given == default
+
+
+@tile.kernel
+def moved(x, offsets):
+    y = hl.zeros([x.shape[0] + 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t + 1, :] = x[t, :]
+    return y
+
+
+@tile.kernel
+def masked(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            hl.store(y, [t, slice(None)], x[t, :], mask=x[t, :] > 0)
+    return y
+
+
+@tile.kernel
+def half(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, 0:256] = x[t, 0:256]
+    return y
+
+
+@tile.kernel
+def updated(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = y[t, :] + x[t, :]
+    return y
+
+
+@tile.kernel
+def every_other(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid((offsets.shape[0] - 1) // 2):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = x[t, :]
+    return y
+
+
+@tile.kernel
+def as_often(x, offsets, times):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            for _ in hl.grid(times[g], max_extent=4):
+                y[t, :] = x[t, :]
+    return y
+
+
+@tile.kernel
+def twice(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = x[t, :]
+    for u in hl.tile(16):
+        y[u, :] = 1.0
+    return y
+
+
+@pytest.mark.parametrize(
+    "kernel", [moved, masked, half, updated, every_other, as_often, twice], ids=lambda k: k.__name__
+)
+def test_other_stores_keep_their_fill(kernel):
+    more = (tile.spec((8,), "int32"),) if kernel is as_often else ()
+    made = plan(kernel, X, OFFSETS, *more)
+    assert made.buffers[0].fill == 0.0
+
+
+def test_padded_outputs_keep_theirs():
+    assert plan(jagged_to_padded, X, OFFSETS, 1024).buffers[0].fill is not None

@@ -1,0 +1,145 @@
+"""Interior tiles: which loops are cut, where, and what is left of their masks."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from examples.dense.attention_backward import attention_backward
+from examples.dense.matmul import matmul
+from examples.jagged.jagged_attention import jagged_attention
+from examples.jagged.jagged_sum import jagged_sum
+from examples.jagged.transposed_grouped_gemm import transposed_grouped_gemm
+
+HEADS = (*(tile.spec((4, 4096, 64), "bfloat16"),) * 3, tile.spec((9,), "int32"))
+
+
+def loops(text, name):
+    """The heads and bodies of the loops over a tile, of one text."""
+    lines = text.splitlines()
+    found = []
+    for at, line in enumerate(lines):
+        if re.match(rf" *for {name}_start in ", line):
+            depth = len(line) - len(line.lstrip())
+            body = []
+            for inner in lines[at + 1 :]:
+                if inner.strip() and len(inner) - len(inner.lstrip()) <= depth:
+                    break
+                body.append(inner)
+            found.append((line.strip(), "\n".join(body)))
+    return found
+
+
+def printed(kernel, *args, target="cuda:sm90", **config):
+    return kernel.source(*args, target=target, config=tile.Config(**config) if config else None)
+
+
+def test_the_range_and_the_diagonal_are_one_end():
+    text = printed(jagged_attention, *HEADS, True)
+    (inside, whole), (rest, cut) = loops(text, "tk")
+    assert inside == "for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):"
+    assert rest == "for tk_start in tl.range(tk_whole, last, 64, num_stages=3):"
+    assert "tl.maximum(tl.minimum(last, tq_start + 1) - tk_begin, 0) // 64 * 64" in text
+    assert "where" not in whole and "tk_in" not in whole and "seen" not in whole
+    assert "tl.where(seen & tk_in, scores" in cut
+    assert "whole tiles, of which no lane is masked" in text
+
+
+def test_without_a_diagonal_the_range_decides():
+    text = printed(jagged_attention, *HEADS)
+    assert "tk_whole = tk_begin + tl.maximum(tk_end - tk_begin, 0) // 64 * 64" in text
+    (_, whole), (_, cut) = loops(text, "tk")
+    assert "where" not in whole and "where(tk_in" in cut.replace("\n", "").replace(" ", "")
+
+
+def test_a_known_range_has_a_number():
+    x, w = tile.spec((512, 1000), "float32"), tile.spec((1000, 512), "float32")
+    (inside, whole), (rest, cut) = loops(printed(matmul, x, w, indexing="pointer"), "tk")
+    assert "tl.range(0, 992, 32" in inside and "tl.range(992, 1000, 32" in rest
+    assert "mask" not in whole and "mask" in cut
+
+
+def test_one_tile_is_no_loop():
+    """Two of one iteration would stand side by side, each with memory of its own."""
+    x, w = tile.spec((512, 40), "float32"), tile.spec((40, 512), "float32")
+    assert len(loops(printed(matmul, x, w, indexing="pointer"), "tk")) == 1
+
+
+def test_lanes_that_a_block_has_not_are_never_whole():
+    x, w = tile.spec((512, 1000), "float32"), tile.spec((1000, 512), "float32")
+    blocks = {"tm": 64, "tn": 64, "tk": 24}  # 24 of 32 lanes
+    assert len(loops(printed(matmul, x, w, indexing="pointer", blocks=blocks), "tk")) == 1
+
+
+def test_boxes_need_no_masks():
+    rows = tile.spec((4096, 512), "bfloat16")
+    text = printed(transposed_grouped_gemm, rows, rows, tile.spec((9,), "int32"))
+    assert "_boxes.load" in text and len(loops(text, "tm")) == 1
+
+
+@pytest.mark.parametrize("target", ["cuda:sm80", "cuda:sm89"])
+def test_where_warps_multiply_themselves_there_is_one_loop(target):
+    assert len(loops(printed(jagged_attention, *HEADS, True, target=target), "tk")) == 1
+
+
+def test_the_backward_of_attention_has_one_loop():
+    q = tile.spec((1, 2, 1024, 64), "bfloat16")
+    lse = tile.spec((1, 2, 1024), "float32")
+    text = printed(attention_backward, q, q, q, q, lse, q)
+    assert "whole tiles" not in text
+
+
+def test_sums_without_products_have_one_loop():
+    text = printed(jagged_sum, tile.spec((4096, 128), "float32"), tile.spec((9,), "int32"))
+    assert len(loops(text, "tm")) == 1
+
+
+@tile.kernel
+def windowed(q, k, bound, window: hl.constexpr):
+    """Conditions that hold in the first tiles, in the last ones, and in some of the middle."""
+    T, D = q.shape
+    out = hl.zeros([T, D], dtype=hl.float32)
+    for tq in hl.tile(T):
+        acc = hl.zeros([tq, D], dtype=hl.float32)
+        low, high = bound[0], bound[1]
+        for tk in hl.tile(T):
+            scores = hl.dot(q[tq, :], k[tk, :].T)
+            near = tq.index[:, None] - tk.index[None, :] < window
+            scores = hl.where(near, scores, 0.0)
+            scores = hl.where(tk.index[None, :] >= low, scores, 0.0)
+            scores = hl.where(high > tk.index[None, :], scores, 0.0)
+            acc = hl.dot(scores.to(k.dtype), k[tk, :], acc=acc)
+        out[tq, :] = acc
+    return out
+
+
+def test_other_conditions_stay():
+    q = tile.spec((1024, 64), "bfloat16")
+    text = printed(windowed, q, q, tile.spec((2,), "int32"), 100)
+    (_, whole), (_, cut) = loops(text, "tk")
+    assert whole.count("tl.where") == 2 and cut.count("tl.where") == 3
+    assert "high" in next(line for line in text.splitlines() if "tk_whole =" in line)
+
+
+@tile.kernel
+def remembered(q, k):
+    """A mask that the loop carries: its name stands for another one in each tile."""
+    T, D = q.shape
+    out = hl.zeros([T, D], dtype=hl.float32)
+    for tq in hl.tile(T):
+        acc = hl.zeros([tq, D], dtype=hl.float32)
+        seen = hl.zeros([tq], dtype=hl.int32)
+        for tk in hl.tile(T):
+            scores = hl.dot(q[tq, :], k[tk, :].T)
+            acc = hl.dot(hl.where(seen[:, None] < 3, scores, 0.0).to(k.dtype), k[tk, :], acc=acc)
+            seen = tq.index - tk.begin
+        out[tq, :] = acc
+    return out
+
+
+def test_what_a_loop_changes_is_no_bound():
+    q = tile.spec((1024, 64), "bfloat16")
+    assert len(loops(printed(remembered, q, q), "tk")) == 1

@@ -1,0 +1,268 @@
+"""Clear the rest: what a fill is for where ranges store all the rows that they cover.
+
+    y = full(fill)                              y = empty
+    for g: for t in tile(o[g], o[g + 1]):       for g: for t in tile(o[g], o[g + 1]):
+        y[t, :] = ...                   ->          y[t, :] = ...
+                                                for r in tile(M):
+                                                    seen = (o[0] <= r.index) & (r.index < o[G])
+                                                    for t in tile(G if some are not seen else 0):
+                                                        seen |= any(o[t] <= r.index < o[t + 1])
+                                                    y[r, :] = fill where not seen
+
+A fill writes every element, of which the kernel then writes nearly all again.  The second loop
+looks at where the ranges are, and writes rows that are in none.  A row from o[0] on and before o[G]
+is in a range, also where the ranges are in no order: offsets that begin at or below it and end
+above it pass it upwards once.  Rows outside of that are looked for in every range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tilelang.codegen.triton.passes.pad_dims import power_of_two
+from tilelang.ir import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Axis,
+    Carry,
+    Expr,
+    GridIndex,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Span,
+    Stmt,
+    Store,
+    Tensor,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+    integers,
+    statement_exprs,
+    statements,
+    walk,
+)
+from tilelang.ir.integers import INT
+from tilelang.ir.names import fresh, names_in
+from tilelang.ir.traversal import definitions
+from tilelang.language.dtypes import itemsize
+
+LEAST = 1 << 22  # bytes of an array that is worth a look at its ranges
+ROWS, COLUMNS, GROUPS = 128, 64, 64  # blocks of the second loop
+BOOL = "bool"
+
+
+def clear_rest(ir: KernelIR) -> KernelIR:
+    """The kernel with such a loop for every output that it is made for."""
+    for tensor in ir.tensors:
+        if tensor.role == "output" and tensor.fill is not None:
+            offsets = _offsets(ir, tensor)
+            ir = ir if offsets is None else _cleared(ir, tensor, *offsets)
+    return ir
+
+
+# ---------------------------------------------------------------- where it may be done
+
+
+def _offsets(ir: KernelIR, tensor: Tensor) -> tuple[str, int] | None:
+    """The offsets whose ranges are stored whole, and the dimension that they cut."""
+    views = {t.name for t in ir.tensors if t.view is not None and t.view.source == tensor.name}
+    stores = [s for s in statements(ir.body) if isinstance(s, Store) and s.tensor == tensor.name]
+    reads = {e.tensor for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x)
+             if isinstance(e, Load)}  # fmt: skip
+    if len(stores) != 1 or reads & {tensor.name, *views} or views & _stored(ir):
+        return None
+    (store,) = stores
+    if store.mask is not None or store.combine is not None:
+        return None
+    if prod(tensor.shape) * itemsize(tensor.dtype) < LEAST:
+        return None
+    return _ranges(ir, tensor, store)
+
+
+def _stored(ir: KernelIR) -> set[str]:
+    return {s.tensor for s in statements(ir.body) if isinstance(s, Store)}
+
+
+def _ranges(ir: KernelIR, tensor: Tensor, store: Store) -> tuple[str, int] | None:
+    """The offsets of the one dimension that is cut, if all else is stored whole."""
+    around, found = _around(ir.body, store), list[tuple[str, int]]()
+    used: list[str] = []
+    for dim, (entry, size) in enumerate(zip(store.index, tensor.shape, strict=True)):
+        axis = _axis(entry)
+        if axis is not None and ir.axis(axis).static == (0, size):
+            used.append(axis)
+        elif isinstance(entry, Along) and (cut := _cut(ir, entry, size)) is not None:
+            used += [entry.axis, cut[1]]
+            found.append((cut[0], dim))
+        elif entry != Span(0, size):
+            return None
+    if len(found) != 1 or sorted(used) != sorted(around):
+        return None  # another loop, which may run no iteration
+    return found[0]
+
+
+def _around(body: tuple[Stmt, ...], store: Store) -> list[str]:
+    """The axes of the loops around a statement."""
+    for stmt in body:
+        if isinstance(stmt, Loop) and any(s is store for s in statements(stmt.body)):
+            return [stmt.axis, *_around(stmt.body, store)]
+    return []
+
+
+def _axis(entry: Index) -> str | None:
+    """The axis whose positions, unmoved, are those of a dimension."""
+    match entry:
+        case Along(axis, None):
+            return axis
+        case At(GridIndex(axis)):
+            return axis
+        case _:
+            return None
+
+
+def _cut(ir: KernelIR, entry: Along, size: int) -> tuple[str, str] | None:
+    """The offsets and the grid axis of a range between neighbours, over all of them."""
+    if entry.offset is not None:
+        return None
+    axis, known = ir.axis(entry.axis), definitions(ir.body)
+    begin, end = (known.get(b.name, b) if isinstance(b, Var) else b for b in (axis.begin, axis.end))
+    match begin, end:
+        case Load(first, (At(GridIndex(group)),)), Load(last, (At(after),)):
+            whole = ir.axis(group).static == (0, ir.tensor(first).shape[0] - 1)
+            next_one = integers.linear(after) == ({GridIndex(group): 1}, 1)
+            source = ir.tensor(first)
+            given = source.role == "input" and not source.mutated
+            long = axis.max_extent is None or axis.max_extent >= size
+            if first == last and whole and next_one and given and long:
+                return first, group
+    return None
+
+
+# ---------------------------------------------------------------- the second loop
+
+
+def _cleared(ir: KernelIR, tensor: Tensor, offsets: str, dim: int) -> KernelIR:
+    """The kernel with an array that nothing fills, and the loop that does so for its rest."""
+    nest = _Nest(ir, tensor, offsets, dim)
+    body, axes = nest.loop()
+    tensors = tuple(replace(t, fill=None) if t is tensor else t for t in ir.tensors)
+    return replace(ir, tensors=tensors, axes=(*ir.axes, *axes), body=(*ir.body, body))
+
+
+class _Nest:
+    """The second loop of one array, with names that nothing has."""
+
+    def __init__(self, ir: KernelIR, tensor: Tensor, offsets: str, dim: int) -> None:
+        self.tensor, self.offsets, self.dim = tensor, offsets, dim
+        self.taken = names_in(ir) | {ir.name}
+        self.count = ir.tensor(offsets).shape[0] - 1
+        self.axes: list[Axis] = []
+
+    def named(self, wish: str) -> str:
+        self.taken.add(made := fresh(wish, self.taken))
+        return made
+
+    def axis(self, wish: str, end: Expr, block: int | None, most: int | None = None) -> str:
+        name, kind = self.named(wish), "grid" if block is None else "tile"
+        zero, loc = integers.const(0), self.tensor.loc
+        self.axes.append(Axis(name, kind, zero, end, most, block, loc, name))
+        return name
+
+    def assigned(self, wish: str, value: Expr) -> tuple[Assign, Var]:
+        name = self.named(wish)
+        return Assign(name, value, self.tensor.loc, name), Var(name, value.type)
+
+    def loop(self) -> tuple[Loop, list[Axis]]:
+        loc, rows = self.tensor.loc, self.tensor.shape[self.dim]
+        row = self.axis("row", integers.const(rows), ROWS)
+        at = TileIndex(row, Type((row,), "int32"))
+        first, begin = self.assigned("first", self.offset(At(integers.const(0)), ()))
+        last, end = self.assigned("last", self.offset(At(integers.const(self.count)), ()))
+        within = _both(_compare("le", begin, at), _compare("lt", at, end))
+        out = _either(
+            _compare("lt", TileScalar(row, "begin"), begin),
+            _compare("gt", TileScalar(row, "end"), end),
+        )
+        some = Apply("where", (out, integers.const(self.count), integers.const(0)), INT)
+        ranges, stop = self.assigned("ranges", some)
+        group = self.axis("group", stop, GROUPS, self.count)
+        seen, found = self.named("seen"), self.named("found")
+        form = Type((row,), "int32")
+        start = Apply("cast", (within,), form)
+        more = Apply("maximum", (Var(seen, form), self.hit(row, group, at)), form)
+        search = Loop(group, (), (Carry(seen, start, more, found, seen, loc),), loc)
+        free = _compare("eq", Var(found, form), integers.const(0))
+        body = (first, last, ranges, search, *self.stores(row, free))
+        return Loop(row, body, (), loc), self.axes
+
+    def offset(self, entry: Index, shape: tuple) -> Load:
+        return Load(self.offsets, (entry,), Type(shape, "int32"), loc=self.tensor.loc)
+
+    def hit(self, row: str, group: str, at: Expr) -> Expr:
+        """1 for rows that one of a tile of ranges has."""
+        begins = self.offset(Along(group), (group,))
+        ends = self.offset(Along(group, integers.const(1)), (group,))
+        place = _expanded(at, 1)
+        inside = _both(
+            _compare("le", _expanded(begins, 0), place), _compare("lt", place, _expanded(ends, 0))
+        )
+        number = Apply("cast", (inside,), Type((row, group), "int32"))
+        attrs = (("axis", 1), ("keepdim", False))
+        return Apply("max", (number,), Type((row,), "int32"), attrs)
+
+    def stores(self, row: str, free: Expr) -> tuple[Stmt, ...]:
+        """The fill in the rows that are free, over all other dimensions."""
+        index: list[Index] = []
+        inner: list[str] = []
+        minor = max((d for d in range(len(self.tensor.shape)) if d != self.dim), default=None)
+        for dim, size in enumerate(self.tensor.shape):
+            if dim == self.dim:
+                index.append(Along(row))
+            elif dim == minor:
+                block = min(power_of_two(size), COLUMNS)
+                index.append(Along(self.axis("column", integers.const(size), block)))
+                inner.append(self.axes[-1].name)
+            else:
+                name = self.axis("outer", integers.const(size), None)
+                index.append(At(GridIndex(name)))
+                inner.append(name)
+        shape = tuple(e.axis for e in index if isinstance(e, Along))
+        mask = free
+        for dim, name in enumerate(shape):
+            mask = mask if name == row else _expanded(mask, dim)
+        fill = Apply("full", (), Type(shape, self.tensor.dtype), (("value", self.tensor.fill),))
+        made: Stmt = Store(self.tensor.name, tuple(index), fill, self.tensor.loc, mask)
+        for name in reversed(inner):
+            made = Loop(name, (made,), (), self.tensor.loc)
+        return (made,)
+
+
+def _compare(op: str, a: Expr, b: Expr) -> Expr:
+    return Apply(op, (a, b), Type(_joined(a, b), BOOL))
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    return Apply("logical_and", (a, b), Type(_joined(a, b), BOOL))
+
+
+def _either(a: Expr, b: Expr) -> Expr:
+    return Apply("logical_or", (a, b), Type(_joined(a, b), BOOL))
+
+
+def _joined(a: Expr, b: Expr) -> tuple:
+    """The shape of two values together; a dimension of 1 is as long as the other's."""
+    one, other = a.type.shape, b.type.shape
+    if not one or not other:
+        return one or other
+    return tuple(q if p == 1 else p for p, q in zip(one, other, strict=True))
+
+
+def _expanded(expr: Expr, axis: int) -> Expr:
+    shape = (*expr.type.shape[:axis], 1, *expr.type.shape[axis:])
+    return Apply("expand_dims", (expr,), Type(shape, expr.type.dtype), (("axis", axis),))

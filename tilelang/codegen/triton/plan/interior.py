@@ -1,0 +1,221 @@
+"""Interior tiles of a loop: those that no mask cuts, in a loop of their own without the masks.
+
+    for tk in range(begin, last, 64):               scores = where(tk_at < last, ...)
+        ->  whole = begin + max(last - begin, 0) // 64 * 64
+            for tk in range(begin, whole, 64):      scores = ...
+            for tk in range(whole, last, 64):       scores = where(tk_at < last, ...)
+
+A mask of the positions `at = start + [0, lanes)` that holds below some position holds in all lanes
+of a tile that ends there or before.  Where that is follows from the masks themselves: the end of
+the range, and a diagonal that a comparison of the author's draws.  Conditions of another form stay
+in both loops.  It is done for loops of products, whose warps wait for what is between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, walk
+from tilelang.ir.integers import INT
+from tilelang.ir.names import fresh
+from tilelang.ir.traversal import inlined
+
+from .problem import Kernel
+from .steps import every_step, exprs, map_exprs, without_unused
+from .types import Fetch, For, Guard, Let, Read, Step, Write
+
+SHAPES = ("expand_dims", "broadcast", "reshape", "squeeze")  # the same lanes, in another shape
+BELOW = {"lt": 0, "le": 1}  # at < stop, at <= stop: the first position where it does not hold
+ABOVE = {"gt": 0, "ge": 1}  # stop > at, stop >= at
+
+
+def with_interiors(
+    kernel: Kernel,
+    steps: tuple[Step, ...],
+    taken: set[str],
+    around: Mapping[str, Expr] | None = None,
+) -> tuple[Step, ...]:
+    """The steps with every loop of products cut where its masks begin to hold back lanes.
+
+    taken   names of the text; those of new values join them
+    around  what the names of the steps around stand for
+    """
+    out: list[Step] = []
+    known = dict(around or {})
+    for step in steps:
+        if isinstance(step, Let):
+            known[step.name] = step.value
+        if isinstance(step, For):
+            known = _without(known, step)
+        if isinstance(step, For | Guard):
+            step = replace(step, body=with_interiors(kernel, step.body, taken, known))
+        out += _cut(kernel, step, known, taken) if isinstance(step, For) else [step]
+    return tuple(out)
+
+
+def _without(known: Mapping[str, Expr], loop: For) -> dict[str, Expr]:
+    """What names stand for, but for those that a loop changes."""
+    changed = {c.name for c in loop.carries}
+    return {name: value for name, value in known.items() if name not in changed}
+
+
+def _cut(kernel: Kernel, loop: For, around: Mapping[str, Expr], taken: set[str]) -> list[Step]:
+    """The loop alone, or the end of its interior, the interior and the rest."""
+    by, inside = integers.value_of(loop.by), tuple(every_step(loop.body))
+    nested = any(isinstance(s, For) for s in inside)
+    if loop.stages is None or loop.specialized or nested or not by:
+        return [loop]
+    own = {s.name: s.value for s in inside if isinstance(s, Let)}
+    tile = Tile(loop, _without({**around, **own}, loop), kernel)
+    limits = dict.fromkeys(
+        limit for s in (loop, *inside) for e in exprs(s) for limit in tile.all(e)
+    )
+    widths = {lanes for _, lanes in limits}
+    if len(widths) != 1:
+        return [loop]
+    stop = reduce(integers.minimum, dict.fromkeys((loop.end, *(at for at, _ in limits))))
+    room = integers.sub(integers.sub(stop, loop.begin), integers.const(widths.pop() - by))
+    return _halves(loop, tile, _quotient(integers.maximum(room, 0), by), by, taken)
+
+
+def _halves(loop: For, tile: Tile, trips: Expr, by: int, taken: set[str]) -> list[Step]:
+    if integers.value_of(trips) in (0, 1):
+        return [loop]  # the compiler puts loops of one tile side by side, each with its own memory
+    whole, made = integers.add(loop.begin, integers.mul(trips, by)), list[Step]()
+    if not isinstance(whole, Const | Var):
+        name = fresh(f"{loop.name.removesuffix('_start')}_whole", taken)
+        taken.add(name)
+        made, whole = [Let(name, whole, loop.loc)], Var(name, INT)
+    says = (*loop.says, "whole tiles, of which no lane is masked")
+    interior = _without_aliases(tile.interior(replace(loop, end=whole, says=says)))
+    (interior,) = without_unused((interior,))  # by itself: the rest has the same names
+    if whole == loop.end:
+        return [interior]
+    carries = tuple(replace(c, init=None) for c in loop.carries)
+    says = ("the tiles that a mask cuts",)
+    return [*made, interior, replace(loop, begin=whole, carries=carries, says=says)]
+
+
+def _without_aliases(loop: For) -> For:
+    """The loop without names for what has one and keeps it."""
+    changed = {c.name for c in loop.carries}
+    names: dict[str, Expr] = {
+        s.name: s.value
+        for s in loop.body
+        if isinstance(s, Let) and isinstance(s.value, Var) and not changed & {s.name, s.value.name}
+    }
+    if not names:
+        return loop
+    body = tuple(s for s in loop.body if not (isinstance(s, Let) and s.name in names))
+    made = map_exprs(replace(loop, body=body), lambda e: inlined(e, names))
+    assert isinstance(made, For)
+    return made
+
+
+def _quotient(a: Expr, by: int) -> Expr:
+    if (value := integers.value_of(a)) is not None:
+        return integers.const(value // by)
+    return a if by == 1 else Apply("quotient", (a, integers.const(by)), INT)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One tile of a loop.
+
+    defined  what names stand for: of the loop's body, and of the steps around it
+    """
+
+    loop: For
+    defined: Mapping[str, Expr]
+    kernel: Kernel
+
+    # ------------------------------------------------------------ where conditions hold
+
+    def all(self, expr: Expr) -> Iterator[tuple[Expr, int]]:
+        """The limits of all conditions that are computed here."""
+        found = (self.limit(e) for e in walk(expr) if e.type.dtype == "bool")
+        return (limit for limit in found if limit is not None)
+
+    def limit(self, condition: Expr) -> tuple[Expr, int] | None:
+        """A position and a width: the condition holds in tiles that are so wide and end there."""
+        match self._plain(condition):
+            case Apply(op, (at, stop)) if op in BELOW:
+                return self._below(at, stop, BELOW[op])
+            case Apply(op, (stop, at)) if op in ABOVE:
+                return self._below(at, stop, ABOVE[op])
+            case _:
+                return None
+
+    def _below(self, at: Expr, stop: Expr, more: int) -> tuple[Expr, int] | None:
+        start, least = self._first(at), self._first(stop)
+        if start is None or least is None or start[0] != Var(self.loop.name, INT):
+            return None
+        return integers.add(least[0], integers.const(more)), start[1]
+
+    def _first(self, positions: Expr) -> tuple[Expr, int] | None:
+        """The least of positions in a row, and how many they are; a number is one."""
+        if not positions.type.shape:
+            return None if self._moves(positions) else (positions, 1)
+        match self._plain(positions):
+            case Apply("add", (start, Apply("arange") as lanes)) if not start.type.shape:
+                row = (lanes.attr("start", 0), lanes.attr("step", 1), lanes.args) == (0, 1, ())
+                own = start == Var(self.loop.name, INT)
+                if row and (own or not self._moves(start)):
+                    return start, self.kernel.width(lanes.type.shape[0])
+        return None
+
+    def _plain(self, expr: Expr) -> Expr:
+        """What lanes hold, whatever their shape and name."""
+        while True:
+            match expr:
+                case Var(name) if expr.type.shape and name in self.defined:
+                    expr = self.defined[name]
+                case Apply(op, (value,)) if op in SHAPES and value.type.shape:
+                    expr = value
+                case _:
+                    return expr
+
+    def _moves(self, expr: Expr) -> bool:
+        """Whether a value differs from tile to tile."""
+        names = {e.name for e in walk(expr) if isinstance(e, Var)}
+        steps = (s for s in every_step(self.loop.body) if isinstance(s, Let | Read | Fetch))
+        inside = {s.name for s in steps}
+        return bool(names & {self.loop.name, *inside, *(c.name for c in self.loop.carries)})
+
+    # ------------------------------------------------------------ steps without them
+
+    def holds(self, condition: Expr) -> bool:
+        """Whether a condition holds in all lanes of the interior."""
+        match self._plain(condition):
+            case Apply("logical_and", (a, b)):
+                return self.holds(a) and self.holds(b)
+            case _:
+                return self.limit(condition) is not None
+
+    def value(self, expr: Expr) -> Expr:
+        """The same value in the interior."""
+        match expr:
+            case Apply("where", (mask, value, _)) if self.holds(mask):
+                return self.value(value) if value.type.shape == expr.type.shape else expr
+            case Apply("logical_and", (a, b)):
+                for one, other in ((a, b), (b, a)):
+                    if self.holds(one) and other.type.shape == expr.type.shape:
+                        return self.value(other)
+        return map_children(expr, self.value)
+
+    def interior(self, loop: For) -> For:
+        """The same loop where every condition that has a limit holds."""
+        made = map_exprs(loop, self.value)
+        assert isinstance(made, For)
+        return replace(made, body=tuple(map(self._unmasked, made.body)))
+
+    def _unmasked(self, step: Step) -> Step:
+        match step:
+            case Guard():
+                return replace(step, body=tuple(map(self._unmasked, step.body)))
+            case Read() | Write() if step.access.mask and self.holds(step.access.mask):
+                return replace(step, access=replace(step.access, mask=None, why=()))
+            case _:
+                return step

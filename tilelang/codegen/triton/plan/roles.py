@@ -1,0 +1,59 @@
+"""Roles: what the axes of a kernel do in its products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tilelang.ir import Apply, Expr, KernelIR, statement_exprs, statements, walk
+from tilelang.language.dtypes import itemsize
+
+from .memory import summed
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the axes of a kernel do in its products.
+
+    fused     a product is an operand of another one, as in attention
+    """
+
+    of: Mapping[str, frozenset[str]]  # tile axis -> of "rows", "columns", "summed", "batch"
+    count: int
+    fused: bool
+    itemsize: int
+
+    @property
+    def backward(self) -> bool:
+        """So many results and operands that registers hold small blocks of them."""
+        return self.fused and self.count >= 4
+
+
+def values(ir: KernelIR) -> Iterator[Expr]:
+    """Every expression of the kernel."""
+    return (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x))
+
+
+def products(ir: KernelIR) -> list[Apply]:
+    """Every product of the kernel."""
+    return [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
+
+
+def roles(ir: KernelIR) -> Roles:
+    """The roles of all axes, read off the products."""
+    found: dict[str, set[str]] = {}
+    dots = products(ir)
+    for dot in dots:
+        contract: tuple[int, int] = dot.attr("contract")
+        batch: tuple = dot.attr("batch", ((), ()))
+        sides = zip(dot.args, contract, batch, ("rows", "columns"), strict=True)
+        for operand, along, repeated, free in sides:
+            for place, dim in enumerate(operand.type.shape):
+                role = "summed" if place == along else "batch" if place in repeated else free
+                if isinstance(dim, str):
+                    found.setdefault(dim, set()).add(role)
+    fused = any("summed" in r and r & {"rows", "columns"} for r in found.values()) or any(
+        a is not b and summed(a) in b.type.shape for a in dots for b in dots
+    )
+    narrow = min((itemsize(d.args[0].type.dtype) for d in dots), default=4)
+    return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)

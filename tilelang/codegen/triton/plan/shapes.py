@@ -1,0 +1,140 @@
+"""Shapes: which products and sums want blocks of another form, by what was measured.
+
+The times were taken on an H100 (80 GB HBM3, torch 2.11.0, Triton 3.6.0, 2026-11-23) in bfloat16 by
+`benchmarks/gpu.py`, whose page is docs/gpu-performance.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilelang.codegen.triton.passes.pad_dims import power_of_two
+from tilelang.codegen.triton.target import Target
+from tilelang.ir import Apply, Axis, Expr, Load
+from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
+
+from .roles import Roles, products
+
+WIDE = (128, 256)  # rows and columns of a product at most
+# Rows of which the other operand takes all the time to read: 16 x 64 x 256 in 4 stages takes half
+# of the time of 16 x 128 x 64 in 3 (16 x 4096 x 4096).
+FEW_ROWS = 32
+# Of rows of groups that are summed up: so many elements at once, 64 for each thread, and twice as
+# many where all columns are taken.  Fewer columns and more programs beat wide rows where groups are
+# long, and more rows than a group has are idle (groups of 16 and of 1024 rows of 512).
+GROUP_ELEMENTS, GROUP_ROWS, GROUP_LANES, PER_WARP = 8192, (16, 128), 64, 2048
+
+
+def of_groups(problem: Problem, found: Roles) -> bool:
+    """Whether the rows of a product are those of groups."""
+    return any(problem.rises(a) for a, role in found.of.items() if role == {"rows"})
+
+
+def side_by_side(problem: Problem, found: Roles, target: Target) -> bool:
+    """Whether attention over groups takes one group of warps for 64 rows, several programs beside.
+
+    By times on an H100 of sequences of 2048 rows and of skewed ones, 64 and 128 wide, causal or
+    not: 1.3 to 1.8 times quicker than 128 rows of 8 warps, whose programs wait alone for what they
+    tell the descriptors of each sequence.  Rows that are not ragged tell that once, and are 1.2
+    times quicker 128 at a time.
+    """
+    if found.itemsize > 2 or found.backward or not _boxed(target):
+        return False
+    rows = [a for a, role in found.of.items() if "rows" in role and "summed" not in role]
+    tiles = any("summed" in role for role in found.of.values())  # pages are as long as they are
+    return tiles and any(problem.rises(name) for name in rows)
+
+
+def _boxed(target: Target) -> bool:
+    """Whether descriptors feed asynchronous products whose results are in registers."""
+    return target.boxes and target.scratch and target.matrix_warps > 1 and not target.columns
+
+
+def is_wide(problem: Problem, found: Roles, target: Target) -> bool:
+    """Whether one product has results of 128 x 256, of which each operand is read less often.
+
+    By times on an H100: 774 TFLOP/s instead of 559 where they fill the processors; 0.72 of the time
+    for 1024 x 8192 x 8192, whose 256 results do so twice.
+    """
+    (dot, *others) = products(problem.ir)
+    if any("batch" in role for role in found.of.values()):
+        return False  # by the compiler's figures: 40 bytes of 255 registers spill
+    if others or found.itemsize != 2 or target.matrix_warps == 1 or target.columns:
+        return False
+    if not all(isinstance(_operand(a), Load) for a in dot.args):
+        return False  # what is computed before it is multiplied takes registers
+    return _programs(problem, found, WIDE) * 4 >= target.processors * 3
+
+
+def is_flat(
+    problem: Problem, found: Roles, target: Target, config: Config, blocks: Mapping[str, int]
+) -> bool:
+    """Whether one program per processor takes one wide result after another, as one long loop.
+
+    What the next result is made of is copied while the last one is stored: 122 us instead of 137
+    for 64 groups of 1024 x 1024 in 32768 rows, 357 instead of 377 for 8192 x 4096 x 4096.
+    """
+    asked = config.indexing == "pointer" or config.persistent not in (None, True)
+    if asked or config.warp_specialize or not _boxed(target) or found.count != 1:
+        return False
+    summed = [a for a, role in found.of.items() if role == {"summed"}]
+    known = all(b is not None and b[0] < b[1] for b in (problem.axis(a).static for a in summed))
+    sizes = {role: b for a, b in blocks.items() for role in found.of.get(a, ())}
+    wide = (sizes.get("rows"), sizes.get("columns")) == WIDE
+    return wide and len(summed) == 1 and known and is_wide(problem, found, target)
+
+
+def _operand(expr: Expr) -> Expr:
+    """What is multiplied, as it is read."""
+    while isinstance(expr, Apply) and expr.op in ("transpose", "reshape", "squeeze"):
+        expr = expr.args[0]
+    return expr
+
+
+def _programs(problem: Problem, found: Roles, tile: tuple[int, int]) -> int:
+    """How many results of a product there are."""
+    by = {frozenset({"rows"}): tile[0], frozenset({"columns"}): tile[1]}
+    cut = {outer for name in found.of for outer in problem.rises(name)}
+    count = 1
+    for axis in problem.ir.axes:
+        if problem.fact(axis.name).kind != "parallel" or axis.name in cut:
+            continue
+        count *= -(
+            -length_of(problem, axis.name) // by.get(found.of.get(axis.name, frozenset()), 1)
+        )
+    return count
+
+
+def most_rows(problem: Problem, found: Roles) -> int:
+    """How many rows a result has."""
+    rows = [problem.ir.axis(a) for a, role in found.of.items() if role == {"rows"}]
+    known = (min(rows_of(problem, a, 128), power_of_two(length_of(problem, a.name))) for a in rows)
+    return min(known, default=128)
+
+
+def rows_of(problem: Problem, axis: Axis, most: int) -> int:
+    """Rows of a result: fewer where groups have few of them on average."""
+    found = (problem.axis(outer).static for outer in problem.rises(axis.name))
+    groups = max((end - begin for begin, end in filter(None, found)), default=0)
+    if groups < 1:
+        return most
+    average = problem.extent(axis.name) // groups
+    return min(most, max(power_of_two(average), 16))
+
+
+def group_rows(problem: Problem) -> int | None:
+    """Rows at once where rows of groups are summed up, by how many a group has on average."""
+    tiles = [a for a in problem.ir.axes if a.kind == "tile" and problem.rises(a.name)]
+    if not any(problem.fact(a.name).kind == "ordered" for a in tiles) or products(problem.ir):
+        return None
+    least, most = GROUP_ROWS
+    return max(min(rows_of(problem, a, most) for a in tiles), least)
+
+
+def length_of(problem: Problem, name: str) -> int:
+    """The length of an axis, as far as it is known."""
+    axis = problem.axis(name)
+    if axis.static is not None:
+        return axis.static[1] - axis.static[0]
+    return axis.max_extent if axis.max_extent is not None else problem.extent(name)
