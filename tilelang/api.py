@@ -187,21 +187,25 @@ class Kernel:
 
     def _launch(self, values: tuple, config: Config | None, target: AnyTarget) -> Launch:
         """The specialisation for the arguments of a call, made if there is none yet."""
-        entry, key, filed = self._entry_of(values), None, None
+        entry, key = self._entry_of(values), None
         try:
             key = entry.key(values, config, target)
             filed = self._launches.find(key, (self._fn, *values))
         except Exception:  # an argument that cannot be part of a key: specialising says which
-            key = None
-        if filed is None:
+            key, filed = None, None
+        if filed is not None:
+            launch = filed.launch
+        else:
             _keep_dynamo_out()  # here: torch may have been imported after the kernel was made
-            return self._specialise(key, values, config, target)
-        otherwise = lambda given: self._in_full(given, config, target)  # noqa: E731
-        call = later(self._fn, self.signature.names, values, filed, otherwise)
-        if call is not None and key is not None:
-            entry.later[key] = call
+            launch = self._specialise(key, values, config, target)
+            filed = self._launches.find(key, (self._fn, *values))
+        if filed is not None and key is not None:
+            otherwise = lambda given: self._in_full(given, config, target)  # noqa: E731
+            call = later(self._fn, self.signature.names, values, filed, otherwise)
+            if call is not None:
+                entry.later[key] = call
         self._call = entry.call
-        return filed.launch
+        return launch
 
     def _entry_of(self, values: tuple) -> Entry:
         """How calls with arguments of these types are found again."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import subprocess
 import sys
+import weakref
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -203,6 +205,23 @@ def test_shapes_without_data():
     x, w = tile.spec((64, 32), "float32"), tile.spec((2, 32, 32), "float32")
     with pytest.raises(CallError, match="x is a shape without data, and calling grouped_gemm"):
         grouped_gemm(x, w, tile.spec((3,), "int32"), target="cuda:sm90")
+
+
+@pytest.mark.parametrize("target", ["cuda:sm90", "cpu"])
+def test_no_argument_outlives_its_call(monkeypatch, target):
+    torch = pytest.importorskip("torch", reason="calls on GPUs are made from torch")
+    monkeypatch.setattr(execution, "place_of", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr(execution, "require_triton", lambda _: None)
+    nothing = lambda arrays: Flat((), (f"{arrays[-1]} = None",))  # noqa: E731
+    monkeypatch.setattr(execution, "_steps", lambda *_: nothing)
+    kernel = tile.kernel(grouped_gemm.__wrapped__)
+    for _ in range(3):
+        tensors = list(map(to_torch, SHAPES))
+        gone = [weakref.ref(tensor) for tensor in tensors]
+        kernel(*tensors, target=target)
+        del tensors
+        gc.collect()
+        assert [ref() is None for ref in gone] == [True] * 3
 
 
 # ---------------------------------------------------------------- the real compiler

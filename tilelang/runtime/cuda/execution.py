@@ -92,6 +92,8 @@ def _launch(
     device: Any,
 ) -> OnGpu:
     """Look at offsets, read operands, launch, store back, hand results out."""
+    torches = [o for o in operands if o.described.home == "torch"]
+    here = {o.place for o in torches if values[o.place].device == device}
     steps, plan = _steps(lowered, device), lowered.plan
     assert isinstance(plan, Plan)
 
@@ -101,7 +103,7 @@ def _launch(
         return joined(
             _where(device, parameters, lambda given: call(*given)),
             Flat((), (f"_verify({listed(parameters)})",) if verify else (), {"_verify": verify}),
-            *(reading(o, values[o.place], device, given, array) for o, given, array in pairs),
+            *(reading(o, o.place in here, device, given, array) for o, given, array in pairs),
             steps(list(arrays.values())),
             *(write_back(*pair) for pair in pairs if ir.tensor(pair[0].name).mutated),
             _returning(ir, plan, {o.name: given for o, given, _ in pairs}, arrays),

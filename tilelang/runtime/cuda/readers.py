@@ -19,11 +19,11 @@ from ..written import Flat
 INT32 = np.iinfo(np.int32)
 
 
-def reading(operand: Operand, example: Any, device: Any, given: str, array: str) -> Flat:
-    """The line that makes `array` of the argument `given`, which is where `example` is."""
-    spec = operand.described.spec
-    if operand.described.home == "torch" and spec.dtype != "int64" and example.device == device:
-        if example.dtype.is_floating_point:  # only they are ever said with the other sign
+def reading(operand: Operand, here: bool, device: Any, given: str, array: str) -> Flat:
+    """The line that makes `array` of the argument `given`; if `here` it is on the device."""
+    dtype = operand.described.spec.dtype
+    if here and dtype != "int64":
+        if getattr(bridge.torch(), dtype).is_floating_point:  # others are never said negated
             given = f"({given}.resolve_neg() if {given}.is_neg() else {given})"
         return Flat((), (f"{array} = {given}.contiguous()",))
     read = f"_read_{operand.place}"
