@@ -148,6 +148,11 @@ MUTATIONS = (
         lambda launched, site: site.adjoint, test_gradients.test_a_group_without_rows,
     ),
     _bug(
+        "what is saved of one chunk is that of all", saved.Residuals, "_apart",
+        lambda found, name: frozenset(found.facts.axis(name).rises),
+        test_residuals.test_rows_of_every_chunk_are_saved,
+    ),
+    _bug(
         "what an if leaves out is multiplied by 0", reverse, "masked",
         lambda launched: launched, test_gradients.test_what_an_if_leaves_out_has_no_share,
     ),
