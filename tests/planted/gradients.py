@@ -26,6 +26,7 @@ from tilelang.transforms import (
     adjoints,
     asked_once,
     graph,
+    left_out,
     legal,
     ranges,
     reverse,
@@ -48,6 +49,12 @@ def _compares(name: str) -> Callable[[], None]:
             test_gradients._derivative.cache_clear()  # what a planted bug derived
 
     return seen
+
+
+def _under_any(graph: Any, roots: Any) -> Any:
+    """Every condition that some store asks, for every value."""
+    asked = frozenset(mask for _, mask in roots if mask is not None)
+    return dict.fromkeys(graph.reached(value for value, _ in roots), asked)
 
 
 def _refuses(name: str) -> Callable[[], None]:
@@ -139,6 +146,19 @@ MUTATIONS = (
     _bug(
         "a group without rows multiplies by what it never read", reverse, "guarded",
         lambda launched, site: site.adjoint, test_gradients.test_a_group_without_rows,
+    ),
+    _bug(
+        "what is saved of one chunk is that of all", saved.Residuals, "_apart",
+        lambda found, name: frozenset(found.facts.axis(name).rises),
+        test_residuals.test_rows_of_every_chunk_are_saved,
+    ),
+    _bug(
+        "what an if leaves out is multiplied by 0", reverse, "masked",
+        lambda launched: launched, test_gradients.test_what_an_if_leaves_out_has_no_share,
+    ),
+    _bug(
+        "an if leaves out what is read elsewhere too", left_out, "_under", _under_any,
+        test_gradients.test_what_an_if_leaves_out_has_no_share,
     ),
     _bug(
         "shared heads are stored over each other", reverse, "distinct",

@@ -198,6 +198,38 @@ def test_a_group_without_rows():
     assert (found[1] == 0).all()
 
 
+@tile.kernel
+def chosen_groups(x, w, offsets, most):
+    """A product of rows and weights, in the groups that are short enough; rows summed in both."""
+    y, z = hl.zeros(x.shape, dtype=hl.float32), hl.zeros(w.shape, dtype=hl.float32)
+    for g in hl.grid(w.shape[0]):
+        for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            if offsets[g + 1] - offsets[g] < most:
+                y[tm, :] = hl.log(x[tm, :]) * hl.exp(w[g, :])[None, :]
+        z[g, :] = w[g, :] * w[g, :]
+    return y, z
+
+
+def test_what_an_if_leaves_out_has_no_share():
+    """Rows that are not read hold anything: their gradient is 0, and so is what they add to w's."""
+    rng = np.random.default_rng(0)
+    x, dy = rng.uniform(1, 2, (2, 12, 16)).astype(np.float32)
+    w, dz = rng.standard_normal((2, 3, 16)).astype(np.float32)
+    offsets, most = np.array([0, 3, 10, 12], np.int32), np.array(4, np.int32)
+    x[3:10] = np.nan  # the group that is too long
+    arguments = (x, w, offsets, most)
+    ir, made = derived(chosen_groups, arguments)
+    found = gradients(made, named(ir, arguments), [dy, dz])
+    rows, kept = np.repeat(np.exp(w), np.diff(offsets), 0), np.r_[0:3, 10:12]
+    wanted = np.zeros_like(x)
+    wanted[kept] = (dy * rows / x)[kept]
+    np.testing.assert_allclose(found["x"], wanted, rtol=1e-5)
+    terms = np.zeros_like(x)
+    terms[kept] = (dy * np.log(x) * rows)[kept]
+    sums = [terms[a:b].sum(0) for a, b in itertools.pairwise(offsets)]
+    np.testing.assert_allclose(found["w"], np.stack(sums) + 2 * w * dz, rtol=1e-5, atol=1e-6)
+
+
 def test_equal_rows_share_the_gradient_of_a_maximum():
     """Whatever tiles they are in: as JAX's maximum of a whole segment."""
     rows, offsets = np.array([1, 3, 3, 2, 3, 0], np.float32), np.array([0, 5, 6], np.int32)

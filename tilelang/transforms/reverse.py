@@ -40,6 +40,7 @@ from .distinct import Place, apart, distinct
 from .forward import Launched, read
 from .guard import guarded
 from .kernels import kernel_of
+from .left_out import masked
 from .legal import check
 from .place import Nest, Target, placed
 from .refuse import Underivable
@@ -61,6 +62,7 @@ def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivati
     inputs = {p.tensor for p in kernel.params if p.tensor} & floats & wanted
     launches = [read(kernel, facts, loop) for loop in kernel.body]
     check(kernel, launches)
+    launches = list(map(masked, launches))
     program = _Program(kernel, facts, {t.name for t in kernel.tensors} | {kernel.name})
     program.shared = _shared(launches)
     active = _active(launches, inputs) & floats

@@ -163,8 +163,7 @@ class Residuals:
         """Where an array holds the value, with the array's lengths; None if no array can."""
         graph = self.launched.graph
         own = [d for d in expr.type.shape if isinstance(d, str)]
-        same = self.launched.same
-        apart = {same[o] for d in own for o in self.facts.axis(d).rises}
+        apart = {axis for d in own for axis in self._apart(d)}
         found: list[tuple[Index, int]] = []
         for axis in graph.ordered(graph.scope(expr)):
             if axis in own or axis in apart:
@@ -179,6 +178,14 @@ class Residuals:
                 return None
             found.append((Along(dim) if isinstance(dim, str) else Span(0, dim), size))
         return found
+
+    def _apart(self, name: str) -> frozenset[str]:
+        """Loops in each of whose iterations the positions of a tile are others.
+
+        Not those that only move it in some array: its own positions are the same again.
+        """
+        rises = {self.launched.same[outer] for outer in self.facts.axis(name).rises}
+        return self.launched.graph.bounds(name) & rises
 
     def _size(self, axis: str) -> int | None:
         """A length that holds every position of an axis: of a dimension that it indexes."""
