@@ -102,7 +102,7 @@ def test_what_first_products_and_the_rest_read():
 def test_small_steps_run_all_heads_unless_the_config_says_no():
     arguments = paged_attention.CASES[0]
     explained = paged_attention.paged_attention.explain(*arguments, target="tpu:v6e")
-    assert "keeps scores: float32[8, " in explained
+    assert "keeps scores_3: float32[8, " in explained  # of the last of four pages
     assert "products of all iterations, before what waits for them" in explained
     alone = paged_attention.paged_attention.source(
         *arguments, target="tpu:v6e", config=tile.Config(within=())

@@ -49,7 +49,10 @@ def paged_attention_kernel(
     steps, seen = jax.lax.fori_loop(0, 64, add_b, (jnp.int32(0), jnp.int32(0)))
     steps = jax.lax.fori_loop(seen, 32, lambda tq, n: add_tq(63, tq, n), steps)
 
-    def step(k_pages_ref, q_ref, k_pages_1_ref, k_pages_2_ref, k_pages_3_ref, v_pages_ref, v_pages_1_ref, v_pages_2_ref, v_pages_3_ref, out_ref):
+    def step(
+        k_pages_ref, q_ref, k_pages_1_ref, k_pages_2_ref, k_pages_3_ref, v_pages_ref, v_pages_1_ref,
+        v_pages_2_ref, v_pages_3_ref, out_ref,
+    ):
         n = pl.program_id(0)
         b, tq, p = b_of[n], tq_of[n], p_of[n]
         before = jnp.maximum(n - 1, 0)
@@ -147,19 +150,28 @@ def paged_attention_kernel(
                     -jnp.inf,
                 )
                 scores_1 = jnp.where(
-                    ((p * 4 + 1) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1) <= tq_index - end + length)
+                    (
+                        (p * 4 + 1) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+                        <= tq_index - end + length
+                    )
                     & live_1,
                     scores_ref_1[h : h + 4],
                     -jnp.inf,
                 )
                 scores_2 = jnp.where(
-                    ((p * 4 + 2) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1) <= tq_index - end + length)
+                    (
+                        (p * 4 + 2) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+                        <= tq_index - end + length
+                    )
                     & live_2,
                     scores_ref_2[h : h + 4],
                     -jnp.inf,
                 )
                 scores_3 = jnp.where(
-                    ((p * 4 + 3) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1) <= tq_index - end + length)
+                    (
+                        (p * 4 + 3) * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+                        <= tq_index - end + length
+                    )
                     & live_3,
                     scores_ref_3[h : h + 4],
                     -jnp.inf,

@@ -171,7 +171,7 @@ def _items(items: tuple[Node, ...], indent: int) -> list[str]:
 
 def _broken_infix(op: str, left: Node, right: Node, own: int, indent: int, start: int) -> list[str]:
     need = own + 1 if own == COMPARE else own  # a comparison of a comparison would be a chain
-    first = lines(left, indent, start) if level(left) >= need else [f"({flat(left)})"]
+    first = lines(left if level(left) >= need else Call("", (left,)), indent, start)
     tight = level(right) <= own
     second = lines(right, indent, len(op) + 1 + tight, 2 * tight)
     if tight:

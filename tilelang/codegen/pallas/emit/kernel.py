@@ -38,10 +38,15 @@ def print_kernel(launch: plan.Launch, names: Names) -> list[str]:
         arrays = [o.param for o in (*inputs, *outputs)]
         params = [*launch.scalars, *specs.prefetched_list(printer), *arrays, *scratch]
         _print_step(printer, block)
-    heads = [f"def {launch.name}({', '.join(params)}):"]
-    if len(heads[0]) > 100:
-        heads = [f"def {launch.name}(", *_wrapped([f"{p}," for p in params], "    ", 100), "):"]
-    return [*heads, *_facts(launch), *block.lines]
+    return [*_head(launch.name, params, 0), *_facts(launch), *block.lines]
+
+
+def _head(name: str, params: list[str], depth: int) -> list[str]:
+    """`def name(params):`, without its indentation."""
+    whole = f"def {name}({', '.join(params)}):"
+    if depth + len(whole) <= 100:
+        return [whole]
+    return [f"def {name}(", *_wrapped([f"{p}," for p in params], "    ", 100 - depth), "):"]
 
 
 def _wrapped(words: list[str], start: str, width: int, more: str = "") -> list[str]:
@@ -84,7 +89,10 @@ def _print_pipeline(printer: Printer, block: Block) -> None:
     inputs = [w for w in launch.inputs if w.stream is None]
     outputs = [w for w in launch.outputs if w.stream is None]
     refs = [w.ref for w in (*inputs, *outputs)]
-    _print_step(printer, block.inside(f"def {names.word('step')}({', '.join(refs)}):"))
+    *before, head = _head(names.word("step"), refs, 4)
+    for line in before:
+        block.raw(line)
+    _print_step(printer, block.inside(head))
     block.raw("")
     specs.print_rows(printer, block.lines)
     ins, outs = (
