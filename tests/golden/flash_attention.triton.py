@@ -95,5 +95,5 @@ def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.
     v = _aligned(v)
     triton.set_allocator(_scratch)
     out = torch.empty((8, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
-    flash_attention_kernel[(4096,)](q, k, v, out, num_warps=8, num_stages=2)
+    flash_attention_kernel[(4096,)](q, k, v, out, num_warps=4, num_stages=2)
     return out

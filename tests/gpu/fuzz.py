@@ -38,7 +38,7 @@ from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.program import Axis, If, Loop, Program, Statement
 from tests.fuzzing.shrink import sized
 from tests.fuzzing.text import source
-from tests.fuzzing.trial import OK, Outcome, difference, _outcome, _specs, failure, loaded
+from tests.fuzzing.trial import OK, Outcome, _outcome, _specs, difference, failure, loaded
 from tilelang.codegen.triton.passes import clear_rest
 
 BLOCKS = (1, 4, 5, 8, 12, 16, 32)
