@@ -176,9 +176,9 @@ class Calls:
     def __str__(self) -> str:
         return (
             f"A later call of a small grouped GEMM takes {self.whole:.1f} us of the processor's "
-            f"time (target 8): Triton's launcher of what was compiled takes {self.launch:.1f} us of "
-            f"it, `torch.zeros` for the result, a launch of torch's own, {self.empty:.1f} us, and "
-            f"all else {self.whole - self.launch - self.empty:.1f} us (best of 20 times 200 calls).\n"
+            f"time (target 8, best of 20 times 200 calls). Each by itself, Triton's launcher of "
+            f"what was compiled takes {self.launch:.1f} us, and `torch.zeros` for the result, a "
+            f"launch of torch's own, {self.empty:.1f} us.\n"
         )
 
 
@@ -195,7 +195,7 @@ def calls() -> Calls:
 
 
 def microseconds(call: Callable[[], Any], count: int = 200) -> float:
-    """Of one call, the best of twenty times so many in a row, which the GPU's queue has room for."""
+    """Of one call, the best of twenty times so many in a row: the GPU's queue has room for them."""
     found = []
     for _ in range(20):
         torch.cuda.synchronize()
