@@ -1,4 +1,4 @@
-"""Bugs in the sums of blocks of groups: whose rows are whose, what is exact, what is not finite."""
+"""Bugs in blocks of hl.grid loops: whose rows are whose, what is exact, which turns there are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.planted.bug import Bug, bug
 
 _SUM = partial(bug, "jagged_sum", "groups")
 _MEAN = partial(bug, "jagged_mean", "groups")
+_PAGES = partial(bug, "paged_attention", "groups")
 _TEST = "jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)"
 _BACK = " + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)"
 
@@ -28,6 +29,9 @@ GROUPS: tuple[Bug, ...] = (
     _MEAN("an empty group is divided by 0", "jnp.maximum(end - begin, 1)", "end - begin"),
     _MEAN("lengths of other groups", "count.astype(jnp.float32).T",
           "jnp.broadcast_to(count.astype(jnp.float32)[:, :1], (1, 2)).T"),
+    _PAGES("the second page of a turn is its first", "p_of[n] * 4 + 1,", "p_of[n] * 4,"),
+    _PAGES("a turn too few", "+ 3) // 4", ") // 4"),
+    _PAGES("the third page counts twice", "+ weights_2 + weights_3", "+ weights_2 + weights_2"),
 )  # fmt: skip
 # Those that only rows with NaN and Inf of their own tell.
 NOT_FINITE: tuple[Bug, ...] = (
