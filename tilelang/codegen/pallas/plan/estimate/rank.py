@@ -36,6 +36,7 @@ WHOLE = 32768  # the longest dimension that is tried whole
 # Where products wait for each other it gains more: 512 rows of 4096 scores take 13 seconds.
 LONGEST, LONGEST_CHAINED = 38_000, 40_000
 CLOSE = 1.01  # of the shortest time: the one that needs least memory is taken
+SLACK = 1.3  # and copies still take longer than the work, if that takes so much more than estimated
 # The rule of thumb stays, unless something is better by more than what the estimate is known to be
 # wrong by: for bodies with one product, with none, and with several, which wait for each other.
 # Of those that wait, more steps than the thumb's take longer than they are estimated to, and fewer
@@ -138,7 +139,9 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
         if isinstance(made, Refusal) or not _fits(made.launches, plan.target):
             continue
         true = Choice(made.blocks, estimate(made, arrays), _need(made.launches))
-        worth = _worth(plan, true.estimate.steps - thumb.estimate.steps) if found is thumb else 1
+        more = true.estimate.steps - thumb.estimate.steps
+        rows = CLOSE if not _chained(plan.launches) else 1  # the first one needs less memory
+        worth = _worth(plan, more) if found is thumb else rows
         if true.estimate.seconds * worth < found.estimate.seconds:
             found, at = true, made
     others = tuple(c for c in search.ranked() if dict(c.blocks) != dict(found.blocks))
@@ -166,6 +169,11 @@ def judged(plan: Plan) -> tuple[Estimate | None, int]:
 def fits(plan: Plan) -> bool:
     """Whether every launch fits the vector memory that there is."""
     return _fits(plan.launches, plan.target)
+
+
+def _cautious(choice: Choice) -> float:
+    """Seconds, if the work takes longer than it is estimated to."""
+    return max(choice.estimate.seconds, SLACK * choice.estimate.compute)
 
 
 def _worth(plan: Plan, more: float) -> float:
@@ -358,5 +366,7 @@ class Search:
         if not every:
             return []
         close = [c for c in every if c.estimate.seconds <= CLOSE * every[0].estimate.seconds]
+        least = min(map(_cautious, close))
+        close = [c for c in close if _cautious(c) <= CLOSE * least]
         first = min(close, key=lambda c: (c.vmem, c.estimate.seconds, c.blocks))
         return [first, *(c for c in every if c is not first)]
