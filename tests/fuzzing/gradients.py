@@ -20,7 +20,7 @@ from tests.derivatives import derived, gradients
 from tests.fuzzing.compose import compose
 from tests.fuzzing.inputs import case
 from tests.fuzzing.meaning import evaluate
-from tests.fuzzing.program import Load, Program, parts
+from tests.fuzzing.program import Load, Program, Store, parts
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, failure, loaded
 from tests.numerics import as_dtype
@@ -70,7 +70,10 @@ def _compared(program: Program, made: Derivative, names: Mapping[str, str], seed
     clean = {n: _finite(np.asarray(a, np.float64)) for n, a in given.arguments.items()}
     rng = np.random.default_rng(seed)
     outputs = {t.name for t in program.outputs}
-    rereads = any(isinstance(p, Load) and p.tensor in outputs for p in parts(program.body))
+    rereads = any(
+        (isinstance(p, Load) and p.tensor in outputs) or (isinstance(p, Store) and p.combine)
+        for p in parts(program.body)
+    )
     dead = 0.0 if rereads else np.nan  # what was read from memory that nobody wrote is stored, too
     cotangents = [_cotangent(given.results[t.name], t.dtype, rng, dead) for t in program.results]
     found = {b: gradients(made, arrays, cotangents, b) for b in BLOCKS}
