@@ -121,7 +121,8 @@ def test_no_mask_is_without_a_reason():
 
 
 def test_every_reason_is_met():
-    plans = [plan_of(n) for n in ("jagged_softmax", "jagged_sum", "jagged_to_padded")]
+    names = ("jagged_softmax", "jagged_sum", "jagged_to_padded", "paged_attention")
+    plans = [plan_of(n) for n in names]
     plans += [left_out_plan(), picked_plan(), one_by_one_plan()]
     text = "\n".join(line for plan in plans for line in masks(plan))
     assert {reason for reason in WHY if f": {reason} in line " in text} == set(WHY)

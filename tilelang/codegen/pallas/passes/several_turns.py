@@ -236,7 +236,7 @@ class _Turns:
                 seen = binary("logical_and", seen, turn.live, stmt.loc)
                 value = where(seen, a, value.args[2], stmt.loc)
             case _:
-                value = where(turn.live, value, -math.inf, stmt.loc)
+                value = self.taken_of(turn, value, -math.inf, stmt.loc)
         turn.known[lows] = self.named(lows, value, stmt.loc, stmt.user)
 
     def added(self, turns: Sequence[_Turn], each: Added) -> Expr:
@@ -249,8 +249,7 @@ class _Turns:
             return binary("add", total, replace(term, args=(all_of_them,)), loc)
         for turn in turns:
             left, right = (self.value(turn, a) for a in term.args)
-            if turn.live is not None:
-                right = where(turn.live, right, 0, loc)
+            right = self.taken_of(turn, right, 0, loc)
             total = binary("add", total, replace(term, args=(left, right)), loc)
         return total
 
@@ -298,6 +297,14 @@ class _Turns:
 
         return without_factors(rewrite(expr, change), turn.tops, turn.ones)
 
+    def taken_of(self, turn: _Turn, value: Expr, other: Expr | float, loc: Site) -> Expr:
+        """A value of an iteration, and another one where there is no such iteration."""
+        if turn.live is None:
+            return value
+        made = where(turn.live, value, other, loc)
+        chooses = isinstance(made, ir.Apply) and made.op == "where"  # and is no number
+        return replace(made, masks=(("turn", self.axis.user),)) if chooses else made
+
     def state(self, turns: Sequence[_Turn], names: Collection[str]) -> None:
         """Adds the statements that make these names, for each of the iterations."""
         for turn in turns:
@@ -314,8 +321,7 @@ class _Turns:
         carry = next(c for c in self.loop.carries if c.name == running.carry)
         for turn in turns:
             larger = binary("maximum", largest, self.value(turn, running.value), carry.loc)
-            if turn.live is not None:
-                larger = where(turn.live, larger, largest, carry.loc)
+            larger = self.taken_of(turn, larger, largest, carry.loc)
             largest = self.named(running.next, larger, carry.loc, carry.user)
         for turn in turns:
             turn.known[running.next] = largest
@@ -332,7 +338,6 @@ class _Turns:
             if running is not None and carry.name == running.carry:
                 continue
             value = self.value(turn, carry.next)
-            if turn.live is not None:
-                value = where(turn.live, value, carried[carry.name], carry.loc)
+            value = self.taken_of(turn, value, carried[carry.name], carry.loc)
             found[carry.name] = self.named(carry.name, value, carry.loc, carry.user)
         return found

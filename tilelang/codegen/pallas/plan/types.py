@@ -374,6 +374,7 @@ WHY = {
     "array": "what lies outside of the array is no data",
     "row": "the block holds other rows too",
     "blocks": "a tile lies in two of its blocks",
+    "turn": "a step may have turns behind the last one",
     "picked": "rows that the array does not have, or that are left out, are not stored",
 }
 
