@@ -176,9 +176,11 @@ class Kernel:
         return self._call(values, config, target)
 
     def _by_types(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
-        """A call with arguments of other types than those of the call before."""
-        entry = self._entries.get(tuple(map(type, values)))
-        self._call = self._in_full if entry is None else entry.call
+        """A call with arguments of other types than those of the call before.
+
+        The first call is made as later ones are: `torch.jit.trace` compares where they read.
+        """
+        self._call = self._entry_of(values).call
         return self._call(values, config, target)
 
     def _in_full(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
