@@ -153,6 +153,13 @@ def compare(op: str, a: Expr, number: Expr | int) -> Expr:
     return apply(op, (a, right), BOOL, broadcast(a.type.shape, right.type.shape))
 
 
+def quotient(a: Expr, by: int) -> Expr:
+    """a // by of a number that is not negative."""
+    if (value := integers.value_of(a)) is not None:
+        return integers.const(value // by)
+    return a if by == 1 else apply("quotient", (a, integers.const(by)), INT, ())
+
+
 def scaled(position: Expr, stride: int, wide: bool) -> Expr:
     """A position times the distance of neighbours, in as many bits as are needed."""
     value = integers.value_of(position)

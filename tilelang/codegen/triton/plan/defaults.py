@@ -210,11 +210,9 @@ def _fitting(
 def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[str, int]) -> Width:
     """Warps and stages for given blocks, where the config leaves them open."""
     found = roles(problem.ir)
-    first = _plain(problem, blocks)
-    if found.count:
-        flat = is_flat(problem, found, target, config, blocks)
-        first = replace(_products(problem, found, blocks, target), flat=flat)
-        first = replace(first, stages=4 if flat else first.stages)
+    first = _products(problem, found, blocks, target) if found.count else _plain(problem, blocks)
+    if is_flat(problem, found, target, config, blocks):
+        first = replace(first, stages=4, flat=True)
     if config.warp_specialize:
         first = replace(first, warps=WARPS)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 
 from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, walk
 from tilelang.ir.integers import INT
 from tilelang.ir.names import fresh
 from tilelang.ir.traversal import inlined
 
+from .access import quotient
 from .problem import Kernel
 from .steps import every_step, exprs, map_exprs, without_unused
 from .types import Fetch, For, Guard, Let, Read, Step, Write
@@ -77,7 +78,7 @@ def _cut(kernel: Kernel, loop: For, around: Mapping[str, Expr], taken: set[str])
         return [loop]
     stop = reduce(integers.minimum, dict.fromkeys((loop.end, *(at for at, _ in limits))))
     room = integers.sub(integers.sub(stop, loop.begin), integers.const(widths.pop() - by))
-    return _halves(loop, tile, _quotient(integers.maximum(room, 0), by), by, taken)
+    return _halves(loop, tile, quotient(integers.maximum(room, 0), by), by, taken)
 
 
 def _halves(loop: For, tile: Tile, trips: Expr, by: int, taken: set[str]) -> list[Step]:
@@ -112,12 +113,6 @@ def _without_aliases(loop: For) -> For:
     made = map_exprs(replace(loop, body=body), lambda e: inlined(e, names))
     assert isinstance(made, For)
     return made
-
-
-def _quotient(a: Expr, by: int) -> Expr:
-    if (value := integers.value_of(a)) is not None:
-        return integers.const(value // by)
-    return a if by == 1 else Apply("quotient", (a, integers.const(by)), INT)
 
 
 @dataclass(frozen=True)
@@ -179,10 +174,14 @@ class Tile:
 
     def _moves(self, expr: Expr) -> bool:
         """Whether a value differs from tile to tile."""
-        names = {e.name for e in walk(expr) if isinstance(e, Var)}
+        return any(isinstance(e, Var) and e.name in self._moving for e in walk(expr))
+
+    @cached_property
+    def _moving(self) -> frozenset[str]:
+        """The names of what differs from tile to tile."""
         steps = (s for s in every_step(self.loop.body) if isinstance(s, Let | Read | Fetch))
-        inside = {s.name for s in steps}
-        return bool(names & {self.loop.name, *inside, *(c.name for c in self.loop.carries)})
+        carried = (c.name for c in self.loop.carries)
+        return frozenset((self.loop.name, *(s.name for s in steps), *carried))
 
     # ------------------------------------------------------------ steps without them
 

@@ -15,7 +15,7 @@ from tilelang.ir.integers import INT
 from tilelang.ir.traversal import inlined
 from tilelang.schedule.config import Config
 
-from .access import compare, layout
+from .access import compare, layout, quotient
 from .body import axis_bounds, lower_body, start_axis
 from .defaults import Width
 from .descriptors import operands, outside
@@ -220,7 +220,7 @@ def _items(
     inner = scope.inner()
     item: Expr = step
     if few > 1:
-        item = inner.let("turn" if many > 1 else "item", _divided(step, few))
+        item = inner.let("turn" if many > 1 else "item", quotient(step, few))
     numbers = _decoded(inner, inner_axes, counts, _rest(step, few))
     if many > 1:
         wish = outer[0] if len(outer) == 1 and scope.kernel.step(outer[0]) == 1 else "turn"
@@ -267,10 +267,6 @@ def _times(a: Expr, by: int) -> Expr:
     return a if by == 1 else Apply("mul", (a, integers.const(by)), INT)
 
 
-def _divided(a: Expr, by: int) -> Expr:
-    return a if by == 1 else Apply("quotient", (a, integers.const(by)), INT)
-
-
 def _rest(a: Expr, by: int) -> Expr:
     return integers.const(0) if by == 1 else Apply("remainder", (a, integers.const(by)), INT)
 
@@ -280,7 +276,7 @@ def _decoded(scope: Scope, axes: list[str], counts: dict[str, int], number: Expr
     found: dict[str, Expr] = {}
     below, whole = 1, prod(counts[a] for a in axes)
     for axis in reversed(axes):
-        value = _divided(number, below)
+        value = quotient(number, below)
         below *= counts[axis]
         if below < whole:
             value = _rest(value, counts[axis])
@@ -304,11 +300,11 @@ def _numbers(
     rows, columns = wide[-2:]
     high, across = counts[rows], counts[columns]
     band = min(band, high)
-    numbers = _decoded(scope, axes[:-2], counts, _divided(number, high * across))
+    numbers = _decoded(scope, axes[:-2], counts, quotient(number, high * across))
     tile = number
     if len(axes) > 2:
         tile = scope.let("tile", _rest(number, high * across))
-    first = scope.let("band", _times(_divided(tile, band * across), band))
+    first = scope.let("band", _times(quotient(tile, band * across), band))
     size: Expr = integers.const(band)
     if high % band:
         left = apply("sub", (integers.const(high), first), "int32", ())

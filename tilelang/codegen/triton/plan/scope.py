@@ -29,13 +29,12 @@ from tilelang.ir import (
     integers,
     map_children,
 )
-from tilelang.ir.integers import INT
 from tilelang.ir.names import fresh
 from tilelang.language.dtypes import is_float
 from tilelang.language.evaluate import evaluate
 from tilelang.language.op import OPS
 
-from .access import access, layout
+from .access import access, layout, quotient
 from .descriptors import Boxes, End, box_of
 from .problem import Kernel
 from .types import Descriptor, Fetch, Let, Read, Step
@@ -161,11 +160,10 @@ class Scope:
             case "block_size":
                 return integers.const(step)
             case "id":
-                moved = integers.sub(running.start, running.begin)
-                return moved if step == 1 else _quotient(moved, step)
+                return quotient(integers.sub(running.start, running.begin), step)
             case _:
                 length = integers.sub(running.end, running.begin)
-                return _quotient(integers.add(length, integers.const(step - 1)), step)
+                return quotient(integers.add(length, integers.const(step - 1)), step)
 
     def tile_end(self, axis: str) -> Expr:
         """Where a tile ends: its last one where the range does."""
@@ -302,7 +300,3 @@ class Scope:
 def integers_add(lanes: Var, start: int) -> Expr:
     """Positions that begin at a number."""
     return Apply("add", (integers.const(start), lanes), lanes.type)
-
-
-def _quotient(a: Expr, by: int) -> Expr:
-    return a if by == 1 else Apply("quotient", (a, integers.const(by)), INT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from tilelang.analysis import analyze
 from tilelang.analysis.masks import masked_reads
@@ -118,6 +119,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     )  # fmt: skip
 
 
+@lru_cache(8)  # of one kernel many configs are planned, and its analysis takes half of the time
 def _cleared(problem: Problem) -> Problem:
     """The kernel that fills only what its ranges leave."""
     ir = clear_rest(problem.ir)
