@@ -18,6 +18,7 @@ above it pass it upwards once.  Rows outside of that are looked for in every ran
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
@@ -47,14 +48,15 @@ from tilelang.ir import (
     statements,
     walk,
 )
-from tilelang.ir.integers import INT
 from tilelang.ir.names import fresh, names_in
 from tilelang.ir.traversal import definitions
+from tilelang.language.build import binary, cast, reduce, where
 from tilelang.language.dtypes import itemsize
+from tilelang.language.shapes import expand_dims
 
+both = partial(binary, loc=None)  # of two operands, which nobody wrote
 LEAST = 1 << 22  # bytes of an array that is worth a look at its ranges
 ROWS, COLUMNS, GROUPS = 128, 64, 64  # blocks of the second loop
-BOOL = "bool"
 
 
 def clear_rest(ir: KernelIR) -> KernelIR:
@@ -184,37 +186,31 @@ class _Nest:
         at = TileIndex(row, Type((row,), "int32"))
         first, begin = self.assigned("first", self.offset(At(integers.const(0)), ()))
         last, end = self.assigned("last", self.offset(At(integers.const(self.count)), ()))
-        within = _both(_compare("le", begin, at), _compare("lt", at, end))
-        out = _either(
-            _compare("lt", TileScalar(row, "begin"), begin),
-            _compare("gt", TileScalar(row, "end"), end),
-        )
-        some = Apply("where", (out, integers.const(self.count), integers.const(0)), INT)
+        within = both("logical_and", both("le", begin, at), both("lt", at, end))
+        low, high = TileScalar(row, "begin"), TileScalar(row, "end")
+        out = both("logical_or", both("lt", low, begin), both("gt", high, end))
+        some = where(out, integers.const(self.count), integers.const(0), None)
         ranges, stop = self.assigned("ranges", some)
         group = self.axis("group", stop, GROUPS, self.count)
         seen, found = self.named("seen"), self.named("found")
         form = Type((row,), "int32")
-        start = Apply("cast", (within,), form)
-        more = Apply("maximum", (Var(seen, form), self.hit(row, group, at)), form)
+        start = cast(within, "int32", None)
+        more = both("maximum", Var(seen, form), self.hit(group, at))
         search = Loop(group, (), (Carry(seen, start, more, found, seen, loc),), loc)
-        free = _compare("eq", Var(found, form), integers.const(0))
+        free = both("eq", Var(found, form), integers.const(0))
         body = (first, last, ranges, search, *self.stores(row, free))
         return Loop(row, body, (), loc), self.axes
 
     def offset(self, entry: Index, shape: tuple) -> Load:
         return Load(self.offsets, (entry,), Type(shape, "int32"), loc=self.tensor.loc)
 
-    def hit(self, row: str, group: str, at: Expr) -> Expr:
+    def hit(self, group: str, at: Expr) -> Expr:
         """1 for rows that one of a tile of ranges has."""
-        begins = self.offset(Along(group), (group,))
-        ends = self.offset(Along(group, integers.const(1)), (group,))
-        place = _expanded(at, 1)
-        inside = _both(
-            _compare("le", _expanded(begins, 0), place), _compare("lt", place, _expanded(ends, 0))
-        )
-        number = Apply("cast", (inside,), Type((row, group), "int32"))
-        attrs = (("axis", 1), ("keepdim", False))
-        return Apply("max", (number,), Type((row,), "int32"), attrs)
+        begins = expand_dims(self.offset(Along(group), (group,)), 0, None)
+        ends = expand_dims(self.offset(Along(group, integers.const(1)), (group,)), 0, None)
+        place = expand_dims(at, 1, None)
+        inside = both("logical_and", both("le", begins, place), both("lt", place, ends))
+        return reduce("max", cast(inside, "int32", None), 1, False, None)
 
     def stores(self, row: str, free: Expr) -> tuple[Stmt, ...]:
         """The fill in the rows that are free, over all other dimensions."""
@@ -235,34 +231,9 @@ class _Nest:
         shape = tuple(e.axis for e in index if isinstance(e, Along))
         mask = free
         for dim, name in enumerate(shape):
-            mask = mask if name == row else _expanded(mask, dim)
+            mask = mask if name == row else expand_dims(mask, dim, None)
         fill = Apply("full", (), Type(shape, self.tensor.dtype), (("value", self.tensor.fill),))
         made: Stmt = Store(self.tensor.name, tuple(index), fill, self.tensor.loc, mask)
         for name in reversed(inner):
             made = Loop(name, (made,), (), self.tensor.loc)
         return (made,)
-
-
-def _compare(op: str, a: Expr, b: Expr) -> Expr:
-    return Apply(op, (a, b), Type(_joined(a, b), BOOL))
-
-
-def _both(a: Expr, b: Expr) -> Expr:
-    return Apply("logical_and", (a, b), Type(_joined(a, b), BOOL))
-
-
-def _either(a: Expr, b: Expr) -> Expr:
-    return Apply("logical_or", (a, b), Type(_joined(a, b), BOOL))
-
-
-def _joined(a: Expr, b: Expr) -> tuple:
-    """The shape of two values together; a dimension of 1 is as long as the other's."""
-    one, other = a.type.shape, b.type.shape
-    if not one or not other:
-        return one or other
-    return tuple(q if p == 1 else p for p, q in zip(one, other, strict=True))
-
-
-def _expanded(expr: Expr, axis: int) -> Expr:
-    shape = (*expr.type.shape[:axis], 1, *expr.type.shape[axis:])
-    return Apply("expand_dims", (expr,), Type(shape, expr.type.dtype), (("axis", axis),))
