@@ -22,7 +22,6 @@ from typing import Any
 import torch
 import triton
 
-import tilelang as tile
 from benchmarks import gpu_cases
 from benchmarks.gpu_cases import FAMILIES, Case
 
@@ -128,10 +127,10 @@ def rows(only: str, copy: float) -> Iterator[Row]:
             torch.cuda.empty_cache()
 
 
-def measured(case: Case, copy: float, config: tile.Config | None = None) -> Row:
+def measured(case: Case, copy: float) -> Row:
     """Ours and the others in turn."""
     exact = case.exact()
-    wrong = error(case.ours(config), exact)
+    wrong = error(case.ours(), exact)
     assert wrong < case.most, f"{case.name}: error {wrong:.1e}"
     others: dict[str, tuple[float, float] | str] = {}
     for name, call in case.others.items():
@@ -142,7 +141,7 @@ def measured(case: Case, copy: float, config: tile.Config | None = None) -> Row:
     run = {n: case.others[n] for n, o in others.items() if not isinstance(o, str)}
     mine, times = [], {name: [] for name in run}
     for _ in range(ROUNDS):
-        mine.append(seconds(lambda: case.ours(config)))
+        mine.append(seconds(case.ours))
         for name, call in run.items():
             times[name].append(seconds(call))
     told = {

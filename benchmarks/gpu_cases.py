@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -58,7 +59,6 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 class Case:
     """One call of ours, and what torch has for the same.
 
-    run     config -> the result
     exact   the result in float32 or better
     flops   of the products; 0 where there are none
     bytes   that must be read and written at least
@@ -75,10 +75,8 @@ class Case:
     bytes: float = 0.0
     most: float = 1e-2
 
-    def ours(self, config: tile.Config | None = None) -> torch.Tensor:
-        return (
-            self.kernel(*self.arguments, config=config) if config else self.kernel(*self.arguments)
-        )
+    def ours(self) -> torch.Tensor:
+        return self.kernel(*self.arguments)
 
 
 def cases() -> Iterator[Case]:
@@ -94,23 +92,34 @@ def normal(*shape: int) -> torch.Tensor:
     return torch.randn(shape, device="cuda", dtype=torch.float32).to(DTYPE)
 
 
-def ends(lengths: Sequence[int] | torch.Tensor) -> torch.Tensor:
-    """Offsets of groups of these lengths."""
-    found = torch.zeros(len(lengths) + 1, dtype=torch.int32)
-    found[1:] = torch.as_tensor(lengths).cumsum(0)
-    return found.cuda()
+@dataclass(frozen=True)
+class Groups:
+    """Groups of rows: their lengths, as who calls the others' kernels knows them, and offsets."""
+
+    lengths: tuple[int, ...]
+    offsets: torch.Tensor
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths)
 
 
-def even(rows: int, groups: int) -> torch.Tensor:
-    return ends([rows // groups] * groups)
+def groups_of(lengths: Sequence[int]) -> Groups:
+    """Groups of these lengths, one after the other."""
+    ends = itertools.accumulate(lengths, initial=0)
+    return Groups(tuple(lengths), torch.tensor(list(ends), dtype=torch.int32, device="cuda"))
 
 
-def skewed(rows: int, groups: int) -> torch.Tensor:
+def even(rows: int, groups: int) -> Groups:
+    return groups_of([rows // groups] * groups)
+
+
+def skewed(rows: int, groups: int) -> Groups:
     """Groups whose lengths differ up to twenty times, as in benchmarks/production.py."""
     weights = 0.05 + torch.sin(torch.arange(groups) * 2.399 + 1).abs() ** 2
     last = torch.floor(weights.cumsum(0) / weights.sum() * rows).int()
     last[-1] = rows
-    return ends(torch.diff(last, prepend=torch.zeros(1, dtype=torch.int32)))
+    return groups_of(torch.diff(last, prepend=torch.zeros(1, dtype=torch.int32)).tolist())
 
 
 def size(*tensors: torch.Tensor) -> int:
@@ -146,22 +155,22 @@ def _grouped() -> Iterator[Case]:
         (32768, 1024, 64, 1024),
     ):
         x, w = normal(rows, k), normal(groups, k, n)
-        for word, offsets in (("", even(rows, groups)), (", skewed", skewed(rows, groups))):
+        for word, cut in (("", even(rows, groups)), (", skewed", skewed(rows, groups))):
             yield Case(
                 f"grouped_gemm {groups} of {k}x{n}, {rows} rows{word}",
                 f"grouped GEMM{word}",
                 grouped_gemm,
-                (x, w, offsets),
-                functools.partial(_exact_groups, x, w, offsets),
-                {"grouped_mm": lambda x=x, w=w, o=offsets: F.grouped_mm(x, w, offs=o[1:])},
+                (x, w, cut.offsets),
+                functools.partial(_exact_groups, x, w, cut),
+                {"grouped_mm": lambda x=x, w=w, o=cut.offsets: F.grouped_mm(x, w, offs=o[1:])},
                 flops=2.0 * rows * k * n,
                 bytes=size(x, w) + rows * n * 2,
             )
 
 
-def _exact_groups(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    parts = x.split(torch.diff(offsets).tolist())
-    return torch.cat([_exact_product(part, one) for part, one in zip(parts, w, strict=True)])
+def _exact_groups(x: torch.Tensor, w: torch.Tensor, cut: Groups) -> torch.Tensor:
+    parts = zip(x.split(cut.lengths), w, strict=True)
+    return torch.cat([_exact_product(*one) for one in parts])
 
 
 # ---------------------------------------------------------------- attention
@@ -172,19 +181,19 @@ def _attention() -> Iterator[Case]:
     for width in (128, 64):
         q, k, v = (normal(rows, heads, width) for _ in range(3))
         ours = tuple(t.transpose(0, 1).contiguous() for t in (q, k, v))
-        for word, offsets in (("", even(rows, groups)), (", skewed", skewed(rows, groups))):
+        for word, cut in (("", even(rows, groups)), (", skewed", skewed(rows, groups))):
             for causal in (False, True):
                 yield Case(
                     f"jagged_attention D={width}{' causal' if causal else ''}{word}",
                     "jagged attention",
                     jagged_attention,
-                    (*ours, offsets, causal),
-                    functools.partial(_exact_attention, *ours, offsets, causal),
+                    (*ours, cut.offsets, causal),
+                    functools.partial(_exact_attention, *ours, cut, causal),
                     {
-                        "varlen_attn": functools.partial(_varlen, q, k, v, offsets, causal),
-                        "nested SDPA": functools.partial(_nested, q, k, v, offsets, causal),
+                        "varlen_attn": functools.partial(_varlen, q, k, v, cut, causal),
+                        "nested SDPA": functools.partial(_nested, q, k, v, cut, causal),
                     },
-                    flops=_score_count(offsets, causal) * heads * width * 4,
+                    flops=_score_count(cut, causal) * heads * width * 4,
                     bytes=size(q, k, v, q),
                 )
     dense = tuple(normal(4, 16, 4096, 128) for _ in range(3))
@@ -201,43 +210,36 @@ def _attention() -> Iterator[Case]:
         )
 
 
-def _score_count(offsets: torch.Tensor, causal: bool) -> float:
-    lengths = torch.diff(offsets).double()
-    return float((lengths * (lengths + 1) / 2 if causal else lengths**2).sum())
+def _score_count(cut: Groups, causal: bool) -> float:
+    return float(sum(n * (n + 1) / 2 if causal else n * n for n in cut.lengths))
 
 
 def _varlen(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Tensor, causal: bool
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: Groups, causal: bool
 ) -> torch.Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
-    longest = _longest(offsets)
-    asked = inspect.signature(varlen_attn).parameters
-    how: dict[str, Any] = (
-        {"is_causal": causal}
-        if "is_causal" in asked
-        else {"window_size": (-1, 0) if causal else (-1, -1)}
-    )
-    return varlen_attn(q, k, v, offsets, offsets, longest, longest, **how).transpose(0, 1)
+    ends, longest = cut.offsets, cut.longest
+    how: dict[str, Any] = {"window_size": (-1, 0) if causal else (-1, -1)}
+    if _asks_for_causal():
+        how = {"is_causal": causal}
+    return varlen_attn(q, k, v, ends, ends, longest, longest, **how).transpose(0, 1)
 
 
-_LONGEST: dict[int, int] = {}
+@functools.cache
+def _asks_for_causal() -> bool:
+    """Whether this torch's varlen_attn is told so by name; later ones take a window."""
+    from torch.nn.attention.varlen import varlen_attn
 
-
-def _longest(offsets: torch.Tensor) -> int:
-    """Known to the host once, as it is to those who call the others' kernels."""
-    if id(offsets) not in _LONGEST:
-        _LONGEST[id(offsets)] = int(torch.diff(offsets).max())
-    return _LONGEST[id(offsets)]
+    return "is_causal" in inspect.signature(varlen_attn).parameters
 
 
 def _nested(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Tensor, causal: bool
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: Groups, causal: bool
 ) -> torch.Tensor:
-    longest = _longest(offsets)
     made = [
         torch.nested.nested_tensor_from_jagged(
-            t, offsets.long(), min_seqlen=1, max_seqlen=longest
+            t, cut.offsets.long(), min_seqlen=1, max_seqlen=cut.longest
         ).transpose(1, 2)
         for t in (q, k, v)
     ]
@@ -246,10 +248,9 @@ def _nested(
 
 
 def _exact_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Tensor, causal: bool
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: Groups, causal: bool
 ) -> torch.Tensor:
-    cuts = torch.diff(offsets).tolist()
-    parts = zip(*(t.split(cuts, 1) for t in (q, k, v)), strict=True)
+    parts = zip(*(t.split(cut.lengths, 1) for t in (q, k, v)), strict=True)
     return torch.cat([_exact_dense(*one, causal) for one in parts], 1)
 
 
@@ -267,48 +268,26 @@ def _exact_dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
 def _hstu() -> Iterator[Case]:
     heads, rows, groups, width = 4, 32768, 32, 128
     q, k, v = (normal(heads, rows, width) for _ in range(3))
-    offsets = skewed(rows, groups)
-    longest = _longest(offsets)
+    cut = skewed(rows, groups)
     yield Case(
         f"hstu_attention D={width} causal, skewed",
         "HSTU",
         hstu_attention,
-        (q, k, v, offsets, longest),
-        functools.partial(_exact_hstu, q, k, v, offsets, longest),
-        {
-            "torch, sequence by sequence": functools.partial(
-                _hstu_of_torch, q, k, v, offsets, longest
-            )
-        },
-        flops=_score_count(offsets, True) * heads * width * 4,
+        (q, k, v, cut.offsets, cut.longest),
+        lambda: _hstu_of_torch(q.float(), k.float(), v.float(), cut),
+        {"torch, sequence by sequence": functools.partial(_hstu_of_torch, q, k, v, cut)},
+        flops=_score_count(cut, True) * heads * width * 4,
         bytes=size(q, k, v, q),
     )
 
 
-def _exact_hstu(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Tensor, longest: int
-) -> torch.Tensor:
-    return _hstu_of_torch(q.float(), k.float(), v.float(), offsets, longest)
-
-
-def _hstu_of_torch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Tensor, longest: int
-) -> torch.Tensor:
+def _hstu_of_torch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cut: Groups) -> torch.Tensor:
     """As users write it without a kernel: a product, silu, a mask, a product, for each sequence."""
-    cuts, made = _lengths(offsets), []
-    for one in zip(*(t.split(cuts, 1) for t in (q, k, v)), strict=True):
-        weights = F.silu(one[0] @ one[1].transpose(1, 2) * q.shape[-1] ** -0.5) / longest
+    made = []
+    for one in zip(*(t.split(cut.lengths, 1) for t in (q, k, v)), strict=True):
+        weights = F.silu(one[0] @ one[1].transpose(1, 2) * q.shape[-1] ** -0.5) / cut.longest
         made.append(weights.tril() @ one[2])
     return torch.cat(made, 1)
-
-
-_LENGTHS: dict[int, list[int]] = {}
-
-
-def _lengths(offsets: torch.Tensor) -> list[int]:
-    if id(offsets) not in _LENGTHS:
-        _LENGTHS[id(offsets)] = torch.diff(offsets).tolist()
-    return _LENGTHS[id(offsets)]
 
 
 # ---------------------------------------------------------------- rows
@@ -318,9 +297,9 @@ def _rows() -> Iterator[Case]:
     rows, width = 262144, 512
     x, weight, bias = normal(rows, width), normal(width), normal(width)
     for groups in (256, 16384):
-        for word, offsets in (("", even(rows, groups)), (", skewed", skewed(rows, groups))):
+        for word, cut in (("", even(rows, groups)), (", skewed", skewed(rows, groups))):
             name = f"{groups} groups of {rows}x{width}{word}"
-            lengths = torch.diff(offsets).long()
+            offsets, lengths = cut.offsets, torch.tensor(cut.lengths, device="cuda")
             for kernel, how in ((jagged_sum, "sum"), (jagged_mean, "mean")):
                 yield Case(
                     f"{kernel.__name__} {name}",
@@ -398,7 +377,11 @@ def _exact_layer_norm(
 
 def small() -> tuple[tile.Kernel, tuple[torch.Tensor, ...]]:
     """A kernel that the GPU ends before the next call arrives."""
-    return grouped_gemm, (normal(256, 128), normal(4, 128, 64), ends([10, 90, 100, 56]))
+    return grouped_gemm, (
+        normal(256, 128),
+        normal(4, 128, 64),
+        groups_of([10, 90, 100, 56]).offsets,
+    )
 
 
 def bare_launch(kernel: tile.Kernel, arguments: Sequence[torch.Tensor]) -> Callable[[], Any]:
@@ -414,6 +397,5 @@ def bare_launch(kernel: tile.Kernel, arguments: Sequence[torch.Tensor]) -> Calla
 
     set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))
     compiled = function.warmup(*tensors, grid=(launch.programs,), **options)
-    run, stream = compiled[(launch.programs, 1, 1)], torch.cuda.current_stream().cuda_stream
-    assert stream is not None
+    run = compiled[(launch.programs, 1, 1)]
     return lambda: run(*tensors)
