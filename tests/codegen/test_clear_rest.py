@@ -13,7 +13,7 @@ from examples.jagged.padded_to_jagged import padded_to_jagged
 from tilelang.codegen.triton.passes import clear_rest
 
 X, OFFSETS = tile.spec((8192, 512), "float32"), tile.spec((9,), "int32")
-SMALL = tile.spec((128, 512), "float32")
+HALF = tile.spec((8192, 512), "bfloat16")
 
 
 def plan(kernel, *args, **options):
@@ -21,10 +21,11 @@ def plan(kernel, *args, **options):
 
 
 def clears(kernel, *args):
-    """Whether the first output is cleared by a launch, and not filled."""
+    """Whether programs clear the first output, and nothing fills it."""
     made = plan(kernel, *args)
     cleared = made.buffers[0].fill is None
-    assert len(made.launches) == (2 if cleared else 1)
+    (launch,) = made.launches
+    assert ("row" in {a.name for a in launch.axes}) == cleared
     return cleared
 
 
@@ -37,26 +38,34 @@ def doubled(x, offsets):
     return y
 
 
-def test_the_second_launch():
-    made = plan(doubled, X, OFFSETS)
-    first, second = made.launches
-    assert second.arguments == ("offsets", "y") and "x" in first.arguments
+def test_programs_share_the_rows():
+    (launch,) = plan(doubled, X, OFFSETS).launches
     text = doubled.source(X, OFFSETS, target="cuda:sm90")
     assert "y = torch.empty((8192, 512)" in text and "torch.zeros" not in text
+    assert f"for row_start in tl.range(pid * 32, 8192, {32 * launch.programs}):" in text
     assert "seen = ((first <= row_at) & (row_at < last)).to(tl.int32)" in text
-    assert "mask=(seen == 0)[:, None]" in text
+    assert "mask=column_in[None, :] & (seen == 0)[:, None]" in text
+    assert "tl.debug_barrier()" not in text  # no row is one of those that the loop before stores
+
+
+def test_specialized_warps_have_no_part_for_it():
+    w = tile.spec((8, 512, 1024), "bfloat16")
+    config = tile.Config(warp_specialize=True)
+    made = grouped_gemm.lower(HALF, w, OFFSETS, target="cuda:sm100", config=config).plan
+    assert [len(one.axes) > 2 and one.axes[0].name for one in made.launches][-1] == "row"
+
+
+def test_without_groups_all_is_filled():
+    (buffer,) = plan(doubled, X, tile.spec((1,), "int32")).buffers
+    assert buffer.fill == 0.0
 
 
 def test_the_ir_has_the_second_loop():
     ir = str(clear_rest.clear_rest(doubled.lower(X, OFFSETS, target="tpu:v5e").ir))
     assert "y: float32[8192, 512], output, empty" in ir
-    assert "for row in tile(8192, block=128):" in ir
-    assert "for group in tile(0, ranges, max_extent=8, block=64) carrying seen" in ir
+    assert "for row in tile(8192, block=32):" in ir
+    assert "for group in tile(0, ranges, max_extent=8, block=32) carrying seen" in ir
     assert "full([row, column], float32, value=0.0) where expand_dims(found == 0, axis=1)" in ir
-
-
-def test_small_arrays_are_filled():
-    assert not clears(doubled, SMALL, OFFSETS)
 
 
 def test_examples():

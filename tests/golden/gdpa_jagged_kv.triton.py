@@ -19,7 +19,7 @@ def _gelu_tanh(x):
 
 
 @triton.jit
-def gdpa_jagged_kv_1_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, out_ptr):
+def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, out_ptr):
     groups = tl.arange(0, 128)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
@@ -102,49 +102,47 @@ def gdpa_jagged_kv_1_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, 
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )
-
-
-@triton.jit
-def gdpa_jagged_kv_2_kernel(q_offsets_ptr, out_ptr):
-    pid = tl.program_id(0)
     # gdpa_jagged_kv.py:44: out = jnp.zeros([H, Q, width], dtype=v.dtype)
     # row is parallel: each row writes its own slices of out
-    row_start = pid * 128
-    row_at = row_start + tl.arange(0, 128)
-    first = tl.load(q_offsets_ptr)
-    last = tl.load(q_offsets_ptr + 128)
-    ranges = tl.where((row_start < first) | (row_start + 128 > last), 128, 0)
-    # group is ordered: carries seen, a maximum
-    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
-    for group_start in tl.range(0, ranges, 64):
-        group_at = group_start + tl.arange(0, 64)
-        group_in = group_at < ranges
-        q_offsets_tile = tl.load(q_offsets_ptr + group_at, mask=group_in, other=0)
-        q_offsets_tile_1 = tl.load(q_offsets_ptr + group_at + 1, mask=group_in, other=0)
-        seen = tl.maximum(
-            seen,
-            tl.max(
-                tl.where(
-                    group_in,
-                    (
-                        (q_offsets_tile[None, :] <= row_at[:, None])
-                        & (row_at[:, None] < q_offsets_tile_1[None, :])
-                    ).to(tl.int32),
-                    -2147483648,
+    for row_start in tl.range(pid * 32, 16384, 98304):
+        row_at = row_start + tl.arange(0, 32)
+        first = tl.load(q_offsets_ptr)
+        last = tl.load(q_offsets_ptr + 128)
+        outside = (row_start < first) | (row_start + 32 > last)
+        ranges = tl.where(outside, 128, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            group_in = group_at < ranges
+            q_offsets_tile_2 = tl.load(q_offsets_ptr + group_at, mask=group_in, other=0)
+            q_offsets_tile_3 = tl.load(q_offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (q_offsets_tile_2[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < q_offsets_tile_3[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
                 ),
-                axis=1,
-            ),
-        )
-    # outer is parallel: each outer writes its own rows of out
-    for outer in tl.range(0, 8):
-        # column is parallel: each column writes its own slices of out
-        for column_start in tl.range(0, 128, 64):
-            column_at = column_start + tl.arange(0, 64)
-            tl.store(
-                out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                tl.zeros([128, 64], tl.bfloat16),
-                mask=(seen == 0)[:, None],
             )
+        columns = tl.where(outside, 128, 0)
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 8):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 32):
+                column_at = column_start + tl.arange(0, 32)
+                column_in = column_at < columns
+                tl.store(
+                    out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                    tl.zeros([32, 32], tl.bfloat16),
+                    mask=column_in[None, :] & (seen == 0)[:, None],
+                )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
@@ -170,6 +168,5 @@ def gdpa_jagged_kv(
     v = _aligned(v)
     triton.set_allocator(_scratch)
     out = torch.empty((8, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    gdpa_jagged_kv_1_kernel[(3072,)](q, k, v, q_offsets, kv_offsets, out, num_warps=4, num_stages=3)
-    gdpa_jagged_kv_2_kernel[(128,)](q_offsets, out, num_warps=4, num_stages=3)
+    gdpa_jagged_kv_kernel[(3072,)](q, k, v, q_offsets, kv_offsets, out, num_warps=4, num_stages=3)
     return out

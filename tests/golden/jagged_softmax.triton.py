@@ -1,4 +1,4 @@
-"""jagged_softmax for cuda:sm90, blocks tf=64, tm=128, tm_1=128."""
+"""jagged_softmax for cuda:sm90, blocks tf=32, tm=128, tm_1=128."""
 
 import torch
 import triton
@@ -11,22 +11,22 @@ def _nan_max(a, b):
 
 
 @triton.jit
-def jagged_softmax_1_kernel(x_ptr, offsets_ptr, y_ptr):
+def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
     pid = tl.program_id(0)
     # jagged_softmax.py:39: for g in hl.grid(offsets.shape[0] - 1):
     # g is parallel: y rows of different g are disjoint because offsets is sorted
-    g = pid // 8
+    g = pid // 16
     # jagged_softmax.py:40: begin, end = offsets[g], offsets[g + 1]
     begin = tl.load(offsets_ptr + g)
     end = tl.load(offsets_ptr + g + 1)
     # jagged_softmax.py:41: for tf in hl.tile(F):
     # tf is parallel: each tf writes its own columns of y
-    tf_start = pid % 8 * 64
-    tf_at = tf_start + tl.arange(0, 64)
+    tf_start = pid % 16 * 32
+    tf_at = tf_start + tl.arange(0, 32)
     # jagged_softmax.py:42: m = hl.full([tf], -math.inf, dtype=hl.float32)
-    m = tl.full([64], float("-inf"), tl.float32)
+    m = tl.full([32], float("-inf"), tl.float32)
     # jagged_softmax.py:43: total = hl.zeros([tf], dtype=hl.float32)
-    total = tl.zeros([64], tl.float32)
+    total = tl.zeros([32], tl.float32)
     # jagged_softmax.py:44: for tm in hl.tile(begin, end):
     tm_begin = tl.maximum(begin, 0)
     tm_end = tl.minimum(end, 131072)
@@ -73,52 +73,49 @@ def jagged_softmax_1_kernel(x_ptr, offsets_ptr, y_ptr):
             (tl.exp(rows_1 - m[None, :]) / total[None, :]).to(tl.bfloat16),
             mask=tm_1_in[:, None],
         )
-
-
-@triton.jit
-def jagged_softmax_2_kernel(offsets_ptr, y_ptr):
-    pid = tl.program_id(0)
     # jagged_softmax.py:38: y = hl.zeros([T, F], dtype=x.dtype)
     # row is parallel: each row writes its own rows of y
-    row_start = pid * 128
-    row_at = row_start + tl.arange(0, 128)
-    first = tl.load(offsets_ptr)
-    last = tl.load(offsets_ptr + 512)
-    ranges = tl.where((row_start < first) | (row_start + 128 > last), 512, 0)
-    # group is ordered: carries seen, a maximum
-    seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
-    for group_start in tl.range(0, ranges, 64):
-        group_at = group_start + tl.arange(0, 64)
-        group_in = group_at < ranges
-        offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
-        offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
-        seen = tl.maximum(
-            seen,
-            tl.max(
-                tl.where(
-                    group_in,
-                    (
-                        (offsets_tile[None, :] <= row_at[:, None])
-                        & (row_at[:, None] < offsets_tile_1[None, :])
-                    ).to(tl.int32),
-                    -2147483648,
+    for row_start in tl.range(pid * 32, 131072, 262144):
+        row_at = row_start + tl.arange(0, 32)
+        first = tl.load(offsets_ptr)
+        last = tl.load(offsets_ptr + 512)
+        outside = (row_start < first) | (row_start + 32 > last)
+        ranges = tl.where(outside, 512, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            group_in = group_at < ranges
+            offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+            offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (offsets_tile[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < offsets_tile_1[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
                 ),
-                axis=1,
-            ),
-        )
-    # column is parallel: each column writes its own columns of y
-    for column_start in tl.range(0, 512, 64):
-        column_at = column_start + tl.arange(0, 64)
-        tl.store(
-            y_ptr + row_at[:, None] * 512 + column_at[None, :],
-            tl.zeros([128, 64], tl.bfloat16),
-            mask=(seen == 0)[:, None],
-        )
+            )
+        columns = tl.where(outside, 512, 0)
+        # column is parallel: each column writes its own columns of y
+        for column_start in tl.range(0, columns, 32):
+            column_at = column_start + tl.arange(0, 32)
+            column_in = column_at < columns
+            tl.store(
+                y_ptr + row_at[:, None] * 512 + column_at[None, :],
+                tl.zeros([32, 32], tl.bfloat16),
+                mask=column_in[None, :] & (seen == 0)[:, None],
+            )
 
 
 def jagged_softmax(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """y[r, f] = exp(x[r, f]) / sum of exp(x[s, f]) over the rows s of r's group."""
     y = torch.empty((131072, 512), dtype=torch.bfloat16, device=x.device)
-    jagged_softmax_1_kernel[(4096,)](x, offsets, y, num_warps=4, num_stages=1)
-    jagged_softmax_2_kernel[(1024,)](offsets, y, num_warps=4, num_stages=1)
+    jagged_softmax_kernel[(8192,)](x, offsets, y, num_warps=4, num_stages=1)
     return y

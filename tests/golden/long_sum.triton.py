@@ -51,6 +51,6 @@ def long_sum(x: torch.Tensor) -> torch.Tensor:
     """y[i] = the sum of x[i]."""
     total_parts = torch.empty((8, 256), dtype=torch.float32, device=x.device)
     y = torch.empty((256,), dtype=torch.bfloat16, device=x.device)
-    long_sum_1_kernel[(256,)](x, total_parts, num_warps=2, num_stages=1)
-    long_sum_2_kernel[(32,)](total_parts, y, num_warps=2, num_stages=1)
+    long_sum_1_kernel[(256,)](x, total_parts, num_warps=8, num_stages=1)
+    long_sum_2_kernel[(32,)](total_parts, y, num_warps=8, num_stages=1)
     return y

@@ -1,4 +1,4 @@
-"""segment_reduction for cuda:sm90, blocks tf=64, tm=128."""
+"""segment_reduction for cuda:sm90, blocks tf=128, tm=16."""
 
 import torch
 import triton
@@ -15,24 +15,24 @@ def segment_reduction_kernel(x_ptr, offsets_ptr, sums_ptr, peaks_ptr):
     pid = tl.program_id(0)
     # segment_reduction.py:40: for g in hl.grid(G):
     # g is parallel: each g writes its own rows of sums and peaks
-    g = pid // 8
+    g = pid // 4
     # segment_reduction.py:41: begin, end = offsets[g], offsets[g + 1]
     begin = tl.load(offsets_ptr + g)
     end = tl.load(offsets_ptr + g + 1)
     # segment_reduction.py:42: for tf in hl.tile(F):
     # tf is parallel: each tf writes its own columns of sums and peaks
-    tf_start = pid % 8 * 64
-    tf_at = tf_start + tl.arange(0, 64)
+    tf_start = pid % 4 * 128
+    tf_at = tf_start + tl.arange(0, 128)
     # segment_reduction.py:43: total = jnp.zeros([tf], dtype=jnp.float32)
-    total = tl.zeros([64], tl.float32)
+    total = tl.zeros([128], tl.float32)
     # segment_reduction.py:44: peak = jnp.full([tf], -math.inf, dtype=jnp.float32)
-    peak = tl.full([64], float("-inf"), tl.float32)
+    peak = tl.full([128], float("-inf"), tl.float32)
     # segment_reduction.py:45: for tm in hl.tile(begin, end):
     tm_begin = tl.maximum(begin, 0)
     tm_end = tl.minimum(end, 131072)
     # tm is ordered: carries total, peak
-    for tm_start in tl.range(tm_begin, tm_end, 128):
-        tm_at = tm_start + tl.arange(0, 128)
+    for tm_start in tl.range(tm_begin, tm_end, 16, num_stages=3):
+        tm_at = tm_start + tl.arange(0, 16)
         tm_in = tm_at < tm_end
         # segment_reduction.py:46: rows = x[tm, tf].astype(jnp.float32)
         x_tile = tl.load(
@@ -59,5 +59,5 @@ def segment_reduction(x: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.Ten
     """The sum and the maximum of x[offsets[g] : offsets[g + 1]], for every g."""
     sums = torch.empty((512, 512), dtype=torch.bfloat16, device=x.device)
     peaks = torch.empty((512, 512), dtype=torch.bfloat16, device=x.device)
-    segment_reduction_kernel[(4096,)](x, offsets, sums, peaks, num_warps=4, num_stages=1)
+    segment_reduction_kernel[(2048,)](x, offsets, sums, peaks, num_warps=1, num_stages=3)
     return (sums, peaks)

@@ -39,13 +39,11 @@ from tests.fuzzing.program import Axis, If, Loop, Program, Statement
 from tests.fuzzing.shrink import sized
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, _outcome, _specs, difference, failure, loaded
-from tilelang.codegen.triton.passes import clear_rest
 
 BLOCKS = (1, 4, 5, 8, 12, 16, 32)
 PERSISTENT = (None, None, 1, 3, True)
 TARGETS = (machine.TARGET, "cuda:sm100")  # where loops read what does not move, and before them
 # Fields of a config that some programs have no place for, and how they are refused.
-LEAST = clear_rest.LEAST
 NO_PLACE = (
     ("split", "split="), ("worklist", "no loop of"), ("indexing", "in boxes"),
 )  # fmt: skip
@@ -285,7 +283,6 @@ class Tally:
 def explore(seed: int, options: argparse.Namespace, tally: Tally) -> None:
     """The program of one seed in every way; prints each kind of failure once, made smaller."""
     program, rng, shown = light(compose(seed).program), random.Random(seed), set()
-    clear_rest.LEAST = 0 if seed % 2 else LEAST  # arrays here are small
     seeds = [1000 * seed + n for n in range(options.layouts)]
     chosen = list(configs(program, rng, options.configs))
     targets = [random.Random(f"{seed} {n}").choice(TARGETS) for n in range(len(chosen))]

@@ -7,7 +7,6 @@ from tests.planted.bug import Bug, bug
 SEARCH, TABLE, DENSE, SPLIT = "search", "table", "default", "split"
 BOXES = "boxes"  # operands of products through descriptors
 BEFORE = "before"  # what does not move with a loop is read before it
-CLEARED = "cleared"  # a fill of what ranges leave, however small the array is
 
 BUGS: tuple[Bug, ...] = (
     bug(
@@ -355,31 +354,38 @@ BUGS: tuple[Bug, ...] = (
     ),
     bug(
         "grouped_gemm",
-        CLEARED,
+        SEARCH,
         "rows behind the last range are not cleared",
-        "| (row_start + 45 > last)",
+        "| (row_start + 32 > last)",
         "",
     ),
     bug(
         "grouped_gemm",
-        CLEARED,
+        SEARCH,
         "the row behind the last range counts as one of its rows",
         "(row_at < last)",
         "(row_at <= last)",
     ),
     bug(
         "jagged_softmax",
-        CLEARED,
+        SEARCH,
         "rows before the first range are cleared from the first one on",
         "(first <= row_at)",
         "(first < row_at)",
     ),
     bug(
         "grouped_gemm",
-        CLEARED,
+        SEARCH,
         "only the first range is looked at",
-        "> last), 5, 0)",
-        "> last), 1, 0)",
+        "ranges = tl.where(outside, 5, 0)",
+        "ranges = tl.where(outside, 1, 0)",
+    ),
+    bug(
+        "jagged_softmax",
+        SEARCH,
+        "programs share rows that others clear, and leave the last ones",
+        "tl.range(pid * 32, 45,",
+        "tl.range(pid * 32, 32,",
     ),
     bug(
         "jagged_attention",

@@ -6,8 +6,6 @@ pytest -m gpu tests/gpu/test_kernels.py
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from tests import checks
 from tests.gpu import kernels, machine
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS
-from tilelang.codegen.triton.passes import clear_rest
 from tilelang.language.op import BINARY, UNARY
 
 if machine.LACKS:
@@ -66,31 +63,6 @@ def test_neighbours_and_wild_offsets(subject, form):
     assert checks.neighbours(subject, run, arrays, every_stratum(space)[-2:]) == []
     for name, offsets in wild_offsets(space).items():
         assert checks.unchecked(subject, run, arrays, offsets) == [], name
-
-
-CLEARED = ("grouped_gemm", "jagged_softmax", "jagged_attention_causal", "quantized_grouped_gemm")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.thorough if n not in SAMPLE else ()) for n in CLEARED],
-)
-def test_rows_in_no_range_are_cleared(name, monkeypatch):
-    monkeypatch.setattr(clear_rest, "LEAST", 0)
-    (found,) = (s for s in JAGGED if s.name == name)
-    subject = replace(found, kernel=tile.kernel(found.kernel.__wrapped__))
-    space, dtype = subject.ragged.space(SPACE), subject.dtypes[0]
-    arrays = subject.arrays(dtype, rows=SPACE.rows, groups=SPACE.groups)
-    run = machine.small(subject)
-    layouts = every_stratum(space)
-    lowered = subject.kernel.lower(
-        *arrays, *layouts[0].tensors(1), *subject.static, target=machine.TARGET
-    )
-    assert len(lowered.plan.launches) == 2 and lowered.plan.buffers[0].fill is None
-    assert checks.every_layout(subject, run, arrays, layouts, dtype) == []
-    for words, offsets in wild_offsets(space).items():
-        if dtype == "float32":
-            assert checks.unchecked(subject, run, arrays, offsets) == [], words
 
 
 # Operands of products that descriptors copy; quantized ones are not at multiples of 16 bytes here.

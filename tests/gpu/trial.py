@@ -22,12 +22,11 @@ from tests.gpu.memory import watched  # isort: skip
 import tilelang as tile
 from tests import checks
 from tests.gpu.fuzz import CutOff, time_limit
-from tests.gpu.planted import BEFORE, BOXES, BUGS, CLEARED, DENSE, SPLIT
+from tests.gpu.planted import BEFORE, BOXES, BUGS, DENSE, SPLIT
 from tests.planted.bug import Bug
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS, Arrays, Subject
 from tilelang.codegen.source import Source
-from tilelang.codegen.triton.passes import clear_rest
 from tilelang.codegen.triton.plan import worklist
 
 SPACE = Space(45, 5, 16)
@@ -50,15 +49,11 @@ class Watched:
 
 def printed(subject: Subject, form: str, *args: Any) -> Source:
     """The text of an example with small blocks, and what the form of a bug says."""
-    own = {DENSE: {}, CLEARED: {}, SPLIT: {"split": 3}, BOXES: {"indexing": "descriptor"}}
+    own = {DENSE: {}, SPLIT: {"split": 3}, BOXES: {"indexing": "descriptor"}}
     asked: dict[str, Any] = own.get(form, {"worklist": form})
     config = tile.Config(subject.blocks, **({} if form == BEFORE else asked))
     target = "cuda:sm100" if form == BEFORE else interpreter.TARGET
-    least = 0 if form == CLEARED else clear_rest.LEAST
-    with (
-        mock.patch.object(worklist, "CHUNK", 2),
-        mock.patch.object(clear_rest, "LEAST", least),
-    ):
+    with mock.patch.object(worklist, "CHUNK", 2):
         return subject.kernel.lower(*args, config=config, target=target).source
 
 

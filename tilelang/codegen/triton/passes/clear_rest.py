@@ -9,17 +9,17 @@
                                                         seen |= any(o[t] <= r.index < o[t + 1])
                                                     y[r, :] = fill where not seen
 
-A fill writes every element, of which the kernel then writes nearly all again.  The second loop
-looks at where the ranges are, and writes rows that are in none.  A row from o[0] on and before o[G]
-is in a range, also where the ranges are in no order: offsets that begin at or below it and end
-above it pass it upwards once.  Rows outside of that are looked for in every range.
+A fill is a launch of its own that writes every element, of which the kernel then writes nearly all
+again.  The second loop looks at where the ranges are, and writes rows that are in none, as a part
+of the kernel's last launch.  A row from o[0] on and before o[G] is in a range, also where the
+ranges are in no order: offsets that begin at or below it and end above it pass it upwards once.
+Rows outside of that are looked for in every range.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import (
@@ -51,12 +51,10 @@ from tilelang.ir import (
 from tilelang.ir.names import fresh, names_in
 from tilelang.ir.traversal import definitions
 from tilelang.language.build import binary, cast, reduce, where
-from tilelang.language.dtypes import itemsize
 from tilelang.language.shapes import expand_dims
 
 both = partial(binary, loc=None)  # of two operands, which nobody wrote
-LEAST = 1 << 22  # bytes of an array that is worth a look at its ranges
-ROWS, COLUMNS, GROUPS = 128, 64, 64  # blocks of the second loop
+ROWS, COLUMNS, GROUPS = 32, 32, 32  # blocks of the second loop: what the registers of a warp hold
 
 
 def clear_rest(ir: KernelIR) -> KernelIR:
@@ -81,8 +79,6 @@ def _offsets(ir: KernelIR, tensor: Tensor) -> tuple[str, int] | None:
         return None
     (store,) = stores
     if store.mask is not None or store.combine is not None:
-        return None
-    if prod(tensor.shape) * itemsize(tensor.dtype) < LEAST:
         return None
     return _ranges(ir, tensor, store)
 
@@ -136,7 +132,7 @@ def _cut(ir: KernelIR, entry: Along, size: int) -> tuple[str, str] | None:
     begin, end = (known.get(b.name, b) if isinstance(b, Var) else b for b in (axis.begin, axis.end))
     match begin, end:
         case Load(first, (At(GridIndex(group)),)), Load(last, (At(after),)):
-            whole = ir.axis(group).static == (0, ir.tensor(first).shape[0] - 1)
+            whole = ir.axis(group).static == (0, ir.tensor(first).shape[0] - 1) != (0, 0)
             next_one = integers.linear(after) == ({GridIndex(group): 1}, 1)
             source = ir.tensor(first)
             given = source.role == "input" and not source.mutated
@@ -188,9 +184,9 @@ class _Nest:
         last, end = self.assigned("last", self.offset(At(integers.const(self.count)), ()))
         within = both("logical_and", both("le", begin, at), both("lt", at, end))
         low, high = TileScalar(row, "begin"), TileScalar(row, "end")
-        out = both("logical_or", both("lt", low, begin), both("gt", high, end))
-        some = where(out, integers.const(self.count), integers.const(0), None)
-        ranges, stop = self.assigned("ranges", some)
+        around = both("logical_or", both("lt", low, begin), both("gt", high, end))
+        outside, out = self.assigned("outside", around)
+        ranges, stop = self.assigned("ranges", _if(out, self.count))
         group = self.axis("group", stop, GROUPS, self.count)
         seen, found = self.named("seen"), self.named("found")
         form = Type((row,), "int32")
@@ -198,7 +194,8 @@ class _Nest:
         more = both("maximum", Var(seen, form), self.hit(group, at))
         search = Loop(group, (), (Carry(seen, start, more, found, seen, loc),), loc)
         free = both("eq", Var(found, form), integers.const(0))
-        body = (first, last, ranges, search, *self.stores(row, free))
+        stores = self.stores(row, free, out)
+        body = (first, last, outside, ranges, search, *stores)
         return Loop(row, body, (), loc), self.axes
 
     def offset(self, entry: Index, shape: tuple) -> Load:
@@ -212,17 +209,20 @@ class _Nest:
         inside = both("logical_and", both("le", begins, place), both("lt", place, ends))
         return reduce("max", cast(inside, "int32", None), 1, False, None)
 
-    def stores(self, row: str, free: Expr) -> tuple[Stmt, ...]:
-        """The fill in the rows that are free, over all other dimensions."""
+    def stores(self, row: str, free: Expr, some: Expr) -> list[Stmt]:
+        """The fill in the rows that are free, over all other dimensions, if there may be some."""
         index: list[Index] = []
         inner: list[str] = []
+        ends: list[Stmt] = []
         minor = max((d for d in range(len(self.tensor.shape)) if d != self.dim), default=None)
         for dim, size in enumerate(self.tensor.shape):
             if dim == self.dim:
                 index.append(Along(row))
             elif dim == minor:
                 block = min(power_of_two(size), COLUMNS)
-                index.append(Along(self.axis("column", integers.const(size), block)))
+                stop, end = self.assigned("columns", _if(some, size))
+                ends.append(stop)
+                index.append(Along(self.axis("column", end, block, size)))
                 inner.append(self.axes[-1].name)
             else:
                 name = self.axis("outer", integers.const(size), None)
@@ -236,4 +236,8 @@ class _Nest:
         made: Stmt = Store(self.tensor.name, tuple(index), fill, self.tensor.loc, mask)
         for name in reversed(inner):
             made = Loop(name, (made,), (), self.tensor.loc)
-        return (made,)
+        return [*ends, made]
+
+
+def _if(some: Expr, count: int) -> Expr:
+    return where(some, integers.const(count), integers.const(0), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
@@ -29,6 +30,7 @@ from tilelang.ir import (
 from tilelang.ir.integers import INT
 
 from .access import access, arange, both, compare, in_range, layout, with_conditions
+from .defaults import Width
 from .scope import Running, Scope
 from .types import Access, Carried, For, Let, Write
 from .unmoved import unmoved
@@ -40,7 +42,7 @@ ATOMIC = {
 }
 
 
-def lower_body(scope: Scope, body: tuple[Stmt, ...], stages: int) -> None:
+def lower_body(scope: Scope, body: tuple[Stmt, ...], width: Width) -> None:
     """Appends the steps of a body."""
     scope.own |= {s.name for s in body if isinstance(s, Assign)}
     for stmt in body:
@@ -50,7 +52,7 @@ def lower_body(scope: Scope, body: tuple[Stmt, ...], stages: int) -> None:
             case Store():
                 _store(scope, stmt)
             case Loop():
-                _loop(scope, stmt, stages)
+                _loop(scope, stmt, width)
             case _:
                 assert_never(stmt)
 
@@ -183,10 +185,22 @@ def _spread_to(mask: Expr, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
 # ---------------------------------------------------------------- loops
 
 
-def _loop(scope: Scope, loop: Loop, stages: int) -> None:
+def lower_shared(scope: Scope, loop: Loop, width: Width, number: Expr, count: int) -> None:
+    """Appends a parallel loop over tiles of which `count` programs take every so many-th each."""
     begin, end = axis_bounds(scope, loop.axis, loop.loc)
-    multiplies = _multiplies(loop)
-    if multiplies:
+    by = scope.kernel.step(loop.axis)
+    first = integers.add(begin, integers.mul(number, by))
+    _loop(scope, loop, width, (first, end, by * count))
+
+
+def _loop(
+    scope: Scope, loop: Loop, width: Width, bounds: tuple[Expr, Expr, int] | None = None
+) -> None:
+    """A loop from its begin to its end, or over other bounds."""
+    if bounds is None:
+        bounds = (*axis_bounds(scope, loop.axis, loop.loc), scope.kernel.step(loop.axis))
+    begin, end, by = bounds
+    if _multiplies(loop):
         for load in unmoved(loop):
             if scope.reads_before(load) and not _stored(scope, load):
                 scope.read(load, None, load.loc)
@@ -198,7 +212,7 @@ def _loop(scope: Scope, loop: Loop, stages: int) -> None:
     inner.wished = _updates(loop, dict(zip((c.name for c in loop.carries), carried, strict=True)))
     index = start_axis(inner, loop.axis, begin, end, None, loop.loc)
     assert isinstance(index, Var)
-    lower_body(inner, loop.body, stages)
+    lower_body(inner, loop.body, width)
     carries = []
     for carry, (name, init) in zip(loop.carries, carried, strict=True):
         value = _typed(inner.lower(cast(carry.next, carry.init.type.dtype), carry.loc))
@@ -207,27 +221,39 @@ def _loop(scope: Scope, loop: Loop, stages: int) -> None:
         carries.append(Carried(name, form, init, None if done else value))
         scope.locals[carry.out] = Var(name, carry.init.type)
         scope.own.add(carry.out)
-    step = integers.const(scope.kernel.step(loop.axis))
     fact = scope.kernel.facts.axis(loop.axis)
     user = scope.kernel.ir.axis(loop.axis).user
     says = (f"{user} is {fact.kind}: {fact.why}",)
     scope.steps.append(
         For(
-            index.name, begin, end, step, tuple(carries), tuple(inner.steps),
-            stages if multiplies else None, says, loop.loc,
+            index.name, begin, end, integers.const(by), tuple(carries), tuple(inner.steps),
+            _stages(scope, loop, width), says, loop.loc,
         )
     )  # fmt: skip
 
 
+def _stages(scope: Scope, loop: Loop, width: Width) -> int | None:
+    """How far ahead a loop copies; None leaves it to the compiler, which copies for products only.
+
+    Nothing is copied ahead of a store that may change it.
+    """
+    if _multiplies(loop):
+        return width.stages
+    own = [e for e in _own(loop) if isinstance(e, Load) and e.type.shape]
+    innermost = not any(isinstance(s, Loop) for s in loop.body)
+    ahead = innermost and bool(own) and not any(_stored(scope, load) for load in own)
+    return width.stages if ahead and width.stages > 1 and not width.products else None
+
+
 def _multiplies(loop: Loop) -> bool:
     """Whether a product is computed in the loop itself, and not in one inside of it."""
-    return any(
-        isinstance(e, Apply) and e.op == "multiply"
-        for s in loop.body
-        if not isinstance(s, Loop)
-        for x in (*statement_exprs(s), *(c.next for c in loop.carries))
-        for e in walk(x)
-    )
+    return any(isinstance(e, Apply) and e.op == "multiply" for e in _own(loop))
+
+
+def _own(loop: Loop) -> Iterator[Expr]:
+    """What the loop computes itself, and not in one inside of it."""
+    own = [x for s in loop.body if not isinstance(s, Loop) for x in statement_exprs(s)]
+    return (e for x in (*own, *(c.next for c in loop.carries)) for e in walk(x))
 
 
 def _enter(scope: Scope, carry: Carry) -> tuple[str, Expr | None]:

@@ -13,28 +13,19 @@ from math import prod
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
 from tilelang.ir import (
-    Along,
     Apply,
     Axis,
-    Gather,
-    KernelIR,
-    Load,
-    Store,
-    statements,
 )
 from tilelang.schedule.blocks import check_bounds, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from .groups import group_tile
 from .memory import Pipe, shared_bytes
-from .roles import Roles, products, roles, values
+from .roles import Roles, minor, products, roles, values
 from .shapes import (
     FEW_ROWS,
-    GROUP_ELEMENTS,
-    GROUP_LANES,
-    PER_WARP,
     WIDE,
-    group_rows,
     is_flat,
     is_wide,
     length_of,
@@ -98,7 +89,7 @@ def _start(problem: Problem, target: Target, given: Mapping[str, int]) -> dict[s
             wanted = _multiplied(problem, kernel_roles, axis, target)
             found[axis.name] = _within(problem, axis, wanted)
     for axis in sorted(
-        (a for a in tiles if a.name not in found), key=lambda a: _minor(problem.ir, a.name)
+        (a for a in tiles if a.name not in found), key=lambda a: minor(problem.ir, a.name)
     ):
         found[axis.name] = _within(problem, axis, _elementwise(problem, axis, found, kernel_roles))
     for names in problem.registered:
@@ -144,21 +135,6 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     return rows_of(problem, axis, 128 if narrow else 64)
 
 
-def _minor(ir: KernelIR, axis: str) -> int:
-    """How far from the last dimension an axis indexes arrays: 0 is contiguous."""
-    indices = [e.index for e in values(ir) if isinstance(e, Load)]
-    indices += [s.index for s in statements(ir.body) if isinstance(s, Store)]
-    ranked = [i for i in indices if len(i) > 1] or indices
-    places = [
-        len(index) - 1 - d
-        for index in ranked
-        for d, entry in enumerate(index)
-        if (isinstance(entry, Along) and entry.axis == axis)
-        or (isinstance(entry, Gather) and entry.expr.type.shape == (axis,))
-    ]
-    return min(places, default=9)
-
-
 def _elementwise(
     problem: Problem, axis: Axis, found: Mapping[str, int], kernel_roles: Roles
 ) -> int:
@@ -170,12 +146,12 @@ def _elementwise(
         return 128 if beside <= 128 else max(ELEMENTS * 4 // beside, 16)
     if alone:
         return ALONE
-    rows = group_rows(problem)
-    if _minor(problem.ir, axis.name) == 0:
-        widest = LANES if rows is None else max(GROUP_ELEMENTS // rows, GROUP_LANES)
-        return min(LANES, widest, max(LONGEST // beside, LEAST))
-    if rows is not None and problem.rises(axis.name):
-        return max(min(rows, 2 * GROUP_ELEMENTS // beside), 1)
+    tile = group_tile(problem)
+    if minor(problem.ir, axis.name) == 0:
+        widest = LANES if tile is None else tile.columns
+        return min(widest, max(LONGEST // beside, LEAST))
+    if tile is not None and problem.rises(axis.name):
+        return max(min(tile.rows, tile.elements // beside), 1)
     return max(ELEMENTS // beside, 1)
 
 
@@ -300,7 +276,8 @@ def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, i
 
 def _plain(problem: Problem, blocks: Mapping[str, int]) -> Width:
     largest = max((_elements(v.type.shape, blocks) for v in values(problem.ir)), default=1)
-    if group_rows(problem) is not None:  # each sum is one between all warps
-        return Width(min(max(largest // PER_WARP, 1), 8), 1, "ieee", False)
+    tile = group_tile(problem)
+    if tile is not None:
+        return Width(tile.warps(largest), tile.stages, "ieee", False, interiors=False)
     warps = 16 if largest >= LONGEST else min(max(largest // 512, 1), 8)
-    return Width(warps, 1, "ieee", False)
+    return Width(warps, 1, "ieee", False, interiors=False)

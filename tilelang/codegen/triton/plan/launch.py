@@ -9,14 +9,14 @@ from math import prod
 from tilelang.codegen.triton.passes.explicit_casts import apply
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Apply, Assign, Expr, Loop, Store, Var, exprs_of, integers, walk
+from tilelang.ir import Apply, Assign, Expr, Load, Loop, Store, Var, exprs_of, integers, walk
 from tilelang.ir import statements as every_statement
 from tilelang.ir.integers import INT
 from tilelang.ir.traversal import inlined
 from tilelang.schedule.config import Config
 
 from .access import compare, layout, quotient
-from .body import axis_bounds, lower_body, start_axis
+from .body import axis_bounds, lower_body, lower_shared, start_axis
 from .defaults import Width
 from .descriptors import operands, outside
 from .interior import with_interiors
@@ -63,42 +63,37 @@ class Planned:
 
 def plan_launch(
     kernel: Kernel, loop: Loop, name: str, config: Config, target: Target, width: Width,
-    boxes: bool,
+    boxes: bool, after: tuple[Loop, ...] = (),
 ) -> Planned:  # fmt: skip
-    """Everything that runs for one top-level loop."""
+    """Everything that runs for one top-level loop.
+
+    after   loops of tiles that store nothing that the loop stores or loads: its programs, if there
+            are any, share them when they are done
+    """
     form = "table" if config.warp_specialize else config.worklist
     nest = place(kernel, loop, form)
     work = nest.worklist
-    stored = frozenset(
-        layout(kernel.ir, s.tensor).root for s in every_statement((loop,)) if isinstance(s, Store)
-    )
-    taken = frozenset(
-        (*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors))
-    )
     own = kernel
     if work is not None and work.form == "search":
         own = with_groups(kernel, work.groups, power_of_two(work.groups))
-    asked = exprs_of((loop,), kernel.ir.axes)
-    uses = Counter(e.name for x in asked for e in walk(x) if isinstance(e, Var))
-    inits = frozenset(
-        c.init.name
-        for s in every_statement((loop,))
-        if isinstance(s, Loop)
-        for c in s.carries
-        if isinstance(c.init, Var)
+    taken = frozenset(
+        (*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors))
     )
     boxed = operands(kernel) if boxes else frozenset()
-    shared = Shared(own, set(taken), stored, uses, inits, target.reads_before, boxed)
+    shared = _shared(own, (loop, *after), taken, target.reads_before, boxed)
     scope = Scope(shared)
     ends = ends_name(shared, work) if work is not None and work.form == "table" else None
     pid = scope.let("pid", apply("program", (), "int32", ()))
     programs = _open(scope, nest, config, target, width, pid, ends)
+    own_steps = len(scope.steps)
+    for other in after if programs else ():
+        lower_shared(scope, other, width, pid, programs)
+    others = {_index(s) for s in scope.steps[own_steps:]} - {None}
     steps = (*shared.tops, *scope.steps)
     steps = without_unused(outside(steps))
     if width.interiors:
         steps = with_interiors(own, steps, shared.taken)
-    steps = with_barriers(steps, _ordered(kernel, steps))
-    steps = tuple(map(_flattened, steps)) if width.flat else steps
+    steps = _waiting(steps, others, _ordered(kernel, steps), width.flat)
     unfit: tuple[str, ...] = ()
     if config.warp_specialize:
         steps, unfit = specialized(own, steps)
@@ -109,7 +104,7 @@ def plan_launch(
         width.warps,
         width.stages,
         config.max_registers,
-        tuple(_axis(kernel, nest, a) for a in _axes(loop)),
+        tuple(_axis(kernel, nest, a) for one in (loop, *after) for a in _axes(one)),
         work,
         tuple((d, own.width(d)) for d in sorted(_dims(steps))),
         steps,
@@ -122,6 +117,29 @@ def plan_launch(
     first = table_launch(kernel, work, ends, f"{name}_items", {*taken, ends})
     scratch = Buffer(ends, (work.groups,), "int32", None, scratch=True)
     return Planned((first, launch), (scratch,), tuple(shared.pointers.items()), unfit)
+
+
+def _shared(
+    kernel: Kernel, loops: tuple[Loop, ...], taken: frozenset[str], before: bool,
+    boxed: frozenset[Load],
+) -> Shared:  # fmt: skip
+    """What all bodies of a launch have in common."""
+    inside = list(every_statement(loops))
+    stored = {layout(kernel.ir, s.tensor).root for s in inside if isinstance(s, Store)}
+    asked = exprs_of(loops, kernel.ir.axes)
+    uses = Counter(e.name for x in asked for e in walk(x) if isinstance(e, Var))
+    carries = (c for s in inside if isinstance(s, Loop) for c in s.carries)
+    inits = frozenset(c.init.name for c in carries if isinstance(c.init, Var))
+    return Shared(kernel, set(taken), frozenset(stored), uses, inits, before, boxed)
+
+
+def _waiting(
+    steps: tuple[Step, ...], others: set[str | None], ordered: frozenset[str], flat: bool
+) -> tuple[Step, ...]:
+    """The steps with barriers; no element that the others store is one that they must wait for."""
+    own = with_barriers(tuple(s for s in steps if _index(s) not in others), ordered)
+    apart = (with_barriers((s,), ordered) for s in steps if _index(s) in others)
+    return (*(map(_flattened, own) if flat else own), *(s for one in apart for s in one))
 
 
 def _axes(loop: Loop) -> tuple[str, ...]:
@@ -253,6 +271,11 @@ def _persistent(config: Config, target: Target, total: int, flat: bool) -> int:
     return min(total, most)
 
 
+def _index(step: Step) -> str | None:
+    """The index of a loop."""
+    return step.name if isinstance(step, For) else None
+
+
 def _flattened(step: Step) -> Step:
     """A loop over results as one with the only loop in it, which runs at least once."""
     if not isinstance(step, For):
@@ -325,14 +348,14 @@ def _enter(
     guards: list[tuple[Expr, Scope]] = []
     for stmt in nest.outer:
         if isinstance(stmt, Assign):
-            lower_body(scope, (stmt,), width.stages)
+            lower_body(scope, (stmt,), width)
             continue
         condition = _start(scope, nest, stmt, numbers, indices)
         if condition is not None:
             inner = scope.inner()
             guards.append((condition, scope))
             scope = inner
-    lower_body(scope, nest.body, width.stages)
+    lower_body(scope, nest.body, width)
     while guards:
         condition, around = guards.pop()
         around.steps.append(Guard(condition, tuple(scope.steps)))

@@ -8,6 +8,7 @@ What the compiler keeps for the whole loop:
     where an asynchronous product reads it there; rows that a tile of positions picks are copied
     when the positions are there, which takes half of the stages;
   * what does not move is copied once.
+Where no loop has a product, what moves is in a buffer for each stage but one.
 And while one product runs, what is computed for it and passes through shared memory.
 """
 
@@ -40,6 +41,7 @@ from tilelang.ir import (
 from tilelang.ir.traversal import definitions, index_exprs, inlined
 from tilelang.language.dtypes import itemsize
 
+from .access import layout
 from .placement import programs
 from .reductions import lanes_of, reduction_bytes
 
@@ -89,11 +91,20 @@ def launch_bytes(
     made, taken = definitions(ir.body), programs(ir, facts, loop)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     found = [_Loop(s, blocks, pipe, made, s.axis not in taken) for s in loops]
+    if not _has_products(ir):
+        stored = {layout(ir, s.tensor).root for s in statements((loop,)) if isinstance(s, Store)}
+        copied = max(one.copied(frozenset(stored), ir) for one in found)
+        return copied + reduction_bytes(loop, blocks, pipe.warps, made)
     most = max(one.bytes() for one in found)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
     stored = (s.value for s in statements((loop,)) if isinstance(s, Store))
     return max([most, *(_bytes(v, blocks) for v in stored if v.type.rank > 1)])
+
+
+def _has_products(ir: KernelIR) -> bool:
+    made = (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x))
+    return any(isinstance(e, Apply) and e.op == "dot" for e in made)
 
 
 def launch_columns(
@@ -143,6 +154,14 @@ class _Loop:
         most = (sum(_live(uses, n) for uses in beside.values()) for n in range(len(dots)))
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         return sum(kept.values()) + max(most, default=0) + barriers
+
+    def copied(self, stored: frozenset[str], ir: KernelIR) -> int:
+        """What a loop without products copies ahead: nothing around a loop or of what is stored."""
+        loads = [e for e in self._exprs() if isinstance(e, Load) and e.type.shape]
+        inner = any(isinstance(s, Loop) for s in self.loop.body)
+        if inner or any(layout(ir, load.tensor).root in stored for load in loads):
+            return 0
+        return self.ahead * sum(_bytes(load, self.blocks) for load in self._others(set()))
 
     def columns(self) -> int:
         """Of two products that feed each other: both results, and what is computed between them.

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilelang.ir import Apply, Expr, KernelIR, statement_exprs, statements, walk
+from tilelang.ir import (
+    Along,
+    Apply,
+    Expr,
+    Gather,
+    KernelIR,
+    Load,
+    Store,
+    statement_exprs,
+    statements,
+    walk,
+)
 from tilelang.language.dtypes import itemsize
 
 from .memory import summed
@@ -57,3 +68,18 @@ def roles(ir: KernelIR) -> Roles:
     )
     narrow = min((itemsize(d.args[0].type.dtype) for d in dots), default=4)
     return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)
+
+
+def minor(ir: KernelIR, axis: str) -> int:
+    """How far from the last dimension an axis indexes arrays: 0 is contiguous."""
+    indices = [e.index for e in values(ir) if isinstance(e, Load)]
+    indices += [s.index for s in statements(ir.body) if isinstance(s, Store)]
+    ranked = [i for i in indices if len(i) > 1] or indices
+    places = [
+        len(index) - 1 - d
+        for index in ranked
+        for d, entry in enumerate(index)
+        if (isinstance(entry, Along) and entry.axis == axis)
+        or (isinstance(entry, Gather) and entry.expr.type.shape == (axis,))
+    ]
+    return min(places, default=9)

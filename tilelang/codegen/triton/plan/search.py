@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -71,7 +71,9 @@ def normalised(problem: Problem) -> Iterator[tuple[str, KernelIR]]:
 
 def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     check_config(problem, config, target)
-    problem, blocks, parts = _split(_cleared(problem), config, target)
+    cleared = _cleared(problem)
+    rest = {s.axis for s in cleared.ir.body[len(problem.ir.body) :]}
+    problem, blocks, parts = _split(cleared, config, target)
     ir = problem.ir
     width = width_for(problem, config, target, blocks)
     boxes = in_boxes(problem, config, target, width, blocks)
@@ -94,11 +96,12 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     scratch: list[Buffer] = []
     pointers: dict[str, str] = {}
     unfit: list[str] = []
-    for number, (loop, needed) in enumerate(zip(_live(kernel), needs, strict=True)):
-        suffix = f"_{number + 1}" if len(ir.body) > 1 else ""
-        name = f"{ir.name}{suffix}_kernel"
-        planned = plan_launch(kernel, loop, name, config, target, width, boxes)
-        launches += [replace(one, shared=needed) for one in planned.launches if one.programs]
+    hosts = _hosts(list(zip(_live(kernel), needs, strict=True)), rest, config)
+    several = len(ir.body) - (0 if config.warp_specialize else len(rest)) > 1
+    for number, (loop, after, size) in enumerate(hosts):
+        name = f"{ir.name}{f'_{number + 1}' if several or number else ''}_kernel"
+        planned = plan_launch(kernel, loop, name, config, target, width, boxes, after)
+        launches += [replace(one, shared=size) for one in planned.launches if one.programs]
         scratch += planned.scratch
         pointers |= planned.pointers
         unfit += planned.unfit
@@ -124,6 +127,24 @@ def _cleared(problem: Problem) -> Problem:
     """The kernel that fills only what its ranges leave."""
     ir = clear_rest(problem.ir)
     return problem if ir is problem.ir else Problem(ir, analyze(ir))
+
+
+def _hosts(
+    loops: Sequence[tuple[Loop, int]], rest: set[str], config: Config
+) -> Iterator[tuple[Loop, tuple[Loop, ...], int]]:
+    """Each launch's loop, those that its programs share afterwards, and the bytes that it needs.
+
+    What fills the rest is a part of the last launch of the kernel's own: one launch less to wait
+    for.  Specialized warps have no part for what is not theirs.
+    """
+    own = [one for one in loops if one[0].axis not in rest]
+    others = [one for one in loops if one[0].axis in rest]
+    if config.warp_specialize or not own:
+        own, others = [*own, *others], []
+    for loop, size in own[:-1]:
+        yield loop, (), size
+    for loop, size in own[-1:]:
+        yield loop, tuple(other for other, _ in others), max(size, *(n for _, n in others), 0)
 
 
 def _needs(problem: Problem, blocks: dict[str, int], pipe: Pipe, boxes: bool) -> list[int]:

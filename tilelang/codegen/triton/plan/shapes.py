@@ -20,10 +20,6 @@ WIDE = (128, 256)  # rows and columns of a product at most
 # Rows of which the other operand takes all the time to read: 16 x 64 x 256 in 4 stages takes half
 # of the time of 16 x 128 x 64 in 3 (16 x 4096 x 4096).
 FEW_ROWS = 32
-# Of rows of groups that are summed up: so many elements at once, 64 for each thread, and twice as
-# many where all columns are taken.  Fewer columns and more programs beat wide rows where groups are
-# long, and more rows than a group has are idle (groups of 16 and of 1024 rows of 512).
-GROUP_ELEMENTS, GROUP_ROWS, GROUP_LANES, PER_WARP = 8192, (16, 128), 64, 2048
 
 
 def of_groups(problem: Problem, found: Roles) -> bool:
@@ -136,15 +132,6 @@ def rows_of(problem: Problem, axis: Axis, most: int) -> int:
         return most
     average = problem.extent(axis.name) // groups
     return min(most, max(power_of_two(average), 16))
-
-
-def group_rows(problem: Problem) -> int | None:
-    """Rows at once where rows of groups are summed up, by how many a group has on average."""
-    tiles = [a for a in problem.ir.axes if a.kind == "tile" and problem.rises(a.name)]
-    if not any(problem.fact(a.name).kind == "ordered" for a in tiles) or products(problem.ir):
-        return None
-    least, most = GROUP_ROWS
-    return max(min(rows_of(problem, a, most) for a in tiles), least)
 
 
 def length_of(problem: Problem, name: str) -> int:
