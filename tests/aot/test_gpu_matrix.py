@@ -43,6 +43,8 @@ SAMPLE = (
     ("weight_only_matmul", "bfloat16", 89, None),
     ("matmul", "bfloat16", 90, tile.Config({"tm": 64, "tn": 128, "tk": 32}, stages=5, warps=4)),
     ("transposed_matmul", "float32", 89, tile.Config({"tm": 32, "tk": 64}, stages=5)),
+    ("jagged_sum", "bfloat16", 90, None),
+    ("jagged_softmax", "float32", 80, tile.Config({"tm": 64, "tf": 64}, stages=4, warps=8)),
 )
 
 
