@@ -204,9 +204,9 @@ SEEN = (  # three products for one, of float32
 
 
 REDUCED = (  # example, case, bytes
-    ("jagged_sum", -2, 1024),
-    ("jagged_sum", -1, 1024),
-    ("segment_reduction", -2, 1024),
+    ("jagged_sum", -2, 8192),
+    ("jagged_sum", -1, 16384),
+    ("segment_reduction", -2, 8192),
     ("batch_softmax", -2, 2048),
     ("softmax", -1, 32),
     ("cross_entropy", -1, 128),

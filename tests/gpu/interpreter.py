@@ -55,6 +55,12 @@ def _cast(self: Any, src: Any, dst_type: Any, *rounding: Any) -> Any:
     return interpreter.TensorHandle(made, target)
 
 
+def _bfloat16(self: Any, value: float) -> Any:
+    """A number of it, which the interpreter has a type for and no way to make."""
+    held = np.array([value], BITS[tl.bfloat16])
+    return interpreter.TensorHandle(held.view(np.uint16), tl.bfloat16)
+
+
 def _float32(handle: Any) -> np.ndarray:
     return _numbers(handle.data, handle.dtype.scalar).astype(np.float32)
 
@@ -147,6 +153,7 @@ interpreter.InterpreterBuilder.create_dot = _dot
 interpreter.InterpreterBuilder.create_splat = _splat
 interpreter.InterpreterBuilder.create_make_tensor_descriptor = _described
 interpreter.InterpreterBuilder.cast_impl = _cast
+interpreter.InterpreterBuilder.get_bf16 = _bfloat16
 interpreter.InterpreterBuilder.create_fp_to_fp = _cast
 interpreter._patch_lang_tensor = _patched
 interpreter._patch_lang_core = _patched_core

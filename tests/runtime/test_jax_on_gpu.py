@@ -62,18 +62,28 @@ def uncompiled(monkeypatch):
     monkeypatch.setattr(api, "_compiled", fakes)
 
 
+def moved(x, offsets):
+    """An output that must be filled: no range covers its first row."""
+    y = hl.zeros([x.shape[0] + 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm + 1, :] = x[tm, :]
+    return y
+
+
 def mixed(x, offsets, first):
     """What is filled comes before what is not, or behind it."""
+    rows = x.shape[0] + 1
     if first:
-        y = hl.full(x.shape, -1.0, dtype=x.dtype)
+        y = hl.full([rows, x.shape[1]], -1.0, dtype=x.dtype)
         s = hl.empty([offsets.shape[0] - 1], dtype=hl.float32)
     else:
         s = hl.empty([offsets.shape[0] - 1], dtype=hl.float32)
-        y = hl.full(x.shape, -1.0, dtype=x.dtype)
+        y = hl.full([rows, x.shape[1]], -1.0, dtype=x.dtype)
     for g in hl.grid(offsets.shape[0] - 1):
         acc = hl.zeros([], dtype=hl.float32)
         for tm in hl.tile(offsets[g], offsets[g + 1]):
-            y[tm, :] = x[tm, :] * 2.0
+            y[tm + 1, :] = x[tm, :] * 2.0
             acc += x[tm, :].sum(1).sum(0)
         s[g] = acc
     return y, s
@@ -295,9 +305,11 @@ def test_vmap_and_export():
 @pytest.mark.usefixtures("uncompiled")
 def test_no_interpreter_is_in_what_is_lowered():
     """Nothing but fills and launches, and no code of Pallas."""
-    text = on_cuda(tile.kernel(ragged), X, OFFSETS)
-    ops = set(re.findall(r"stablehlo\.(\w+)", text)) - {"output_operand_alias"}
-    assert ops == {"constant", "broadcast_in_dim", "custom_call"}
+    fill, launch = {"constant", "broadcast_in_dim"}, {"custom_call"}
+    for kernel, known in ((ragged, launch), (moved, fill | launch)):
+        text = on_cuda(tile.kernel(kernel), X, OFFSETS)
+        ops = set(re.findall(r"stablehlo\.(\w+)", text)) - {"output_operand_alias"}
+        assert ops == known
 
 
 def test_nothing_to_launch(uncompiled):

@@ -106,10 +106,14 @@ def _indented(text: str) -> Iterator[str]:
 
 
 def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[Waste]:
-    """What each tile axis computes; axes whose range cannot be known before the launch are left."""
+    """What each tile axis of the author's computes.
+
+    Axes whose range cannot be known before the launch are left out.
+    """
     order, ir = [a.name for a in ir.axes], written_out(ir)
     for launched in _launched(plan):
-        for axis in sorted(launched, key=lambda a: order.index(a.name)):
+        own = [a for a in launched if a.name in order]
+        for axis in sorted(own, key=lambda a: order.index(a.name)):
             if (found := _ranges(axis, ir, arrays)) is not None:
                 low, high = found
                 useful = np.maximum(high - low, 0)
