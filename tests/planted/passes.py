@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.analysis import test_folds, test_lags
+from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_left_out,
     test_masked_stores,
@@ -35,7 +35,7 @@ from tests.passes import (
     test_turn_late,
 )
 from tests.schedule import test_rewriting, test_verify
-from tilelang.analysis import axes, folds, lags
+from tilelang.analysis import axes, folds, lags, order
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
@@ -222,6 +222,23 @@ MUTATIONS = (
         "what this tile stored is the tile's before", lags._Placed, "sees",
         lambda place, other: False,
         lambda: test_lags.test_what_does_not(test_lags.stored_around),
+    ),
+    Mutation(
+        "iterations of an inner loop come in any order", order, "_fact", lambda pair, known: None,
+        lambda: test_order.test_what_goes_by_the_tiles(test_order.read_from_memory),
+    ),
+    Mutation(
+        "statements of two tiles come in order", order, "_in_order", lambda pair, known: True,
+        lambda: test_order.test_what_goes_by_the_tiles(test_order.stored_beside),
+    ),
+    Mutation(
+        "no loop goes through the positions of a tile", order, "separate", lambda *asked: None,
+        lambda: test_order.test_what_does_not(test_order.one_by_one),
+    ),
+    Mutation(
+        "of positions that are computed nothing is known", order, "_exact",
+        lambda reach, defined, known: reach,
+        lambda: test_order.test_what_does_not(test_order.every_other),
     ),
     Mutation(
         "elements of an array are one another", stays, "apart", lambda load, store: False,
