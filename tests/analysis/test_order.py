@@ -193,9 +193,21 @@ def every_other(x, s, ids):
     return y
 
 
+def stored_in_every_step(x, s, ids):
+    y = hl.zeros([20], dtype=hl.float32)
+    for t in hl.tile(5):
+        for k in hl.grid(4):
+            acc = hl.zeros([t], dtype=hl.float32)
+            for u in hl.tile(5):
+                acc = acc + x[u].sum() * x[t]
+                y[k * 5 + t.index] = acc
+    return y
+
+
 TAKEN = (
     one_for_each, own_column, own_row, chunks, loop_outside, fixed, stored_behind, added,
     once_for_every_tile, rows_so_far, one_by_one, every_other,
+    stored_in_every_step,
 )  # fmt: skip
 
 

@@ -133,17 +133,23 @@ def _shared(one: Place, other: Place, axis: str) -> Place:
 
 def _fact(pair: _Pair, known: Ranges) -> OrderFact | None:
     """None if the two were proved to keep their order."""
-    first, second, axis = pair.first, pair.second, pair.axis
-    if disjoint(first, second, axis, known, known.around[axis]) is not None:
-        return None
-    for inner in pair.shared:
+    tensor, axis, loc = pair.store.tensor, pair.axis, pair.store.loc
+    for number, inner in enumerate(pair.shared):
+        if _apart(pair, pair.shared[:number], known):
+            return None
         if separate(inner, axis, ZERO, known) is not None:
             return None  # it goes through the positions of the tile
-        if disjoint(first, second, inner, known, known.around[inner]) is None:
-            return OrderFact(pair.store.tensor, axis, inner, pair.store.loc)
+        if disjoint(pair.first, pair.second, inner, known, known.around[inner]) is None:
+            return OrderFact(tensor, axis, inner, loc)
     if not pair.lanes or _same(pair) or _in_order(pair, known):
         return None
-    return OrderFact(pair.store.tensor, axis, None, pair.store.loc, not first.writes)
+    return OrderFact(tensor, axis, None, loc, not pair.first.writes)
+
+
+def _apart(pair: _Pair, over: Place, known: Ranges) -> bool:
+    """Whether they touch different elements at different positions, in one iteration of `over`."""
+    one, other = (_inward(r, pair.axis, over) for r in (pair.first, pair.second))
+    return disjoint(one, other, pair.axis, known, (*known.around[pair.axis], *over)) is not None
 
 
 def _same(pair: _Pair) -> bool:
@@ -154,10 +160,7 @@ def _same(pair: _Pair) -> bool:
 
 
 def _in_order(pair: _Pair, known: Ranges) -> bool:
-    """Whether the second touches nothing that the first does at a later position of the axis.
-
-    Of the loops around both, one iteration is looked at.
-    """
+    """Whether the second touches nothing that the first does at a later position of the axis."""
     outer = (*known.around[pair.axis], *pair.shared)
     early, late = (_inward(r, pair.axis, pair.shared) for r in (pair.second, pair.first))
     return apart_later(early, late, pair.axis, known, outer) is not None
