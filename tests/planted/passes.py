@@ -10,6 +10,7 @@ from typing import Any
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_left_out,
+    test_lives,
     test_masked_stores,
     test_masks,
     test_moved_ranges,
@@ -47,7 +48,7 @@ from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.steps import revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
-from tilelang.codegen.triton.plan import memory, reductions
+from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
 from tilelang.ir import Apply, Store, Var, names
 from tilelang.passes import (
     drop_implied_masks,
@@ -204,6 +205,16 @@ MUTATIONS = (
         "what is read elsewhere is scaled", powers_of_two, "_scaled",
         lambda kernel: {"m", "m_1", "m_2", "m_new", "s"},
         test_powers_of_two.test_what_is_read_elsewhere_stays,
+    ),
+    Mutation(
+        "a block that is read once more is gone", lives, "_read", lambda stmt: iter(()),
+        test_lives.test_what_is_read_once_more_is_alive,
+    ),
+    Mutation(
+        "registers hold any number of blocks", defaults, "most_alive", lambda kernel: 1,
+        lambda: test_lives.test_many_blocks_have_more_warps_or_fewer_rows(
+            "hstu_attention", "cuda:sm90", 4, [(8, (64, 64)), (8, (32, 64))]
+        ),
     ),
     Mutation(
         "what counts once for every tile is taken", folds, "_wrong", lambda *asked: "",

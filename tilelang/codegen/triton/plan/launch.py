@@ -108,7 +108,7 @@ def plan_launch(
         programs,
         width.warps,
         width.stages,
-        config.max_registers,
+        config.max_registers or (width.registers if _multiplies(loop) else None),
         tuple(_axis(kernel, nest, a) for a in _axes(loop)),
         work,
         tuple((d, own.width(d)) for d in sorted(_dims(steps))),
@@ -122,6 +122,11 @@ def plan_launch(
     first = table_launch(kernel, work, ends, f"{name}_items", {*taken, ends})
     scratch = Buffer(ends, (work.groups,), "int32", None, scratch=True)
     return Planned((first, launch), (scratch,), tuple(shared.pointers.items()), unfit)
+
+
+def _multiplies(loop: Loop) -> bool:
+    made = (e for x in exprs_of((loop,), ()) for e in walk(x))
+    return any(isinstance(e, Apply) and e.op == "multiply" for e in made)
 
 
 def _axes(loop: Loop) -> tuple[str, ...]:
