@@ -20,7 +20,7 @@ import tilelang as tile
 from tests.fuzzing import gradients
 from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.corpus import Entry, keep
-from tests.fuzzing.program import Program
+from tests.fuzzing.program import Let, Loop, Program, Swap, Update, parts
 from tests.fuzzing.shrink import smaller
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import (
@@ -139,6 +139,19 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])
         blocks = {**dict.fromkeys(tiles, rng.choice(BLOCKS)), rng.choice(grids): 2}
         yield tile.Config(blocks)  # refused unless the loop over groups only sums their rows
+    yield from _turns(program, tiles, rng, count)
+
+
+def _turns(
+    program: Program, tiles: Sequence[str], rng: random.Random, count: int
+) -> Iterator[tile.Config]:
+    """Several turns in one of each loop that only carries values, in any type of loop."""
+    for loop in (p for p in parts(program.body) if isinstance(p, Loop) and count):
+        plain = all(isinstance(s, Let | Update | Swap) for s in loop.body)
+        if program.axis(loop.axis).kind == "grid" and plain:
+            blocks = dict.fromkeys(tiles, rng.choice(BLOCKS))
+            for own, form in ((2, None), (rng.choice((3, 4, 8)), rng.choice(LOOP_TYPES))):
+                yield tile.Config({**blocks, loop.axis: own}, loop_type=form)
 
 
 def replayed(entry: Entry) -> Outcome:

@@ -10,12 +10,13 @@ from tests.fuzzing.changes import changed
 from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.program import Program, parts
-from tests.fuzzing.small import attention, small
+from tests.fuzzing.small import attention, paged, small
 from tests.fuzzing.text import source
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
 MOST = 4  # changes
 SOFTMAX = 0.12  # of the programs
+PAGED = 0.1  # of the programs
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 
 
@@ -32,7 +33,10 @@ def compose(seed: int) -> Composed:
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
         softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
-        program = attention(rng) if softmax else small(rng) if rng.random() < 0.8 else _drawn(rng)
+        if random.Random(f"paged {seed} {attempt}").random() < PAGED:
+            program, softmax = paged(rng), False
+        else:
+            program = attention(rng) if softmax else _one(rng)
         if not means_something(program):
             continue
         changes: list[str] = []
@@ -45,6 +49,10 @@ def compose(seed: int) -> Composed:
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")
+
+
+def _one(rng: random.Random) -> Program:
+    return small(rng) if rng.random() < 0.8 else _drawn(rng)
 
 
 def _drawn(rng: random.Random) -> Program:

@@ -23,6 +23,7 @@ from tests.fuzzing.program import (
     Statement,
     Store,
     Tensor,
+    Term,
     Unary,
     Update,
     Value,
@@ -33,6 +34,7 @@ from tests.fuzzing.program import (
 SIZES = (1, 7, 12, 16, 24, 33, 40, 50)
 DTYPES = ("float32", "float32", "float32", "bfloat16", "int32")
 COLUMNS = Axis("c", "full", 8)
+ROWS, HEADS = Axis("r", "full", 8), Axis("h", "full", 8)  # of a block that is looked up
 LOWEST = -1e30  # of scores
 
 
@@ -55,6 +57,25 @@ def attention(rng: random.Random) -> Program:
         axes.insert(0, Axis("i", "grid", rng.randint(1, 3)))
     body = sprout.softmax(axes)
     return fitted(pruned(Program((*axes, COLUMNS), tuple(sprout.tensors), body)))
+
+
+def paged(rng: random.Random) -> Program:
+    """A loop over blocks that are looked up, of which a step may run several turns.
+
+    What it carries is an online softmax, or values that each turn changes in its own way.
+    """
+    sprout = Sprout(rng)
+    sprout.columns = True
+    length = sprout.fresh("n") if sprout.chance(0.6) else ""
+    groups, turns = rng.randint(1, 3), rng.choice((1, 2, 3, 4, 5, 7))
+    over = Axis("b", "grid", turns, of="i" if length else "", length=length)
+    if length:
+        sprout.tensors.append(Tensor(length, (groups,), "int32", "index", limit=turns + 1))
+    outer = [Axis("i", "grid", groups)]
+    outer += [Axis("tq", "tile", rng.choice(SIZES))] if sprout.chance(0.5) else []
+    body = sprout.turns(outer, over)
+    every = (*outer, over, HEADS, ROWS, COLUMNS)
+    return fitted(pruned(Program(every, tuple(sprout.tensors), body)))
 
 
 class Sprout:
@@ -178,6 +199,54 @@ class Sprout:
             lse = Binary("+", Ref("m"), Unary("log", Ref("total")))
             found.append(self.store([*heads, row], lse))
         return nest(outer, (*lets, loop, *found))
+
+    def turns(self, outer: Sequence[Axis], over: Axis) -> tuple[Statement, ...]:
+        """A loop that only carries values, of blocks at places that memory says."""
+        table = self.fresh("table")
+        self.tensors.append(Tensor(table, (over.size,), "int32", "index", limit=5))
+        page = Pick("", terms=(Term(over.name, table),))
+        row = outer[-1] if outer[-1].kind == "tile" else HEADS
+        if self.chance(0.5):
+            starts, body = self._softmax_of(page, row)
+        else:
+            starts, body = self._changed_by(page, row)
+        stores = tuple(
+            self.store([outer[0], *(a for a in (row, COLUMNS) if a.name in s.dims)], Ref(s.name))
+            for s in starts
+        )
+        return nest(outer, (*starts, Loop(over.name, body), *stores))
+
+    def _block(self, page: Pick, *axes: Axis) -> Load:
+        name = self.fresh("x")
+        self.tensors.append(Tensor(name, (), self.rng.choice(DTYPES), "input"))
+        return Load(name, (page, *(Pick(a.name) for a in axes)))
+
+    def _softmax_of(self, page: Pick, row: Axis) -> tuple[tuple[Let, ...], tuple[Statement, ...]]:
+        scores: Value = Dot("c", self.load((row, COLUMNS)), self._block(page, ROWS, COLUMNS))
+        scores = scores if self.chance(0.6) else self._block(page, row, ROWS)
+        weighted = self._block(page, ROWS, COLUMNS)
+        own = {"m": (row.name,), "total": (row.name,), "acc": (row.name, "c")}
+        lets = tuple(Let(n, own[n], Number(LOWEST if n == "m" else 0.0)) for n in own)
+        return lets, _online(row.name, "r", scores, weighted, True)
+
+    def _changed_by(self, page: Pick, row: Axis) -> tuple[tuple[Let, ...], tuple[Statement, ...]]:
+        """Carries that follow each other, in an order that counts."""
+        lets: list[Let] = []
+        body: list[Statement] = []
+        for _ in range(self.rng.randint(1, 3)):
+            name = self.fresh("acc")
+            dims = ("c",) if row == HEADS and self.chance(0.5) else (row.name, "c")
+            value: Value = Reduce("sum", "r", self._block(page, ROWS, COLUMNS))
+            if self.chance(0.5):
+                value = self._block(page, *(a for a in (row, COLUMNS) if a.name in dims))
+            value = Unary("tanh", value)
+            for other in lets:
+                if set(other.dims) <= set(dims) and self.chance(0.5):
+                    value = Binary("+", value, Ref(other.name))
+            op = self.rng.choice(("sum", "sum", "max", "decay", "scale", "set"))
+            lets.append(Let(name, dims, Number(self.rng.choice((0.0, 1.5)))))
+            body.append(Update(name, op, value))
+        return tuple(lets), tuple(body)
 
     def _reduced(
         self,

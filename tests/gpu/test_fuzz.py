@@ -45,9 +45,9 @@ def test_random_kernels(seed):
 def stored_then_updated(x, rows):
     y = hl.zeros([16], dtype=hl.float32)
     for k in hl.grid(4):
-        for t in hl.tile(16):
+        for t in hl.tile(16, block_size=16):
             y[t] = x[t]
-        for u in hl.tile(16):
+        for u in hl.tile(16, block_size=16):
             hl.atomic_add(y, [rows[k, u]], x[u])
     return y
 
@@ -57,7 +57,7 @@ def loaded_then_updated(x, rows):
     y = hl.zeros([16], dtype=hl.float32)
     z = hl.zeros([4, 16], dtype=hl.float32)
     for k in hl.grid(4):
-        for t in hl.tile(16):
+        for t in hl.tile(16, block_size=16):
             z[k, t] = y[t]
             hl.atomic_add(y, [rows[k, t]], x[t])
     return y, z
@@ -68,7 +68,7 @@ def updated_then_loaded(x, rows):
     y = hl.zeros([16], dtype=hl.float32)
     z = hl.zeros([4, 16], dtype=hl.float32)
     for k in hl.grid(4):
-        for t in hl.tile(16):
+        for t in hl.tile(16, block_size=16):
             hl.atomic_add(y, [rows[k, t]], x[t])
             z[k, t] = y[t]
     return y, z
@@ -78,7 +78,7 @@ def updated_then_loaded(x, rows):
 def updated_then_stored(x, rows):
     y = hl.zeros([16], dtype=hl.float32)
     for k in hl.grid(4):
-        for t in hl.tile(16):
+        for t in hl.tile(16, block_size=16):
             hl.atomic_add(y, [rows[k, t]], x[t])
             y[t] = 1.0
     return y
@@ -88,7 +88,7 @@ def updated_then_stored(x, rows):
 def scattered_then_loaded(x, rows):
     y = hl.zeros([16], dtype=hl.float32)
     for k in hl.grid(4):
-        for t in hl.tile(16):
+        for t in hl.tile(16, block_size=16):
             y[rows[k, t]] = y[t] + x[t]
     return y
 

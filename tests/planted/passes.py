@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.analysis import test_folds, test_lags
+from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_left_out,
+    test_lives,
     test_masked_stores,
     test_masks,
     test_moved_ranges,
@@ -35,7 +36,7 @@ from tests.passes import (
     test_turn_late,
 )
 from tests.schedule import test_rewriting, test_verify
-from tilelang.analysis import axes, folds, lags
+from tilelang.analysis import axes, folds, lags, order
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
@@ -47,7 +48,7 @@ from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.steps import revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
-from tilelang.codegen.triton.plan import memory, reductions
+from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
 from tilelang.ir import Apply, Store, Var, names
 from tilelang.passes import (
     drop_implied_masks,
@@ -206,6 +207,16 @@ MUTATIONS = (
         test_powers_of_two.test_what_is_read_elsewhere_stays,
     ),
     Mutation(
+        "a block that is read once more is gone", lives, "_read", lambda stmt: iter(()),
+        test_lives.test_what_is_read_once_more_is_alive,
+    ),
+    Mutation(
+        "registers hold any number of blocks", defaults, "most_alive", lambda kernel: 1,
+        lambda: test_lives.test_many_blocks_have_more_warps_or_fewer_rows(
+            "hstu_attention", "cuda:sm90", 4, [(8, (64, 64)), (8, (32, 64))]
+        ),
+    ),
+    Mutation(
         "what counts once for every tile is taken", folds, "_wrong", lambda *asked: "",
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
     ),
@@ -222,6 +233,23 @@ MUTATIONS = (
         "what this tile stored is the tile's before", lags._Placed, "sees",
         lambda place, other: False,
         lambda: test_lags.test_what_does_not(test_lags.stored_around),
+    ),
+    Mutation(
+        "iterations of an inner loop come in any order", order, "_fact", lambda pair, known: None,
+        lambda: test_order.test_what_goes_by_the_tiles(test_order.read_from_memory),
+    ),
+    Mutation(
+        "statements of two tiles come in order", order, "_in_order", lambda pair, known: True,
+        lambda: test_order.test_what_goes_by_the_tiles(test_order.stored_beside),
+    ),
+    Mutation(
+        "no loop goes through the positions of a tile", order, "separate", lambda *asked: None,
+        lambda: test_order.test_what_does_not(test_order.one_by_one),
+    ),
+    Mutation(
+        "of positions that are computed nothing is known", order, "_exact",
+        lambda reach, defined, known: reach,
+        lambda: test_order.test_what_does_not(test_order.every_other),
     ),
     Mutation(
         "elements of an array are one another", stays, "apart", lambda load, store: False,

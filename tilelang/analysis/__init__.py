@@ -16,6 +16,7 @@ from .folds import fold_facts
 from .inside import leaving
 from .lags import lag_facts
 from .mistakes import refuse
+from .order import order_facts
 from .outputs import output_facts
 from .placed import loops
 from .positions import limits, position_facts
@@ -44,6 +45,7 @@ def analyze(ir: KernelIR) -> Facts:
         leaving=leaving(refs, known),
         folds=fold_facts(ir, defined),
         lags=lag_facts(ir, defined, known),
+        orders=order_facts(ir, refs, defined, known),
     )
 
 

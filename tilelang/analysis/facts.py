@@ -136,6 +136,27 @@ class LagFact:
 
 
 @dataclass(frozen=True)
+class OrderFact:
+    """A store that may touch an element of `tensor` that another position of `axis` touches.
+
+    Within a tile they may come in another order than in two tiles.
+
+    inner   a loop inside, two iterations of which may touch it; None: of two statements
+    before  by a load before the store
+    """
+
+    tensor: str
+    axis: str
+    inner: str | None
+    loc: Loc | None
+    before: bool = False
+
+    def __str__(self) -> str:
+        over = "statements" if self.inner is None else f"iterations of {self.inner}"
+        return f"{self.tensor}: which of two {over} is first goes by the tiles of {self.axis}"
+
+
+@dataclass(frozen=True)
 class OutputFact:
     """What is known of the stores to one tensor.
 
@@ -179,6 +200,7 @@ class Facts:
     leaving: tuple[Leaving, ...] = ()
     folds: tuple[FoldFact, ...] = ()
     lags: tuple[LagFact, ...] = ()
+    orders: tuple[OrderFact, ...] = ()
 
     def axis(self, name: str) -> AxisFact:
         return next(a for a in self.axes if a.name == name)
@@ -199,6 +221,7 @@ class Facts:
             "stores": self.stores,
             "folds that depend on the blocks": self.folds,
             "values of the tile before": self.lags,
+            "accesses in an order that depends on the blocks": self.orders,
             "tiles that may leave their arrays": self.leaving,
             "taken to be sorted": self.sorted,
         }

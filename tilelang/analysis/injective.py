@@ -44,19 +44,19 @@ def disjoint(
 
     `outer` are the loops around the axis whose indices are the same in both iterations.
     """
-    if a.base != b.base:
-        return None
-    forward = _apart(a, b, axis, known, outer)
+    forward = apart_later(a, b, axis, known, outer)
     if forward is None or a == b:
         return forward
-    backward = _apart(b, a, axis, known, outer)
+    backward = apart_later(b, a, axis, known, outer)
     return None if backward is None else Proof(forward.dim, forward.tables | backward.tables)
 
 
-def _apart(
+def apart_later(
     early: Reference, late: Reference, axis: str, known: Ranges, outer: Collection[str]
 ) -> Proof | None:
     """`disjoint` for a in an iteration before that of b; prefers a proof without sorted tensors."""
+    if early.base != late.base:
+        return None
     rename = renaming(axis, known, outer)
     facts = _facts(axis, known, outer, rename)
     found: Proof | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import ParseError
 from ..ir import KernelIR
-from .facts import Facts
+from .facts import Facts, OrderFact
 from .sentences import listed
 
 
@@ -46,3 +46,31 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
             f"take what {lag.of} is after the loop of {user}, or fix the tiles: "
             f"hl.tile(..., block_size=...)",
         )
+    for order in facts.orders:
+        raise ParseError(_order(order, ir), order.loc, _in_order(order, ir))
+
+
+def _order(order: OrderFact, ir: KernelIR) -> str:
+    user, tensor = ir.axis(order.axis).user, order.tensor
+    if order.inner is not None:
+        inner = ir.axis(order.inner).user
+        who = f"two positions of {user}, in different {inner}, may touch the same element of " + (
+            tensor
+        )
+    elif order.before:
+        who = f"{tensor} is read and then stored to, and two positions of {user} may touch the " + (
+            "same element"
+        )
+    else:
+        who = f"two statements may touch the same element of {tensor} at different {user}"
+    return f"{who}: which of them is first would depend on the block of {user}"
+
+
+def _in_order(order: OrderFact, ir: KernelIR) -> str:
+    user, fixed = ir.axis(order.axis).user, "or fix the tiles: hl.tile(..., block_size=...)"
+    if order.inner is not None:
+        inner = ir.axis(order.inner).user
+        return f"write the loop of {inner} around that of {user}, use hl.atomic_add, {fixed}"
+    if order.before:
+        return f"use hl.atomic_add, {fixed}"
+    return f"write a loop over {user} for each of them, {fixed}"

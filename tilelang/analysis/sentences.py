@@ -84,7 +84,7 @@ def obstacles(axis: str, pairs: Sequence[Pairing], known: Ranges) -> tuple[str, 
 def obstacle(axis: str, pair: Pairing, known: Ranges) -> str:
     """Why two iterations may touch the same element."""
     user, name = known.scope.users[axis], pair.store.tensor
-    if updates(pair):
+    if updates(pair.store, pair.other):
         return f"updates elements of {name} that another {user} may update too"
     if not pair.other.writes:
         return f"reads {pair.other.tensor}, which another {user} may have stored"
@@ -95,9 +95,9 @@ def obstacle(axis: str, pair: Pairing, known: Ranges) -> str:
     return f"{name} of different {user} could not be proved to be disjoint"
 
 
-def updates(pair: Pairing) -> bool:
+def updates(one: Reference, other: Reference) -> bool:
     """Whether both are of atomic updates with one op, which may be done in any order."""
-    return pair.store.combine is not None and pair.store.combine == pair.other.combine
+    return one.combine is not None and one.combine == other.combine
 
 
 def _reasons(axis: str, store: Reference, known: Ranges) -> Iterator[str]:

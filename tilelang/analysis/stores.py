@@ -58,17 +58,17 @@ def _fact(
         return StoreFact(store.tensor, (), store.loc)
     value = list(sources((store.value,), ir, defined))
     used = _reachable(store.value, defined)
-    placing = moving(store.index, ir, defined, known)
+    places = moving(store.index, ir, defined, known)
     masks = () if store.mask is None else (store.mask,)
-    placing |= {a for e in sources(masks, ir, defined) for a in named(e)}
+    places |= {a for e in sources(masks, ir, defined) for a in named(e)}
     carried = {a for a in cut if used & {c.name for c in loops(ir)[a][0].carries}}
     if any(isinstance(e, Load) and _goes_on(ir, e, store) for e in value):
         # it goes on with what the tiles before it stored; a carry would count them once more
         return StoreFact(
-            store.tensor, tuple(a for a in cut if a in carried - placing), store.loc, True
+            store.tensor, tuple(a for a in cut if a in carried - places), store.loc, True
         )
     seen = {a for e in value for a in _of_lanes(e)}
-    varies = tuple(a for a in cut if a in seen - placing - carried)
+    varies = tuple(a for a in cut if a in seen - places - carried)
     return StoreFact(store.tensor, varies, store.loc)
 
 
@@ -163,9 +163,14 @@ def mentions(expr: Expr, axis: str) -> bool:
 
 def moving(index: tuple[Index, ...], ir: KernelIR, defined: Definitions, known: Ranges) -> set[str]:
     """Axes whose tiles choose where the store goes, also by the ranges of loops inside them."""
-    exprs = [e for entry in index for e in index_exprs(entry)]
-    found = {a for e in sources(exprs, ir, defined) for a in named(e)}
-    found |= {entry.axis for entry in index if isinstance(entry, Along)}
+    found = placing(index, ir, defined)
     while more := {d for a in found for d in depends(a, known)} - found:
         found |= more
     return found
+
+
+def placing(index: tuple[Index, ...], ir: KernelIR, defined: Definitions) -> set[str]:
+    """Axes that the positions are computed from."""
+    exprs = [e for entry in index for e in index_exprs(entry)]
+    found = {a for e in sources(exprs, ir, defined) for a in named(e)}
+    return found | {entry.axis for entry in index if isinstance(entry, Along)}

@@ -21,6 +21,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .groups import group_tile
+from .lives import most_alive
 from .memory import Pipe, shared_bytes
 from .roles import Roles, minor, products, roles, values
 from .shapes import (
@@ -40,6 +41,8 @@ from .specialized import WARPS
 # Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
 ELEMENTS, LANES, ALONE = 4096, 512, 1024
 HELD = 8192  # of an operand of float32 that the registers of 4 warps do not hold
+REGISTERS = 255  # ptxas aims for three programs of 4 warps on sm_89, and takes 255 on sm_80
+MANY = 4  # blocks of scores that are held at once, from which on registers spill by the compiler
 LONGEST, LEAST = 32768, 32  # elements of a value without products, and lanes to cut it down to
 
 
@@ -51,6 +54,7 @@ class Width:
                all registers are taken, of which two loops need more (attention backward, and
                attention where warps multiply by themselves)
     flat       whether each program takes one result after another, as one loop
+    registers  what each thread of a launch with products may take; None: what the compiler thinks
     """
 
     warps: int
@@ -59,6 +63,7 @@ class Width:
     products: bool
     interiors: bool = True
     flat: bool = False
+    registers: int | None = None
 
     def pipe(self, target: Target) -> Pipe:
         """How operands reach the products."""
@@ -117,10 +122,14 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
             return 64
         if not narrow:  # three products of tf32 for one: what registers hold
             return 16 if parallel or found.backward else 32
+        many = most_alive(problem.ir) >= MANY
         if found.backward:
-            return 64
+            return 32 if many and not parallel else 64
         # where each warp multiplies, operands take registers, and rows keep warps apart
-        return rows_of(problem, axis, 128) if parallel else 64 if target.matrix_warps > 1 else 32
+        together = target.matrix_warps > 1
+        if parallel:
+            return rows_of(problem, axis, 64 if many and together else 128)
+        return 64 if together else 32
     few = narrow and most_rows(problem, found) <= FEW_ROWS
     if role == {"summed"}:
         return (256 if few else 64) if narrow else 32
@@ -253,7 +262,8 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     stages = 2 if found.fused or found.count > 1 else 3
     if found.fused and side_by_side(problem, found, target):
         rows = max(blocks.get(a, 1) for a, role in found.of.items() if "rows" in role)
-        warps, stages = (4, 3) if rows <= 64 else (8, 2)
+        few = rows <= 64 and most_alive(problem.ir) < MANY
+        warps, stages = (4 if few else 8), 3 if rows <= 64 else 2
     elif with_few_warps(problem, found, target):
         warps = 4
     if found.count == 1 and not found.fused and _deep(problem, found, target, blocks):
@@ -261,8 +271,16 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     if found.backward and (three or not target.columns):
         stages = 1
     return Width(
-        warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1
-    )
+        warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
+        registers=REGISTERS if wide and warps == 4 and _finished(problem) else None,
+    )  # fmt: skip
+
+
+def _finished(problem: Problem) -> bool:
+    """Whether groups store more than sums: with 168 registers a few numbers of it are spilled."""
+    stored = (s.value for s in statements(problem.ir.body) if isinstance(s, Store))
+    ragged = any(fact.rises for fact in problem.facts.axes)
+    return ragged and any(isinstance(v, Apply) and v.op not in ("cast", "full") for v in stored)
 
 
 def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int]) -> bool:

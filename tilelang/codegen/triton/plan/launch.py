@@ -103,7 +103,7 @@ def plan_launch(
         programs,
         width.warps,
         width.stages,
-        config.max_registers,
+        config.max_registers or (width.registers if _multiplies(loop) else None),
         tuple(_axis(kernel, nest, a) for one in (loop, *after) for a in _axes(one)),
         work,
         tuple((d, own.width(d)) for d in sorted(_dims(steps))),
@@ -140,6 +140,11 @@ def _waiting(
     own = with_barriers(tuple(s for s in steps if _index(s) not in others), ordered)
     apart = (with_barriers((s,), ordered) for s in steps if _index(s) in others)
     return (*(map(_flattened, own) if flat else own), *(s for one in apart for s in one))
+
+
+def _multiplies(loop: Loop) -> bool:
+    made = (e for x in exprs_of((loop,), ()) for e in walk(x))
+    return any(isinstance(e, Apply) and e.op == "multiply" for e in made)
 
 
 def _axes(loop: Loop) -> tuple[str, ...]:

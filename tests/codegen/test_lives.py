@@ -1,0 +1,74 @@
+"""How many blocks registers hold at once, and what defaults make of it: compiled, none spills."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tests.derived_matrix import parts
+from tests.subjects import SUBJECTS
+from tilelang.codegen.triton.plan.lives import most_alive
+from tilelang.runtime.lowering import lower, target_of
+
+X = np.ones((64, 32), np.float32)
+
+
+def subject(name):
+    return next(s for s in SUBJECTS if s.name == name)
+
+
+@tile.kernel
+def gated(q, k, v):
+    y = hl.zeros(q.shape, dtype=hl.float32)
+    for tq in hl.tile(q.shape[0]):
+        acc = hl.zeros([tq, q.shape[1]], dtype=hl.float32)
+        for tk in hl.tile(k.shape[0]):
+            near = tq.index[:, None] >= tk.index[None, :]
+            s = hl.dot(q[tq, :], k[tk, :].T)
+            p = hl.sigmoid(s)
+            g = p * (1.0 + s * (1.0 - p))
+            d = hl.where(near, hl.dot(q[tq, :], v[tk, :].T) * g, 0.0)
+            acc = acc + hl.dot(d, k[tk, :])
+        y[tq, :] = acc
+    return y
+
+
+def test_what_is_read_once_more_is_alive():
+    assert most_alive(gated.lower(X, X, X, target="cuda:sm90").ir) == 3  # s, p and g
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "alive", "chosen"),
+    [
+        ("hstu_attention", "cuda:sm90", 4, [(8, (64, 64)), (8, (32, 64))]),
+        ("hstu_attention", "cuda:sm100", 4, [(8, (64, 64)), (8, (32, 64))]),
+        ("jagged_attention", "cuda:sm90", 3, [(4, (64, 64)), (8, (64, 64))]),
+        ("jagged_attention", "cuda:sm100", 3, [(8, (128, 64)), (8, (64, 64))]),
+    ],
+)
+def test_many_blocks_have_more_warps_or_fewer_rows(name, target, alive, chosen):
+    one = subject(name)
+    derived = {label: part for label, part in parts(one) if label != "saving"}
+    found = {}
+    for label, part in derived.items():
+        plan = lower(part.ir, part.facts, None, target_of(target)).plan
+        blocks = dict(plan.blocks)
+        found[label == "d_q"] = plan.launches[-1].warps, (blocks["tq"], blocks["tk"])
+    assert [found[True], found[False]] == chosen
+    assert max(most_alive(part.ir) for part in derived.values()) == alive
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "registers"),
+    [
+        ("grouped_gemm_gelu", "cuda:sm89", 255),
+        ("grouped_gemm_gelu", "cuda:sm90", None),
+        ("grouped_gemm", "cuda:sm89", None),
+    ],
+)
+def test_registers_of_what_groups_compute_of_sums(name, target, registers):
+    one = subject(name)
+    launches = one.kernel.lower(*one.cases[-1], target=target).plan.launches
+    assert [launch.max_registers for launch in launches] == [registers, None]

@@ -1,0 +1,38 @@
+"""most_alive(kernel) -> how many blocks a loop's body has at once between its products.
+
+    s = dot(q, k.T)                     s
+    p = sigmoid(s)                      s, p
+    g = p * (1.0 + s * (1.0 - p))       s, p, g
+    d_s = dot(d_o, v.T) * g             g, d_s      what registers hold beside results: 3
+
+Blocks are values of two tile axes; a condition takes no registers of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilelang.ir import Assign, Expr, KernelIR, Loop, Stmt, Var, statement_exprs, statements, walk
+
+
+def most_alive(kernel: KernelIR) -> int:
+    """Of the loop that has most."""
+    loops = (s for s in statements(kernel.body) if isinstance(s, Loop))
+    return max((_alive(loop.body) for loop in loops), default=0)
+
+
+def _alive(body: tuple[Stmt, ...]) -> int:
+    """The most blocks that one statement reads, makes, or leaves alone for a later one."""
+    made = {s.name: n for n, s in enumerate(body) if isinstance(s, Assign) and _block(s.value)}
+    last = {name: n for n, stmt in enumerate(body) for name in _read(stmt) if name in made}
+    lives = [range(n, last[name] + 1) for name, n in made.items() if name in last]
+    return max((sum(n in live for live in lives) for n in range(len(body))), default=0)
+
+
+def _block(value: Expr) -> bool:
+    kind = value.type
+    return sum(isinstance(d, str) for d in kind.shape) > 1 and kind.dtype != "bool"
+
+
+def _read(stmt: Stmt) -> Iterator[str]:
+    return (e.name for x in statement_exprs(stmt) for e in walk(x) if isinstance(e, Var))
