@@ -14,6 +14,7 @@ from typing import Literal
 
 from tilelang.analysis.facts import Facts
 from tilelang.codegen.pallas.plan.steps.conditions import AtDim as AtDim
+from tilelang.codegen.pallas.plan.steps.conditions import Clear as Clear
 from tilelang.codegen.pallas.plan.steps.conditions import Condition as Condition
 from tilelang.codegen.pallas.plan.steps.conditions import Ends as Ends
 from tilelang.codegen.pallas.plan.steps.conditions import Enters as Enters

@@ -167,6 +167,11 @@ def judged(plan: Plan) -> tuple[Estimate | None, int]:
     return estimate(plan, arrays) if known else None, _need(plan.launches)
 
 
+def shorter(launch: Launch, length: float) -> bool:
+    """Whether so many instructions are not too many for what a step of the launch does."""
+    return length <= LONGEST[min(_chained((launch,)), 2)]
+
+
 def fits(plan: Plan) -> bool:
     """Whether every launch fits the vector memory that there is."""
     return _fits(plan.launches, plan.target)
@@ -354,7 +359,7 @@ class Search:
         if found is None or not _fits((found,), target):
             return None
         guess = of_launch(found, target, self.arrays, self.parts)
-        if guess.length > LONGEST[min(_chained((launch,)), 2)]:
+        if not shorter(launch, guess.length):
             return None
         return guess, found.memory.vmem
 

@@ -45,9 +45,6 @@ ALU = {
     "gelu_tanh": 12, "gelu_erf": 24, "pow": 12, "logical_and": 0.5, "logical_or": 0.5,
     "logical_not": 0.5,
 }  # fmt: skip
-# Registers of a row are folded one after another before lanes are: a part of the wait for a result.
-# 128 x 32768 numbers take 5 % more cycles than 512 x 8192 in cross_entropy's schedules, v5e and v6e.
-DEEP = 0.012
 SPECIAL = {"exp", "exp2", "div", "log", "log2", "log1p", "rsqrt", "sqrt", "tanh", "sigmoid", "silu"}
 FREE = {"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange", "dot"}
 
@@ -60,11 +57,12 @@ FREE = {"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange", "dot
 # columns  operations on values of one lane
 # turns    of loops inside the step
 # chain    results that the next operation waits for: products and sums over lanes
+# deep     registers of a row that are folded one after another, before its lanes are
 # rows     single rows that are picked or put
 # spills   registers of values that are stored because there are too few registers
 TERMS = (
-    "matrix", "sums", "alu", "special", "memory", "lanes", "columns", "turns", "chain", "rows",
-    "spills",
+    "matrix", "sums", "alu", "special", "memory", "lanes", "columns", "turns", "chain", "deep",
+    "rows", "spills",
 )  # fmt: skip
 Work = dict[str, float]  # of those that are done at all
 
@@ -229,7 +227,7 @@ def _reduced(expr: Apply, core: Core) -> Work:
     if expr.attr("axis") not in (-1, len(arg.type.shape) - 1):
         return {**kept, "alu": size}
     rows = math.prod(core.shape(arg.type)[:-1]) / 8
-    return {**kept, "alu": size, "lanes": rows, "chain": 1 + DEEP * core.shape(arg.type)[-1] / 128}
+    return {**kept, "alu": size, "lanes": rows, "chain": 1, "deep": core.shape(arg.type)[-1] / 128}
 
 
 def _group_sum(expr: GroupSum, core: Core) -> Work:
