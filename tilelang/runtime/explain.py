@@ -109,7 +109,8 @@ def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterato
     """What each tile axis computes; axes whose range cannot be known before the launch are left."""
     order, ir = [a.name for a in ir.axes], written_out(ir)
     for launched in _launched(plan):
-        for axis in sorted(launched, key=lambda a: order.index(a.name)):
+        own = (a for a in launched if a.name in order)  # pieces of a tile are counted with it
+        for axis in sorted(own, key=lambda a: order.index(a.name)):
             if (found := _ranges(axis, ir, arrays)) is not None:
                 low, high = found
                 useful = np.maximum(high - low, 0)
