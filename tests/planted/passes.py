@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
+    test_interior_steps,
     test_left_out,
     test_lives,
     test_masked_stores,
@@ -41,11 +42,12 @@ from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import lower, pieces, stacked, stores
+from tilelang.codegen.pallas.plan.body import interior, lower, pieces, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
+from tilelang.codegen.pallas.plan.estimate import interiors
 from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
-from tilelang.codegen.pallas.plan.steps import revisits
+from tilelang.codegen.pallas.plan.steps import conditions, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
@@ -81,6 +83,7 @@ class Mutation:
 
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
 _cut_at = axes.cut_at
+_at, _needed_of = interior._at, interior._Tiles.needed
 _sharing, _differs = stacked._sharing, stacked._Stack.differs
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
 
@@ -330,6 +333,30 @@ MUTATIONS = (
     Mutation(
         "short rows are cut by default", pieces, "NUMBERS_LEAST", 1 << 14,
         test_pieces.test_pieces_by_default_where_rows_are_long,
+    ),
+    Mutation(
+        "a tile is inside if its first lane is", interior._Tiles, "_positions",
+        lambda tiles, axis: (axis.tile.origin,) * 2 if axis.place in interior.STEP else None,
+        lambda: test_interior_steps.test_the_same_numbers("moved"),
+    ),
+    Mutation(
+        "a step has the first piece of its rows only", interior, "_at",
+        lambda expr, axis, _: _at(expr, axis, 0),
+        lambda: test_interior_steps.test_the_same_numbers_in_pieces("moved"),
+    ),
+    Mutation(
+        "a comparison that does not hold, and its reverse, leave a step out", conditions,
+        "OTHERWISE", {"lt": "gt", "le": "gt"},
+        lambda: test_interior_steps.test_the_same_numbers("below"),
+    ),
+    Mutation(
+        "of two masks one is enough", interior._Tiles, "needed",
+        lambda tiles, part: list(_needed_of(tiles, part))[:1],
+        lambda: test_interior_steps.test_the_same_numbers("both"),
+    ),
+    Mutation(
+        "branches cost nothing", interiors, "BRANCH", -1000,
+        test_interior_steps.test_short_ranges_are_not_worth_a_branch,
     ),
     Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,

@@ -120,7 +120,7 @@ def test_vectors_have_long_blocks_by_default() -> None:
     k.output("y", 1 << 20, fill=None)
     with k.tile("t", 0, 1 << 20):
         k.store("y", "t", value=mul(k.load("x", "t"), 2.0))
-    assert dict(planned(k.ir(), None, "tpu:v5e").blocks) == {"t": 32768}
+    assert dict(planned(k.ir(), None, "tpu:v5e").blocks) == {"t": 65536}
 
 
 @pytest.mark.parametrize("legal", [(8, 8), (8, 128), (128, 8), (65, 128)])

@@ -9,6 +9,8 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+import tilelang as tile
+from examples.dense.flash_attention import flash_attention
 from tests.schedule.written import Writing, planned
 from tests.subjects import SUBJECTS
 from tilelang import ir
@@ -243,6 +245,8 @@ def some_plans() -> Iterator[Plan]:
             arguments = subject.cases[-2]
             yield subject.kernel.lower(*arguments, target="tpu:v6e", config=STEPS[form]).plan
     yield rows_of_two()
+    large = tile.spec((1, 2, 4096, 128), "bfloat16")
+    yield flash_attention.lower(large, large, large, True, target="tpu:v6e").plan
 
 
 def test_every_expression_that_is_printed_is_verified() -> None:

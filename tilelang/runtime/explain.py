@@ -112,7 +112,7 @@ def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterato
     """
     order, ir = [a.name for a in ir.axes], written_out(ir)
     for launched in _launched(plan):
-        own = [a for a in launched if a.name in order]
+        own = (a for a in launched if a.name in order)  # pieces of a tile count with it
         for axis in sorted(own, key=lambda a: order.index(a.name)):
             if (found := _ranges(axis, ir, arrays)) is not None:
                 low, high = found

@@ -22,6 +22,9 @@ def test_of(printer: Printer, condition: plan.Condition) -> Node:
             return infix("|", start, _at_dim(printer, axis, "first")) if first else start
         case plan.Runs(axis):
             return printer.node(launch.axis(axis).tile.runs)
+        case plan.Clear(clear=clear):
+            tests = [printer.node(test) for test in condition.tests]
+            return all_of(tests) if clear else any_of(tests)
         case plan.Turns(numbers, axis):
             before = _before(printer, axis)
             new = _at_step(printer, ZERO) if axis is None else _at_dim(printer, axis, "first")

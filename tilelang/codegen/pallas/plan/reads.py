@@ -31,7 +31,17 @@ from .physical import (
     flat,
     walk_physical,
 )
-from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, RowStarts, Runs, Turns
+from .steps.conditions import (
+    AtDim,
+    Clear,
+    Condition,
+    Ends,
+    Enters,
+    InPhase,
+    RowStarts,
+    Runs,
+    Turns,
+)
 from .types import Launch
 
 
@@ -97,6 +107,8 @@ def _condition(launch: Launch, condition: Condition) -> Iterator[str]:
             yield from _expr(launch, number.expr)
         case Runs(axis):
             yield from _expr(launch, launch.axis(axis).tile.runs)
+        case Clear(limits):
+            yield from (a for limit in limits for a in _expr(launch, limit))
         case Turns(numbers):
             yield from (a for n in numbers for a in _expr(launch, n.expr))
         case Ends(outer, inner):

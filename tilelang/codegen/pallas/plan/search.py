@@ -33,6 +33,7 @@ from . import defaults
 from .blocks import multiple, sizes
 from .body.pieces import in_pieces
 from .estimate import rank
+from .estimate.interiors import with_interiors
 from .launch import plan_launch
 from .memory import with_margin
 from .physical import Inner
@@ -59,7 +60,7 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     found = _fastest(problem, config, target)
     if isinstance(found, Refusal):
         return found
-    alone = _in_pieces(found.plan, config.pieces)
+    alone = _in_pieces(found, config.pieces)
     if isinstance(alone, Refusal):
         return alone
     if found.ranked:
@@ -67,10 +68,11 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     return alone if alone.groups else _in_turns(problem, config, alone)
 
 
-def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
+def _in_pieces(made: _Found, rows: int | None) -> Plan | Refusal:
     """The plan whose steps run in pieces of so many rows, or as pays where that is left open."""
+    found = made.plan
     if rows == 0:
-        return verify(found)
+        return verify(with_interiors(made.problem, found))
     cut = [in_pieces(launch, rows, found.target) for launch in found.launches]
     if rows and not any(cut):
         return Refusal(
@@ -82,13 +84,15 @@ def _in_pieces(found: Plan, rows: int | None) -> Plan | Refusal:
             "block",
         )
     each = zip(found.launches, cut, strict=True)
-    return verify(replace(found, launches=tuple(new or old for old, new in each)))
+    whole = replace(found, launches=tuple(new or old for old, new in each))
+    return verify(with_interiors(made.problem, whole))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A plan, and whether the estimate was asked for it."""
+    """A plan of a kernel that passes have made ready, and whether the estimate was asked for it."""
 
+    problem: Problem
     plan: Plan
     ranked: bool
 
@@ -106,12 +110,12 @@ def _fastest(problem: Problem, config: Config, target: Target) -> _Found | Refus
         pieces=config.pieces,
     )
     if config != asked or not rank.provable(form.plan):
-        return _Found(form.plan, False)
+        return _Found(form.problem, form.plan, False)
     found = rank.best(form.problem, form.plan, form.resized)
     if found is None:
-        return _Found(form.plan, True)
+        return _Found(form.problem, form.plan, True)
     fastest, ranking = found
-    return _Found(replace(fastest, why=rank.reasons(ranking)), True)
+    return _Found(form.problem, replace(fastest, why=rank.reasons(ranking)), True)
 
 
 def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:

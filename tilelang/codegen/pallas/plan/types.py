@@ -8,12 +8,14 @@ decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from tilelang.analysis.facts import Facts
 from tilelang.codegen.pallas.plan.steps.conditions import AtDim as AtDim
+from tilelang.codegen.pallas.plan.steps.conditions import Clear as Clear
 from tilelang.codegen.pallas.plan.steps.conditions import Condition as Condition
 from tilelang.codegen.pallas.plan.steps.conditions import Ends as Ends
 from tilelang.codegen.pallas.plan.steps.conditions import Enters as Enters
@@ -389,6 +391,18 @@ def _mask_text(launch: Launch, mask: Mask | LeftOut, loc: Loc | None) -> str:
     return f"  masks {mask.axis} {sides}: {why}"
 
 
+def _clear(launch: Launch) -> Iterator[Clear]:
+    conditions = (c for section in launch.sections for c in section.conditions)
+    return (c for c in conditions if isinstance(c, Clear) and c.clear)
+
+
+def _clear_text(found: Clear) -> str:
+    limits = " & ".join(map(expression, found.limits))
+    return (
+        f"  no mask in steps where {limits}: all lanes are meant, a body of their own leaves it out"
+    )
+
+
 def _scratch_text(scratch: Scratch) -> str:
     why = f": {scratch.why}" if scratch.why else ""
     return f"  keeps {scratch.name}: {scratch.dtype}{list(scratch.shape)}{why}"
@@ -412,6 +426,7 @@ def _launch_text(launch: Launch) -> str:
         lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")
     body = [stmt for section in launch.sections for stmt in section.body]
     lines += dict.fromkeys(_mask_text(launch, *found) for stmt in body for found in masks(stmt))
+    lines += dict.fromkeys(map(_clear_text, _clear(launch)))
     lines += [_scratch_text(scratch) for scratch in launch.scratch]
     lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
     limit = launch.memory.limit

@@ -212,7 +212,8 @@ def _section(here: Reader, section: Section) -> None:
             here = here.plus([c.axis for c in columns if c.phase == condition.phase])
     every = here.plus([c.axis for c in columns])  # a condition compares columns of rows
     for condition in section.conditions:
-        inside = here if isinstance(condition, conditions.Runs) else every
+        own = isinstance(condition, conditions.Runs | conditions.Clear)
+        inside = here if own else every
         for axis in _compared(condition):
             _axis(inside.of("a condition", here.launch.axis(axis).loc), axis)
         _exprs(inside.of("a condition", here.launch.loc), *_conditional(here.launch, condition))
@@ -230,7 +231,7 @@ def _compared(condition: conditions.Condition) -> tuple[str, ...]:
             return (*outer, *inner)
         case conditions.Enters(outer):
             return outer
-        case conditions.InPhase():
+        case conditions.InPhase() | conditions.Clear():
             return ()
         case _:
             assert_never(condition)
@@ -245,6 +246,8 @@ def _conditional(launch: Launch, condition: conditions.Condition) -> tuple[ir.Ex
             return (number.expr,)
         case conditions.Runs(axis):
             return (launch.axis(axis).tile.runs,)
+        case conditions.Clear(limits):
+            return limits
         case _:
             return ()
 

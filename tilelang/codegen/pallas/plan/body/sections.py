@@ -106,12 +106,12 @@ def tidy(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     """
     live = tuple(
         replace(s, body=tidy(s.body)) if isinstance(s, Inner) and s.form == "pipeline" else s
-        for s in _without_dead(stmts)
+        for s in without_dead(stmts)
     )
     return _name_kept(_direct_keeps(live))
 
 
-def _without_dead(stmts: tuple[PStmt, ...], needed: Iterable[str] = ()) -> tuple[PStmt, ...]:
+def without_dead(stmts: tuple[PStmt, ...], needed: Iterable[str] = ()) -> tuple[PStmt, ...]:
     """The statements without those that make names that nothing reads; `needed` behind them."""
     out: list[PStmt] = []
     read = set(needed)
@@ -121,10 +121,18 @@ def _without_dead(stmts: tuple[PStmt, ...], needed: Iterable[str] = ()) -> tuple
         if isinstance(stmt, Inner):
             ends = (e for c in stmt.carries for e in physical.walk_physical(c.next))
             used = {e.name for e in ends if isinstance(e, Var)}
-            stmt = replace(stmt, body=_without_dead(stmt.body, used))
+            stmt = _with_body(stmt, without_dead(stmt.body, used))
         read |= physical.names_read(stmt)
         out.insert(0, stmt)
     return tuple(out)
+
+
+def _with_body(loop: Inner, body: tuple[PStmt, ...]) -> Inner:
+    """A loop with some of its statements; those that run ahead stay its first ones."""
+    ahead = sum(stmt in body for stmt in loop.body[: loop.ahead])
+    read = {name for stmt in body[ahead:] for name in physical.names_read(stmt)}
+    handed = tuple(name for name in loop.handed if name in read)
+    return replace(loop, body=body, ahead=ahead, handed=handed)
 
 
 def _direct_keeps(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:

@@ -29,12 +29,13 @@ from .work import Parts
 Blocks = Mapping[str, int]
 Make = Callable[[Blocks], "Plan | Refusal"]
 
-LEAST, MOST = 128, 4096  # positions of a block that is no whole dimension, where they may be
+LEAST = 128  # positions of a block that is no whole dimension, where they may be so few
 ROWS = 32  # LEAST of a dimension that is nowhere the last one
 WHOLE = 32768  # the longest dimension that is tried whole
-# A program of more instructions gains little by it, and takes half a minute and more to compile.
-# Where products wait for each other it gains more: 512 rows of 4096 scores take 13 seconds.
-LONGEST, LONGEST_CHAINED = 38_000, 40_000
+# A program of more instructions gains little by it, and takes half a minute and more to compile:
+# for bodies with no product, with one, and with several.  Without products libtpu is quicker: 7 to
+# 14 seconds for 65,000.  Where products wait for each other, 512 rows of 4096 scores take 13.
+LONGEST = (70_000, 38_000, 40_000)
 CLOSE = 1.01  # of the shortest time: the one that needs least memory is taken
 SLACK = 1.3  # and copies still take longer than the work, if that takes so much more than estimated
 # The rule of thumb stays, unless something is better by more than what the estimate is known to be
@@ -166,6 +167,11 @@ def judged(plan: Plan) -> tuple[Estimate | None, int]:
     return estimate(plan, arrays) if known else None, _need(plan.launches)
 
 
+def shorter(launch: Launch, length: float) -> bool:
+    """Whether so many instructions are not too many for what a step of the launch does."""
+    return length <= LONGEST[min(_chained((launch,)), 2)]
+
+
 def fits(plan: Plan) -> bool:
     """Whether every launch fits the vector memory that there is."""
     return _fits(plan.launches, plan.target)
@@ -240,7 +246,7 @@ def _sizes(problem: Problem, names: tuple[str, ...], target: Target) -> tuple[in
     need = max(multiple(problem, n, target) for n in names)
     rows = all(use.place != 1 for n in names for use in problem.uses(n))
     least = max(need, ROWS if rows else LEAST)
-    sizes = [least << k for k in range(12) if least << k < length and least << k <= MOST]
+    sizes = [least << k for k in range(12) if least << k < length]
     return tuple(sizes) + ((length,) if length <= WHOLE or not sizes else ())
 
 
@@ -353,7 +359,7 @@ class Search:
         if found is None or not _fits((found,), target):
             return None
         guess = of_launch(found, target, self.arrays, self.parts)
-        if guess.length > (LONGEST if _chained((launch,)) < 2 else LONGEST_CHAINED):
+        if not shorter(launch, guess.length):
             return None
         return guess, found.memory.vmem
 

@@ -20,7 +20,7 @@ from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.language.dtypes import itemsize
 
-from .costs import COSTS, GROUP, ROW, Costs
+from .costs import COSTS, DEEP, GROUP, ROW, Costs
 from .numbers import Numbers, value
 from .steps import Steps, listed
 from .work import TERMS, Core, Parts, Work, add, registers, work
@@ -169,6 +169,7 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
     slowest = units.max(axis=0)
     beside = costs.others * (units.sum(axis=0) - slowest)
     waits = costs.turns * at["turns"] + costs.rows * at["rows"] + costs.chain * at["chain"]
+    waits += DEEP * at["deep"] * (at["matrix"] == 0)
     waits += costs.window * sum(not w.far and w.stream is None for w in launch.windows)
     return (costs.pipeline if launch.form == "pipeline" else costs.grid) + slowest + beside + waits
 

@@ -19,6 +19,7 @@ import numpy as np
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.steps.conditions import (
     AtDim,
+    Clear,
     Condition,
     Ends,
     Enters,
@@ -28,7 +29,7 @@ from tilelang.codegen.pallas.plan.steps.conditions import (
     Turns,
 )
 from tilelang.codegen.pallas.plan.types import Column, Launch, Number, Table, Window
-from tilelang.ir import integers
+from tilelang.ir import Apply, integers
 
 from .numbers import Numbers, Places, value
 
@@ -104,9 +105,19 @@ class Steps:
                 return self._changes((number,), self.at)
             case Runs():
                 return np.ones(self.count, bool)
+            case Clear(limits, clear):
+                return self._clear(limits) == clear
             case Ends() | InPhase() | Enters():
                 assert self.rows is not None
                 return _of_rows(self.rows, condition)[self.row]
+
+    def _clear(self, limits: tuple[Apply, ...]) -> np.ndarray:
+        """The steps in which comparisons hold; none, where data decides that has no values."""
+        found = np.ones(self.count, bool)
+        for limit in limits:
+            here = value(limit, self.at)
+            found &= np.zeros(self.count, bool) if here is None else np.asarray(here, bool)
+        return found
 
 
 def listed(launch: Launch, arrays: Numbers) -> Steps:

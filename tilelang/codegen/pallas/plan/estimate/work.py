@@ -57,11 +57,12 @@ FREE = {"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange", "dot
 # columns  operations on values of one lane
 # turns    of loops inside the step
 # chain    results that the next operation waits for: products and sums over lanes
+# deep     registers of a row that are folded one after another, before its lanes are
 # rows     single rows that are picked or put
 # spills   registers of values that are stored because there are too few registers
 TERMS = (
-    "matrix", "sums", "alu", "special", "memory", "lanes", "columns", "turns", "chain", "rows",
-    "spills",
+    "matrix", "sums", "alu", "special", "memory", "lanes", "columns", "turns", "chain", "deep",
+    "rows", "spills",
 )  # fmt: skip
 Work = dict[str, float]  # of those that are done at all
 
@@ -226,7 +227,7 @@ def _reduced(expr: Apply, core: Core) -> Work:
     if expr.attr("axis") not in (-1, len(arg.type.shape) - 1):
         return {**kept, "alu": size}
     rows = math.prod(core.shape(arg.type)[:-1]) / 8
-    return {**kept, "alu": size, "lanes": rows, "chain": 1}
+    return {**kept, "alu": size, "lanes": rows, "chain": 1, "deep": core.shape(arg.type)[-1] / 128}
 
 
 def _group_sum(expr: GroupSum, core: Core) -> Work:

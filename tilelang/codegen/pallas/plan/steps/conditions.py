@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilelang.codegen.pallas.plan.windows.types import Number
+from tilelang.ir import Apply
+
+OTHERWISE = {"lt": "ge", "le": "gt"}
 
 
 @dataclass(frozen=True)
@@ -76,4 +79,19 @@ class Runs:
     axis: str
 
 
-Condition = AtDim | Turns | Ends | InPhase | Enters | RowStarts | Runs
+@dataclass(frozen=True)
+class Clear:
+    """All of some comparisons hold, with which no mask leaves out a lane; else: not all do."""
+
+    limits: tuple[Apply, ...]
+    clear: bool = True
+
+    @property
+    def tests(self) -> tuple[Apply, ...]:
+        """What holds: all of it, or else any of it."""
+        if self.clear:
+            return self.limits
+        return tuple(replace(limit, op=OTHERWISE[limit.op]) for limit in self.limits)
+
+
+Condition = AtDim | Turns | Ends | InPhase | Enters | RowStarts | Runs | Clear
