@@ -109,8 +109,8 @@ class _Lanes:
                 inner, wide = self.value(expr.value)
                 return replace(expr, value=inner), wide
             case Apply(op, (arg,)) if op == "broadcast" and is_column(arg.type):
-                _, wide = self.value(arg)
-                return (self.fitted(arg, expr.type) if wide else expr), False
+                value, wide = self.value(arg)
+                return (self.fitted(arg, value, expr.type) if wide else expr), False
             case Apply(op) if OPS[op].kind == "elementwise":
                 return self.elementwise(expr)
             case _:
@@ -120,21 +120,21 @@ class _Lanes:
         """A column of columns stays in all lanes; against wider values they take their width."""
         args = [self.value(arg) for arg in expr.args]
         if not any(wide for _, wide in args):
-            return map_physical(expr, self.column), False
+            return replace(expr, args=tuple(value for value, _ in args)), False
         column = is_column(expr.type)
         kind = self.spread(expr.type) if column else expr.type
         pairs = zip(expr.args, args, strict=True)
         operands = tuple(
-            self.fitted(old, kind) if wide and not column else new for old, (new, wide) in pairs
+            self.fitted(old, new, kind) if wide and not column else new
+            for old, (new, wide) in pairs
         )
         masks = expr.masks
         return apply(expr.op, operands, kind.shape, kind.dtype, expr.attrs, expr.loc, masks), column
 
-    def fitted(self, expr: PExpr, other: Type) -> PExpr:
-        """A column, as wide as the value that it meets."""
+    def fitted(self, expr: PExpr, value: PExpr, other: Type) -> PExpr:
+        """A column that is in all lanes as `value`, as wide as the value that it meets."""
         if not _fills(expr.type):
-            return self.column(expr)
-        value, _ = self.value(expr)
+            return map_physical(expr, self.column)
         width = other.shape[-1]
         size = width if isinstance(width, int) else self.axes[width].size
         if size == self.lanes:

@@ -280,13 +280,17 @@ def _common(values: list[Value], rank: int, want: Layout | None) -> Layout:
 
 
 def _as_operand(scope: Scope, arg: ir.Expr, value: Value, layout: Layout, rank: int) -> Value:
-    """An operand in the layout that broadcasts against a result of `rank` in `layout`."""
+    """An operand in the layout that broadcasts against a result of `rank` in `layout`.
+
+    It is lowered anew only where it may come out laid out otherwise: expressions are deep.
+    """
     own = len(value.logical)
     if own == 0:
         return value
-    if own == rank or layout == "column":
-        return lower(scope, arg, layout)
-    return lower(scope, arg, "row" if own == 1 else "plain")
+    want: Layout = layout if own == rank or layout == "column" else "row" if own == 1 else "plain"
+    if value.layout == want or (value.layout != "free" and own > 1):
+        return relayout(value, want)
+    return lower(scope, arg, want)
 
 
 def _reduce(scope: Scope, expr: Apply, want: Layout | None) -> Value:
