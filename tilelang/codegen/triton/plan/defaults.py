@@ -15,6 +15,7 @@ from tilelang.codegen.triton.target import Target
 from tilelang.ir import (
     Apply,
     Axis,
+    Store,
     statements,
 )
 from tilelang.schedule.blocks import check_bounds, chosen
