@@ -65,10 +65,11 @@ def test_many_blocks_have_more_warps_or_fewer_rows(name, target, alive, chosen):
     [
         ("grouped_gemm_gelu", "cuda:sm89", 255),
         ("grouped_gemm_gelu", "cuda:sm90", None),
-        ("grouped_gemm", "cuda:sm89", None),
+        ("grouped_gemm", "cuda:sm89", 255),
+        ("matmul", "cuda:sm89", None),
     ],
 )
-def test_registers_of_what_groups_compute_of_sums(name, target, registers):
+def test_registers_of_rows_in_groups(name, target, registers):
     one = subject(name)
     launches = one.kernel.lower(*one.cases[-1], target=target).plan.launches
     assert [launch.max_registers for launch in launches] == [registers]

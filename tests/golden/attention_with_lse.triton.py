@@ -15,6 +15,86 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
     groups = tl.arange(0, 32)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
+    # jagged_attention_backward.py:39: out = hl.zeros([H, T, D], dtype=v.dtype)
+    # row is parallel: each row writes its own slices of out
+    for row_start in tl.range(pid * 32, 16384, 147456):
+        row_at = row_start + tl.arange(0, 32)
+        first = tl.load(offsets_ptr)
+        last = tl.load(offsets_ptr + 32)
+        outside = (row_start < first) | (row_start + 32 > last)
+        ranges = tl.where(outside, 32, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            group_in = group_at < ranges
+            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (offsets_tile_2[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < offsets_tile_3[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 128, 0)
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 32):
+                column_at = column_start + tl.arange(0, 32)
+                column_in = column_at < columns
+                tl.store(
+                    out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                    tl.zeros([32, 32], tl.bfloat16),
+                    mask=column_in[None, :] & (seen == 0)[:, None],
+                )
+    # jagged_attention_backward.py:40: lse = hl.zeros([H, T], dtype=hl.float32)
+    # row_1 is parallel: each row_1 writes its own columns of lse
+    for row_1_start in tl.range(pid * 32, 16384, 147456):
+        row_1_at = row_1_start + tl.arange(0, 32)
+        first_1 = tl.load(offsets_ptr)
+        last_1 = tl.load(offsets_ptr + 32)
+        outside_1 = (row_1_start < first_1) | (row_1_start + 32 > last_1)
+        ranges_1 = tl.where(outside_1, 32, 0)
+        # group_1 is ordered: carries seen_1, a maximum
+        seen_1 = ((first_1 <= row_1_at) & (row_1_at < last_1)).to(tl.int32)
+        for group_1_start in tl.range(0, ranges_1, 32):
+            group_1_at = group_1_start + tl.arange(0, 32)
+            group_1_in = group_1_at < ranges_1
+            offsets_tile_4 = tl.load(offsets_ptr + group_1_at, mask=group_1_in, other=0)
+            offsets_tile_5 = tl.load(offsets_ptr + group_1_at + 1, mask=group_1_in, other=0)
+            seen_1 = tl.maximum(
+                seen_1,
+                tl.max(
+                    tl.where(
+                        group_1_in,
+                        (
+                            (offsets_tile_4[None, :] <= row_1_at[:, None])
+                            & (row_1_at[:, None] < offsets_tile_5[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
+                ),
+            )
+        columns_1 = tl.where(outside_1, 16, 0)
+        # column_1 is parallel: each column_1 writes its own rows of lse
+        for column_1_start in tl.range(0, columns_1, 16):
+            column_1_at = column_1_start + tl.arange(0, 16)
+            column_1_in = column_1_at < columns_1
+            tl.store(
+                lse_ptr + column_1_at[:, None] * 16384 + row_1_at[None, :],
+                tl.zeros([16, 32], tl.float32),
+                mask=column_1_in[:, None] & (seen_1 == 0)[None, :],
+            )
     # jagged_attention_backward.py:42: for tq in hl.tile(offsets[b], offsets[b + 1]):
     offsets_tile = tl.load(offsets_ptr + groups)
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
@@ -122,86 +202,6 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
         )
         # jagged_attention_backward.py:55: lse[h, tq] = m + hl.log(total)
         tl.store(lse_ptr + h * 16384 + tq_at, m + tl.log(total), mask=tq_in)
-    # jagged_attention_backward.py:39: out = hl.zeros([H, T, D], dtype=v.dtype)
-    # row is parallel: each row writes its own slices of out
-    for row_start in tl.range(pid * 32, 16384, 147456):
-        row_at = row_start + tl.arange(0, 32)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 32)
-        outside = (row_start < first) | (row_start + 32 > last)
-        ranges = tl.where(outside, 32, 0)
-        # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
-        for group_start in tl.range(0, ranges, 32):
-            group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
-            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
-            seen = tl.maximum(
-                seen,
-                tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (offsets_tile_2[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < offsets_tile_3[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
-                    axis=1,
-                ),
-            )
-        columns = tl.where(outside, 128, 0)
-        # outer is parallel: each outer writes its own rows of out
-        for outer in tl.range(0, 16):
-            # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
-                column_in = column_at < columns
-                tl.store(
-                    out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
-                    mask=column_in[None, :] & (seen == 0)[:, None],
-                )
-    # jagged_attention_backward.py:40: lse = hl.zeros([H, T], dtype=hl.float32)
-    # row_1 is parallel: each row_1 writes its own columns of lse
-    for row_1_start in tl.range(pid * 32, 16384, 147456):
-        row_1_at = row_1_start + tl.arange(0, 32)
-        first_1 = tl.load(offsets_ptr)
-        last_1 = tl.load(offsets_ptr + 32)
-        outside_1 = (row_1_start < first_1) | (row_1_start + 32 > last_1)
-        ranges_1 = tl.where(outside_1, 32, 0)
-        # group_1 is ordered: carries seen_1, a maximum
-        seen_1 = ((first_1 <= row_1_at) & (row_1_at < last_1)).to(tl.int32)
-        for group_1_start in tl.range(0, ranges_1, 32):
-            group_1_at = group_1_start + tl.arange(0, 32)
-            group_1_in = group_1_at < ranges_1
-            offsets_tile_4 = tl.load(offsets_ptr + group_1_at, mask=group_1_in, other=0)
-            offsets_tile_5 = tl.load(offsets_ptr + group_1_at + 1, mask=group_1_in, other=0)
-            seen_1 = tl.maximum(
-                seen_1,
-                tl.max(
-                    tl.where(
-                        group_1_in,
-                        (
-                            (offsets_tile_4[None, :] <= row_1_at[:, None])
-                            & (row_1_at[:, None] < offsets_tile_5[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
-                    axis=1,
-                ),
-            )
-        columns_1 = tl.where(outside_1, 16, 0)
-        # column_1 is parallel: each column_1 writes its own rows of lse
-        for column_1_start in tl.range(0, columns_1, 16):
-            column_1_at = column_1_start + tl.arange(0, 16)
-            column_1_in = column_1_at < columns_1
-            tl.store(
-                lse_ptr + column_1_at[:, None] * 16384 + row_1_at[None, :],
-                tl.zeros([16, 32], tl.float32),
-                mask=column_1_in[:, None] & (seen_1 == 0)[None, :],
-            )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:

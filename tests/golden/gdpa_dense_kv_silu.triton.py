@@ -15,6 +15,47 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     groups = tl.arange(0, 64)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
+    # gdpa_dense_kv.py:44: out = jnp.zeros([H, T, D], dtype=q.dtype)
+    # row is parallel: each row writes its own slices of out
+    for row_start in tl.range(pid * 32, 16384, 81920):
+        row_at = row_start + tl.arange(0, 32)
+        first = tl.load(offsets_ptr)
+        last = tl.load(offsets_ptr + 64)
+        outside = (row_start < first) | (row_start + 32 > last)
+        ranges = tl.where(outside, 64, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            group_in = group_at < ranges
+            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (offsets_tile_2[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < offsets_tile_3[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 128, 0)
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 8):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 32):
+                column_at = column_start + tl.arange(0, 32)
+                column_in = column_at < columns
+                tl.store(
+                    out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                    tl.zeros([32, 32], tl.bfloat16),
+                    mask=column_in[None, :] & (seen == 0)[:, None],
+                )
     # gdpa_dense_kv.py:46: for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=T):
     offsets_tile = tl.load(offsets_ptr + groups)
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
@@ -76,47 +117,6 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )
-    # gdpa_dense_kv.py:44: out = jnp.zeros([H, T, D], dtype=q.dtype)
-    # row is parallel: each row writes its own slices of out
-    for row_start in tl.range(pid * 32, 16384, 81920):
-        row_at = row_start + tl.arange(0, 32)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 64)
-        outside = (row_start < first) | (row_start + 32 > last)
-        ranges = tl.where(outside, 64, 0)
-        # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
-        for group_start in tl.range(0, ranges, 32):
-            group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
-            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
-            seen = tl.maximum(
-                seen,
-                tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (offsets_tile_2[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < offsets_tile_3[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
-                    axis=1,
-                ),
-            )
-        columns = tl.where(outside, 128, 0)
-        # outer is parallel: each outer writes its own rows of out
-        for outer in tl.range(0, 8):
-            # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
-                column_in = column_at < columns
-                tl.store(
-                    out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
-                    mask=column_in[None, :] & (seen == 0)[:, None],
-                )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:

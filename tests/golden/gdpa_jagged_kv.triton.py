@@ -23,6 +23,47 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
     groups = tl.arange(0, 128)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
+    # gdpa_jagged_kv.py:44: out = jnp.zeros([H, Q, width], dtype=v.dtype)
+    # row is parallel: each row writes its own slices of out
+    for row_start in tl.range(pid * 32, 16384, 98304):
+        row_at = row_start + tl.arange(0, 32)
+        first = tl.load(q_offsets_ptr)
+        last = tl.load(q_offsets_ptr + 128)
+        outside = (row_start < first) | (row_start + 32 > last)
+        ranges = tl.where(outside, 128, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            group_in = group_at < ranges
+            q_offsets_tile_2 = tl.load(q_offsets_ptr + group_at, mask=group_in, other=0)
+            q_offsets_tile_3 = tl.load(q_offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (q_offsets_tile_2[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < q_offsets_tile_3[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 128, 0)
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 8):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 32):
+                column_at = column_start + tl.arange(0, 32)
+                column_in = column_at < columns
+                tl.store(
+                    out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
+                    tl.zeros([32, 32], tl.bfloat16),
+                    mask=column_in[None, :] & (seen == 0)[:, None],
+                )
     # gdpa_jagged_kv.py:46: for tq in hl.tile(q_offsets[b], q_offsets[b + 1]):
     q_offsets_tile = tl.load(q_offsets_ptr + groups)
     q_offsets_tile_1 = tl.load(q_offsets_ptr + groups + 1)
@@ -102,47 +143,6 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )
-    # gdpa_jagged_kv.py:44: out = jnp.zeros([H, Q, width], dtype=v.dtype)
-    # row is parallel: each row writes its own slices of out
-    for row_start in tl.range(pid * 32, 16384, 98304):
-        row_at = row_start + tl.arange(0, 32)
-        first = tl.load(q_offsets_ptr)
-        last = tl.load(q_offsets_ptr + 128)
-        outside = (row_start < first) | (row_start + 32 > last)
-        ranges = tl.where(outside, 128, 0)
-        # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
-        for group_start in tl.range(0, ranges, 32):
-            group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            q_offsets_tile_2 = tl.load(q_offsets_ptr + group_at, mask=group_in, other=0)
-            q_offsets_tile_3 = tl.load(q_offsets_ptr + group_at + 1, mask=group_in, other=0)
-            seen = tl.maximum(
-                seen,
-                tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (q_offsets_tile_2[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < q_offsets_tile_3[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
-                    axis=1,
-                ),
-            )
-        columns = tl.where(outside, 128, 0)
-        # outer is parallel: each outer writes its own rows of out
-        for outer in tl.range(0, 8):
-            # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
-                column_in = column_at < columns
-                tl.store(
-                    out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
-                    mask=column_in[None, :] & (seen == 0)[:, None],
-                )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:

@@ -9,6 +9,45 @@ import triton.language as tl
 def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 64)
     pid = tl.program_id(0)
+    # grouped_gemm.py:36: y = hl.zeros([M, N], dtype=x.dtype)
+    # row is parallel: each row writes its own rows of y
+    for row_start in tl.range(pid * 32, 16384, 4224):
+        row_at = row_start + tl.arange(0, 32)
+        first = tl.load(offsets_ptr)
+        last = tl.load(offsets_ptr + 64)
+        outside = (row_start < first) | (row_start + 32 > last)
+        ranges = tl.where(outside, 64, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            group_in = group_at < ranges
+            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (offsets_tile_2[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < offsets_tile_3[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 2048, 0)
+        # column is parallel: each column writes its own columns of y
+        for column_start in tl.range(0, columns, 32):
+            column_at = column_start + tl.arange(0, 32)
+            column_in = column_at < columns
+            tl.store(
+                y_ptr + row_at[:, None] * 2048 + column_at[None, :],
+                tl.zeros([32, 32], tl.bfloat16),
+                mask=column_in[None, :] & (seen == 0)[:, None],
+            )
     # grouped_gemm.py:38: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], N], max_extent=...
     offsets_tile = tl.load(offsets_ptr + groups)
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
@@ -56,45 +95,6 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
             acc.to(tl.bfloat16),
             mask=tm_in[:, None],
         )
-    # grouped_gemm.py:36: y = hl.zeros([M, N], dtype=x.dtype)
-    # row is parallel: each row writes its own rows of y
-    for row_start in tl.range(pid * 32, 16384, 4224):
-        row_at = row_start + tl.arange(0, 32)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 64)
-        outside = (row_start < first) | (row_start + 32 > last)
-        ranges = tl.where(outside, 64, 0)
-        # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
-        for group_start in tl.range(0, ranges, 32):
-            group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
-            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
-            seen = tl.maximum(
-                seen,
-                tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (offsets_tile_2[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < offsets_tile_3[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
-                    axis=1,
-                ),
-            )
-        columns = tl.where(outside, 2048, 0)
-        # column is parallel: each column writes its own columns of y
-        for column_start in tl.range(0, columns, 32):
-            column_at = column_start + tl.arange(0, 32)
-            column_in = column_at < columns
-            tl.store(
-                y_ptr + row_at[:, None] * 2048 + column_at[None, :],
-                tl.zeros([32, 32], tl.bfloat16),
-                mask=column_in[None, :] & (seen == 0)[:, None],
-            )
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:

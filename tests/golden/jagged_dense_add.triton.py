@@ -10,6 +10,45 @@ def jagged_dense_add_kernel(x_ptr, dense_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 512)
     at512 = tl.arange(0, 512)
     pid = tl.program_id(0)
+    # jagged_dense_add.py:43: y = hl.zeros(x.shape, dtype=x.dtype)
+    # row is parallel: each row writes its own rows of y
+    for row_start in tl.range(pid * 32, 131072, 540672):
+        row_at = row_start + tl.arange(0, 32)
+        first = tl.load(offsets_ptr)
+        last = tl.load(offsets_ptr + 512)
+        outside = (row_start < first) | (row_start + 32 > last)
+        ranges = tl.where(outside, 512, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            group_in = group_at < ranges
+            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (offsets_tile_2[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < offsets_tile_3[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 512, 0)
+        # column is parallel: each column writes its own columns of y
+        for column_start in tl.range(0, columns, 32):
+            column_at = column_start + tl.arange(0, 32)
+            column_in = column_at < columns
+            tl.store(
+                y_ptr + row_at[:, None] * 512 + column_at[None, :],
+                tl.zeros([32, 32], tl.bfloat16),
+                mask=column_in[None, :] & (seen == 0)[:, None],
+            )
     # jagged_dense_add.py:45: begin, end = offsets[g], offsets[g + 1]
     offsets_tile = tl.load(offsets_ptr + groups)
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
@@ -54,45 +93,6 @@ def jagged_dense_add_kernel(x_ptr, dense_ptr, offsets_ptr, y_ptr):
             (x_tile.to(tl.float32) + dense_tile.to(tl.float32)).to(tl.bfloat16),
             mask=tm_in[:, None],
         )
-    # jagged_dense_add.py:43: y = hl.zeros(x.shape, dtype=x.dtype)
-    # row is parallel: each row writes its own rows of y
-    for row_start in tl.range(pid * 32, 131072, 540672):
-        row_at = row_start + tl.arange(0, 32)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 512)
-        outside = (row_start < first) | (row_start + 32 > last)
-        ranges = tl.where(outside, 512, 0)
-        # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
-        for group_start in tl.range(0, ranges, 32):
-            group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
-            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
-            seen = tl.maximum(
-                seen,
-                tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (offsets_tile_2[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < offsets_tile_3[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
-                    axis=1,
-                ),
-            )
-        columns = tl.where(outside, 512, 0)
-        # column is parallel: each column writes its own columns of y
-        for column_start in tl.range(0, columns, 32):
-            column_at = column_start + tl.arange(0, 32)
-            column_in = column_at < columns
-            tl.store(
-                y_ptr + row_at[:, None] * 512 + column_at[None, :],
-                tl.zeros([32, 32], tl.bfloat16),
-                mask=column_in[None, :] & (seen == 0)[:, None],
-            )
 
 
 def jagged_dense_add(x: torch.Tensor, dense: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

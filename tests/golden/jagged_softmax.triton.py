@@ -13,6 +13,45 @@ def _nan_max(a, b):
 @triton.jit
 def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
     pid = tl.program_id(0)
+    # jagged_softmax.py:38: y = hl.zeros([T, F], dtype=x.dtype)
+    # row is parallel: each row writes its own rows of y
+    for row_start in tl.range(pid * 32, 131072, 262144):
+        row_at = row_start + tl.arange(0, 32)
+        first = tl.load(offsets_ptr)
+        last = tl.load(offsets_ptr + 512)
+        outside = (row_start < first) | (row_start + 32 > last)
+        ranges = tl.where(outside, 512, 0)
+        # group is ordered: carries seen, a maximum
+        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            group_in = group_at < ranges
+            offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
+            offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    tl.where(
+                        group_in,
+                        (
+                            (offsets_tile[None, :] <= row_at[:, None])
+                            & (row_at[:, None] < offsets_tile_1[None, :])
+                        ).to(tl.int32),
+                        -2147483648,
+                    ),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 512, 0)
+        # column is parallel: each column writes its own columns of y
+        for column_start in tl.range(0, columns, 32):
+            column_at = column_start + tl.arange(0, 32)
+            column_in = column_at < columns
+            tl.store(
+                y_ptr + row_at[:, None] * 512 + column_at[None, :],
+                tl.zeros([32, 32], tl.bfloat16),
+                mask=column_in[None, :] & (seen == 0)[:, None],
+            )
     # jagged_softmax.py:39: for g in hl.grid(offsets.shape[0] - 1):
     # g is parallel: y rows of different g are disjoint because offsets is sorted
     g = pid // 16
@@ -73,45 +112,6 @@ def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
             (tl.exp(rows_1 - m[None, :]) / total[None, :]).to(tl.bfloat16),
             mask=tm_1_in[:, None],
         )
-    # jagged_softmax.py:38: y = hl.zeros([T, F], dtype=x.dtype)
-    # row is parallel: each row writes its own rows of y
-    for row_start in tl.range(pid * 32, 131072, 262144):
-        row_at = row_start + tl.arange(0, 32)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 512)
-        outside = (row_start < first) | (row_start + 32 > last)
-        ranges = tl.where(outside, 512, 0)
-        # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
-        for group_start in tl.range(0, ranges, 32):
-            group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            offsets_tile = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
-            offsets_tile_1 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
-            seen = tl.maximum(
-                seen,
-                tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (offsets_tile[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < offsets_tile_1[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
-                    axis=1,
-                ),
-            )
-        columns = tl.where(outside, 512, 0)
-        # column is parallel: each column writes its own columns of y
-        for column_start in tl.range(0, columns, 32):
-            column_at = column_start + tl.arange(0, 32)
-            column_in = column_at < columns
-            tl.store(
-                y_ptr + row_at[:, None] * 512 + column_at[None, :],
-                tl.zeros([32, 32], tl.bfloat16),
-                mask=column_in[None, :] & (seen == 0)[:, None],
-            )
 
 
 def jagged_softmax(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

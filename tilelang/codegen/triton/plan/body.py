@@ -32,7 +32,7 @@ from tilelang.ir.integers import INT
 from .access import access, arange, both, compare, in_range, layout, with_conditions
 from .defaults import Width
 from .scope import Running, Scope
-from .types import Access, Carried, For, Let, Write
+from .types import Access, Carried, For, Let, Step, Write
 from .unmoved import unmoved
 
 ATOMIC = {
@@ -185,12 +185,16 @@ def _spread_to(mask: Expr, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
 # ---------------------------------------------------------------- loops
 
 
-def lower_shared(scope: Scope, loop: Loop, width: Width, number: Expr, count: int) -> None:
-    """Appends a parallel loop over tiles of which `count` programs take every so many-th each."""
-    begin, end = axis_bounds(scope, loop.axis, loop.loc)
+def lower_shared(
+    scope: Scope, loop: Loop, width: Width, number: Expr, count: int
+) -> tuple[Step, ...]:
+    """A parallel loop over tiles of which each of `count` programs takes every so many-th."""
+    inner = scope.inner()
+    begin, end = axis_bounds(inner, loop.axis, loop.loc)
     by = scope.kernel.step(loop.axis)
     first = integers.add(begin, integers.mul(number, by))
-    _loop(scope, loop, width, (first, end, by * count))
+    _loop(inner, loop, width, (first, end, by * count))
+    return tuple(inner.steps)
 
 
 def _loop(

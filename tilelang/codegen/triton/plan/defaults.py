@@ -15,8 +15,6 @@ from tilelang.codegen.triton.target import Target
 from tilelang.ir import (
     Apply,
     Axis,
-    Store,
-    statements,
 )
 from tilelang.schedule.blocks import check_bounds, chosen
 from tilelang.schedule.config import Config
@@ -274,15 +272,13 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         stages = 1
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
-        registers=REGISTERS if wide and warps == 4 and _finished(problem) else None,
+        registers=REGISTERS if wide and warps == 4 and _in_groups(problem) else None,
     )  # fmt: skip
 
 
-def _finished(problem: Problem) -> bool:
-    """Whether groups store more than sums: with 168 registers a few numbers of it are spilled."""
-    stored = (s.value for s in statements(problem.ir.body) if isinstance(s, Store))
-    ragged = any(fact.rises for fact in problem.facts.axes)
-    return ragged and any(isinstance(v, Apply) and v.op not in ("cast", "full") for v in stored)
+def _in_groups(problem: Problem) -> bool:
+    """Whether rows are cut by groups: with a third of the registers, 168, some numbers spill."""
+    return any(fact.rises for fact in problem.facts.axes)
 
 
 def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int]) -> bool:

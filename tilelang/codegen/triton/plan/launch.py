@@ -63,12 +63,12 @@ class Planned:
 
 def plan_launch(
     kernel: Kernel, loop: Loop, name: str, config: Config, target: Target, width: Width,
-    boxes: bool, after: tuple[Loop, ...] = (),
+    boxes: bool, others: tuple[Loop, ...] = (),
 ) -> Planned:  # fmt: skip
     """Everything that runs for one top-level loop.
 
-    after   loops of tiles that store nothing that the loop stores or loads: its programs, if there
-            are any, share them when they are done
+    others   loops of tiles that store nothing that the loop stores or loads: its programs share
+             them, before anything that they would keep in registers is there
     """
     form = "table" if config.warp_specialize else config.worklist
     nest = place(kernel, loop, form)
@@ -80,20 +80,17 @@ def plan_launch(
         (*RESERVED, name, kernel.ir.name, *(f"{t.name}_ptr" for t in kernel.ir.tensors))
     )
     boxed = operands(kernel) if boxes else frozenset()
-    shared = _shared(own, (loop, *after), taken, target.reads_before, boxed)
+    shared = _shared(own, (loop, *others), taken, target.reads_before, boxed)
     scope = Scope(shared)
     ends = ends_name(shared, work) if work is not None and work.form == "table" else None
     pid = scope.let("pid", apply("program", (), "int32", ()))
     programs = _open(scope, nest, config, target, width, pid, ends)
-    own_steps = len(scope.steps)
-    for other in after if programs else ():
-        lower_shared(scope, other, width, pid, programs)
-    others = {_index(s) for s in scope.steps[own_steps:]} - {None}
-    steps = (*shared.tops, *scope.steps)
-    steps = without_unused(outside(steps))
+    apart = [s for one in others for s in lower_shared(scope, one, width, pid, programs)]
+    first, *rest = scope.steps  # the program's number
+    steps = without_unused(outside((*shared.tops, first, *apart, *rest)))
     if width.interiors:
         steps = with_interiors(own, steps, shared.taken)
-    steps = _waiting(steps, others, _ordered(kernel, steps), width.flat)
+    steps = _waiting(steps, {_index(s) for s in apart}, _ordered(kernel, steps), width.flat)
     unfit: tuple[str, ...] = ()
     if config.warp_specialize:
         steps, unfit = specialized(own, steps)
@@ -104,7 +101,7 @@ def plan_launch(
         width.warps,
         width.stages,
         config.max_registers or (width.registers if _multiplies(loop) else None),
-        tuple(_axis(kernel, nest, a) for one in (loop, *after) for a in _axes(one)),
+        tuple(_axis(kernel, nest, a) for one in (loop, *others) for a in _axes(one)),
         work,
         tuple((d, own.width(d)) for d in sorted(_dims(steps))),
         steps,
@@ -114,9 +111,9 @@ def plan_launch(
     )
     if work is None or ends is None:
         return Planned((launch,), (), tuple(shared.pointers.items()), unfit)
-    first = table_launch(kernel, work, ends, f"{name}_items", {*taken, ends})
+    table = table_launch(kernel, work, ends, f"{name}_items", {*taken, ends})
     scratch = Buffer(ends, (work.groups,), "int32", None, scratch=True)
-    return Planned((first, launch), (scratch,), tuple(shared.pointers.items()), unfit)
+    return Planned((table, launch), (scratch,), tuple(shared.pointers.items()), unfit)
 
 
 def _shared(
@@ -134,12 +131,15 @@ def _shared(
 
 
 def _waiting(
-    steps: tuple[Step, ...], others: set[str | None], ordered: frozenset[str], flat: bool
+    steps: tuple[Step, ...], apart: set[str | None], ordered: frozenset[str], flat: bool
 ) -> tuple[Step, ...]:
-    """The steps with barriers; no element that the others store is one that they must wait for."""
-    own = with_barriers(tuple(s for s in steps if _index(s) not in others), ordered)
-    apart = (with_barriers((s,), ordered) for s in steps if _index(s) in others)
-    return (*(map(_flattened, own) if flat else own), *(s for one in apart for s in one))
+    """The steps with barriers; of loops apart no element is one that the others wait for."""
+    last = max(
+        (n for n, s in enumerate(steps) if isinstance(s, For) and s.name in apart), default=-1
+    )
+    before = (with_barriers((s,), ordered) for s in steps[: last + 1])
+    own = with_barriers(steps[last + 1 :], ordered)
+    return (*(s for one in before for s in one), *(map(_flattened, own) if flat else own))
 
 
 def _multiplies(loop: Loop) -> bool:
