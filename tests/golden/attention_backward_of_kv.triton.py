@@ -29,7 +29,7 @@ def backward_kv_kernel(
         outside = (row_start < first) | (row_start + 32 > last)
         ranges = tl.where(outside, 32, 0)
         # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        seen = tl.zeros([32], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             group_in = group_at < ranges
@@ -70,7 +70,7 @@ def backward_kv_kernel(
         outside_1 = (row_1_start < first_1) | (row_1_start + 32 > last_1)
         ranges_1 = tl.where(outside_1, 32, 0)
         # group_1 is ordered: carries seen_1, a maximum
-        seen_1 = ((first_1 <= row_1_at) & (row_1_at < last_1)).to(tl.int32)
+        seen_1 = tl.zeros([32], tl.int32)
         for group_1_start in tl.range(0, ranges_1, 32):
             group_1_at = group_1_start + tl.arange(0, 32)
             group_1_in = group_1_at < ranges_1

@@ -24,7 +24,7 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         outside = (row_start < first) | (row_start + 32 > last_1)
         ranges = tl.where(outside, 32, 0)
         # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last_1)).to(tl.int32)
+        seen = tl.zeros([32], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             group_in = group_at < ranges

@@ -22,7 +22,7 @@ def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
         outside = (row_start < first) | (row_start + 32 > last)
         ranges = tl.where(outside, 512, 0)
         # group is ordered: carries seen, a maximum
-        seen = ((first <= row_at) & (row_at < last)).to(tl.int32)
+        seen = tl.zeros([32], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             group_in = group_at < ranges

@@ -4,16 +4,18 @@
     for g: for t in tile(o[g], o[g + 1]):       for g: for t in tile(o[g], o[g + 1]):
         y[t, :] = ...                   ->          y[t, :] = ...
                                                 for r in tile(M):
-                                                    seen = (o[0] <= r.index) & (r.index < o[G])
-                                                    for t in tile(G if some are not seen else 0):
+                                                    outside = r.begin < o[0] or r.end > o[G]
+                                                    seen = False
+                                                    for t in tile(G if outside else 0):
                                                         seen |= any(o[t] <= r.index < o[t + 1])
-                                                    y[r, :] = fill where not seen
+                                                    for c in tile(N if outside else 0):
+                                                        y[r, c] = fill where not seen
 
 A fill is a launch of its own that writes every element, of which the kernel then writes nearly all
-again.  The second loop looks at where the ranges are, and writes rows that are in none, as a part
-of the kernel's last launch.  A row from o[0] on and before o[G] is in a range, also where the
-ranges are in no order: offsets that begin at or below it and end above it pass it upwards once.
-Rows outside of that are looked for in every range.
+again.  The second loop looks at where the ranges are, and writes rows that are in none; the
+programs of the kernel's last launch share it.  A row from o[0] on and before o[G] is in a range,
+also where the ranges are in no order: offsets that begin at or below it and end above it pass it
+upwards once.  Rows outside of that are looked for in every range.
 """
 
 from __future__ import annotations
@@ -182,7 +184,6 @@ class _Nest:
         at = TileIndex(row, Type((row,), "int32"))
         first, begin = self.assigned("first", self.offset(At(integers.const(0)), ()))
         last, end = self.assigned("last", self.offset(At(integers.const(self.count)), ()))
-        within = both("logical_and", both("le", begin, at), both("lt", at, end))
         low, high = TileScalar(row, "begin"), TileScalar(row, "end")
         around = both("logical_or", both("lt", low, begin), both("gt", high, end))
         outside, out = self.assigned("outside", around)
@@ -190,7 +191,7 @@ class _Nest:
         group = self.axis("group", stop, GROUPS, self.count)
         seen, found = self.named("seen"), self.named("found")
         form = Type((row,), "int32")
-        start = cast(within, "int32", None)
+        start = Apply("full", (), form, (("value", 0),))
         more = both("maximum", Var(seen, form), self.hit(group, at))
         search = Loop(group, (), (Carry(seen, start, more, found, seen, loc),), loc)
         free = both("eq", Var(found, form), integers.const(0))
@@ -229,7 +230,7 @@ class _Nest:
                 index.append(At(GridIndex(name)))
                 inner.append(name)
         shape = tuple(e.axis for e in index if isinstance(e, Along))
-        mask = free
+        mask = both("logical_and", free, some) if minor is None else free
         for dim, name in enumerate(shape):
             mask = mask if name == row else expand_dims(mask, dim, None)
         fill = Apply("full", (), Type(shape, self.tensor.dtype), (("value", self.tensor.fill),))

@@ -1,0 +1,96 @@
+"""Rows that no range covers, which the kernel clears itself."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tests.gpu import machine
+
+if machine.LACKS:
+    pytest.skip(machine.LACKS, allow_module_level=True)
+
+pytestmark = machine.MARKS
+ROWS, WIDTH = 75, 40
+
+
+@tile.kernel
+def line(x, offsets):
+    """One dimension: nothing but the mask holds a row back."""
+    y = hl.full([x.shape[0]], 7.0, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = x[t, 0] + 1.0
+    return y
+
+
+@tile.kernel
+def two(x, offsets):
+    """Two outputs of two launches, the rows of one of which are its last dimension."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    z = hl.full([x.shape[1], x.shape[0]], -1.0, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = x[t, :] * 2.0
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            z[:, t] = x[t, :].T
+    return y, z
+
+
+@tile.kernel
+def heads(x, offsets):
+    """Three dimensions, cut in the middle; a sum of the same launch is filled by nothing."""
+    y = hl.zeros([2, x.shape[0], x.shape[1]], dtype=x.dtype)
+    total = hl.empty([2, offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for h, g in hl.grid([2, offsets.shape[0] - 1]):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            acc += x[t, :].sum(0)
+        total[h, g, :] = acc
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[h, t, :] = x[t, :] - acc[None, :]
+    return y, total
+
+
+def expected(kernel, x, ranges):
+    """What the kernel returns, as its docstring's author would write it in NumPy."""
+    y, z = np.zeros_like(x), np.full((WIDTH, ROWS), -1.0, x.dtype)
+    flat, centred = np.full(ROWS, 7.0, x.dtype), np.zeros((2, *x.shape), x.dtype)
+    total = np.zeros((2, len(ranges), WIDTH), x.dtype)
+    for g, (begin, end) in enumerate(ranges):
+        rows = slice(begin, max(end, begin))
+        flat[rows], y[rows], z[:, rows] = x[rows, 0] + 1.0, x[rows] * 2.0, x[rows].T
+        total[:, g] = x[rows].sum(0)
+        centred[:, rows] = x[rows] - x[rows].sum(0)
+    return {line: [flat], two: [y, z], heads: [centred, total]}[kernel]
+
+
+LAYOUTS = (
+    [0, 75], [0, 0, 75], [5, 9, 9, 30], [0, 0, 0], [75, 75], [10, 10], [1, 74], [33, 64, 65],
+    [80, 90], [-5, 20, 200], [60, 10], [-9, -3], [20, 30, 25, 25],
+)  # fmt: skip
+CONFIGS = {
+    "default": None,
+    "few programs": tile.Config(persistent=3),
+    "table": tile.Config(worklist="table"),
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("kernel", [line, two, heads], ids=lambda k: k.__name__)
+def test_every_row_is_written_once(kernel, config):
+    x = np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)
+    for offsets in LAYOUTS:
+        ends = np.array(offsets, np.int32)
+        lowered = kernel.lower(x, ends, target=machine.TARGET)
+        assert all(b.fill is None for b in lowered.plan.buffers)
+        ranges = [(max(a, 0), min(b, ROWS)) for a, b in itertools.pairwise(offsets)]
+        found = machine.call(kernel, CONFIGS[config])(x, ends)
+        found = found if isinstance(found, list | tuple) else [found]
+        for y, exact in zip(found, expected(kernel, x, ranges), strict=True):
+            np.testing.assert_allclose(np.asarray(y), exact, atol=1e-4, err_msg=str(offsets))
