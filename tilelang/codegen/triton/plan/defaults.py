@@ -294,16 +294,17 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         stages = 4
     if found.backward and (three or not target.columns):
         stages = 1
+    alone = wide and not found.fused
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
-        registers=REGISTERS if wide and warps == 4 and _finished(problem) else None,
+        registers=REGISTERS if alone and warps == 4 and _finished(problem, found) else None,
     )  # fmt: skip
 
 
-def _finished(problem: Problem) -> bool:
+def _finished(problem: Problem, found: Roles) -> bool:
     """Whether groups store more than sums: with 168 registers a few numbers of it are spilled."""
     stored = (s.value for s in statements(problem.ir.body) if isinstance(s, Store))
-    ragged = any(fact.rises for fact in problem.facts.axes)
+    ragged = any(f.rises and "rows" in found.of.get(f.name, ()) for f in problem.facts.axes)
     return ragged and any(isinstance(v, Apply) and v.op not in ("cast", "full") for v in stored)
 
 
