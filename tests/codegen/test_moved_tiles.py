@@ -33,3 +33,31 @@ def test_parts_that_no_block_divides(block: int | None, form: dict[str, str]) ->
     result = partial_products(x.astype(np.float32), w.astype(np.float32), config=config)
     parts = [x[:, s * 200 : s * 200 + 200] @ w[s * 200 : s * 200 + 200] for s in range(4)]
     np.testing.assert_array_equal(result, np.stack(parts))
+
+
+@tile.kernel
+def moved_inside(x):
+    """The products over chunks k of the largest of a tile, which the innermost loop moves."""
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for tq in hl.tile(x.shape[0]):
+        total = hl.full([tq], 1.0, dtype=hl.float32)
+        for tk in hl.tile(24, block_size=24):
+            for k in hl.grid(4):
+                total = total * x[tq, k * 50 + tk.index].amax(1)
+        y[tq] = total
+    return y
+
+
+ROWS = np.random.default_rng(1).integers(1, 4, (24, 176)).astype(np.float32)
+
+
+@pytest.mark.parametrize("loop_type", ["emit_pipeline", "outer_pipeline"])
+def test_a_tile_that_the_loop_inside_moves(loop_type: str) -> None:
+    config = tile.Config({"tq": 8}, loop_type=loop_type)
+    chunks = [ROWS[:, k * 50 : k * 50 + 24].max(1) for k in range(4)]
+    np.testing.assert_array_equal(moved_inside(ROWS, config=config), np.prod(chunks, 0))
+
+
+def test_a_tile_that_a_loop_within_the_step_moves() -> None:
+    with pytest.raises(tile.PlanError, match="where a tile of tk begins in x depends on k, whose"):
+        moved_inside.source(ROWS, config=tile.Config({"tq": 8}, loop_type="fori_loop"))

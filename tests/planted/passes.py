@@ -15,6 +15,7 @@ from tests.codegen import (
     test_masked_stores,
     test_masks,
     test_moved_ranges,
+    test_moved_tiles,
     test_pieces,
     test_read_after_write,
     test_stacked,
@@ -218,6 +219,10 @@ MUTATIONS = (
         lambda: test_lives.test_many_blocks_have_more_warps_or_fewer_rows(
             "hstu_attention", "cuda:sm90", 4, [(8, (64, 64)), (8, (32, 64))]
         ),
+    ),
+    Mutation(
+        "where a tile begins is known in time", choose, "_known_in_time", lambda *asked: None,
+        test_moved_tiles.test_a_tile_that_a_loop_within_the_step_moves,
     ),
     Mutation(
         "what counts once for every tile is taken", folds, "_wrong", lambda *asked: "",

@@ -270,15 +270,16 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         stages = 4
     if found.backward and (three or not target.columns):
         stages = 1
+    alone = wide and not found.fused
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
-        registers=REGISTERS if wide and warps == 4 and _in_groups(problem) else None,
+        registers=REGISTERS if alone and warps == 4 and _in_groups(problem, found) else None,
     )  # fmt: skip
 
 
-def _in_groups(problem: Problem) -> bool:
-    """Whether rows are cut by groups: with a third of the registers, 168, some numbers spill."""
-    return any(fact.rises for fact in problem.facts.axes)
+def _in_groups(problem: Problem, found: Roles) -> bool:
+    """Whether groups cut the rows of results: with a third of the registers, 168, some spill."""
+    return any(f.rises and "rows" in found.of.get(f.name, ()) for f in problem.facts.axes)
 
 
 def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int]) -> bool:

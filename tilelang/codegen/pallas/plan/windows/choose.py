@@ -11,9 +11,21 @@ from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import All, AxisPlan, Part, Row, Select, Step, Track
 from tilelang.codegen.pallas.row_loads import gather_indices
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import Along, At, Const, Expr, GridIndex, Index, KernelIR, Span, integers, walk
+from tilelang.ir import (
+    Along,
+    At,
+    Const,
+    Expr,
+    Gather,
+    GridIndex,
+    Index,
+    KernelIR,
+    Span,
+    integers,
+    walk,
+)
 from tilelang.ir.names import unique
-from tilelang.ir.traversal import loads
+from tilelang.ir.traversal import index_exprs, loads
 from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -211,8 +223,9 @@ def _stream_of(arrays: Arrays, index: tuple[Index, ...]) -> str | None:
     """The pipeline inside the step that moves along the index, if there is one."""
     for entry in index:
         names = {entry.axis} if isinstance(entry, Along) else set[str]()
-        names |= integers.axes(entry.expr) if isinstance(entry, At) else set()
-        for name in names:
+        known = () if isinstance(entry, Gather) else index_exprs(entry)
+        names |= {axis for e in known for axis in integers.axes(e)}
+        for name in sorted(names):
             if arrays.axes[name].place == "stream":
                 return name
     return None
@@ -292,6 +305,8 @@ def _dim(
                 return cut.Whole(-(-size // block) * block)
             if far is None:
                 return _tile_dim(axis, size)
+            if not inside and size > block:
+                _known_in_time(arrays, host.name, axis, far)
             return cut.ByBlock(block_number(axis, far, part, block, size), block)
         case At(expr):
             places = {arrays.axes[a].place for a in integers.axes(expr)}
@@ -305,6 +320,20 @@ def _dim(
             return cut.Packed(expr, size if whole else rows, whole)
         case _:
             return cut.Whole(size)
+
+
+def _known_in_time(arrays: Arrays, tensor: str, axis: AxisPlan, far: Expr) -> None:
+    """Refused where a tile is moved by what a loop inside of the step counts."""
+    found = (arrays.axes[a] for a in sorted(integers.axes(far)))
+    late = next((a for a in found if a.place in ("inner", "within")), None)
+    if late is not None:
+        raise Refused(
+            Rule.FORM,
+            f"where a tile of {axis.user} begins in {tensor} depends on {late.user}, whose loop "
+            "runs inside of the step",
+            late.loc,
+            "use another loop_type, or index it by a dimension of its own",
+        )
 
 
 def _tile_dim(axis: AxisPlan, size: int) -> WindowDim:
