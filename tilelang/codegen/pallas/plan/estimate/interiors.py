@@ -1,7 +1,7 @@
 """Interiors: whether a body without masks pays, for the steps of whose lanes none leaves out any.
 
-    saved by a step inside = operations of the masks
-    paid by every step     = a branch, behind which nothing of the body begins before it
+saved by a step inside = operations of the masks
+paid by every step     = a branch, behind which nothing of the body begins before it
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def _each(launch: Launch, target: Target, arrays: Numbers) -> Launch:
     return launch
 
 
-def _pays(
-    launch: Launch, section: Section, made: Launch, target: Target, arrays: Numbers
-) -> bool:
+def _pays(launch: Launch, section: Section, made: Launch, target: Target, arrays: Numbers) -> bool:
     """Whether a launch that waits for its work has enough less of it, and is no longer program
     than blocks may make one."""
     chip, costs = CHIPS[target.name.removeprefix("tpu:")], COSTS[target.name.removeprefix("tpu:")]

@@ -111,7 +111,6 @@ class Steps:
                 assert self.rows is not None
                 return _of_rows(self.rows, condition)[self.row]
 
-
     def _clear(self, limits: tuple[Apply, ...]) -> np.ndarray:
         """The steps in which comparisons hold; none, where data decides that has no values."""
         found = np.ones(self.count, bool)
