@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import compile_matrix
+from tests import compile_matrix, vmem
 from tests.aot.written import needs_libtpu
 from tests.compile_cache import CachedWorker
 from tests.compile_matrix import GENERATIONS, Cell, Row, page, shown
@@ -70,6 +70,30 @@ def test_a_share_of_the_page(subject, worker):
         lowered = subject.kernel.lower(*case, target="tpu:v6e")
         predicted = max(launch.memory.vmem for launch in lowered.plan.launches)
         assert needed(lowered, worker) <= max(predicted * (1.02 if fitted else 1.25), LEAST)
+
+
+def test_arrays_that_xla_keeps_are_not_the_kernels():
+    def said(size: str, limit: str) -> re.Match[str]:
+        text = f"Scoped allocation with size {size} and limit {limit} exceeded scoped vmem limit"
+        found = vmem._NEEDS.search(text)
+        assert found is not None
+        return found
+
+    most = 1024**2
+    assert vmem._own(said("3.68M", "1.00M"), most) == int(3.68 * most) + 1
+    assert vmem._own(said("3.68M", "1.01M"), most) == int(3.68 * most) + 1  # digits are cut off
+    others = vmem._own(said("26.00M", "17.00M"), most)
+    assert abs(others - 10 * most) < most // 64
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "case"), [("softmax", 3), ("moe", 4)])
+def test_memory_of_kernels_whose_arrays_xla_keeps(name, case, worker):
+    subject = next(s for s in SUBJECTS if s.name == name)
+    lowered = subject.kernel.lower(*subject.cases[case], target="tpu:v6e")
+    predicted = max(launch.memory.vmem for launch in lowered.plan.launches)
+    assert needed(lowered, worker) <= predicted
 
 
 @pytest.mark.slow

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
+from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 import tilelang.language as hl
@@ -88,10 +90,10 @@ def clear(plan: Plan) -> list[Clear]:
     return [c for c in conditions if isinstance(c, Clear)]
 
 
-def compare(kind: str, **form: object) -> None:
+def compare(kind: str, interpret: object = None, **form: object) -> None:
     chosen = tile.Config({"tm": 16, "tk": 16}, **form)
     with mock.patch.object(search, "with_interiors", everywhere):
-        kernel = tile.kernel(near.__wrapped__)
+        kernel = tile.kernel(near.__wrapped__, interpret=interpret)
         specs = (tile.spec((T, D), "float32"),) * 2
         assert clear(kernel.lower(*specs, tile.spec((5,), "int32"), kind, config=chosen).plan)
         for cuts in (CUTS, CUTS[[0, 0, 0, 0, 4]]):
@@ -112,6 +114,18 @@ def test_the_same_numbers_in_pieces(kind: str) -> None:
 @pytest.mark.parametrize("form", [{"loop_type": "worklist"}, {"steps": "rectangle"}], ids=str)
 def test_the_same_numbers_in_other_forms(form: dict[str, str]) -> None:
     compare("both", **form)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("form", [{}, {"loop_type": "worklist"}, {"pieces": 8}], ids=str)
+def test_in_the_strict_interpreter(form: dict[str, Any]) -> None:
+    """Memory is NaN until it is written, and copies that race are found."""
+    races = pytest.importorskip("jax._src.pallas.mosaic.interpret.interpret_pallas_call")
+    try:
+        compare("both", pltpu.InterpretParams(detect_races=True), **form)
+        assert not races.races.races_found
+    finally:
+        pltpu.reset_tpu_interpret_mode_state()
 
 
 def bodies(kernel: tile.Kernel, *arguments: object) -> tuple[str, str, str]:

@@ -42,49 +42,101 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
             # attention_backward.py:39: total = hl.zeros([tq], dtype=hl.float32)
             total_ref[...] = jnp.zeros((1024, 128), jnp.float32)
 
-        # attention_backward.py:37: for tq in hl.tile(T):
-        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
-        def tq_piece_products(tq_piece):
-            # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
-            scores = (
-                jax.lax.dot_general(
-                    q_ref[pl.ds(tq_piece * 256, 256)],
-                    k_ref[...],
-                    (((1,), (1,)), ((), ())),
-                    preferred_element_type=jnp.float32,
+        @pl.when(tk * 1024 + 1023 <= tq * 1024)
+        def _():
+            # attention_backward.py:37: for tq in hl.tile(T):
+            def tq_piece_products(tq_piece):
+                # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D...
+                scores = (
+                    jax.lax.dot_general(
+                        q_ref[pl.ds(tq_piece * 256, 256)],
+                        k_ref[...],
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                    * 0.08838834764831845
                 )
-                * 0.08838834764831845
-            )
-            return scores
+                return scores
 
-        tq_piece_ahead = tq_piece_products(0)
-        for tq_piece in range(4):
-            scores = tq_piece_ahead
-            if tq_piece < 3:  # the units that multiply are busy meanwhile
-                tq_piece_ahead = tq_piece_products(tq_piece + 1)
-            # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None],...
-            tq_piece_index = (
-                tq * 1024 + tq_piece * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-            )
-            scores = jnp.where(tk_index <= tq_piece_index, scores, -jnp.inf)
-            m = m_ref[pl.ds(tq_piece * 256, 256)]
-            # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
-            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
-            # attention_backward.py:45: alpha = hl.exp(m - m_new)
-            alpha = jnp.exp(m - m_new)
-            # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-            p = jnp.exp(scores - jnp.tile(m_new, (1, 8)))
-            # attention_backward.py:47: total = total * alpha + p.sum(-1)
-            total_ref[pl.ds(tq_piece * 256, 256)] = (
-                total_ref[pl.ds(tq_piece * 256, 256)] * alpha + jnp.sum(p, axis=1, keepdims=True)
-            )
-            # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alp...
-            acc_ref[pl.ds(tq_piece * 256, 256)] = (
-                acc_ref[pl.ds(tq_piece * 256, 256)] * alpha
-                + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
-            )
-            # attention_backward.py:49: m = m_new
-            m_ref[pl.ds(tq_piece * 256, 256)] = m_new
+            tq_piece_ahead = tq_piece_products(0)
+            for tq_piece in range(4):
+                scores = tq_piece_ahead
+                if tq_piece < 3:  # the units that multiply are busy meanwhile
+                    tq_piece_ahead = tq_piece_products(tq_piece + 1)
+                m = m_ref[pl.ds(tq_piece * 256, 256)]
+                # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
+                m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+                # attention_backward.py:45: alpha = hl.exp(m - m_new)
+                alpha = jnp.exp(m - m_new)
+                # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
+                p = jnp.exp(scores - jnp.tile(m_new, (1, 8)))
+                # attention_backward.py:47: total = total * alpha + p.sum(-1)
+                total_ref[pl.ds(tq_piece * 256, 256)] = (
+                    total_ref[pl.ds(tq_piece * 256, 256)] * alpha
+                    + jnp.sum(p, axis=1, keepdims=True)
+                )
+                # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc *...
+                acc_ref[pl.ds(tq_piece * 256, 256)] = (
+                    acc_ref[pl.ds(tq_piece * 256, 256)] * alpha
+                    + jnp.dot(
+                        p.astype(jnp.bfloat16),
+                        v_ref[...],
+                        preferred_element_type=jnp.float32,
+                    )
+                )
+                # attention_backward.py:49: m = m_new
+                m_ref[pl.ds(tq_piece * 256, 256)] = m_new
+
+        @pl.when(tk * 1024 + 1023 > tq * 1024)
+        def _():
+            # attention_backward.py:37: for tq in hl.tile(T):
+            tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+            def tq_piece_products(tq_piece):
+                # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D...
+                scores = (
+                    jax.lax.dot_general(
+                        q_ref[pl.ds(tq_piece * 256, 256)],
+                        k_ref[...],
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                    * 0.08838834764831845
+                )
+                return scores
+
+            tq_piece_ahead = tq_piece_products(0)
+            for tq_piece in range(4):
+                scores = tq_piece_ahead
+                if tq_piece < 3:  # the units that multiply are busy meanwhile
+                    tq_piece_ahead = tq_piece_products(tq_piece + 1)
+                # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, No...
+                tq_piece_index = (
+                    tq * 1024 + tq_piece * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+                )
+                scores = jnp.where(tk_index <= tq_piece_index, scores, -jnp.inf)
+                m = m_ref[pl.ds(tq_piece * 256, 256)]
+                # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
+                m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+                # attention_backward.py:45: alpha = hl.exp(m - m_new)
+                alpha = jnp.exp(m - m_new)
+                # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
+                p = jnp.exp(scores - jnp.tile(m_new, (1, 8)))
+                # attention_backward.py:47: total = total * alpha + p.sum(-1)
+                total_ref[pl.ds(tq_piece * 256, 256)] = (
+                    total_ref[pl.ds(tq_piece * 256, 256)] * alpha
+                    + jnp.sum(p, axis=1, keepdims=True)
+                )
+                # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc *...
+                acc_ref[pl.ds(tq_piece * 256, 256)] = (
+                    acc_ref[pl.ds(tq_piece * 256, 256)] * alpha
+                    + jnp.dot(
+                        p.astype(jnp.bfloat16),
+                        v_ref[...],
+                        preferred_element_type=jnp.float32,
+                    )
+                )
+                # attention_backward.py:49: m = m_new
+                m_ref[pl.ds(tq_piece * 256, 256)] = m_new
 
         @pl.when((n == steps - 1) | (tq_of[after] != tq))
         def _():

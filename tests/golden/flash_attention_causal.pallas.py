@@ -41,53 +41,107 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
             # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
             total_ref[...] = jnp.zeros((1024, 128), jnp.float32)
 
-        # flash_attention.py:41: keys = k[b, h, tk, :]
-        keys = k_ref[...]
-        # flash_attention.py:36: for tq in hl.tile(T):
-        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
-        def tq_piece_products(tq_piece):
-            # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
-            scores = (
-                jax.lax.dot_general(
-                    q_ref[pl.ds(tq_piece * 256, 256)],
-                    keys,
-                    (((1,), (1,)), ((), ())),
-                    preferred_element_type=jnp.float32,
+        @pl.when(tk * 1024 + 1023 <= tq * 1024)
+        def _():
+            # flash_attention.py:41: keys = k[b, h, tk, :]
+            keys = k_ref[...]
+            # flash_attention.py:36: for tq in hl.tile(T):
+            def tq_piece_products(tq_piece):
+                # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * ...
+                scores = (
+                    jax.lax.dot_general(
+                        q_ref[pl.ds(tq_piece * 256, 256)],
+                        keys,
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                    * 0.12751743082459868
                 )
-                * 0.12751743082459868
-            )
-            return scores
+                return scores
 
-        tq_piece_ahead = tq_piece_products(0)
-        for tq_piece in range(4):
-            scores = tq_piece_ahead
-            if tq_piece < 3:  # the units that multiply are busy meanwhile
-                tq_piece_ahead = tq_piece_products(tq_piece + 1)
-            # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
-            tq_piece_index = (
-                tq * 1024 + tq_piece * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-            )
-            seen = tq_piece_index >= tk_index
-            # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
-            scores = jnp.where(seen, scores, -jnp.inf)
-            m = m_ref[pl.ds(tq_piece * 256, 256)]
-            # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
-            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
-            # flash_attention.py:47: alpha = torch.exp(m - m_new)
-            alpha = jnp.exp2(m - m_new)
-            # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-            p = jnp.exp2(scores - jnp.tile(m_new, (1, 8)))
-            # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
-            total_ref[pl.ds(tq_piece * 256, 256)] = (
-                total_ref[pl.ds(tq_piece * 256, 256)] * alpha + jnp.sum(p, axis=1, keepdims=True)
-            )
-            # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, ...
-            acc_ref[pl.ds(tq_piece * 256, 256)] = (
-                acc_ref[pl.ds(tq_piece * 256, 256)] * alpha
-                + jnp.dot(p.astype(jnp.bfloat16), v_ref[...], preferred_element_type=jnp.float32)
-            )
-            # flash_attention.py:51: m = m_new
-            m_ref[pl.ds(tq_piece * 256, 256)] = m_new
+            tq_piece_ahead = tq_piece_products(0)
+            for tq_piece in range(4):
+                scores = tq_piece_ahead
+                if tq_piece < 3:  # the units that multiply are busy meanwhile
+                    tq_piece_ahead = tq_piece_products(tq_piece + 1)
+                m = m_ref[pl.ds(tq_piece * 256, 256)]
+                # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
+                m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+                # flash_attention.py:47: alpha = torch.exp(m - m_new)
+                alpha = jnp.exp2(m - m_new)
+                # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
+                p = jnp.exp2(scores - jnp.tile(m_new, (1, 8)))
+                # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
+                total_ref[pl.ds(tq_piece * 256, 256)] = (
+                    total_ref[pl.ds(tq_piece * 256, 256)] * alpha
+                    + jnp.sum(p, axis=1, keepdims=True)
+                )
+                # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v...
+                acc_ref[pl.ds(tq_piece * 256, 256)] = (
+                    acc_ref[pl.ds(tq_piece * 256, 256)] * alpha
+                    + jnp.dot(
+                        p.astype(jnp.bfloat16),
+                        v_ref[...],
+                        preferred_element_type=jnp.float32,
+                    )
+                )
+                # flash_attention.py:51: m = m_new
+                m_ref[pl.ds(tq_piece * 256, 256)] = m_new
+
+        @pl.when(tk * 1024 + 1023 > tq * 1024)
+        def _():
+            # flash_attention.py:41: keys = k[b, h, tk, :]
+            keys = k_ref[...]
+            # flash_attention.py:36: for tq in hl.tile(T):
+            tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
+            def tq_piece_products(tq_piece):
+                # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * ...
+                scores = (
+                    jax.lax.dot_general(
+                        q_ref[pl.ds(tq_piece * 256, 256)],
+                        keys,
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                    * 0.12751743082459868
+                )
+                return scores
+
+            tq_piece_ahead = tq_piece_products(0)
+            for tq_piece in range(4):
+                scores = tq_piece_ahead
+                if tq_piece < 3:  # the units that multiply are busy meanwhile
+                    tq_piece_ahead = tq_piece_products(tq_piece + 1)
+                # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
+                tq_piece_index = (
+                    tq * 1024 + tq_piece * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+                )
+                seen = tq_piece_index >= tk_index
+                # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
+                scores = jnp.where(seen, scores, -jnp.inf)
+                m = m_ref[pl.ds(tq_piece * 256, 256)]
+                # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
+                m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+                # flash_attention.py:47: alpha = torch.exp(m - m_new)
+                alpha = jnp.exp2(m - m_new)
+                # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
+                p = jnp.exp2(scores - jnp.tile(m_new, (1, 8)))
+                # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
+                total_ref[pl.ds(tq_piece * 256, 256)] = (
+                    total_ref[pl.ds(tq_piece * 256, 256)] * alpha
+                    + jnp.sum(p, axis=1, keepdims=True)
+                )
+                # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v...
+                acc_ref[pl.ds(tq_piece * 256, 256)] = (
+                    acc_ref[pl.ds(tq_piece * 256, 256)] * alpha
+                    + jnp.dot(
+                        p.astype(jnp.bfloat16),
+                        v_ref[...],
+                        preferred_element_type=jnp.float32,
+                    )
+                )
+                # flash_attention.py:51: m = m_new
+                m_ref[pl.ds(tq_piece * 256, 256)] = m_new
 
         @pl.when((n == steps - 1) | (tq_of[after] != tq))
         def _():

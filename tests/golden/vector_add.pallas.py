@@ -1,4 +1,4 @@
-"""vector_add for tpu:v6e, blocks ti=32768."""
+"""vector_add for tpu:v6e, blocks ti=65536."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def vector_add_kernel(x_ref, y_ref, out_ref):
-    # ti: grid dimension, blocks of 32768; parallel: each ti writes its own elements of out
+    # ti: grid dimension, blocks of 65536; parallel: each ti writes its own elements of out
     # vector_add.py:23: out[ti] = x[ti] + y[ti]
     out_ref[...] = x_ref[...] + y_ref[...]
 
@@ -19,12 +19,12 @@ def vector_add(x: jax.Array, y: jax.Array, *, interpret: bool = False) -> jax.Ar
     out_row = pl.pallas_call(
         vector_add_kernel,
         out_shape=jax.ShapeDtypeStruct((1, 16777216), jnp.bfloat16),
-        grid=(512,),
+        grid=(256,),
         in_specs=[
-            pl.BlockSpec((1, 32768), lambda ti: (0, ti)),
-            pl.BlockSpec((1, 32768), lambda ti: (0, ti)),
+            pl.BlockSpec((1, 65536), lambda ti: (0, ti)),
+            pl.BlockSpec((1, 65536), lambda ti: (0, ti)),
         ],
-        out_specs=pl.BlockSpec((1, 32768), lambda ti: (0, ti)),
+        out_specs=pl.BlockSpec((1, 65536), lambda ti: (0, ti)),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         interpret=interpret,
     )(x_row, y_row)

@@ -37,7 +37,7 @@ from tests.passes import (
     test_separate_gathers,
     test_turn_late,
 )
-from tests.schedule import test_rewriting, test_verify
+from tests.schedule import test_estimate, test_rewriting, test_verify
 from tilelang.analysis import axes, folds, lags, order
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
@@ -45,7 +45,7 @@ from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
 from tilelang.codegen.pallas.plan.body import interior, lower, pieces, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
-from tilelang.codegen.pallas.plan.estimate import interiors
+from tilelang.codegen.pallas.plan.estimate import interiors, seconds
 from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.steps import conditions, revisits
@@ -358,6 +358,10 @@ MUTATIONS = (
         "of two masks one is enough", interior._Tiles, "needed",
         lambda tiles, part: list(_needed_of(tiles, part))[:1],
         lambda: test_interior_steps.test_the_same_numbers("both"),
+    ),
+    Mutation(
+        "a fold takes what it takes, however long", seconds, "DEEP", 0,
+        test_estimate.test_a_fold_of_longer_rows_takes_longer,
     ),
     Mutation(
         "branches cost nothing", interiors, "BRANCH", -1000,

@@ -21,24 +21,46 @@ def cross_entropy_kernel(logits, labels_row, loss_row, total_ref, target_ref, m_
             # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
             target_ref[...] = jnp.zeros((512, 128), jnp.float32)
 
-        # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
-        tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
-        tv_mask = tv_index < 128256
-        row = jnp.where(tv_mask, logits_ref[...].astype(jnp.float32), -jnp.inf)
-        m = m_ref[...]
-        # cross_entropy.py:34: m_new = hl.maximum(m, row.amax(-1))
-        m_new = jnp.maximum(m, jnp.max(row, axis=1, keepdims=True))
-        # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).s...
-        total_ref[...] = (
-            total_ref[...] * jnp.exp(m - m_new)
-            + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 16))), axis=1, keepdims=True)
-        )
-        # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
-        here = tv_index == labels_ref[...].T
-        # cross_entropy.py:37: target = target + hl.where(here, row, 0.0).sum(-1)
-        target_ref[...] += jnp.sum(jnp.where(here & tv_mask, row, 0.0), axis=1, keepdims=True)
-        # cross_entropy.py:38: m = m_new
-        m_ref[...] = m_new
+        @pl.when(tv * 2048 + 2047 < 128256)
+        def _():
+            # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
+            row = logits_ref[...].astype(jnp.float32)
+            m = m_ref[...]
+            # cross_entropy.py:34: m_new = hl.maximum(m, row.amax(-1))
+            m_new = jnp.maximum(m, jnp.max(row, axis=1, keepdims=True))
+            # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None...
+            total_ref[...] = (
+                total_ref[...] * jnp.exp(m - m_new)
+                + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 16))), axis=1, keepdims=True)
+            )
+            # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
+            tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
+            here = tv_index == labels_ref[...].T
+            # cross_entropy.py:37: target = target + hl.where(here, row, 0.0).sum(-1)
+            target_ref[...] += jnp.sum(jnp.where(here, row, 0.0), axis=1, keepdims=True)
+            # cross_entropy.py:38: m = m_new
+            m_ref[...] = m_new
+
+        @pl.when(tv * 2048 + 2047 >= 128256)
+        def _():
+            # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
+            tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
+            tv_mask = tv_index < 128256
+            row = jnp.where(tv_mask, logits_ref[...].astype(jnp.float32), -jnp.inf)
+            m = m_ref[...]
+            # cross_entropy.py:34: m_new = hl.maximum(m, row.amax(-1))
+            m_new = jnp.maximum(m, jnp.max(row, axis=1, keepdims=True))
+            # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None...
+            total_ref[...] = (
+                total_ref[...] * jnp.exp(m - m_new)
+                + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 16))), axis=1, keepdims=True)
+            )
+            # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
+            here = tv_index == labels_ref[...].T
+            # cross_entropy.py:37: target = target + hl.where(here, row, 0.0).sum(-1)
+            target_ref[...] += jnp.sum(jnp.where(here & tv_mask, row, 0.0), axis=1, keepdims=True)
+            # cross_entropy.py:38: m = m_new
+            m_ref[...] = m_new
 
         @pl.when(tv == 62)
         def _():

@@ -1,4 +1,4 @@
-"""vector_add for tpu:v6e, blocks ti=32768."""
+"""vector_add for tpu:v6e, blocks ti=65536."""
 
 import jax
 import jax.numpy as jnp
@@ -7,19 +7,19 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def vector_add_kernel(x_row, y_row, out_row):
-    # ti: grid dimension, blocks of 32768; parallel: each ti writes its own elements of out
+    # ti: grid dimension, blocks of 65536; parallel: each ti writes its own elements of out
     def step(x_ref, y_ref, out_ref):
         # vector_add.py:23: out[ti] = x[ti] + y[ti]
         out_ref[...] = x_ref[...] + y_ref[...]
 
     pltpu.emit_pipeline(
         step,
-        grid=(512,),
+        grid=(256,),
         in_specs=[
-            pl.BlockSpec((1, 32768), lambda ti: (0, ti)),
-            pl.BlockSpec((1, 32768), lambda ti: (0, ti)),
+            pl.BlockSpec((1, 65536), lambda ti: (0, ti)),
+            pl.BlockSpec((1, 65536), lambda ti: (0, ti)),
         ],
-        out_specs=[pl.BlockSpec((1, 32768), lambda ti: (0, ti))],
+        out_specs=[pl.BlockSpec((1, 65536), lambda ti: (0, ti))],
         dimension_semantics=(pltpu.PARALLEL,),
     )(x_row, y_row, out_row)
 

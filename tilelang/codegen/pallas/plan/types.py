@@ -398,9 +398,7 @@ def _clear(launch: Launch) -> Iterator[Clear]:
 
 def _clear_text(found: Clear) -> str:
     limits = " & ".join(map(expression, found.limits))
-    return (
-        f"  no mask in steps where {limits}: all lanes are meant, a body of their own leaves it out"
-    )
+    return f"  no mask in steps where {limits}: every lane is meant, and they have a body without"
 
 
 def _scratch_text(scratch: Scratch) -> str:

@@ -53,7 +53,8 @@ COSTS: Mapping[str, Costs] = MappingProxyType(
     {"v4": _NARROW, "v5e": _NARROW, "v5p": _NARROW, "v6e": _WIDE, "7x": _WIDE}
 )
 # A register of a row that is folded waits for the one before, where no product stands beside it:
-# 128 x 32768 numbers take 5 % more cycles than 512 x 8192 in cross_entropy's schedules, v5e and v6e.
+# 128 x 32768 numbers take 5 % more cycles than 512 x 8192 in cross_entropy's schedules, on v5e and
+# v6e.
 DEEP = 1.4  # cycles
 # The table of steps is made before the first one, by scalar loops.
 GROUP, ROW = 30, 10  # cycles

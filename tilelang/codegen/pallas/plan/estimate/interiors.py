@@ -52,12 +52,16 @@ def _pays(launch: Launch, section: Section, made: Launch, target: Target, arrays
     chip, costs = CHIPS[target.name.removeprefix("tpu:")], COSTS[target.name.removeprefix("tpu:")]
     inside = next(s for s in made.sections if s not in launch.sections)
     clear = next(c for c in inside.conditions if isinstance(c, Clear))
-    steps, core = listed(launch, arrays), Core({a.name: a for a in launch.axes}, chip)
+    core = Core({a.name: a for a in launch.axes}, chip)
     trips = defaultdict[str, float](lambda: 1.0)
     trips |= {a.name: float(a.tiles) for a in launch.axes if a.tiles is not None}
     before, after = (work(s.body, core, trips).get("alu", 0) for s in (section, inside))
+    each = WAITED * costs.alu * (before - after)
+    if each <= BRANCH:
+        return False
+    steps = listed(launch, arrays)
     runs, free = (steps.runs(c) for c in (section.conditions, (*section.conditions, clear)))
-    saved = WAITED * costs.alu * (before - after) * free.sum() - BRANCH * runs.sum()
-    old, new = (of_launch(each, target, arrays) for each in (launch, made))
+    saved = each * free.sum() - BRANCH * runs.sum()
+    old, new = (of_launch(one, target, arrays) for one in (launch, made))
     enough = saved * steps.times / chip.clock >= WORTH * old.compute
     return bool(enough and old.compute > old.traffic and shorter(made, new.length))

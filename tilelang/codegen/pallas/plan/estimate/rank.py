@@ -30,6 +30,7 @@ Blocks = Mapping[str, int]
 Make = Callable[[Blocks], "Plan | Refusal"]
 
 LEAST = 128  # positions of a block that is no whole dimension, where they may be so few
+RAGGED = 4096  # the most of one that is cut where ranges end: how long those are, no shape tells
 ROWS = 32  # LEAST of a dimension that is nowhere the last one
 WHOLE = 32768  # the longest dimension that is tried whole
 # A program of more instructions gains little by it, and takes half a minute and more to compile:
@@ -246,7 +247,8 @@ def _sizes(problem: Problem, names: tuple[str, ...], target: Target) -> tuple[in
     need = max(multiple(problem, n, target) for n in names)
     rows = all(use.place != 1 for n in names for use in problem.uses(n))
     least = max(need, ROWS if rows else LEAST)
-    sizes = [least << k for k in range(12) if least << k < length]
+    most = RAGGED if any(problem.fact(n).ragged for n in names) else length
+    sizes = [least << k for k in range(12) if least << k < length and least << k <= most]
     return tuple(sizes) + ((length,) if length <= WHOLE or not sizes else ())
 
 

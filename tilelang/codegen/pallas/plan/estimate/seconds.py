@@ -260,8 +260,12 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip) -> float:
 
 
 def _size(window: Window, steps: Steps) -> np.ndarray | float:
-    """Bytes of the block in every step: what lies behind the end of the array is not copied."""
-    size: np.ndarray | float = float(itemsize(window.dtype))
+    """Bytes of the block in every step: what lies behind the end of the array is not copied.
+
+    The only row of an array has each number in a word of its own.
+    """
+    alone = len(window.shape) > 1 and window.shape[-2] == 1
+    size: np.ndarray | float = float(max(itemsize(window.dtype), 4 if alone else 0))
     for place, (dim, length) in enumerate(zip(window.dims, window.shape, strict=True)):
         extent = extent_of(dim)
         if extent is None:
