@@ -45,12 +45,25 @@ def gradients(
     block: int | None = None,
 ) -> dict[str, np.ndarray]:
     """The gradient of every argument that has one, in the NumPy reference."""
-    known = dict(arrays)
-    known |= _run(derivative.forward, arrays, block)
-    known |= zip(derivative.cotangents, cotangents, strict=True)
-    for launch in derivative.launches:
-        known |= _run(launch.kernel, {n: known[n] for n in launch.operands}, block)
+    known, _ = launched(derivative, arrays, cotangents, block)
     return {argument: known[name] for argument, name in derivative.gradients}
+
+
+def launched(
+    derivative: Derivative,
+    arrays: Arrays,
+    cotangents: Sequence[np.ndarray],
+    block: int | None = None,
+) -> tuple[dict[str, np.ndarray], list[tuple[KernelIR, Arrays]]]:
+    """Every array of a backward by name, and its kernels with what each is given."""
+    known = {**arrays, **_run(derivative.forward, arrays, block)}
+    known |= zip(derivative.cotangents, cotangents, strict=True)
+    calls = list[tuple[KernelIR, Arrays]]()
+    for launch in derivative.launches:
+        given = {n: known[n] for n in launch.operands}
+        calls.append((launch.kernel, given))
+        known |= _run(launch.kernel, given, block)
+    return known, calls
 
 
 def _run(ir: KernelIR, arrays: Arrays, block: int | None) -> dict[str, np.ndarray]:

@@ -16,6 +16,8 @@ import os
 import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Kernels run in parts, too.
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=3 " + os.getenv("XLA_FLAGS", "")
 
 from tests.fuzzing.campaign import main
 

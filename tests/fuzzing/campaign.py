@@ -20,6 +20,7 @@ import tilelang as tile
 from tests.fuzzing import gradients
 from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.corpus import Entry, keep
+from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes
 from tests.fuzzing.program import Let, Loop, Program, Swap, Update, parts
 from tests.fuzzing.shrink import smaller
 from tests.fuzzing.text import source
@@ -44,6 +45,7 @@ BAD = ("wrong", "crash", "reference", "accepted", "uncompiled")
 LAYOUTS = 6  # for each config
 BATCH = 3  # calls that a batch of them is compared with
 REFERENCE_BLOCKS = (1, 5, 16, 64)
+ELSEWHERE = {"bucket": try_bucket, "mesh": try_mesh, "passes": try_passes}
 BLOCKS = (8, 16, 32, 64)  # one of them for each loop type, all of them over the loop types
 
 
@@ -117,6 +119,9 @@ def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outco
     yield "wild", wrong(program), wrong, 3
     together = partial(try_batched, seeds=seeds[:BATCH])
     yield "batched", together(program), together, BATCH
+    for way, ask in ELSEWHERE.items():
+        again = partial(ask, seeds=seeds[:BATCH])
+        yield way, again(program), again, BATCH
     if plan.tpu:
         target = f"tpu:{GENERATIONS[seed % len(GENERATIONS)]}"
         compiled = partial(try_compiler, target=target)
@@ -163,6 +168,8 @@ def replayed(entry: Entry) -> Outcome:
             return try_wild(entry.program, None, entry.seeds)
         case "batched":
             return try_batched(entry.program, entry.seeds[:BATCH])
+        case "bucket" | "mesh" | "passes":
+            return ELSEWHERE[entry.way](entry.program, entry.seeds[:BATCH])
     return try_kernel(entry.program, entry.config, entry.seeds)
 
 

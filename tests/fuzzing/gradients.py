@@ -12,25 +12,32 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
-from tests.derivatives import derived, gradients
+import tilelang as tile
+from tests.derivatives import derived, launched
 from tests.fuzzing.compose import compose
-from tests.fuzzing.inputs import case
+from tests.fuzzing.elsewhere import broken, gradients_elsewhere
+from tests.fuzzing.inputs import Case, case
 from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Program, Store, parts
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, failure, loaded
 from tests.numerics import as_dtype
+from tests.partitions import divided
 from tilelang.errors import GradientError
+from tilelang.ir import KernelIR
 from tilelang.language.dtypes import is_float
 from tilelang.transforms import Derivative
 
 STEP = 1e-3  # the meaning rounds casts to float32
 TOLERANCE = 3e-3
 BLOCKS = (3, 16)
+IGNORED = Counter[str]()
 
 
 def wide(node: Any) -> Any:
@@ -43,17 +50,42 @@ def wide(node: Any) -> Any:
     return "float32" if node == "bfloat16" else node
 
 
-def try_gradient(program: Program, seeds: Sequence[int]) -> Outcome:
-    """The first thing that is wrong; "refused" where the derivation says no."""
+@dataclass(frozen=True)
+class _Pulled:
+    """One call, random cotangents of its results, and by block the gradient of every argument.
+
+    calls  the kernels that made them, with their arguments
+    """
+
+    seed: int
+    given: Case
+    cotangents: Sequence[np.ndarray]
+    found: Mapping[int, Mapping[str, np.ndarray]]
+    calls: Sequence[tuple[KernelIR, Mapping[str, np.ndarray]]]
+
+
+def try_gradient(program: Program, seeds: Sequence[int], ways: Counter[str] = IGNORED) -> Outcome:
+    """The first thing that is wrong; "refused" where the derivation says no.
+
+    `ways` counts what came of the same gradients from JAX, in a bucket and on a mesh.
+    """
     try:
         with loaded(program) as kernel:
             first = case(program, seeds[0])
             ir, made = derived(kernel, list(first.arguments.values()))
             names = {p.name: p.tensor for p in ir.params if p.tensor}
+            every = (made.forward, *(launch.kernel for launch in made.launches))
+            rule = next(filter(None, map(broken, every)), "")
+            if rule:
+                return Outcome("wrong", rule)
             for seed in seeds:
-                found = _compared(program, made, names, seed)
+                pulled = _pulled(program, made, names, seed)
+                if pulled is None:
+                    continue
+                found = _compared(program, pulled) or _in_parts(pulled)
+                found = found or _elsewhere(program, kernel, pulled, ways)
                 if found:
-                    return Outcome("wrong", found, seed)
+                    return Outcome("wrong", f"{found}; {pulled.given.layout}", seed)
     except GradientError as no:
         return Outcome("refused", no.what.partition("cannot be derived: ")[2])
     except Exception as error:  # whatever is raised is what is being looked for
@@ -61,13 +93,14 @@ def try_gradient(program: Program, seeds: Sequence[int]) -> Outcome:
     return OK
 
 
-def _compared(program: Program, made: Derivative, names: Mapping[str, str], seed: int) -> str:
-    """What is wrong with the gradients on the arguments of a seed; "" if nothing is."""
+def _pulled(
+    program: Program, made: Derivative, names: Mapping[str, str], seed: int
+) -> _Pulled | None:
+    """The gradients on the arguments of a seed; None where calls with them are refused."""
     given = case(program, seed)
     if given.illegal or given.depends:
-        return ""
+        return None
     arrays = {names[n]: a for n, a in given.arguments.items() if n in names}
-    clean = {n: _finite(np.asarray(a, np.float64)) for n, a in given.arguments.items()}
     rng = np.random.default_rng(seed)
     outputs = {t.name for t in program.outputs}
     rereads = any(
@@ -76,20 +109,46 @@ def _compared(program: Program, made: Derivative, names: Mapping[str, str], seed
     )
     dead = 0.0 if rereads else np.nan  # what was read from memory that nobody wrote is stored, too
     cotangents = [_cotangent(given.results[t.name], t.dtype, rng, dead) for t in program.results]
-    found = {b: gradients(made, arrays, cotangents, b) for b in BLOCKS}
-    for name, tensor in names.items():
-        if arrays[tensor].dtype.kind not in "fV":
-            continue
+    floats = {n: t for n, t in names.items() if arrays[t].dtype.kind in "fV"}
+    found = dict[int, Mapping[str, np.ndarray]]()
+    for block in BLOCKS:
+        known, calls = launched(made, arrays, cotangents, block)
+        every = {argument: known[name] for argument, name in made.gradients}
+        found[block] = {
+            n: np.float64(every.get(t, np.zeros(arrays[t].shape))) for n, t in floats.items()
+        }
+    return _Pulled(seed, given, cotangents, found, calls)
+
+
+def _compared(program: Program, pulled: _Pulled) -> str:
+    """What is wrong with the gradients by the differences of the meaning; "" if nothing is."""
+    clean = {n: _finite(np.asarray(a, np.float64)) for n, a in pulled.given.arguments.items()}
+    rng = np.random.default_rng([pulled.seed, 7])
+    for name in pulled.found[BLOCKS[0]]:
         direction = rng.standard_normal(clean[name].shape)
-        numeric, unsure = _difference(program, clean, name, direction, cotangents)
-        for block, all_ in found.items():
-            own = np.float64(all_.get(tensor, np.zeros(clean[name].shape)))
-            exact = float((own * direction).sum())
-            allowed = unsure + TOLERANCE * (1 + np.linalg.norm(own))
+        numeric, unsure = _difference(program, clean, name, direction, pulled.cotangents)
+        for block, every in pulled.found.items():
+            exact = float((every[name] * direction).sum())
+            allowed = unsure + TOLERANCE * (1 + np.linalg.norm(every[name]))
             if np.isfinite(numeric) and not abs(exact - numeric) <= allowed:
                 numbers = f"{exact:.6g}, numeric {numeric:.6g} to {unsure:.1g}"
-                return f"d_{name}: {numbers}, block {block}; {given.layout}"
+                return f"d_{name}: {numbers}, block {block}"
     return ""
+
+
+def _in_parts(pulled: _Pulled) -> str:
+    """Where a kernel of the backward is not the sum of its parts; "" if all are."""
+    return next((wrong for call in pulled.calls for wrong in divided(*call)), "")
+
+
+def _elsewhere(program: Program, kernel: tile.Kernel, pulled: _Pulled, ways: Counter[str]) -> str:
+    """What is wrong with the gradients that JAX gives; "" if nothing is."""
+    outcomes = gradients_elsewhere(
+        program, kernel, pulled.given, pulled.cotangents, pulled.found[BLOCKS[-1]], pulled.seed
+    )
+    ways.update(f"{way} {outcome.kind}" for way, outcome in outcomes.items())
+    bad = (f"{way}: {o}" for way, o in outcomes.items() if o.kind not in ("ok", "refused"))
+    return next(bad, "")
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
@@ -138,15 +197,18 @@ def campaign(seeds: Sequence[int]) -> int:
     """Prints every failure and the counts; 1 if anything is wrong."""
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
+    ways: Counter[str] = Counter()
     start = time.perf_counter()
     for seed in seeds:
         program = wide(compose(seed).program)
-        outcome = try_gradient(program, [1000 * seed, 1000 * seed + 1])
+        outcome = try_gradient(program, [1000 * seed, 1000 * seed + 1], ways)
         counts[outcome.kind] += 1
         if outcome.kind == "refused":
             reasons[re.sub(r"\b[a-z]+_?\d+\b", "*", outcome.detail)] += 1
         elif outcome != OK:
             print(f"seed {seed}: {outcome.kind.upper()} {outcome.detail}\n\n{source(program)}\n")
+        jax.clear_caches()
     print(f"{len(seeds)} kernels: {dict(counts)}, {time.perf_counter() - start:.0f} s")
+    print(f"calls differentiated by JAX: {dict(ways)}")
     print("\n".join(f"  {n:5} {why}" for why, n in reasons.most_common(12)))
     return int(any(kind not in ("ok", "refused") for kind in counts))

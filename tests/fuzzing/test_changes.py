@@ -192,7 +192,7 @@ def test_a_call_that_must_be_refused(monkeypatch):
     calm = TEXT.replace("x[c * 4 + t.index + 1, u].sum(1)", "x[c * 4 + t.index, 0]")
     calm = calm.replace("n[()], max_extent=5", "4, block_size=4")
     text = "import tilelang as tile\nimport tilelang.language as hl\n\n\n@tile.kernel" + calm
-    monkeypatch.setattr("tests.fuzzing.trial.source", lambda program: text)
+    monkeypatch.setattr("tests.fuzzing.trial.source", lambda *_: text)
     seed = next(n for n in range(9) if case(short, n).illegal)
     assert try_reference(short, [seed], [2]).kind == "reference"
     assert try_kernel(short, None, [seed]).kind == "accepted"

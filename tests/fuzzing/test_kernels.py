@@ -208,7 +208,7 @@ def test_a_right_kernel_passes():
 def test_a_wrong_result_is_seen(monkeypatch):
     """The kernel is printed with a mistake: its description does not know of it."""
     wrong = TEXT.replace("acc = 1.0", "acc = 0.0")
-    monkeypatch.setattr("tests.fuzzing.trial.source", lambda program: wrong)
+    monkeypatch.setattr("tests.fuzzing.trial.source", lambda *_: wrong)
     for found in (try_kernel(SUMS, None, [0]), try_reference(SUMS, [0], [4])):
         assert "y: 3 of 3 wrong" in found.detail
     assert try_kernel(SUMS, None, [0]).kind == "wrong"
@@ -234,7 +234,7 @@ def test_an_infinity_excuses_nothing(result, exact, wrong):
 
 def test_a_refusal_is_no_failure(monkeypatch):
     refused = TEXT.replace("acc = 1.0", "while True: pass")
-    monkeypatch.setattr("tests.fuzzing.trial.source", lambda program: refused)
+    monkeypatch.setattr("tests.fuzzing.trial.source", lambda *_: refused)
     found = try_kernel(SUMS, None, [0])
     assert found.kind == "refused" and found.detail.startswith("ParseError: ")
 
@@ -264,13 +264,13 @@ def test_the_summary():
     plan = Plan(configs=0, trials=0)
     trials = [t for seed in SEEDS[:2] for t in explore(seed, plan)]
     first, *rest = summary(trials)
-    assert first.startswith("2 kernels, 8 trials: ")
+    assert first.startswith("2 kernels, 14 trials: ")
     assert any(line.startswith("refused under the default config: ") for line in rest)
 
 
 def test_the_command(capsys, monkeypatch):
     assert main(["kernels", "--count", "1", "--seed", str(SEEDS[0]), "--configs", "0"]) == 0
-    assert "1 kernels, 4 trials: " in capsys.readouterr().out
+    assert "1 kernels, 7 trials: " in capsys.readouterr().out
     monkeypatch.setattr(
         "tests.fuzzing.campaign.try_configs", lambda *a, **k: [Outcome("wrong", "y: all")]
     )

@@ -1,11 +1,13 @@
-"""source(program) -> str: the program as a kernel, in the words of a user.
+"""source(program, lengths) -> str: the program as a kernel, in the words of a user.
 
 Where operands have different dimensions the text says how: `a[:, None] + b`, `.T`, `hl.permute`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from tests.fuzzing.program import (
     Axis,
@@ -37,6 +39,7 @@ from tests.fuzzing.program import (
     Update,
     Value,
     Whole,
+    parts,
 )
 
 HEAD = """import tilelang as tile
@@ -46,6 +49,7 @@ import tilelang.language as hl
 @tile.kernel
 def kernel({arguments}):
 """
+NUMBERS: Mapping[str, str] = MappingProxyType({})
 UNARY = {"neg": "-({})"} | {n: f"hl.{n}({{}})" for n in ("tanh", "abs", "relu", "exp", "log")}
 BINARY = {"max": "hl.maximum({}, {})"} | {op: f"({{}} {op} {{}})" for op in "+-*/"}
 WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
@@ -81,9 +85,13 @@ class Scope:
     program: Program
     open: tuple[str, ...] = ()
     named: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lengths: Mapping[str, str] = field(default_factory=dict)
 
     def inside(self, axis: str) -> Scope:
-        return Scope(self.program, (*self.open, axis), dict(self.named))
+        return replace(self, open=(*self.open, axis), named=dict(self.named))
+
+    def length(self, axis: Axis) -> str:
+        return self.lengths.get(axis.name, str(axis.size))
 
     def order(self, dims: set[str]) -> tuple[str, ...]:
         """Dimensions as loops are nested, whole dimensions last."""
@@ -94,17 +102,52 @@ class Scope:
         return self.program.axis(axis).kind != "grid"
 
 
-def source(program: Program) -> str:
-    """A module with one kernel, `kernel`."""
-    lines = [_created(t) for t in program.outputs]
-    lines += _block(Scope(program), program.body)
+def source(program: Program, lengths: Mapping[str, str] = NUMBERS) -> str:
+    """A module with one kernel, `kernel`; `lengths` is how long axes are, where not in numbers."""
+    lines = [_created(t, _shape(program, t, lengths)) for t in program.outputs]
+    lines += _block(Scope(program, lengths=lengths), program.body)
     lines.append("return " + ", ".join(t.name for t in program.results))
     head = HEAD.format(arguments=", ".join(t.name for t in program.arguments))
     return head + "".join(f"    {line}\n" for line in lines)
 
 
-def _created(tensor: Tensor) -> str:
-    shape, dtype = list(tensor.shape), f"dtype=hl.{tensor.dtype}"
+def lengths_by_shapes(program: Program) -> dict[str, str]:
+    """Of ragged tiles the length as the shape of an argument that they index."""
+    found: dict[str, str] = {}
+    inputs = {t.name: t for t in program.arguments if t.role == "input"}
+    for load in (p for p in parts(program.body) if isinstance(p, Load) and p.tensor in inputs):
+        for dim, pick in enumerate(load.index):
+            if _alone(program, pick) and inputs[load.tensor].shape[dim] == _size(program, pick):
+                found.setdefault(pick.axis, f"{load.tensor}.shape[{dim}]")
+    return found
+
+
+def _alone(program: Program, pick: Pick) -> bool:
+    """Whether a ragged tile indexes a dimension, and nothing else does."""
+    if pick != Pick(pick.axis) or not pick.axis:
+        return False
+    axis = program.axis(pick.axis)
+    return axis.kind == "tile" and bool(axis.offsets) and not axis.local
+
+
+def _size(program: Program, pick: Pick) -> int:
+    return program.axis(pick.axis).size
+
+
+def _shape(program: Program, tensor: Tensor, lengths: Mapping[str, str]) -> str:
+    """The shape of an output: as long as an axis where that is what it is stored by."""
+    stores = [p for p in parts(program.body) if isinstance(p, Store) and p.tensor == tensor.name]
+    found = []
+    for dim, size in enumerate(tensor.shape):
+        picks = {store.index[dim] for store in stores}
+        (one, *others) = picks or {Pick("")}
+        plain = not others and _alone(program, one) and _size(program, one) == size
+        found.append(lengths.get(one.axis, str(size)) if plain else str(size))
+    return f"[{', '.join(found)}]"
+
+
+def _created(tensor: Tensor, shape: str) -> str:
+    dtype = f"dtype=hl.{tensor.dtype}"
     if tensor.fill is None:
         return f"{tensor.name} = hl.empty({shape}, {dtype})"
     return f"{tensor.name} = hl.full({shape}, {tensor.fill}, {dtype})"
@@ -141,7 +184,7 @@ def _statement(scope: Scope, statement: Statement) -> list[str]:
 
 
 def _branch(scope: Scope, body: tuple[Statement, ...]) -> list[str]:
-    return _block(Scope(scope.program, scope.open, dict(scope.named)), body) or ["pass"]
+    return _block(replace(scope, named=dict(scope.named)), body) or ["pass"]
 
 
 def _condition(scope: Scope, statement: If) -> str:
@@ -210,8 +253,8 @@ def _loop(scope: Scope, loop: Loop) -> list[str]:
         other = scope.program.axis(inner.axis)
         if other.kind == axis.kind and axis.name not in (other.of, other.until):
             body = _block(inside.inside(inner.axis), inner.body)
-            return [f"for {axis.name}, {other.name} in {_joint(axis, other)}:", *_in(body)]
-    head = f"for {axis.name} in hl.{axis.kind}({_range(axis)}):"
+            return [f"for {axis.name}, {other.name} in {_joint(scope, axis, other)}:", *_in(body)]
+    head = f"for {axis.name} in hl.{axis.kind}({_range(scope, axis)}):"
     return [head, *_in(_block(inside, loop.body) or ["pass"])]
 
 
@@ -219,11 +262,11 @@ def _in(lines: list[str]) -> list[str]:
     return ["    " + line for line in lines]
 
 
-def _range(axis: Axis) -> str:
+def _range(scope: Scope, axis: Axis) -> str:
     begin, end = _bounds(axis)
     given = end if begin == "0" else f"{begin}, {end}"
     ragged = axis.offsets or axis.length
-    return given + (f", max_extent={axis.size}" if ragged and axis.bounded else "")
+    return given + (f", max_extent={scope.length(axis)}" if ragged and axis.bounded else "")
 
 
 def _bounds(axis: Axis) -> tuple[str, str]:
@@ -240,9 +283,9 @@ def _bounds(axis: Axis) -> tuple[str, str]:
     return ("0", f"{end} - {begin}") if axis.local else (begin, end)
 
 
-def _joint(first: Axis, second: Axis) -> str:
+def _joint(scope: Scope, first: Axis, second: Axis) -> str:
     begins, ends = zip(_bounds(first), _bounds(second))
-    sizes = f", max_extent=[{first.size}, {second.size}]"
+    sizes = f", max_extent=[{scope.length(first)}, {scope.length(second)}]"
     ragged = any(a.offsets or a.length for a in (first, second))
     bounded = sizes if ragged else ""
     return f"hl.{first.kind}([{', '.join(begins)}], [{', '.join(ends)}]{bounded})"

@@ -20,7 +20,7 @@ import tilelang as tile
 from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Masked, Program, Store, Tensor, parts
-from tests.fuzzing.text import source
+from tests.fuzzing.text import NUMBERS, source
 from tilelang.aot import Worker, compile_lowered
 from tilelang.errors import InternalError
 
@@ -226,21 +226,22 @@ def try_reference(program: Program, seeds: Sequence[int], blocks: Sequence[int])
     return OK
 
 
-_OPEN: dict[Program, tile.Kernel] = {}
+_OPEN: dict[str, tile.Kernel] = {}
 
 
 @contextlib.contextmanager
-def loaded(program: Program) -> Iterator[tile.Kernel]:
+def loaded(program: Program, lengths: Mapping[str, str] = NUMBERS) -> Iterator[tile.Kernel]:
     """The kernel of a program, from a file that is there as long as it is used.
 
     Inside of another one for the same program it is that kernel: parsed and compiled once.
     """
-    if program in _OPEN:
-        yield _OPEN[program]
+    text = source(program, lengths)
+    if text in _OPEN:
+        yield _OPEN[text]
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random_kernel.py"
-        path.write_text(source(program), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         name = f"random_kernel_{Path(folder).name}"
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
@@ -248,10 +249,10 @@ def loaded(program: Program) -> Iterator[tile.Kernel]:
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-            _OPEN[program] = module.kernel
+            _OPEN[text] = module.kernel
             yield module.kernel
         finally:
-            _OPEN.pop(program, None)
+            _OPEN.pop(text, None)
             del sys.modules[name]
 
 

@@ -224,6 +224,14 @@ def test_gradients_of_gradients():
     )
 
 
+def test_forward_mode_of_a_gradient_is_refused(made):
+    def loss(x):
+        return made.kernel(x, W, STARTS)[0].sum()
+
+    with pytest.raises(tile.CallError, match="kernel product has no derivative in forward mode\n"):
+        torch.func.hessian(loss)(X)
+
+
 def test_forward_mode_is_refused(made):
     with forward_ad.dual_level():
         x = forward_ad.make_dual(X, X)

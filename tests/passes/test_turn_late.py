@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 import tilelang as tile
 import tilelang.language as hl
 from tests.derivatives import parsed
 from tests.passes.becomes import becomes, stays
+from tilelang.ir.verify import verify
 from tilelang.passes.turn_late import turn_late
 
 X, Y = tile.spec((40, 16), "bfloat16"), tile.spec((40, 8), "bfloat16")
@@ -37,6 +40,33 @@ def shown(x, y):
         t[:, :] = left
         w[:, tn] = hl.dot(left, y[:, tn])
     return w, t
+
+
+@tile.kernel
+def one_of_another(x, k, offsets):
+    """y = (x k^T)^T x over the rows of a group: both left sides have turned names."""
+    y = hl.zeros(k.shape, dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tk in hl.tile(offsets[g], offsets[g + 1]):
+            keys = k[tk, :].T
+            acc = hl.zeros([tk, k.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                scores = (hl.dot(x[tm, :], keys) * 2.0).T
+                acc = hl.dot(scores, x[tm, :], acc=acc)
+            y[tk, :] = acc
+    return y
+
+
+def test_names_that_are_computed_of_each_other():
+    """Blocks are square: a product of what was not turned is wrong, and no error."""
+    rng = np.random.default_rng(0)
+    x, k = rng.standard_normal((2, 16, 16), np.float32)
+    offsets = np.array([0, 10, 16], np.int32)
+    parts = [2 * k[a:b] @ x[a:b].T @ x[a:b] for a, b in itertools.pairwise(offsets)]
+    ir, _ = parsed(one_of_another, (x, k, offsets))
+    verify(turn_late(ir))
+    found = one_of_another(x, k, offsets, config=tile.Config({"tk": 16, "tm": 16}))
+    np.testing.assert_allclose(found, np.concatenate(parts), rtol=1e-5, atol=1e-5)
 
 
 def test_a_name_that_products_read():

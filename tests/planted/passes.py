@@ -52,7 +52,7 @@ from tilelang.codegen.pallas.plan.steps import conditions, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
-from tilelang.ir import Apply, Store, Var, names
+from tilelang.ir import Apply, Assign, Store, Var, map_body, names, statements
 from tilelang.passes import (
     drop_implied_masks,
     drop_unused,
@@ -83,7 +83,7 @@ class Mutation:
 
 
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
-_cut_at = axes.cut_at
+_cut_at, _rewritten = axes.cut_at, turn_late.rewrite_body
 _at, _needed_of = interior._at, interior._Tiles.needed
 _sharing, _differs = stacked._sharing, stacked._Stack.differs
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
@@ -121,6 +121,17 @@ def _one_level(expr, values):
 
 def _without_carries(ir):
     return _names_in(ir) - {n for n in _names_in(ir) if n.startswith("rows_")}
+
+
+def _turned_stay(body, change):
+    """What is turned reads others as they were before."""
+    before = {s.name: s for s in statements(body) if isinstance(s, Assign)}
+
+    def kept(stmt):
+        turned = isinstance(stmt, Assign) and turn_late._turned(stmt.value)
+        return (before[stmt.name] if turned else stmt,)
+
+    return map_body(_rewritten(body, change), kept)
 
 
 def _any_fill(expr):
@@ -192,6 +203,11 @@ MUTATIONS = (
     Mutation(
         "nothing is turned late", turn_late, "_turned", lambda value: None,
         test_turn_late.test_a_name_that_products_read,
+    ),
+    Mutation(
+        "names that are turned late are made of others as they were", turn_late, "rewrite_body",
+        _turned_stay,
+        test_turn_late.test_names_that_are_computed_of_each_other,
     ),
     Mutation(
         "powers of two are not scaled", powers_of_two, "LOG2_E", 1.0,

@@ -10,7 +10,8 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm
-from tests.derivatives import derived, named
+from tests.derivatives import derived, launched, named
+from tests.partitions import divided
 from tests.passes.becomes import loops
 from tests.subjects import SUBJECTS
 from tests.tiers import HALF, share
@@ -140,46 +141,6 @@ def test_obstacles(case):
 # ------------------------------------------------------------ every example
 
 
-def device(ir, factor, count, part, arrays):
-    """The arguments of one of `count` devices."""
-    own, given = factor.size // count, {}
-    for name, array in arrays.items():
-        for dim in range(array.ndim):
-            if (name, dim) in factor.dims:
-                array = array.take(np.arange(own) + part * own, dim)
-            if (name, dim) in factor.edges:
-                array = array.take(np.arange(own + 1) + part * own, dim)
-        if name in factor.clipped:
-            array = np.clip(array - part * own, 0, own)
-        given[name] = array
-    return evaluate(local(ir, {factor: count}), given)
-
-
-def together(ir, factor, name, parts):
-    """A result of all devices."""
-    if name in dict(factor.added):
-        return sum(np.nan_to_num(p.astype(np.float64)) for p in parts)
-    dims = [dim for tensor, dim in factor.dims if tensor == name]
-    assert len(dims) <= 1
-    return np.concatenate(parts, dims[0]) if dims else parts[0]
-
-
-def divided(ir, arrays):
-    """Every factor that may be split, into all of its divisors up to 4: what is not the whole."""
-    whole = evaluate(ir, arrays)
-    for factor in factors(ir, analyze(ir)):
-        counts = [n for n in (2, 3, 4) if factor.kind and factor.size and factor.size % n == 0]
-        for count in counts:
-            each = [device(ir, factor, count, part, arrays) for part in range(count)]
-            for name in ir.returns:
-                mine = together(ir, factor, name, [results[name] for results in each])
-                exact, added = whole[name].astype(np.float64), name in dict(factor.added)
-                most = 1e-5 * np.nanmax(np.abs(exact), initial=1)
-                exact = np.nan_to_num(exact) if added else exact
-                if not np.allclose(mine, exact, atol=most, equal_nan=True):
-                    yield f"{name} of {ir.name}, {sorted(factor.axes)} in {count}"
-
-
 @pytest.mark.parametrize("subject", share(SUBJECTS, 5, 1, HALF))
 def test_the_parts_of_every_example(subject):
     """In NumPy."""
@@ -199,14 +160,10 @@ def test_the_parts_of_gradients(subject):
     arguments = (*next(elements(subject))[0], *subject.static)
     ir, made = derived(subject.kernel, arguments)
     known = {n: np.nan_to_num(a) for n, a in named(ir, arguments).items()}
-    known |= evaluate(made.forward, known)
-    rng = np.random.default_rng(0)
-    shapes = {name: known[result].shape for name, result in zip(made.cotangents, ir.returns)}
-    known |= {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    rng, exact = np.random.default_rng(0), evaluate(made.forward, known)
+    cotangents = [rng.standard_normal(exact[r].shape).astype(np.float32) for r in ir.returns]
     kinds = set()
-    for launch in made.launches:
-        arrays = {name: known[name] for name in launch.operands}
-        assert list(divided(launch.kernel, arrays)) == []
-        known |= evaluate(launch.kernel, arrays)
-        kinds |= {f.kind for f in factors(launch.kernel, analyze(launch.kernel))}
+    for kernel, given in launched(made, known, cotangents)[1]:
+        assert list(divided(kernel, given)) == []
+        kinds |= {f.kind for f in factors(kernel, analyze(kernel))}
     assert kinds & {"rows", "sum", "parallel"}

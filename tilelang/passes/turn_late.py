@@ -37,9 +37,9 @@ def turn_late(ir: KernelIR) -> KernelIR:
         return ir
 
     def named(stmt: Stmt) -> tuple[Stmt, ...]:
-        if isinstance(stmt, Assign) and stmt.name in found:
-            return (replace(stmt, value=found[stmt.name].args[0]),)
-        return (stmt,)
+        """What it is now: one of these may be computed of another."""
+        turned = _turned(stmt.value) if isinstance(stmt, Assign) and stmt.name in found else None
+        return (stmt,) if turned is None else (replace(stmt, value=turned.args[0]),)
 
     def read(expr: Expr) -> Expr | None:
         if not isinstance(expr, Var) or expr.name not in found:

@@ -134,6 +134,18 @@ class _Kernel(torch.autograd.Function):
             found = _only_once(call.kernel, found, (*ctx.saved_tensors, *full))
         return None, *found
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise no_forward_mode(ctx.call.kernel)
+
+
+def no_forward_mode(kernel: str, why: str = "") -> CallError:
+    """The error of a tangent that meets a kernel."""
+    return CallError(
+        f"kernel {kernel} has no derivative in forward mode{why}",
+        hint="use reverse mode: backward(), torch.func.grad, torch.func.vjp",
+    )
+
 
 def _saved(ctx: Any) -> Any:
     """What forward saved, with the tensors in their places."""

@@ -23,7 +23,7 @@ from ..ir import KernelIR, TensorSpec
 from .gradients import Gradient, is_float
 from .parsed import Parsed
 from .tensors import spec_of_torch
-from .torch_gradient import Call, differentiated, when_needed
+from .torch_gradient import Call, differentiated, no_forward_mode, when_needed
 from .torch_shapes import Rule, Shapes, Sizes, hint, rule_for, sizes_of
 from .written import Flat, function
 
@@ -205,10 +205,7 @@ def _refuse_tangents(kernel: str, names: Sequence[str], tensors: Sequence[Any]) 
         return
     for name, tensor in zip(names, tensors, strict=True):
         if forward_ad.unpack_dual(tensor).tangent is not None:
-            raise CallError(
-                f"kernel {kernel} has no derivative in forward mode, and {name} carries a tangent",
-                hint="use reverse mode: backward(), torch.func.grad, torch.func.vjp",
-            )
+            raise no_forward_mode(kernel, f", and {name} carries a tangent")
 
 
 # ---------------------------------------------------------------- operations

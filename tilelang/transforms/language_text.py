@@ -65,8 +65,11 @@ def text(kernel: KernelIR) -> str:
     lines = ["@tile.kernel", f"def {kernel.name}({params}):"]
     lines += [f'    """{kernel.doc.splitlines()[0]}"""'] if kernel.doc else []
     lines += [f"    {_declared(t)}" for t in kernel.tensors if t.role == "output"]
+    views = {t.name: f"    {_viewed(t)}" for t in kernel.tensors if t.view is not None}
+    lines += [line for name, line in views.items() if name not in kernel.returns]
     printer = _Printer(kernel, names)
     lines += [line for loop in kernel.body for line in printer.body((loop,), "    ")]
+    lines += [line for name, line in views.items() if name in kernel.returns]
     returned = ", ".join(kernel.returns)
     tuple_ = kernel.structure == "tuple"
     lines.append(f"    return ({returned}{',' if len(kernel.returns) == 1 else ''})" if tuple_ else
@@ -79,6 +82,13 @@ def _declared(tensor: Tensor) -> str:
     if tensor.fill is None:
         return f"{tensor.name} = hl.empty({shape}, {dtype})"
     return f"{tensor.name} = {_filled(shape, tensor.fill, dtype)}"
+
+
+def _viewed(tensor: Tensor) -> str:
+    assert tensor.view is not None
+    arg = ", ".join(map(str, tensor.view.arg))
+    given = f"[{arg}]" if tensor.view.how == "reshape" else arg
+    return f"{tensor.name} = {tensor.view.source}.{tensor.view.how}({given})"
 
 
 def _filled(shape: str, value: Scalar, dtype: str) -> str:

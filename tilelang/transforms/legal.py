@@ -20,10 +20,10 @@ from ..ir import (
     statement_exprs,
     statements,
 )
-from ..language.dtypes import is_float
 from .distinct import Place, distinct
 from .forward import Launched, Stored
 from .refuse import Underivable
+from .views import root
 
 
 def check(kernel: KernelIR, launches: Sequence[Launched]) -> None:
@@ -31,10 +31,9 @@ def check(kernel: KernelIR, launches: Sequence[Launched]) -> None:
     for tensor in kernel.tensors:
         if tensor.mutated:
             raise Underivable(f"it changes its argument {tensor.name}", tensor.loc)
-        if tensor.role == "view" and is_float(tensor.dtype):
-            raise Underivable(f"{tensor.name} is another view of an array", tensor.loc)
-    for name in kernel.returns:
-        if kernel.tensor(name).role != "output" or kernel.returns.count(name) > 1:
+    results = [root(kernel, name) for name in kernel.returns]
+    for name, result in zip(kernel.returns, results, strict=True):
+        if kernel.tensor(result).role != "output" or results.count(result) > 1:
             raise Underivable(f"it returns {name}, which is not an output of its own", kernel.loc)
     stored: set[str] = set()
     for launched in launches:
@@ -49,7 +48,7 @@ def _check_launch(kernel: KernelIR, launched: Launched, before: set[str]) -> Non
         if store.tensor in before:
             raise Underivable(f"{store.tensor} is stored to by two launches", store.loc)
         _check_tiles(launched, store)
-    _check_reads(launched, by_name)
+    _check_reads(kernel, launched, by_name)
     for name, several in by_name.items():
         if not all(s.adds for s in several):
             _check_once(kernel, launched, name, several)
@@ -68,7 +67,7 @@ def _check_once(kernel: KernelIR, launched: Launched, name: str, several: Sequen
         raise Underivable(what, last.loc)
 
 
-def _check_reads(launched: Launched, stored: dict[str, list[Stored]]) -> None:
+def _check_reads(kernel: KernelIR, launched: Launched, stored: dict[str, list[Stored]]) -> None:
     """What a launch reads it does not store."""
     for stmt in statements((launched.loop,)):
         exprs = list(statement_exprs(stmt))
@@ -76,9 +75,16 @@ def _check_reads(launched: Launched, stored: dict[str, list[Stored]]) -> None:
             exprs.remove(stmt.value)
             exprs.append(stmt.value.args[1])
         for load in (load for e in exprs for load in loads(e)):
+            if root(kernel, load.tensor) != load.tensor and not _is_argument(kernel, load.tensor):
+                what = f"{load.tensor} is another view of what the kernel makes"
+                raise Underivable(what, load.loc)
             if load.tensor in stored:
                 what = f"{load.tensor} is read by the launch that stores to it"
                 raise Underivable(what, load.loc)
+
+
+def _is_argument(kernel: KernelIR, name: str) -> bool:
+    return kernel.tensor(root(kernel, name)).role == "input"
 
 
 def _check_tiles(launched: Launched, store: Stored) -> None:

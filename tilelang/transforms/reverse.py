@@ -12,6 +12,7 @@ places gets a part for each, and a launch that adds them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,6 +31,7 @@ from ..ir import (
     Store,
     Tensor,
     Type,
+    View,
 )
 from ..ir.names import fresh
 from ..language.build import binary, cast
@@ -47,6 +49,7 @@ from .refuse import Underivable
 from .saved import Residuals, Saved, storing
 from .types import Derivative, Launch
 from .unit_gauge import in_unit_gauge
+from .views import returning, root, several_names, to_root, turned_back, with_views
 
 
 def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
@@ -64,14 +67,15 @@ def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivati
     check(kernel, launches)
     launches = list(map(masked, launches))
     program = _Program(kernel, facts, {t.name for t in kernel.tensors} | {kernel.name})
-    program.shared = _shared(launches)
-    active = _active(launches, inputs) & floats
+    program.shared = several_names(kernel, map(_read, launches))
+    active = _active(launches, with_views(kernel, inputs)) & floats
     cotangents = tuple(program.name(f"d_{name}") for name in kernel.returns)
     for name, cotangent in zip(kernel.returns, cotangents, strict=True):
-        if name in active:
-            program.parts.setdefault(name, []).append(program.declared(cotangent, name))
+        if root(kernel, name) in active:
+            program.given(name, program.declared(cotangent, name))
     for launched in reversed(launches):
         _reverse(program, launched, active)
+    _views(program)
     gradients = tuple((n, program.whole(n)) for n in sorted(inputs) if n in program.parts)
     saved = program.saved()
     forward = _forward(kernel, launches, program) if saved else kernel
@@ -79,12 +83,8 @@ def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivati
     return Derivative(forward, saved, tuple(program.launches), gradients, cotangents, zeros)
 
 
-def _shared(launches: Sequence[Launched]) -> frozenset[str]:
-    """The arrays that several launches read."""
-    each = [
-        {t.tensor for t in one.graph.values.values() if isinstance(t, Load)} for one in launches
-    ]
-    return frozenset(n for read in each for n in read if sum(n in other for other in each) > 1)
+def _read(launched: Launched) -> set[str]:
+    return {t.tensor for t in launched.graph.values.values() if isinstance(t, Load)}
 
 
 def _active(launches: Sequence[Launched], inputs: Collection[str]) -> set[str]:
@@ -111,7 +111,7 @@ class _Program:
     arrays: dict[str, Tensor] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
-    shared: frozenset[str] = frozenset()  # read by several launches: each makes a part
+    shared: frozenset[str] = frozenset()  # read by several launches or as several views: in parts
     residuals: list[tuple[Launched, list[Saved]]] = field(default_factory=list)
     wholes: dict[str, str] = field(default_factory=dict)
 
@@ -128,6 +128,15 @@ class _Program:
         own = self.kernel.tensor(like)
         self.arrays[name] = Tensor(name, own.shape, dtype or own.dtype, "input", own.loc)
         return name
+
+    def given(self, result: str, cotangent: str) -> None:
+        """The cotangent of a result; where that is a view, of what it is a view of."""
+        name = result
+        for view, source in to_root(self.kernel, result):
+            turned = turned_back(view, cotangent, source.shape)
+            name, cotangent = source.name, self.declared(self.name(f"d_{source.name}"), source.name)
+            self.arrays[cotangent] = replace(self.arrays[cotangent], role="view", view=turned)
+        self.parts.setdefault(name, []).append(cotangent)
 
     def part(self, tensor: str, dtype: str) -> str:
         """A new array that a launch makes: the gradient of a tensor, or a part of it."""
@@ -181,6 +190,24 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
                 groups.setdefault(_cut(chain, targets), []).extend(targets)
     for (chain, _), targets in groups.items():
         program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
+
+
+def _views(program: _Program) -> None:
+    """Gradients of views become parts of those of what they are views of."""
+    arrays = Counter(root(program.kernel, name) for name in program.parts)
+    for tensor in reversed(program.kernel.tensors):  # a view comes after what it is of
+        if tensor.view is not None and tensor.name in program.parts:
+            alone = arrays[root(program.kernel, tensor.name)] == 1
+            made = [program.whole(tensor.name)] if alone else program.parts[tensor.name]
+            _viewed(program, made, tensor.view)
+
+
+def _viewed(program: _Program, own: Iterable[str], view: View) -> None:
+    for made in own:
+        part = program.part(view.source, program.arrays[made].dtype)
+        turned = turned_back(view, made, program.arrays[part].shape)
+        seen = replace(program.arrays[part], role="view", view=turned)
+        program.launches = [returning(launch, made, seen) for launch in program.launches]
 
 
 # ---------------------------------------------------------------- what is stored, and where

@@ -1,0 +1,88 @@
+"""Random kernels for more rows, on devices and after passes: what is right, and a bug in each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests import partitions
+from tests.fuzzing.compose import compose
+from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes
+from tests.fuzzing.gradients import try_gradient, wide
+from tests.fuzzing.program import (
+    Axis,
+    Let,
+    Load,
+    Loop,
+    Number,
+    Pick,
+    Program,
+    Reduce,
+    Ref,
+    Store,
+    Tensor,
+    Update,
+)
+from tests.fuzzing.text import lengths_by_shapes, source
+from tests.fuzzing.trial import OK
+from tests.planted.passes import _turned_stay
+from tilelang.passes import turn_late
+from tilelang.runtime import buckets, execution
+from tilelang.transforms import partition
+
+# y[g] = the sum of x[offsets[g] : offsets[g + 1]]
+SUMS = Program(
+    axes=(Axis("g", "grid", 4), Axis("tm", "tile", 12, "offsets", "g")),
+    tensors=(
+        Tensor("offsets", (5,), "int32", "offsets", limit=12),
+        Tensor("x", (12,), "float32", "input"),
+        Tensor("y", (4,), "float32", "output", 0.0),
+    ),
+    body=(
+        Loop("g", (
+            Let("acc", (), Number(0.0)),
+            Loop("tm", (
+                Update("acc", "sum", Reduce("sum", "tm", Load("x", (Pick("tm"),)))),
+            )),
+            Store("y", (Pick("g"),), Ref("acc")),
+        )),
+    ),
+)  # fmt: skip
+SEEDS = range(4)
+
+
+def test_lengths_are_said_by_shapes():
+    assert "max_extent=x.shape[0])" in source(SUMS, lengths_by_shapes(SUMS))
+
+
+def test_a_right_kernel_passes():
+    assert try_bucket(SUMS, SEEDS) == try_mesh(SUMS, SEEDS) == OK
+    assert try_passes(SUMS, SEEDS) == OK
+
+
+def test_what_is_padded_wrongly_is_seen(monkeypatch):
+    """The program for more rows gets other values than these."""
+
+    def wrong(run, given, made):
+        return fitted(lambda *a: run(*(-x if x.dtype == np.float32 else x for x in a)), given, made)
+
+    fitted = buckets.fitted
+    monkeypatch.setattr(execution, "fitted", wrong)
+    assert try_bucket(SUMS, SEEDS).kind == "wrong"
+
+
+def test_what_is_split_wrongly_is_seen(monkeypatch):
+    """Each device takes the offsets of all rows for those of its own."""
+
+    def unclipped(ir, facts):
+        return [replace(f, clipped=frozenset()) for f in partition.factors(ir, facts)]
+
+    monkeypatch.setattr(partitions, "factors", unclipped)
+    assert "['tm'] in 2" in try_mesh(SUMS, SEEDS).detail
+
+
+def test_what_a_pass_breaks_is_seen(monkeypatch):
+    program = wide(compose(2205).program)
+    monkeypatch.setattr(turn_late, "rewrite_body", _turned_stay)
+    assert "turn_late, " in try_gradient(program, [2205000]).detail

@@ -1,0 +1,66 @@
+"""divided(ir, arrays): where the parts of a kernel, put together in NumPy, are not the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tilelang.analysis import analyze
+from tilelang.errors import TileError
+from tilelang.ir import KernelIR
+from tilelang.reference import evaluate
+from tilelang.transforms.partition import Factor, factors, local
+
+Arrays = Mapping[str, np.ndarray]
+COUNTS = (2, 3, 4)
+
+
+def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
+    """Every factor that may be split, into all of its divisors up to 4: what is not the whole."""
+    whole = evaluate(ir, arrays)
+    for factor in factors(ir, analyze(ir)):
+        counts = [n for n in COUNTS if factor.kind and factor.size and factor.size % n == 0]
+        for count in counts:
+            try:
+                each = [_device(ir, factor, count, part, arrays) for part in range(count)]
+            except TileError as error:  # the whole had nothing that was refused
+                yield f"{ir.name}, {sorted(factor.axes)} in {count}: {error.what}"
+                continue
+            for name in ir.returns:
+                mine = _together(factor, name, [results[name] for results in each])
+                if not _alike(mine, whole[name], name in dict(factor.added)):
+                    yield f"{name} of {ir.name}, {sorted(factor.axes)} in {count}"
+
+
+def _alike(mine: np.ndarray, whole: np.ndarray, added: bool) -> bool:
+    exact = whole.astype(np.float64)
+    most = 1e-5 * np.abs(exact).max(initial=1, where=np.isfinite(exact))
+    exact = np.nan_to_num(exact) if added else exact
+    return np.allclose(mine, exact, atol=most, equal_nan=True)
+
+
+def _device(
+    ir: KernelIR, factor: Factor, count: int, part: int, arrays: Arrays
+) -> dict[str, np.ndarray]:
+    """The results of one of `count` devices."""
+    own, given = factor.size // count, {}
+    for name, array in arrays.items():
+        for dim in range(array.ndim):
+            if (name, dim) in factor.dims:
+                array = array.take(np.arange(own) + part * own, dim)
+            if (name, dim) in factor.edges:
+                array = array.take(np.arange(own + 1) + part * own, dim)
+        if name in factor.clipped:
+            array = np.clip(array - part * own, 0, own)
+        given[name] = array
+    return evaluate(local(ir, {factor: count}), given)
+
+
+def _together(factor: Factor, name: str, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """A result of all devices."""
+    if name in dict(factor.added):
+        return np.sum([np.nan_to_num(p.astype(np.float64)) for p in parts], axis=0)
+    dims = [dim for tensor, dim in factor.dims if tensor == name]
+    assert len(dims) <= 1
+    return np.concatenate(parts, dims[0]) if dims else parts[0]

@@ -1,0 +1,57 @@
+"""Arrays that a kernel reads or returns in another shape, and their gradients.
+
+xv = x.reshape(...)     the gradient of xv in the shape of x is a part of the gradient of x
+return y.T              the cotangent of y is that of y.T, turned back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir import KernelIR, Tensor, View
+from .types import Launch
+
+
+def root(kernel: KernelIR, name: str) -> str:
+    """The array that a tensor is a view of; the tensor itself if it is none."""
+    view = kernel.tensor(name).view
+    return name if view is None else root(kernel, view.source)
+
+
+def with_views(kernel: KernelIR, names: Collection[str]) -> set[str]:
+    """The tensors that are, or are views of, one of these arrays."""
+    return {t.name for t in kernel.tensors if root(kernel, t.name) in names}
+
+
+def several_names(kernel: KernelIR, read: Iterable[Collection[str]]) -> frozenset[str]:
+    """The tensors whose array is read by several launches, or in several shapes."""
+    each = [(name, root(kernel, name)) for names in read for name in names]
+    arrays = [array for _, array in each]
+    return frozenset(name for name, array in each if arrays.count(array) > 1)
+
+
+def turned_back(view: View, name: str, shape: tuple[int, ...]) -> View:
+    """What `name`, of the shape of a view, is as its source, which has that shape."""
+    if view.how == "permute":
+        return View(name, "permute", tuple(int(d) for d in np.argsort(view.arg)))
+    return View(name, "reshape", shape)
+
+
+def to_root(kernel: KernelIR, name: str) -> Iterator[tuple[View, Tensor]]:
+    """Each view on the way from a tensor to its array, and what it is a view of."""
+    view = kernel.tensor(name).view
+    if view is not None:
+        yield view, kernel.tensor(view.source)
+        yield from to_root(kernel, view.source)
+
+
+def returning(launch: Launch, result: str, view: Tensor) -> Launch:
+    """The launch with a view of a result in its place; others are as they are."""
+    if result not in launch.results:
+        return launch
+    returns = tuple(view.name if name == result else name for name in launch.results)
+    tensors = (*launch.kernel.tensors, view)
+    return Launch(replace(launch.kernel, tensors=tensors, returns=returns))
