@@ -137,6 +137,8 @@ def try_batched(program: Program, seeds: Sequence[int]) -> Outcome:
     Bit for bit, but that a CPU may fuse `1 - a * b` in one of them and round it in the other.
     """
     names = batched_names(program, seeds[0])
+    if not names:
+        return Outcome("same")
     cases = [case(program, seed).arguments for seed in seeds]
     mixed = [{n: (one if n in names else cases[0])[n] for n in one} for one in cases]
     with loaded(program) as kernel:
@@ -170,7 +172,7 @@ def batched_names(program: Program, seed: int) -> list[str]:
     """Some of the arguments, and all that the kernel changes."""
     rng = np.random.default_rng([seed, 3])
     names = [t.name for t in program.arguments if t.role == "changed" or rng.random() < 0.6]
-    return names or [program.arguments[0].name]
+    return names or [t.name for t in program.arguments[:1]]
 
 
 def _of_element(
