@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.fuzzing.campaign import _turns
 from tests.fuzzing.changes import CHANGES
 from tests.fuzzing.compose import compose
 from tests.fuzzing.corpus import Entry, _read, written
@@ -35,8 +37,9 @@ from tests.fuzzing.program import (
     fitted,
     parts,
 )
+from tests.fuzzing.small import paged
 from tests.fuzzing.text import source
-from tests.fuzzing.trial import try_kernel, try_reference
+from tests.fuzzing.trial import block_names, try_kernel, try_reference
 
 CHUNKS = fitted(
     Program(
@@ -248,3 +251,11 @@ def test_the_corpus_keeps_what_a_program_is():
     for seed in range(10):
         entry = Entry(compose(seed).program, '{"loop_type": "worklist"}', (1, 2), "wrong: y", "x")
         assert _read(written(entry)) == entry
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_several_turns_of_a_loop_over_blocks_that_are_looked_up(seed):
+    program = paged(random.Random(seed))
+    first, *_ = _turns(program, block_names(program), random.Random(seed), 1)
+    assert dict(first.blocks)["b"] == 2
+    assert try_kernel(program, first, (0, 1)).kind == "ok"
