@@ -61,3 +61,23 @@ def test_a_tile_that_the_loop_inside_moves(loop_type: str) -> None:
 def test_a_tile_that_a_loop_within_the_step_moves() -> None:
     with pytest.raises(tile.PlanError, match="where a tile of tk begins in x depends on k, whose"):
         moved_inside.source(ROWS, config=tile.Config({"tq": 8}, loop_type="fori_loop"))
+
+
+@tile.kernel
+def largest_of_chunks(x):
+    """The largest over chunks k of 40 rows, in a loop around the only tile."""
+    y = hl.zeros([2, x.shape[2]], dtype=hl.float32)
+    for g in hl.grid(2):
+        for tm in hl.tile(x.shape[2]):
+            most = hl.full([tm], 0.0, dtype=hl.float32)
+            for k in hl.grid(2):
+                for t in hl.tile(40):
+                    most = hl.maximum(most, x[g, k * 40 + t.index, tm].amax(0))
+            y[g, tm] = most
+    return y
+
+
+def test_a_whole_tile_that_a_loop_within_the_step_moves() -> None:
+    """The default finds another form; random kernel 700092 had an internal error."""
+    x = np.random.default_rng(0).standard_normal((5, 80, 3)).astype(np.float32)
+    np.testing.assert_array_equal(largest_of_chunks(x), np.maximum(x[:2].max(1), 0))

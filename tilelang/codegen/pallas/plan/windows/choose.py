@@ -303,10 +303,11 @@ def _dim(
             block = axis.size if far is None else rounded(axis, place, host.dtype, arrays.target)
             if axis.place == "inner" and not inside:
                 return cut.Whole(-(-size // block) * block)
+            moved = axis.base if far is None else far
+            if moved is not None and not inside and size > block:
+                _known_in_time(arrays, host.name, axis, moved)
             if far is None:
                 return _tile_dim(axis, size)
-            if not inside and size > block:
-                _known_in_time(arrays, host.name, axis, far)
             return cut.ByBlock(block_number(axis, far, part, block, size), block)
         case At(expr):
             places = {arrays.axes[a].place for a in integers.axes(expr)}
