@@ -108,8 +108,9 @@ def parts(kernel, *args, target=SM90, config=None):
 
 def test_few_programs_are_split_by_rule():
     few, many = tile.spec((5,), "int32"), tile.spec((513,), "int32")
-    assert parts(jagged_sum, LONG, few) == 8  # 32 programs for 132 processors, twice
-    assert parts(jagged_sum, LONG, few, target="cuda:sm80") == 4
+    assert parts(jagged_sum, LONG, few) == 64  # 16 programs of one warp for 132 processors, 8 times
+    assert parts(jagged_sum, LONG, few, target="cuda:sm80") == 32
+    assert parts(jagged_sum, LONG, few, config=tile.Config(warps=4)) == 16
     assert parts(jagged_sum, LONG, many) == 1
     assert parts(jagged_sum, ROWS, few) == 1  # little to do
     assert parts(jagged_sum, LONG, few, config=asked(1)) == 1
@@ -123,7 +124,7 @@ def test_few_programs_are_split_by_rule():
 def test_a_config_says_what_was_chosen():
     few = tile.spec((5,), "int32")
     config = jagged_sum.default_config(LONG, few, target=SM90)
-    assert config.split == 8
+    assert config.split == 64
     assert {name for name, _ in config.blocks} == {"tf", "tm"}
     chosen, again = (jagged_sum.source(LONG, few, config=c, target=SM90) for c in (None, config))
     assert chosen == again

@@ -180,7 +180,8 @@ def _remarks(config: Config, target: Target, pointers: Mapping[str, str]) -> tup
 def _split(problem: Problem, config: Config, target: Target) -> tuple[Problem, dict[str, int], int]:
     """The kernel after its passes, with its longest reduction in so many parts, and all blocks."""
     whole, blocks = _passed(problem, config, target)
-    found = reduction_of(problem, blocks, target, config.split)
+    warps = width_for(whole, config, target, blocks).warps
+    found = reduction_of(problem, blocks, target, config.split, warps)
     if found is None:
         return whole, blocks, 1
     reduction, parts = found

@@ -27,7 +27,8 @@ from .roles import products
 # So many times as many processors as programs: then most of a GPU would have nothing to do.  What
 # has products is fed ahead, and 64 programs of it were not quicker in parts on an H100.
 FEW, FEW_OF_PRODUCTS = 2, 8
-TWICE = 2  # programs per processor that a split aims at
+TWICE = 2  # programs per processor that a split aims at, of as many warps or more
+WARPS = 4
 TILES = 8  # that a part has at least, so that it does more than it costs to add it
 MOST = 256  # parts
 
@@ -35,7 +36,7 @@ Reason = tuple[str, Loc]
 
 
 def reduction_of(
-    problem: Problem, blocks: Mapping[str, int], target: Target, split: int | None
+    problem: Problem, blocks: Mapping[str, int], target: Target, split: int | None, warps: int
 ) -> tuple[Reduction, int] | None:
     """The loop that is split and into how many parts; None if there is none.
 
@@ -58,13 +59,14 @@ def reduction_of(
     if not found:
         return None
     longest = max(found, key=lambda r: r.trips(r.loop.axis))
-    parts = split or _parts(longest, target)
+    parts = split or _parts(longest, target, warps)
     return (longest, parts) if parts > 1 else None
 
 
-def _parts(found: Reduction, target: Target) -> int:
+def _parts(found: Reduction, target: Target, warps: int) -> int:
     """Parts that keep a GPU busy, 1 where it is or where there is little to do."""
-    programs = max(prod(found.trips(o.axis) for o in found.around), 1)
+    count = prod(found.trips(o.axis) for o in found.around)
+    programs = max(count * min(warps, WARPS) // WARPS, 1)
     if programs * (FEW_OF_PRODUCTS if products(found.ir) else FEW) > target.processors:
         return 1
     wanted = min(TWICE * target.processors // programs, found.trips(found.loop.axis) // TILES, MOST)
