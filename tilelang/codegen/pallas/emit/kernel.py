@@ -22,6 +22,7 @@ WHERE = {
     "stream": "pipeline inside the step",
     "within": "every step runs all of them",
 }
+CLEAR = {True: "whole tiles, of which no lane is masked", False: "the tiles that a mask cuts"}
 
 
 def print_kernel(launch: plan.Launch, names: Names) -> list[str]:
@@ -199,6 +200,9 @@ def _print_section(printer: Printer, block: Block, section: plan.Section) -> Non
         _print_content(printer, block, section)
         return
     block.raw("")
+    for condition in section.conditions:
+        if isinstance(condition, plan.Clear):
+            block.raw(f"# {CLEAR[condition.clear]}")
     block.put("", Call("@pl.when", (all_of(tests),)))
     _print_content(printer.scope(), block.inside("def _():"), section)
     block.raw("")
