@@ -20,6 +20,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
         # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
         target_ref[...] = jnp.zeros((512, 128), jnp.float32)
 
+    # whole tiles, of which no lane is masked
     @pl.when(tv * 2048 + 2047 < 128256)
     def _():
         # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
@@ -40,6 +41,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
         # cross_entropy.py:38: m = m_new
         m_ref[...] = m_new
 
+    # the tiles that a mask cuts
     @pl.when(tv * 2048 + 2047 >= 128256)
     def _():
         # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)

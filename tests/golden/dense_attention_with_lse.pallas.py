@@ -42,6 +42,7 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
             # attention_backward.py:39: total = hl.zeros([tq], dtype=hl.float32)
             total_ref[...] = jnp.zeros((1024, 128), jnp.float32)
 
+        # whole tiles, of which no lane is masked
         @pl.when(tk * 1024 + 1023 <= tq * 1024)
         def _():
             # attention_backward.py:37: for tq in hl.tile(T):
@@ -87,6 +88,7 @@ def attention_with_lse_kernel(q, k, v, out, lse_rows, total_ref, acc_ref, m_ref,
                 # attention_backward.py:49: m = m_new
                 m_ref[pl.ds(tq_piece * 256, 256)] = m_new
 
+        # the tiles that a mask cuts
         @pl.when(tk * 1024 + 1023 > tq * 1024)
         def _():
             # attention_backward.py:37: for tq in hl.tile(T):

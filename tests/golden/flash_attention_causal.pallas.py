@@ -41,6 +41,7 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
             # flash_attention.py:38: total = torch.zeros([tq], dtype=torch.float32)
             total_ref[...] = jnp.zeros((1024, 128), jnp.float32)
 
+        # whole tiles, of which no lane is masked
         @pl.when(tk * 1024 + 1023 <= tq * 1024)
         def _():
             # flash_attention.py:41: keys = k[b, h, tk, :]
@@ -88,6 +89,7 @@ def flash_attention_kernel(k, q, v, out, total_ref, acc_ref, m_ref, tq_of, tk_of
                 # flash_attention.py:51: m = m_new
                 m_ref[pl.ds(tq_piece * 256, 256)] = m_new
 
+        # the tiles that a mask cuts
         @pl.when(tk * 1024 + 1023 > tq * 1024)
         def _():
             # flash_attention.py:41: keys = k[b, h, tk, :]
