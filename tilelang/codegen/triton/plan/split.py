@@ -27,8 +27,7 @@ from .roles import products
 # So many times as many processors as programs: then most of a GPU would have nothing to do.  What
 # has products is fed ahead, and 64 programs of it were not quicker in parts on an H100.
 FEW, FEW_OF_PRODUCTS = 2, 8
-TWICE = 2  # programs per processor that a split aims at, of as many warps or more
-WARPS = 4
+TWICE, WARPS = 2, 4  # programs per processor that a split aims at, of so many warps or more
 TILES = 8  # that a part has at least, so that it does more than it costs to add it
 MOST = 256  # parts
 
