@@ -606,3 +606,21 @@ def test_a_planted_bug_is_caught(broken, monkeypatch):
     monkeypatch.setattr(broken.owner, broken.name, broken.wrong)
     with pytest.raises((Exception, pytest.fail.Exception)):
         globals()[broken.test]()
+
+
+@tile.kernel
+def behind(rows: hl.constexpr):
+    """Reads no tensor, so that nothing that a call is given says whether rows are there."""
+    y = hl.zeros([rows], dtype=hl.float32)
+    for k in hl.grid(2):
+        for t in hl.tile(4):
+            y[k * 4 + t.index] = 1.0
+    return y
+
+
+@pytest.mark.parametrize("run", [behind, behind.reference], ids=["call", "reference"])
+def test_what_reads_no_tensor_is_checked(run):
+    np.testing.assert_array_equal(run(8), np.ones(8, np.float32))
+    for _ in range(2):  # the second call asks again
+        with pytest.raises(tile.RaggedValueError, match="is past the 7 elements of y"):
+            run(7)

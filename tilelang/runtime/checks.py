@@ -69,7 +69,7 @@ def verifying(check: Check, fetch: Callable[[Any], list[np.ndarray]]) -> Callabl
 
     `fetch` gives what is read of the arguments, in the order of `check.reads`.
     """
-    right: list[bytes] = []
+    right: list[bytes] | None = None  # nothing is known, also where nothing is read
 
     def verify(given: Any) -> None:
         nonlocal right
