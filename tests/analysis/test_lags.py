@@ -161,7 +161,67 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("function", [carried, stored_before, carry_stored_first])
+def places_changed(x):
+    y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        other = hl.full([x.shape[1]], 2.0, dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            for _ in hl.grid(3):
+                acc, other = other, acc + x[tm, :].sum(0)
+        y[g, :] = acc
+    return y
+
+
+def before_the_last(x):
+    y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        before = hl.zeros([x.shape[1]], dtype=hl.float32)
+        most = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            for k in hl.grid(2):
+                before = most
+                most = hl.maximum(most, x[tm, :].amax(0) * k)
+        y[g, :] = before
+    return y
+
+
+def places_changed_within(x):
+    """A tile begins anew: how often it does so is the author's."""
+    y = hl.empty(x.shape, dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        acc = hl.zeros([tm, x.shape[1]], dtype=hl.float32)
+        other = hl.full([tm, x.shape[1]], 2.0, dtype=hl.float32)
+        for _ in hl.grid(3):
+            acc, other = other, acc + x[tm, :]
+        y[tm, :] = acc
+    return y
+
+
+def running_maximum(x):
+    """What is folded again and again stays a fold: a maximum, and a sum scaled to it."""
+    y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        most = hl.full([x.shape[1]], -1.0, dtype=hl.float32)
+        total = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            for _ in hl.grid(2):
+                new = hl.maximum(most, x[tm, :].amax(0))
+                total = total * hl.exp(most - new) + hl.exp(x[tm, :] - new[None, :]).sum(0)
+                most = new
+        y[g, :] = total
+    return y
+
+
+TAKEN |= {
+    places_changed_within: X + 2.0,
+    running_maximum: 2 * np.exp(X - X.max(0)).sum(0, keepdims=True),
+}
+
+
+@pytest.mark.parametrize(
+    "function", [carried, stored_before, carry_stored_first, places_changed, before_the_last]
+)
 def test_what_goes_by_the_tile_before(function):
     with pytest.raises(ParseError, match="the result would depend on the block of tm"):
         tile.kernel(function).source(X)

@@ -293,3 +293,13 @@ def test_why_a_loop_has_no_turns_of_several(kernel, why):
 def test_layouts_of_pages():
     lowered = trial.printed("paged_attention", "groups")
     assert next(trial.reports("paged_attention", lowered, lowered.source.text), None) is None
+
+
+def test_a_step_has_no_more_turns_than_its_text_may_hold():
+    x = tile.spec((64, 16, 128), "float32")
+    arguments = x, tile.spec((4, 2048), "int32"), tile.spec((4,), "int32")
+    with pytest.raises(tile.PlanError, match="a body for each of its 512 iterations, 64 at most"):
+        summed.source(*arguments, config=tile.Config({"p": 512}), target="tpu:v5e")
+    assert "p * 64 + 63" in summed.source(
+        *arguments, config=tile.Config({"p": 64}), target="tpu:v5e"
+    )

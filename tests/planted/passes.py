@@ -254,6 +254,11 @@ MUTATIONS = (
         lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.carried),
     ),
     Mutation(
+        "what changes places inside of a tile is the tile's own", lags, "_carries",
+        lambda parts: [],
+        lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.places_changed),
+    ),
+    Mutation(
         "what this tile stored is the tile's before", lags._Placed, "sees",
         lambda place, other: False,
         lambda: test_lags.test_what_does_not(test_lags.stored_around),

@@ -4,13 +4,15 @@ for tm in hl.tile(M):
     before = acc                        what all tiles but the last made: that goes by the block
     acc = acc + x[tm, :].sum(0)
     y[0, :] = y[1, :]                   so does this, where y[1, :] is stored further down
+    for k in hl.grid(3):
+        a, b = b, a + x[tm, k].sum()    and this: how often they change places goes by the tiles
     l = l * hl.exp(m - new) + ...       not asked: it folds what there was (online softmax)
     total = acc + x[tm, :].sum(0)       not asked: it may be what acc is next
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..ir import Assign, Carry, Expr, KernelIR, Load, Store, Var, children, walk
@@ -98,8 +100,29 @@ class _Tiles:
 
 def lag_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[LagFact, ...]:
     """One fact for each value that is what another was one tile earlier."""
-    cut = (a for a in loops(ir) if is_free(a, ir))
-    return tuple(fact for a in cut for fact in _facts(_tiles(ir, a, defined, known)))
+    cut = [_tiles(ir, a, defined, known) for a in loops(ir) if is_free(a, ir)]
+    inside = (fact for tiles in cut for fact in _inside(tiles, defined, known))
+    return (*(fact for tiles in cut for fact in _facts(tiles)), *inside)
+
+
+def _inside(tiles: _Tiles, defined: Definitions, known: Ranges) -> Iterator[LagFact]:
+    """Values that tiles carry through a loop of other iterations, where they change places."""
+    for name, (loop, around) in loops(tiles.ir).items():
+        if tiles.axis not in around or tiles.ir.axis(name).kind == "tile":
+            continue
+        turns = _tiles(tiles.ir, name, defined, known)
+        through = {c.name for c in loop.carries if _carries(tiles.parts(c.init, None))}
+        for carry in loop.carries if len(through) > 1 else ():
+            found = tuple(turns.parts(carry.next, None))
+            left = [c for c in _carries(found) if c.name in through and not _same(c)]
+            rest = (p for p in found if not isinstance(p, Carry | Store))
+            moved = any(mentions(p, a) for p in rest for a in (tiles.axis, name))
+            if left and carry.name in through and carry not in left and not moved:
+                yield LagFact(carry.user, left[0].user, tiles.axis, carry.loc)
+
+
+def _carries(parts: Iterable[Expr | Left]) -> list[Carry]:
+    return [p for p in parts if isinstance(p, Carry)]
 
 
 def _facts(tiles: _Tiles) -> Iterator[LagFact]:

@@ -36,6 +36,8 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from .running_maximum import Added, Running, is_one, running_maximum, without_factors
 
+MOST = 64  # iterations in a step: each is text, and depends on the one before
+
 
 def several_turns(problem: Problem, name: str, count: int) -> Problem:
     """The kernel with so many iterations of an ordered `hl.grid` loop in one, and its facts.
@@ -44,6 +46,10 @@ def several_turns(problem: Problem, name: str, count: int) -> Problem:
     """
     axis = problem.axis(name)
     most = _most(problem, axis)
+    if count > MOST:
+        _refuse(
+            axis, f"a step has a body for each of its {count} iterations, {MOST} at most", axis.loc
+        )
     _check(problem, axis)
     taken = names_in(problem.ir)
 
