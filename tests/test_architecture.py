@@ -140,7 +140,7 @@ BUDGET = {
     "ir": 1450,  # operands that meet; sums of negations; what is shared is rewritten once
     "language": 4280,  # derivatives: a rule for each operation
     "frontend": 4300,
-    "analysis": 3460,  # folds over tiles, what lags one behind or changes places, what two put in order
+    "analysis": 3460,  # folds over tiles, what lags behind or changes places, what two put in order
     "passes": 1130,  # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     "transforms": 4410,  # what an `if` leaves out; views of arguments and results
