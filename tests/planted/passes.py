@@ -250,7 +250,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what the tile before left is this tile's", lags._Tiles, "taken_over",
-        lambda tiles, expr, at=None: (),
+        lambda tiles, expr, at=None, over=None: (),
         lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.carried),
     ),
     Mutation(

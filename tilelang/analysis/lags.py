@@ -90,12 +90,18 @@ class _Tiles:
         same = (s for s in later if root(self.ir, s.tensor) == root(self.ir, load.tensor))
         return None if any(own) else next((s for s in same if not apart(load, s)), None)
 
-    def taken_over(self, expr: Expr, at: _Placed | None = None) -> tuple[Left, ...]:
-        """What the tile before left, where the value is computed from nothing else of a tile."""
+    def taken_over(
+        self, expr: Expr, at: _Placed | None = None, over: str | None = None
+    ) -> tuple[Left, ...]:
+        """What the tile before left, where the value is computed from nothing else of a tile.
+
+        over   another loop, nothing of which it is computed from either
+        """
         parts = tuple(self.parts(expr, at))
         left = tuple(p for p in parts if isinstance(p, Carry | Store))
         rest = (p for p in parts if not isinstance(p, Carry | Store))
-        return () if any(mentions(p, self.axis) for p in rest) else left
+        axes = {self.axis, over or self.axis}
+        return () if any(mentions(p, a) for p in rest for a in axes) else left
 
 
 def lag_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[LagFact, ...]:
@@ -113,11 +119,9 @@ def _inside(tiles: _Tiles, defined: Definitions, known: Ranges) -> Iterator[LagF
         turns = _tiles(tiles.ir, name, defined, known)
         through = {c.name for c in loop.carries if _carries(tiles.parts(c.init, None))}
         for carry in loop.carries if len(through) > 1 else ():
-            found = tuple(turns.parts(carry.next, None))
-            left = [c for c in _carries(found) if c.name in through and not _same(c)]
-            rest = (p for p in found if not isinstance(p, Carry | Store))
-            moved = any(mentions(p, a) for p in rest for a in (tiles.axis, name))
-            if left and carry.name in through and carry not in left and not moved:
+            found = _carries(turns.taken_over(carry.next, over=tiles.axis))
+            left = [c for c in found if c.name in through and not _same(c)]
+            if left and carry.name in through and carry not in left:
                 yield LagFact(carry.user, left[0].user, tiles.axis, carry.loc)
 
 

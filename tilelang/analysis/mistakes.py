@@ -47,30 +47,25 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
             f"hl.tile(..., block_size=...)",
         )
     for order in facts.orders:
-        raise ParseError(_order(order, ir), order.loc, _in_order(order, ir))
+        what, hint = _order(order, ir)
+        raise ParseError(what, order.loc, hint)
 
 
-def _order(order: OrderFact, ir: KernelIR) -> str:
+def _order(order: OrderFact, ir: KernelIR) -> tuple[str, str]:
+    """What is wrong, and what to do."""
     user, tensor = ir.axis(order.axis).user, order.tensor
     if order.inner is not None:
         inner = ir.axis(order.inner).user
-        who = f"two positions of {user}, in different {inner}, may touch the same element of " + (
-            tensor
-        )
+        two = f"two positions of {user}, in different {inner}"
+        who = f"{two}, may touch the same element of {tensor}"
+        how = f"write the loop of {inner} around that of {user}, use hl.atomic_add"
     elif order.before:
-        who = f"{tensor} is read and then stored to, and two positions of {user} may touch the " + (
-            "same element"
-        )
+        two = f"two positions of {user} may touch the same element"
+        who, how = f"{tensor} is read and then stored to, and {two}", "use hl.atomic_add"
     else:
         who = f"two statements may touch the same element of {tensor} at different {user}"
-    return f"{who}: which of them is first would depend on the block of {user}"
-
-
-def _in_order(order: OrderFact, ir: KernelIR) -> str:
-    user, fixed = ir.axis(order.axis).user, "or fix the tiles: hl.tile(..., block_size=...)"
-    if order.inner is not None:
-        inner = ir.axis(order.inner).user
-        return f"write the loop of {inner} around that of {user}, use hl.atomic_add, {fixed}"
-    if order.before:
-        return f"use hl.atomic_add, {fixed}"
-    return f"write a loop over {user} for each of them, {fixed}"
+        how = f"write a loop over {user} for each of them"
+    return (
+        f"{who}: which of them is first would depend on the block of {user}",
+        f"{how}, or fix the tiles: hl.tile(..., block_size=...)",
+    )

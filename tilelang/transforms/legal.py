@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..analysis.placed import root
 from ..ir import (
     Apply,
     Axis,
@@ -23,7 +24,6 @@ from ..ir import (
 from .distinct import Place, distinct
 from .forward import Launched, Stored
 from .refuse import Underivable
-from .views import root
 
 
 def check(kernel: KernelIR, launches: Sequence[Launched]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..analysis.facts import Facts
+from ..analysis.placed import root
 from ..ir import (
     Along,
     At,
@@ -49,7 +50,7 @@ from .refuse import Underivable
 from .saved import Residuals, Saved, storing
 from .types import Derivative, Launch
 from .unit_gauge import in_unit_gauge
-from .views import returning, root, several_names, to_root, turned_back, with_views
+from .views import returning, several_names, to_root, turned_back, with_views
 
 
 def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:

@@ -11,14 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..analysis.placed import root
 from ..ir import KernelIR, Tensor, View
 from .types import Launch
-
-
-def root(kernel: KernelIR, name: str) -> str:
-    """The array that a tensor is a view of; the tensor itself if it is none."""
-    view = kernel.tensor(name).view
-    return name if view is None else root(kernel, view.source)
 
 
 def with_views(kernel: KernelIR, names: Collection[str]) -> set[str]:

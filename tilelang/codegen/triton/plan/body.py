@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
@@ -31,6 +30,7 @@ from tilelang.ir.integers import INT
 
 from .access import access, arange, both, compare, in_range, layout, with_conditions
 from .defaults import Width
+from .memory import copies_ahead, own_exprs
 from .scope import Running, Scope
 from .types import Access, Carried, For, Let, Step, Write
 from .unmoved import unmoved
@@ -204,7 +204,7 @@ def _loop(
     if bounds is None:
         bounds = (*axis_bounds(scope, loop.axis, loop.loc), scope.kernel.step(loop.axis))
     begin, end, by = bounds
-    if _multiplies(loop):
+    if multiplies(loop):
         for load in unmoved(loop):
             if scope.reads_before(load) and not _stored(scope, load):
                 scope.read(load, None, load.loc)
@@ -237,27 +237,18 @@ def _loop(
 
 
 def _stages(scope: Scope, loop: Loop, width: Width) -> int | None:
-    """How far ahead a loop copies; None leaves it to the compiler, which copies for products only.
-
-    Nothing is copied ahead of a store that may change it.
-    """
-    if _multiplies(loop):
+    """How far ahead a loop copies; None: as the compiler does, which is for products only."""
+    if multiplies(loop):
         return width.stages
-    own = [e for e in _own(loop) if isinstance(e, Load) and e.type.shape]
-    innermost = not any(isinstance(s, Loop) for s in loop.body)
-    ahead = innermost and bool(own) and not any(_stored(scope, load) for load in own)
-    return width.stages if ahead and width.stages > 1 and not width.products else None
+    if width.products or width.stages == 1:
+        return None
+    ahead = copies_ahead(scope.kernel.ir, loop, scope.shared.stored)
+    return width.stages if ahead else None
 
 
-def _multiplies(loop: Loop) -> bool:
+def multiplies(loop: Loop) -> bool:
     """Whether a product is computed in the loop itself, and not in one inside of it."""
-    return any(isinstance(e, Apply) and e.op == "multiply" for e in _own(loop))
-
-
-def _own(loop: Loop) -> Iterator[Expr]:
-    """What the loop computes itself, and not in one inside of it."""
-    own = [x for s in loop.body if not isinstance(s, Loop) for x in statement_exprs(s)]
-    return (e for x in (*own, *(c.next for c in loop.carries)) for e in walk(x))
+    return any(isinstance(e, Apply) and e.op == "multiply" for e in own_exprs(loop))
 
 
 def _enter(scope: Scope, carry: Carry) -> tuple[str, Expr | None]:

@@ -12,10 +12,7 @@ from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import (
-    Apply,
-    Axis,
-)
+from tilelang.ir import Apply, Axis
 from tilelang.schedule.blocks import check_bounds, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -270,16 +267,12 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         stages = 4
     if found.backward and (three or not target.columns):
         stages = 1
-    alone = wide and not found.fused
+    # where groups cut the rows of results a third of the registers, 168, is too few for some
+    cut = wide and warps == 4 and not found.fused and of_groups(problem, found)
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
-        registers=REGISTERS if alone and warps == 4 and _in_groups(problem, found) else None,
+        registers=REGISTERS if cut else None,
     )  # fmt: skip
-
-
-def _in_groups(problem: Problem, found: Roles) -> bool:
-    """Whether groups cut the rows of results: with a third of the registers, 168, some spill."""
-    return any(f.rises and "rows" in found.of.get(f.name, ()) for f in problem.facts.axes)
 
 
 def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int]) -> bool:

@@ -16,7 +16,7 @@ from tilelang.ir.traversal import inlined
 from tilelang.schedule.config import Config
 
 from .access import compare, layout, quotient
-from .body import axis_bounds, lower_body, lower_shared, start_axis
+from .body import axis_bounds, lower_body, lower_shared, multiplies, start_axis
 from .defaults import Width
 from .descriptors import operands, outside
 from .interior import with_interiors
@@ -91,6 +91,7 @@ def plan_launch(
     if width.interiors:
         steps = with_interiors(own, steps, shared.taken)
     steps = _waiting(steps, {_index(s) for s in apart}, _ordered(kernel, steps), width.flat)
+    multiplied = any(multiplies(s) for s in every_statement((loop,)) if isinstance(s, Loop))
     unfit: tuple[str, ...] = ()
     if config.warp_specialize:
         steps, unfit = specialized(own, steps)
@@ -100,7 +101,7 @@ def plan_launch(
         programs,
         width.warps,
         width.stages,
-        config.max_registers or (width.registers if _multiplies(loop) else None),
+        config.max_registers or (width.registers if multiplied else None),
         tuple(_axis(kernel, nest, a) for one in (loop, *others) for a in _axes(one)),
         work,
         tuple((d, own.width(d)) for d in sorted(_dims(steps))),
@@ -140,11 +141,6 @@ def _waiting(
     before = (with_barriers((s,), ordered) for s in steps[: last + 1])
     own = with_barriers(steps[last + 1 :], ordered)
     return (*(s for one in before for s in one), *(map(_flattened, own) if flat else own))
-
-
-def _multiplies(loop: Loop) -> bool:
-    made = (e for x in exprs_of((loop,), ()) for e in walk(x))
-    return any(isinstance(e, Apply) and e.op == "multiply" for e in made)
 
 
 def _axes(loop: Loop) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ And while one product runs, what is computed for it and passes through shared me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -44,6 +44,7 @@ from tilelang.language.dtypes import itemsize
 from .access import layout
 from .placement import programs
 from .reductions import lanes_of, reduction_bytes
+from .roles import products, summed
 
 MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
 ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
@@ -91,10 +92,10 @@ def launch_bytes(
     made, taken = definitions(ir.body), programs(ir, facts, loop)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     found = [_Loop(s, blocks, pipe, made, s.axis not in taken) for s in loops]
-    if not _has_products(ir):
+    if not products(ir):
         stored = {layout(ir, s.tensor).root for s in statements((loop,)) if isinstance(s, Store)}
-        copied = max(one.copied(frozenset(stored), ir) for one in found)
-        return copied + reduction_bytes(loop, blocks, pipe.warps, made)
+        ahead = (one.copied() for one in found if copies_ahead(ir, one.loop, stored))
+        return max(ahead, default=0) + reduction_bytes(loop, blocks, pipe.warps, made)
     most = max(one.bytes() for one in found)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
@@ -102,9 +103,21 @@ def launch_bytes(
     return max([most, *(_bytes(v, blocks) for v in stored if v.type.rank > 1)])
 
 
-def _has_products(ir: KernelIR) -> bool:
-    made = (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x))
-    return any(isinstance(e, Apply) and e.op == "dot" for e in made)
+def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
+    """Whether a loop of a kernel without products copies ahead what it loads.
+
+    Not around another loop, and nothing ahead of a store that may change it.
+    """
+    loads = [e for e in own_exprs(loop) if isinstance(e, Load) and e.type.shape]
+    innermost = not any(isinstance(s, Loop) for s in loop.body)
+    free = all(layout(ir, load.tensor).root not in stored for load in loads)
+    return innermost and bool(loads) and free
+
+
+def own_exprs(loop: Loop) -> Iterator[Expr]:
+    """What the loop computes itself, and not in one inside of it."""
+    own = [x for s in loop.body if not isinstance(s, Loop) for x in statement_exprs(s)]
+    return (e for x in (*own, *(c.next for c in loop.carries)) for e in walk(x))
 
 
 def launch_columns(
@@ -114,12 +127,6 @@ def launch_columns(
     made = definitions(ir.body)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     return max((_Loop(s, blocks, pipe, made, True).columns() for s in loops), default=0)
-
-
-def summed(dot: Apply) -> Dim:
-    """The dimension that a product sums over."""
-    contract: tuple[int, int] = dot.attr("contract")
-    return dot.args[0].type.shape[contract[0]]
 
 
 @dataclass(frozen=True)
@@ -155,12 +162,8 @@ class _Loop:
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         return sum(kept.values()) + max(most, default=0) + barriers
 
-    def copied(self, stored: frozenset[str], ir: KernelIR) -> int:
-        """What a loop without products copies ahead: nothing around a loop or of what is stored."""
-        loads = [e for e in self._exprs() if isinstance(e, Load) and e.type.shape]
-        inner = any(isinstance(s, Loop) for s in self.loop.body)
-        if inner or any(layout(ir, load.tensor).root in stored for load in loads):
-            return 0
+    def copied(self) -> int:
+        """What a loop without products has on its way."""
         return self.ahead * sum(_bytes(load, self.blocks) for load in self._others(set()))
 
     def columns(self) -> int:
@@ -192,18 +195,13 @@ class _Loop:
         picked = any(_picked(load, self.loop, self.made) for load in self._loads())
         return (self.pipe.stages - 1) // (2 if picked else 1)
 
-    def _exprs(self) -> Iterator[Expr]:
-        own = (s for s in self.loop.body if not isinstance(s, Loop))
-        exprs = [e for s in own for e in statement_exprs(s)]
-        return (e for x in (*exprs, *(c.next for c in self.loop.carries)) for e in walk(x))
-
     def _dots(self) -> Iterator[Apply]:
-        seen = dict.fromkeys(e for e in self._exprs() if isinstance(e, Apply) and e.op == "dot")
-        return iter(seen)
+        own = own_exprs(self.loop)
+        return iter(dict.fromkeys(e for e in own if isinstance(e, Apply) and e.op == "dot"))
 
     def _loads(self) -> Iterator[Load]:
         """Tiles that the loop's own statements load, each in its turn."""
-        return (e for e in self._exprs() if isinstance(e, Load) and e.type.shape)
+        return (e for e in own_exprs(self.loop) if isinstance(e, Load) and e.type.shape)
 
     def _others(self, operands: set[Expr]) -> Iterator[Load]:
         """What moves and is no operand is copied ahead all the same."""

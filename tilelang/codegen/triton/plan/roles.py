@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilelang.ir import (
     Along,
     Apply,
+    Dim,
     Expr,
     Gather,
     KernelIR,
@@ -18,8 +19,6 @@ from tilelang.ir import (
     walk,
 )
 from tilelang.language.dtypes import itemsize
-
-from .memory import summed
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,12 @@ def values(ir: KernelIR) -> Iterator[Expr]:
 def products(ir: KernelIR) -> list[Apply]:
     """Every product of the kernel."""
     return [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
+
+
+def summed(dot: Apply) -> Dim:
+    """The dimension that a product sums over."""
+    contract: tuple[int, int] = dot.attr("contract")
+    return dot.args[0].type.shape[contract[0]]
 
 
 def roles(ir: KernelIR) -> Roles:

@@ -36,7 +36,7 @@ from .legality import check_config, check_kernel, check_values, refuse_descripto
 from .memory import BARRIERS, Pipe, launch_bytes, launch_columns
 from .problem import Kernel
 from .specialized import refuse_unspecialized
-from .split import reduction_of
+from .split import parts_of, reduction_of
 from .steps import every_step
 from .types import Buffer, For, Launch, Plan, Result
 
@@ -98,9 +98,9 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     unfit: list[str] = []
     hosts = _hosts(list(zip(_live(kernel), needs, strict=True)), rest, config)
     several = len(ir.body) - (0 if config.warp_specialize else len(rest)) > 1
-    for number, (loop, after, size) in enumerate(hosts):
+    for number, (loop, others, size) in enumerate(hosts):
         name = f"{ir.name}{f'_{number + 1}' if several or number else ''}_kernel"
-        planned = plan_launch(kernel, loop, name, config, target, width, boxes, after)
+        planned = plan_launch(kernel, loop, name, config, target, width, boxes, others)
         launches += [replace(one, shared=size) for one in planned.launches if one.programs]
         scratch += planned.scratch
         pointers |= planned.pointers
@@ -132,7 +132,7 @@ def _cleared(problem: Problem) -> Problem:
 def _hosts(
     loops: Sequence[tuple[Loop, int]], rest: set[str], config: Config
 ) -> Iterator[tuple[Loop, tuple[Loop, ...], int]]:
-    """Each launch's loop, those that its programs share afterwards, and the bytes that it needs.
+    """Each launch's loop, those that its programs share before it, and the bytes that it needs.
 
     What fills the rest is a part of the last launch of the kernel's own: one launch less to wait
     for.  Specialized warps have no part for what is not theirs.
@@ -180,11 +180,13 @@ def _remarks(config: Config, target: Target, pointers: Mapping[str, str]) -> tup
 def _split(problem: Problem, config: Config, target: Target) -> tuple[Problem, dict[str, int], int]:
     """The kernel after its passes, with its longest reduction in so many parts, and all blocks."""
     whole, blocks = _passed(problem, config, target)
-    warps = width_for(whole, config, target, blocks).warps
-    found = reduction_of(problem, blocks, target, config.split, warps)
-    if found is None:
+    reduction = reduction_of(problem, blocks, config.split)
+    if reduction is None:
         return whole, blocks, 1
-    reduction, parts = found
+    warps = width_for(whole, config, target, blocks).warps
+    parts = config.split or parts_of(reduction, target, warps)
+    if parts == 1:
+        return whole, blocks, 1
     ir = split_reductions(reduction, parts)
     split, others = _passed(Problem(ir, analyze(ir)), config, target)
     return split, others | blocks, parts

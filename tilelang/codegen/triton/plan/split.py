@@ -35,9 +35,9 @@ Reason = tuple[str, Loc]
 
 
 def reduction_of(
-    problem: Problem, blocks: Mapping[str, int], target: Target, split: int | None, warps: int
-) -> tuple[Reduction, int] | None:
-    """The loop that is split and into how many parts; None if there is none.
+    problem: Problem, blocks: Mapping[str, int], split: int | None
+) -> Reduction | None:
+    """The loop that may be split; None if there is none.
 
     Of several loops it is the one with the most tiles.  Refused where the config asks for parts
     and no loop can have any.
@@ -57,12 +57,10 @@ def reduction_of(
         raise Refused(Rule.CONFIG, f"split={split}, but {what}", loc, "leave split out")
     if not found:
         return None
-    longest = max(found, key=lambda r: r.trips(r.loop.axis))
-    parts = split or _parts(longest, target, warps)
-    return (longest, parts) if parts > 1 else None
+    return max(found, key=lambda r: r.trips(r.loop.axis))
 
 
-def _parts(found: Reduction, target: Target, warps: int) -> int:
+def parts_of(found: Reduction, target: Target, warps: int) -> int:
     """Parts that keep a GPU busy, 1 where it is or where there is little to do."""
     count = prod(found.trips(o.axis) for o in found.around)
     programs = max(count * min(warps, WARPS) // WARPS, 1)
