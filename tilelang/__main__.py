@@ -69,7 +69,9 @@ def _add_tune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     tunes = commands.add_parser("tune", help="try configs, and put the best into a lock file")
     tunes.add_argument("files", nargs="+", type=Path, metavar="FILE")
     tunes.add_argument(
-        "--targets", default="v6e", help="TPU generations, separated by commas (default: v6e)"
+        "--targets",
+        default="v6e",
+        help="TPU generations, or cuda:sm90 with --by device, separated by commas (default: v6e)",
     )
     tunes.add_argument("--trials", type=int, help="configs of each kernel (default: 20)")
     tunes.add_argument("--budget", type=float, help="seconds for each kernel, instead of --trials")

@@ -387,15 +387,21 @@ class Kernel:
         lowered = self._lower(given, config, chosen)
         return model.predict(lowered, given.integers(), values or {}, timeout=timeout)
 
-    def configs(self, *args: Any, target: AnyTarget = None, **kwargs: Any) -> Iterator[Candidate]:
+    def configs(
+        self,
+        *args: Any,
+        target: AnyTarget = None,
+        near: Config | None = None,
+        **kwargs: Any,
+    ) -> Iterator[Candidate]:
         """Every legal config with its estimated time and its memory, best estimate first.
 
         They are made one by one, as they are asked for.  GPUs and the CPU have no estimate: there,
-        configs that are most like the default come first.
+        configs that are most like the default come first; for GPUs, those most like `near`.
         """
         given = self._given(bind(self.signature, args, kwargs))
         goal, parsed = self._goal(given, target), self._parsed(given)
-        return lowering.candidates(parsed.ir, parsed.facts, goal)
+        return lowering.candidates(parsed.ir, parsed.facts, goal, lowering.checked_config(near))
 
     def subject(
         self, *args: Any, target: AnyTarget = None, **kwargs: Any

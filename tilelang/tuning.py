@@ -1,8 +1,10 @@
 """tune(kernel, cases) -> Tuned: tries configs, the best estimates first, and keeps the best.
 
-candidates   Kernel.configs, after the default
+candidates   Kernel.configs, after the default; for GPUs, which have no estimate, those that are
+             most like the best one that was found so far
 a trial      run on every case, and compared with the default's results; then timed:
-             by the model (Kernel.predict: nothing runs on a TPU), or on the device that is here
+             by the model (Kernel.predict: nothing runs on a TPU), or on the device that is here;
+             for GPUs it is compiled first, and what spills more than the default is not run
 kept         trials that ended by themselves, on disk, so that tuning goes on where it was stopped
 """
 
@@ -14,38 +16,36 @@ import importlib.metadata
 import itertools
 import json
 import pickle
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .aot import Gone, Worker
+from .aot.cuda import COMMAND as COMPILER
 from .api import Kernel
 from .autotune import lock as locks
 from .autotune import model, proof
+from .autotune.benches import Bench, GpuBench, bench_of, spills
 from .autotune.handed import load, save
 from .autotune.model import store
 from .autotune.progress import shown
-from .autotune.trials import OBJECTIVES, SETTLED, Trial, Tuned
-from .codegen.pallas.target import Target
+from .autotune.trials import NOISE, OBJECTIVES, SETTLED, Trial, Tuned
 from .errors import CallError, CompileError, PlanError
+from .ir import TensorSpec
 from .language.dtypes import to_numpy
-from .runtime.bridge import narrowed
 from .runtime.given import Given, given_of
-from .runtime.lowering import Lowered, target_of
+from .runtime.lowering import Lowered, Target, target_of
 from .runtime.signature import bind
 from .schedule.candidate import Candidate
 from .schedule.config import Config
 
-COMMAND = (sys.executable, "-P", "-m", "tilelang.autotune.worker")
-PACKAGES = ("raggedtile", "jax", "jaxlib", "libtpu")
 TRIALS, LOOKED = 20, 100  # configs, if no budget is given, and if only seconds are
-ROUNDS = 10  # that a device is timed
 SLOWER = 1.02  # of the default's time: a choice that takes longer does not hold any more
 
 
@@ -56,12 +56,16 @@ class Ask:
     kernel: Kernel
     cases: tuple[Given, ...]
     checks: tuple[Given, ...]
-    target: Target
+    bench: Bench
     by: str
+    objective: str
     timeout: float
     folder: Path
-    command: Sequence[str]
     scratch: Path
+
+    @property
+    def target(self) -> Target:
+        return self.bench.target
 
     def lowered(self, given: Given, config: Config | None) -> Lowered:
         return self.kernel.lower(**given.values, config=config, target=self.target)
@@ -70,12 +74,28 @@ class Ask:
     def default(self) -> Config:
         return self.kernel.default_config(**self.cases[0].values, target=self.target)
 
+    def arrays(self, given: Given) -> list[np.ndarray]:
+        """The values of all tensors, as the bench takes them."""
+        return [self.bench.argument(name, array) for name, array in _arrays(given).items()]
+
+    @functools.cached_property
+    def versions(self) -> dict[str, str]:
+        """Of the packages that figures depend on, and of the device."""
+        return {**_versions(self.bench.packages), **self.bench.facts()}
+
+    @functools.cached_property
+    def default_spills(self) -> int:
+        """What the default keeps in local memory of a GPU: others may as much."""
+        plans = [self.lowered(given, self.default) for given in self.cases]
+        with Worker(COMPILER) as worker:
+            return spills(plans, self.timeout, worker)
+
     @functools.cached_property
     def files(self) -> tuple[str, ...]:
         """The arguments of the checks, written out."""
         paths = [self.scratch / f"case_{n}" for n in range(len(self.checks))]
         for path, given in zip(paths, self.checks, strict=True):
-            save(path, _arrays(given))
+            save(path, self.arrays(given))
         return tuple(map(str, paths))
 
     @functools.cached_property
@@ -83,7 +103,7 @@ class Ask:
         """A digest of all arguments."""
         found = hashlib.sha256()
         for given in (*self.cases, *self.checks):
-            for array in _arrays(given):
+            for array in self.arrays(given):
                 found.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         return found.hexdigest()
 
@@ -115,14 +135,15 @@ def tune(
     lock: str | Path = locks.NAME,
     folder: Path | None = None,
     progress: bool | None = None,
-    command: Sequence[str] = COMMAND,
+    command: Sequence[str] | None = None,
 ) -> Tuned:
     """Finds a config for the calls that `cases` are examples of.
 
     cases      tuples of arguments of one class of shapes; arrays of numbers may be `tile.spec`
     trials     how many configs are tried, the default among them; 20 if no budget is given
     budget     seconds after which no trial is begun; with it results depend on the machine
-    by         "model": predicted time on a TPU, which need not be here; "device": measured here
+    by         "model": predicted time on a TPU, which need not be here; "device": measured here,
+               on a TPU or a GPU of that target
     objective  "mean" or "worst" over the cases
     checks     smaller cases that trials are compared with the default on, instead of `cases`
     timeout    seconds for one process of one trial
@@ -134,22 +155,19 @@ def tune(
     _check_choice("by", by, ("model", "device"))
     _check_choice("objective", objective, tuple(OBJECTIVES))
     goal = target_of(target or "tpu:v6e")
-    if not isinstance(goal, Target) or (by == "model" and goal.name == "cpu"):
-        raise CallError(
-            f"nothing predicts times for {goal}" if by == "model" else f"{goal} cannot be timed",
-            hint="tune for a TPU by='model'; Kernel.configs lists the configs of every target",
-        )
     every = tuple(_bound(kernel, case) for case in cases)
     subject, source = _subject(kernel, every, goal)
     entry = _entry(subject, source, lock) if check else None
     most = TRIALS if trials is None and budget is None else trials
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        compared = tuple(_bound(kernel, c) for c in checks) if checks else every
         ask = Ask(
-            kernel, every, tuple(_bound(kernel, c) for c in checks) if checks else every, goal, by,
-            timeout, folder or store.folder().with_name("tuned"), command, Path(scratch),
+            kernel, every, compared, bench_of(goal, by, command, scratch), by, objective,
+            timeout, folder or store.folder().with_name("tuned"), scratch,
         )  # fmt: skip
-        found = _tried(ask, _listed(ask, entry, most), most, budget, progress)
-    tuned = Tuned(subject, source, by, objective, found, _versions())
+        found = _tried(ask, entry, most, budget, progress)
+        tuned = Tuned(subject, source, by, objective, found, ask.versions)
     if not tuned.ranked:
         raise CallError(
             f"no config of {subject} could be tried:\n"
@@ -163,18 +181,48 @@ def tune(
 # ------------------------------------------------------------ what is tried
 
 
-def _listed(ask: Ask, entry: locks.Entry | None, most: int | None) -> Iterator[Candidate]:
-    """The default first; then the best estimates, or only the one in a lock file."""
+def _listed(
+    ask: Ask, entry: locks.Entry | None, most: int | None, found: Sequence[Trial]
+) -> Iterator[Candidate]:
+    """The default first; then the best estimates, or only the one in a lock file.
+
+    `found` grows meanwhile: it has the trials of what was listed before.
+    """
     if entry is not None:
         yield Candidate(ask.default, None, 0)
         if entry.config != ask.default:
             yield Candidate(entry.config, None, 0)
         return
+    if isinstance(ask.bench, GpuBench):
+        yield from _climbing(ask, found)
+        return
     listed = ask.kernel.configs(**ask.cases[0].values, target=ask.target)
-    found = list(itertools.islice(listed, LOOKED if most is None else most))
-    first = next((c for c in found if c.config == ask.default), Candidate(ask.default, None, 0))
+    looked = list(itertools.islice(listed, LOOKED if most is None else most))
+    first = next((c for c in looked if c.config == ask.default), Candidate(ask.default, None, 0))
     yield first
-    yield from (c for c in found if c.config != ask.default)
+    yield from (c for c in looked if c.config != ask.default)
+
+
+def _climbing(ask: Ask, found: Sequence[Trial]) -> Iterator[Candidate]:
+    """Where nothing estimates: what is most like the best of those that were found so far."""
+    time_of, seen = OBJECTIVES[ask.objective], set[Config]()
+    centre, least, like = ask.default, inf, _like(ask, ask.default)
+    while True:
+        good = (t for t in found if t.end == "good")
+        best = min(good, key=lambda t: time_of(t.seconds), default=None)
+        if best is not None and NOISE["device"] * time_of(best.seconds) < least:
+            least = time_of(best.seconds)
+            if best.config != centre:
+                centre, like = best.config, _like(ask, best.config)
+        candidate = next((c for c in like if c.config not in seen), None)
+        if candidate is None:
+            return
+        seen.add(candidate.config)
+        yield candidate
+
+
+def _like(ask: Ask, config: Config) -> Iterator[Candidate]:
+    return ask.kernel.configs(**ask.cases[0].values, target=ask.target, near=config)
 
 
 def _entry(subject: locks.Subject, source: str, lock: str | Path) -> locks.Entry:
@@ -206,7 +254,7 @@ def _require_held(tuned: Tuned, lock: str | Path) -> None:
 
 def _tried(
     ask: Ask,
-    listed: Iterator[Candidate],
+    entry: locks.Entry | None,
     most: int | None,
     budget: float | None,
     progress: bool | None,
@@ -215,7 +263,7 @@ def _tried(
     ends = None if budget is None else time.monotonic() + budget
     found: list[Trial] = []
     with shown(most, progress) as show:
-        for candidate in itertools.islice(listed, most):
+        for candidate in itertools.islice(_listed(ask, entry, most, found), most):
             if found and ends is not None and time.monotonic() > ends:
                 break
             found.append(_trial(ask, candidate))
@@ -243,7 +291,7 @@ def _trial(ask: Ask, candidate: Candidate) -> Trial:
     except PlanError as refused:
         return Trial(candidate, "refused", why=str(refused))
     question = {
-        "tuned": _versions(),
+        "tuned": ask.versions,
         "code": _code(),
         "by": ask.by,
         "target": ask.target.name,
@@ -267,6 +315,8 @@ def _trial(ask: Ask, candidate: Candidate) -> Trial:
 
 def _made(ask: Ask, candidate: Candidate, plans: Sequence[Lowered]) -> Trial:
     """Runs a config, compares, and times it."""
+    if refused := _spilling(ask, candidate, plans):
+        return refused
     expected = ask.expected
     outcome = _run(ask, candidate.config, "trial")
     if isinstance(outcome, Trial):
@@ -280,6 +330,32 @@ def _made(ask: Ask, candidate: Candidate, plans: Sequence[Lowered]) -> Trial:
     if ask.by == "device":
         return Trial(candidate, "good", tuple(seconds))
     return _predicted(ask, candidate, plans)
+
+
+def _spilling(ask: Ask, candidate: Candidate, plans: Sequence[Lowered]) -> Trial | None:
+    """How a config for a GPU ends that does not compile, or spills more than the default does."""
+    if not isinstance(ask.bench, GpuBench) or candidate.config == ask.default:
+        return None
+    may, began = ask.default_spills, time.monotonic()
+    with Worker(COMPILER) as worker:
+        try:
+            spilled = spills(plans, ask.timeout, worker)
+        except CompileError as error:
+            return _not_compiled(ask, candidate, error, worker, began)
+    if spilled <= may:
+        return None
+    why = f"registers do not hold {spilled} bytes per thread, {may} with the default"
+    return Trial(candidate, "refused", why=why)
+
+
+def _not_compiled(
+    ask: Ask, candidate: Candidate, error: CompileError, worker: Worker, began: float
+) -> Trial:
+    """A trial whose compiler refused, hung or died."""
+    if worker.alive:
+        return Trial(candidate, "refused", why=error.what)
+    hung = time.monotonic() - began >= ask.timeout
+    return Trial(candidate, "hung" if hung else "crashed", why=error.what)
 
 
 def _run(
@@ -315,19 +391,9 @@ def _alike(plans: Sequence[Lowered]) -> list[tuple[Lowered, list[int]]]:
 def _asked(
     ask: Ask, lowered: Lowered, cases: Sequence[str], results: Sequence[str]
 ) -> list[float] | Trial:
-    target = ask.target
-    request = {
-        "text": lowered.source.text,
-        "entry": lowered.source.entry,
-        "kind": target.device_kind,
-        "cores": target.cores,
-        "interpret": ask.by == "model" or target.name == "cpu",
-        "cases": cases,
-        "results": results,
-        "rounds": ROUNDS if ask.by == "device" else 0,
-    }
+    request = {**ask.bench.request(lowered), "cases": cases, "results": results}
     candidate = Candidate(lowered.config, None, 0)
-    with Worker(ask.command, pretend=ask.by == "model") as worker:
+    with ask.bench.started() as worker:
         try:
             answer = worker.ask(request, ask.timeout)
         except Gone as ended:
@@ -358,10 +424,7 @@ def _predicted(ask: Ask, candidate: Candidate, plans: Sequence[Lowered]) -> Tria
                 runs = found.runs * (len(numbers) // len(found.runs))
                 seconds.update({n: run.seconds for n, run in zip(numbers, runs, strict=True)})
         except CompileError as error:
-            if compiler.worker.alive:
-                return Trial(candidate, "refused", why=error.what)
-            hung = time.monotonic() - began >= ask.timeout
-            return Trial(candidate, "hung" if hung else "crashed", why=error.what)
+            return _not_compiled(ask, candidate, error, compiler.worker, began)
     return Trial(candidate, "good", tuple(seconds[number] for number in range(len(plans))))
 
 
@@ -394,29 +457,25 @@ def _subject(kernel: Kernel, cases: Sequence[Given], goal: Target) -> tuple[lock
     return next(iter(found))
 
 
-def _arrays(given: Given) -> list[np.ndarray]:
+def _arrays(given: Given) -> dict[str, np.ndarray]:
     """The values of all tensors; those of shapes are drawn, the same ones every time."""
     known = Given(given.values, {n: d for n, d in given.tensors.items() if d.home != "shape"})
     arrays, rng = known.arrays(), np.random.default_rng(0)
-    found = []
-    for name, tensor in given.tensors.items():
-        if name in arrays:
-            array = arrays[name]
-            found.append(narrowed(name, array) if array.dtype == np.int64 else array)
-        else:
-            drawn = rng.standard_normal(tensor.spec.shape, np.float32) * 0.5
-            found.append(drawn.astype(to_numpy(tensor.spec.dtype)))
-    return found
+
+    def drawn(spec: TensorSpec) -> np.ndarray:
+        return (rng.standard_normal(spec.shape, np.float32) * 0.5).astype(to_numpy(spec.dtype))
+
+    return {n: arrays[n] if n in arrays else drawn(t.spec) for n, t in given.tensors.items()}
 
 
 # ------------------------------------------------------------ versions
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def _versions(packages: Sequence[str]) -> dict[str, str]:
     """Of what the figures depend on."""
     found = {}
-    for name in PACKAGES:
+    for name in packages:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

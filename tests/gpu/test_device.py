@@ -203,3 +203,14 @@ def test_sums_are_the_same_bits_in_every_run():
     offsets = torch.tensor([0, 5, 3000, 4096], dtype=torch.int32, device="cuda")
     first = jagged_softmax(x, offsets)
     assert all(torch.equal(first, jagged_softmax(x, offsets)) for _ in range(20))
+
+
+def test_tuning_measures_on_this_gpu(tmp_path):
+    x = torch.randn(4096, 256, device="cuda", dtype=torch.bfloat16)
+    offsets = torch.tensor([0, 5, 3000, 4096], dtype=torch.int64, device="cuda")
+    goal = f"cuda:sm{''.join(map(str, torch.cuda.get_device_capability()))}"
+    found = tile.tune(
+        jagged_softmax, [(x, offsets)], target=goal, by="device", trials=3, folder=tmp_path
+    )
+    assert found.default.end == "good" and all(1e-7 < s < 1 for s in found.default.seconds)
+    assert found.versions["GPU"] == torch.cuda.get_device_name()

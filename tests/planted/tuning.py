@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
+import tilelang as tile
 from tests.planted.passes import Mutation
-from tests.tuning import test_lock, test_tune
+from tests.tuning import test_lock, test_tune, test_tune_gpu
 from tests.tuning.kernels import tuned
 from tilelang import tuning
 from tilelang.api import Kernel
 from tilelang.autotune import lock, proof, trials
 from tilelang.autotune.model import store
+from tilelang.codegen.triton.plan import space
 from tilelang.runtime import shape_class
 
 _entry, _find, _trial = lock._entry, lock.Lock.find, tuning._trial
+_completed = space.completed
 _differing, _class_of, _kept = proof._differing, shape_class.class_of, store.kept
 
 
@@ -75,10 +78,16 @@ def _by_config_alone(key, make, at, patience):
     return _kept("one question", make, at, patience)
 
 
+def _first_of_default(problem, config, target):
+    return _completed(problem, tile.Config(), target)
+
+
 FAILS = test_tune.test_what_fails_is_reported_and_skipped
 EDITED = ((lambda e: e["config"].update(blocks={"tm": 64}), False, "it was changed after it was"),)
 CHANGED = _with_lock(test_lock.test_a_changed_kernel_is_said_once_and_not_served)
 MUTATIONS = [
+    Mutation("configs for GPUs are always near the default", space, "completed", _first_of_default,
+             test_tune_gpu.test_configs_near_another_are_one_change_away),
     Mutation("an edited entry is served", lock, "_entry", _without_digest,
              _with_lock(test_lock.test_an_entry_that_does_not_hold_is_said_and_the_default_used,
                         *EDITED[0])),

@@ -102,7 +102,7 @@ def test_lengths_of_one_class_go_together():
         ({"by": "guess"}, "by='guess' is not known\n  hint: use one of model, device"),
         ({"objective": "best"}, "objective='best' is not known\n  hint: use one of mean, worst"),
         ({"by": "model", "target": "cpu"}, "nothing predicts times for cpu"),
-        ({"target": "cuda:sm90"}, "cuda:sm90 cannot be timed"),
+        ({"by": "model", "target": "cuda:sm90"}, "nothing predicts times for cuda:sm90"),
     ],
 )
 def test_what_cannot_be_tuned_says_so(tmp_path, options, says):

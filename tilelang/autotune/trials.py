@@ -13,6 +13,7 @@ from ..schedule.config import Config
 from . import lock
 from .model.prediction import duration
 
+NOISE = {"model": 1.0, "device": 1.02}  # how many times as fast as the default is faster
 # How a trial ends.  Only "good" ones are chosen; what may be the machine's fault is tried again.
 ENDS = ("good", "refused", "wrong", "unresolved", "hung", "crashed")
 SETTLED = ("good", "refused", "wrong", "unresolved")
@@ -71,10 +72,10 @@ class Tuned:
 
     @property
     def best(self) -> Trial:
-        """The choice: the default, unless something is better."""
+        """The choice: the default, unless something is better by more than noise."""
         first = self.ranked[0]
         good = self.default.end == "good"
-        same = good and self.time(self.default) <= self.time(first)
+        same = good and self.time(self.default) <= NOISE[self.by] * self.time(first)
         return self.default if same else first
 
     @property
@@ -131,8 +132,10 @@ class Tuned:
         return "\n".join([head, *lines, self._verdict()])
 
     def _row(self, trial: Trial) -> tuple[str, str, str]:
-        guess = trial.candidate.seconds
+        guess, memory = trial.candidate.seconds, trial.candidate.memory
         estimated = "no estimate" if guess is None else f"{duration(guess)} estimated"
+        if guess is None and memory:
+            estimated = f"{memory:,} bytes"
         marks = ["default"] * (trial is self.default) + ["chosen"] * (trial is self.best)
         mark = f"  <- {', '.join(marks)}" if marks else ""
         return duration(self.time(trial)), estimated, f"{_shown(trial.config)}{mark}"

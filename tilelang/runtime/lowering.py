@@ -117,14 +117,21 @@ def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
         return pallas_search.default_config(Problem(ir, facts), target)
 
 
-def candidates(ir: KernelIR, facts: Facts, target: Target) -> Iterator[Candidate]:
-    """Every legal config of a parsed kernel, best estimate first."""
+def candidates(
+    ir: KernelIR, facts: Facts, target: Target, near: Config | None = None
+) -> Iterator[Candidate]:
+    """Every legal config of a parsed kernel: best estimate first, or most like `near`."""
     with our_fault(ir.name, ir.loc):
         problem = Problem(ir, facts)
         if isinstance(target, TritonTarget):
-            yield from triton_space.space(problem, target)
-        else:
+            yield from triton_space.space(problem, target, near)
+        elif near is None:
             yield from pallas_space.space(problem, target)
+        else:
+            raise CallError(
+                f"configs for {target} come in the order of their estimates, not by near=",
+                hint="leave near= out",
+            )
 
 
 def proved(ir: KernelIR) -> Facts:

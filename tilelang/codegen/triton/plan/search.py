@@ -260,7 +260,12 @@ def config_of(chosen: Plan) -> Config:
 
 def default_config(problem: Problem, target: Target) -> Config:
     """The config that `plan` uses when none is given."""
-    found = plan(problem, Config(), target)
+    return completed(problem, Config(), target)
+
+
+def completed(problem: Problem, config: Config, target: Target) -> Config:
+    """A config with what `plan` adds to it; PlanError for one that is refused."""
+    found = plan(problem, config, target)
     if isinstance(found, Refusal):
         raise found.error
     return config_of(found)

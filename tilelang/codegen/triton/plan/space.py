@@ -1,5 +1,5 @@
 """space(problem, target) -> Candidate...: every legal config, those that are most like the default
-first.
+first, or most like another that is good.
 
 No formula says how long a GPU takes.  What is known is what a program holds: configs that fit
 shared memory are given away by how many changes they are away from the default.
@@ -18,19 +18,19 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from . import specialized
-from .search import default_config, plan
+from .search import completed, plan
 from .types import Plan
 
 LEAST, MOST = 16, 1024  # of a block
 WARPS, STAGES, ROWS = (1, 16), (1, 8), (1, 64)
 
 
-def space(problem: Problem, target: Target) -> Iterator[Candidate]:
-    """The default is the first.
+def space(problem: Problem, target: Target, near: Config | None = None) -> Iterator[Candidate]:
+    """The default is the first, or the config that others are to be like.
 
-    Raises PlanError for a kernel that no config would make legal.
+    Raises PlanError for a kernel that no config would make legal, and for a `near` that is refused.
     """
-    first = default_config(problem, target)
+    first = completed(problem, near or Config(), target)
     waiting, seen, planned = deque([first]), {first}, set[object]()
     while waiting:
         config = waiting.popleft()
@@ -38,9 +38,9 @@ def space(problem: Problem, target: Target) -> Iterator[Candidate]:
         if found is None:
             continue
         yield found
-        near = [c for c in _neighbours(problem, config) if c not in seen]
-        seen.update(near)
-        waiting.extend(near)
+        fresh = [c for c in _neighbours(problem, config) if c not in seen]
+        seen.update(fresh)
+        waiting.extend(fresh)
 
 
 def _candidate(
