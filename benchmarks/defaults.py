@@ -1,123 +1,202 @@
-"""Writes docs/defaults.md: default blocks against the best of others, by predicted time.
+"""Writes docs/defaults.md: the default config of every example against others, by predicted time.
 
-    python -m benchmarks.defaults [--chip v6e] [--only matmul] [--most N]
+    python -m benchmarks.defaults [--chip v6e] [--only matmul] [--size small] [--configs 40]
 
-Every time is `Kernel.predict`'s: libtpu's final schedule, executed; no TPU is used.  The others are
-the blocks in benchmarks/schedules.json, the quickest ones of then first, predicted anew.
+Every time is `Kernel.predict`'s: libtpu's final schedule, executed; no TPU is used.  Half of the
+others are those of which the estimate thinks best, half are drawn from the next hundred.  Answers
+are kept, so that a run that was stopped goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
+import random
+import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import tilelang as tile
-from benchmarks.production import CASES, schedules
+from benchmarks.steered import Values, values_of
+from tests.subjects import SUBJECTS, Subject
+from tilelang.autotune import model
+from tilelang.autotune.trials import config_text
 
-Tried = tuple[float, Mapping[str, int]]  # microseconds, blocks
+CHIPS = ("v5e", "v5p", "v6e", "7x")
+SIZES = {"small": 0, "odd": 2, "production": 4}  # which of an example's cases, in bfloat16
+CLOSE, BAD = 1.10, 1.25
+TIMEOUT = 120.0
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "defaults.md"
-HEAD = """# Default blocks, against the best of others
+HEAD = """# Default configs, against others
 
-Microseconds by [`Kernel.predict`](predict.md): the compiler's final schedule, executed. **No TPU
-was used.** The others are blocks that were tried by hand while the constants of the estimate were
-fitted, so this page says how well the defaults do on the cases that they were made for; `limit` is
-what no schedule can beat. `make defaults` writes the page again.
+Nobody tunes: the default is what users get. Here it is compared with other legal configs by
+[`Kernel.predict`](predict.md), the compiler's final schedule, executed. **No TPU was used.** Groups
+have lengths that differ up to twenty times, which the default does not know; half of the others are
+those of which the estimate thinks best, half are drawn from the next hundred. `size` is one of an
+example's three: small and aligned, odd, production.
 
-libtpu {libtpu}, {day}: {close} of {all} defaults are within 10 % of the best that was tried, and
-the worst is at {worst:.2f} of it.
+`python -m benchmarks.defaults {asked}` made this page (libtpu {libtpu}, {day}): {count} cases,
+{configs} configs in all. A default is within 10 % of the best of its case in **{close:.0%}** (the
+aim is 95 %), more than 25 % behind in {bad} (the aim is 0); the worst takes {worst:.2f} times as
+long, the median {median:.2f}.
 
-| case | chip | default | blocks | best tried | blocks | ratio | limit |
-|---|---|---|---|---|---|---|---|
+{chips}
+
+## Those that are more than 10 % behind
+
+| example | size | chip | default | | best | | ratio | of |
+|---|---|---|---|---|---|---|---|---|
+"""
+TAIL = """
+`of` counts the configs that were compared, the default among them; a config that the compiler
+refuses, or does not finish in {timeout:.0f} seconds, or whose time has scalars that could not be
+resolved, is none of them.
 """
 
 
 @dataclass(frozen=True)
-class Row:
-    """The default of a case and the best of all that were tried, the default among them."""
+class Tried:
+    """Microseconds of a config."""
 
-    case: str
+    us: float
+    config: tile.Config
+
+    def __str__(self) -> str:
+        return f"{self.us:.1f} | {config_text(self.config)}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case: the default's time, and the best of all, the default among them."""
+
+    example: str
+    size: str
     chip: str
     default: Tried
     best: Tried
-    limit: float
+    count: int
 
     @property
     def ratio(self) -> float:
-        return self.default[0] / self.best[0]
+        return self.default.us / self.best.us
 
     def __str__(self) -> str:
-        times = [(f"{us:.1f}", shown(blocks)) for us, blocks in (self.default, self.best)]
-        cells = [self.case, self.chip, *times[0], *times[1], f"{self.ratio:.2f}"]
-        return f"| {' | '.join([*cells, f'{self.limit:.1f}'])} |"
+        cells = (self.example, self.size, self.chip, self.default, self.best)
+        return f"| {' | '.join(map(str, cells))} | {self.ratio:.2f} | {self.count} |"
 
 
-def shown(blocks: Mapping[str, int]) -> str:
-    return ", ".join(f"{axis}={size}" for axis, size in sorted(blocks.items()))
+def rows(chips: Sequence[str], sizes: Sequence[str], only: str, configs: int) -> Iterator[Row]:
+    """One for each example, size and chip whose default has a time."""
+    for size, subject, chip in itertools.product(sizes, SUBJECTS, chips):
+        if only in subject.name:
+            found = row(subject, size, chip, configs)
+            if found is None:
+                print(f"{subject.name}, {size}, {chip}: the default has no time", file=sys.stderr)
+            else:
+                yield found
 
 
-def rows(chips: Sequence[str], only: str, most: int) -> Iterator[Row]:
-    """One for each case and chip; a default that the compiler does not take in time has none."""
-    for name, chip in product(CASES, chips):
-        if only in name and (found := row(name, chip, most)) is not None:
-            yield found
+def row(subject: Subject, size: str, chip: str, configs: int) -> Row | None:
+    case, target = subject.cases[SIZES[size]], f"tpu:{chip}"
+    values, times = values_of(subject, case), list[Tried]()
+    with model.Compiler.started() as compiler:
+        default = subject.kernel.default_config(*case, target=target)
+        for config in (default, *others(subject, case, target, default, configs - 1)):
+            if not compiler.worker.alive:
+                break
+            us = predicted(subject, case, target, config, values, compiler)
+            if us is not None:
+                times.append(Tried(us, config))
+            elif not times:
+                return None
+    return Row(subject.name, size, chip, times[0], min(times, key=lambda t: t.us), len(times))
 
 
-def row(name: str, chip: str, most: int) -> Row | None:
-    case = CASES[name]
-    chosen = dict(case.kernel.default_config(*case.arguments, target=f"tpu:{chip}").blocks)
-    default = predicted(name, chip, None)
-    if default is None:
-        return None
-    tried: list[Tried] = [(default[0], chosen)]
-    known = [s for s in schedules() if (s.case, s.chip) == (name, chip) and s.blocks != chosen]
-    for other in sorted(known, key=lambda s: s.us)[:most]:
-        found = predicted(name, chip, tile.Config(dict(other.blocks)))
-        tried += [] if found is None else [(found[0], other.blocks)]
-    return Row(name, chip, tried[0], min(tried, key=lambda t: t[0]), default[1])
+def others(
+    subject: Subject, case: tuple[Any, ...], target: str, default: tile.Config, count: int
+) -> list[tile.Config]:
+    """Half are the best by the estimate, half are drawn from those that follow."""
+    listed = subject.kernel.configs(*case, target=target)
+    found = [c.config for c in itertools.islice(listed, count + 100) if c.config != default]
+    best, rest = found[: -(-count // 2)], found[-(-count // 2) :]
+    drawn = random.Random(f"{subject.name} {target}").sample(rest, min(count // 2, len(rest)))
+    return [*best, *drawn]
 
 
-def predicted(name: str, chip: str, config: tile.Config | None) -> tuple[float, float] | None:
-    """Microseconds of a case, and the limit; None, and a line, where there is no answer."""
-    case, target = CASES[name], f"tpu:{chip}"
+def predicted(
+    subject: Subject,
+    case: tuple[Any, ...],
+    target: str,
+    config: tile.Config,
+    values: Values,
+    compiler: model.Compiler,
+) -> float | None:
+    """Microseconds; None where there is no time to rely on."""
     try:
-        found = case.kernel.predict(
-            *case.arguments, target=target, config=config, values=case.values
-        )
+        lowered = subject.kernel.lower(*case, target=target, config=config)
+        asked = {name: values[name] for name in model.steering(lowered)}
+        found = model.predict(lowered, {}, asked, timeout=TIMEOUT, compiler=compiler)
     except tile.TileError as error:
-        print(f"{name}, {chip}, {config}: {error}", file=sys.stderr)
+        print(f"{subject.name}, {target}, {config_text(config)}: {error.what}", file=sys.stderr)
         return None
-    return found.seconds * 1e6, found.limit * 1e6
+    return None if found.notes else found.seconds * 1e6
 
 
-def page(found: Sequence[Row]) -> str:
-    close = sum(row.ratio <= 1.1 for row in found)
+def page(found: Sequence[Row], asked: str) -> str:
+    ratios = [row.ratio for row in found]
     head = HEAD.format(
+        asked=asked,
         libtpu=version("libtpu"),
         day=date.today().isoformat(),
-        close=close,
-        all=len(found),
-        worst=max((row.ratio for row in found), default=1.0),
+        count=len(found),
+        configs=sum(row.count for row in found),
+        close=share(found),
+        bad=sum(ratio > BAD for ratio in ratios),
+        worst=max(ratios, default=1.0),
+        median=statistics.median(ratios) if ratios else 1.0,
+        chips=by_chip(found),
     )
-    return head + "".join(f"{row}\n" for row in found)
+    behind = sorted((r for r in found if r.ratio > CLOSE), key=lambda r: -r.ratio)
+    return head + "".join(f"{row}\n" for row in behind) + TAIL.format(timeout=TIMEOUT)
+
+
+def share(found: Sequence[Row]) -> float:
+    """The part of them whose default is close to the best."""
+    return sum(row.ratio <= CLOSE for row in found) / max(len(found), 1)
+
+
+def by_chip(found: Sequence[Row]) -> str:
+    """A line for each chip and size: cases, within 10 %, the worst."""
+    lines = ["| chip | size | cases | within 10 % | worst |", "|---|---|---|---|---|"]
+    key = lambda row: (row.chip, row.size)  # noqa: E731
+    for (chip, size), group in itertools.groupby(sorted(found, key=key), key):
+        some = list(group)
+        worst = max(row.ratio for row in some)
+        lines.append(f"| {chip} | {size} | {len(some)} | {share(some):.0%} | {worst:.2f} |")
+    return "\n".join(lines)
 
 
 def main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--chip", action="append", help="v5e, v6e (default: both)")
-    parser.add_argument("--only", default="", help="cases whose names contain this")
-    parser.add_argument("--most", type=int, default=3, help="others for each (3)")
+    parser.add_argument("--chip", action="append", choices=CHIPS, help="default: all")
+    parser.add_argument("--size", action="append", choices=tuple(SIZES), help="default: all")
+    parser.add_argument("--only", default="", help="examples whose names contain this")
+    parser.add_argument("--configs", type=int, default=40, help="of each case (40)")
     options = parser.parse_args(given)
     found = []
-    for row in rows(options.chip or ("v5e", "v6e"), options.only, options.most):
+    asked = rows(options.chip or CHIPS, options.size or tuple(SIZES), options.only, options.configs)
+    for row in asked:
         print(row, flush=True)
         found.append(row)
-    PAGE.write_text(page(found), encoding="utf-8")
+    PAGE.write_text(page(found, " ".join(given)), encoding="utf-8")
     return 0
 
 

@@ -138,24 +138,24 @@ class Tuned:
             estimated = f"{memory:,} bytes"
         marks = ["default"] * (trial is self.default) + ["chosen"] * (trial is self.best)
         mark = f"  <- {', '.join(marks)}" if marks else ""
-        return duration(self.time(trial)), estimated, f"{_shown(trial.config)}{mark}"
+        return duration(self.time(trial)), estimated, f"{config_text(trial.config)}{mark}"
 
     def _verdict(self) -> str:
         if self.gain is None:
-            return f"chosen: {_shown(self.config)}; the default is {self.default.end}"
+            return f"chosen: {config_text(self.config)}; the default is {self.default.end}"
         if self.best is self.default:
             return "chosen: the default, nothing that was tried is better"
-        return f"chosen: {_shown(self.config)}, {self.gain:.2f} times as fast as the default"
+        return f"chosen: {config_text(self.config)}, {self.gain:.2f} times as fast as the default"
 
 
 def row(trial: Trial) -> str:
     """How a trial ended, in a line."""
     if trial.end == "good":
-        return f"{', '.join(map(duration, trial.seconds))}: {_shown(trial.config)}"
-    return f"{trial.end}: {_shown(trial.config)}: {_first(trial.why)}"
+        return f"{', '.join(map(duration, trial.seconds))}: {config_text(trial.config)}"
+    return f"{trial.end}: {config_text(trial.config)}: {_first(trial.why)}"
 
 
-def _shown(config: Config) -> str:
+def config_text(config: Config) -> str:
     data = json.loads(config.to_json())
     blocks = [f"{name}={size}" for name, size in data.pop("blocks", {}).items()]
     return ", ".join([*blocks, *(f"{name}={value}" for name, value in data.items())]) or "{}"
