@@ -339,6 +339,11 @@ CASES = (
         {"bundles": 7 + 1 + 5 * 5},
     ),
     Case(
+        "a quotient by a number that is known is the upper half of a product",
+        dump("%s1_s1 = smov 25", "%s2_s5 = smulhi.u32 858993460, %s1_s1", *COUNT_DOWN),
+        {"bundles": 2 + 1 + 5 * 5, "notes": {}},
+    ),
+    Case(
         "quotient and remainder are taken from a queue, in that order",
         dump(
             "%12 = sdivrem.u32 17, 5",

@@ -55,6 +55,7 @@ SCALARS = {
     "sadd": "({0} + {1}) & M",
     "ssub": "({0} - {1}) & M",
     "smul": "({0} * {1}) & M",
+    "smulhi.u32": "({0} * {1}) >> 32",
     "sshll": "({0} << {1}) & M",
     "sshrl": "{0} >> {1}",
     "sshra": "((({0} ^ H) - H) >> {1}) & M",
@@ -291,8 +292,8 @@ class _Core:
             return _compared(kind, texts)
         if name in ("smin", "smax"):
             return _extreme(name, kind, texts)
-        if name in SCALARS:
-            return SCALARS[name].format(*texts)
+        if form := SCALARS.get(op) or SCALARS.get(name):
+            return form.format(*texts)
         self.memory.notes[f"an instruction that is not known: {op}"] += 1
         return "U"
 

@@ -1,10 +1,10 @@
-"""Small steps: loops whose iterations one step should run together, because it waits otherwise.
+"""Steps that wait: loops whose iterations one step should run together.
 
     for h in hl.grid(32): ... for p in hl.grid(0, pages): scores [16, 128] -> softmax -> product
 
-A product of few rows, and what needs its result, take as long as the units take to answer.  One
-iteration has nothing else to do meanwhile; all of them together do, as `body/by_phases` writes
-them.  Blocks that are looked up, as pages are, can be no larger; but a step may have several.
+A product, and what needs its result, take as long as the units take to answer.  One iteration has
+nothing else to do meanwhile; all of them together do, as `body/by_phases` writes them.  Blocks that
+are looked up, as pages are, can be no larger; but a step may have several.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from tilelang import ir
 from tilelang.codegen.pallas.chips import CHIPS
 from tilelang.ir import Apply
+from tilelang.ir.traversal import definitions, inlined
 from tilelang.language.dtypes import itemsize
 
 from .axis import AxisPlan
@@ -33,11 +35,13 @@ WAITS, TURNS, LONG, SHARED = 1e-6, 4, 4, 4
 
 
 def loops_of_small_steps(planned: Plan) -> tuple[str, ...]:
-    """What the author calls the innermost parallel loop around steps that are small, and wait.
+    """What the author calls the innermost parallel loop around steps that wait.
 
-    Only of pipelines over a table: dimensions of a plain grid are what two cores share.
+    Only of pipelines over a table: dimensions of a plain grid are what two cores share.  Ranges
+    that are read from memory may be short, so that larger blocks would hold little more.
     """
-    found = (_innermost(launch) for launch in planned.launches if _waits(launch))
+    short = _read_from_memory(planned)
+    found = (_innermost(launch) for launch in planned.launches if _waits(launch, short))
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
@@ -73,12 +77,24 @@ def _bytes(window: Window) -> int:
     return math.prod(window.shown) * itemsize(window.dtype)
 
 
-def _waits(launch: Launch) -> bool:
-    """Whether every step is small, and some of its operations wait for a product."""
+def _read_from_memory(planned: Plan) -> bool:
+    """Whether a loop over tiles has a range that is read from memory."""
+    kernel = planned.ir
+    defined = definitions(kernel.body)
+    bounds = (b for axis in kernel.axes if axis.kind == "tile" for b in (axis.begin, axis.end))
+    return any(isinstance(e, ir.Load) for b in bounds for e in ir.walk(inlined(b, defined)))
+
+
+def _waits(launch: Launch, short: bool) -> bool:
+    """Whether some operations of a step wait for a product, and steps are or may be small.
+
+    Ranges that may be `short` do where two cores do not share the loop.
+    """
     if launch.table is None or launch.form != "pipeline":
         return False
     bodies = [tuple(flat(section.body)) for section in launch.sections]
-    return _largest(launch, _values(launch)) <= LARGEST and any(map(waits, bodies))
+    small = (short and launch.cores == 1) or _largest(launch, _values(launch)) <= LARGEST
+    return small and any(map(waits, bodies))
 
 
 def _products(launch: Launch) -> int:
