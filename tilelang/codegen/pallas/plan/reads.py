@@ -18,6 +18,7 @@ from .physical import (
     Keep,
     Kept,
     Lane,
+    MovedRows,
     PExpr,
     Piece,
     PStmt,
@@ -166,6 +167,9 @@ def _expr(launch: Launch, expr: PExpr) -> Iterator[str]:
         match part:
             case GridIndex(axis):
                 yield axis
+            case MovedRows(groups=groups, rows=rows):
+                for axis in (groups, rows):
+                    yield from _expr(launch, launch.axis(axis).tile.origin)
             case Kept(part=Piece(axis)):
                 yield axis
             case Read() | TakeRows():

@@ -45,6 +45,10 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
             return replace(expr, value=change(expr.value), by=change(expr.by))
         case physical.GroupSum():
             return replace(expr, member=change(expr.member), rows=change(expr.rows))
+        case physical.MovedRows():
+            source: Any = change(expr.source)
+            ends = {n: scalar(getattr(expr, n)) for n in ("begin", "end", "stop")}
+            return replace(expr, source=source, **ends)
         case physical.Head() | physical.Repeat() | physical.Named() | physical.OverRows():
             return replace(expr, value=change(expr.value))
         case _:

@@ -11,6 +11,7 @@ from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
+from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
 from tilelang.codegen.pallas.passes.several_turns import several_turns
@@ -150,6 +151,8 @@ def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Proble
             problem.ir.loc,
             "leave one of the two out",
         )
+    if boxed(problem, name):
+        return group_boxes(problem, name, block)
     return block_groups(problem, name, block)
 
 

@@ -52,6 +52,7 @@ from .masks import masks
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import GroupSum as GroupSum
+from .physical import MovedRows as MovedRows
 from .physical import Head as Head
 from .physical import Inner as Inner
 from .physical import InnerCarry as InnerCarry

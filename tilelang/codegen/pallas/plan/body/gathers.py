@@ -149,6 +149,8 @@ def buffers(stmts: Iterable[PStmt], axes: Mapping[str, AxisPlan]) -> tuple[Scrat
             found.append(
                 Scratch(take.tiles, (take.together, take.tile, shape[-1]), take.type.dtype)
             )
+    moves = (v for v in values if isinstance(v, physical.MovedRows))
+    found += [Scratch(v.name, v.held, "int32") for v in moves]
     if any(rows.far for rows in (*takes, *stores)):
         found.append(Scratch(physical.COPIES, (), "semaphore"))
     return tuple({scratch.name: scratch for scratch in found}.values())
