@@ -32,6 +32,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from . import defaults
 from .blocks import multiple, sizes
+from .boxes import blocks_in_boxes
 from .body.pieces import in_pieces
 from .estimate import rank
 from .estimate.interiors import with_interiors
@@ -66,6 +67,7 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         return alone
     if found.ranked:
         alone = _faster_of_groups(problem, config, alone)
+        alone = alone if alone.groups else _faster_in_boxes(problem, config, alone)
     return alone if alone.groups else _in_turns(problem, config, alone)
 
 
@@ -175,6 +177,27 @@ def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
             told = f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us"
             groups = ((axis.name, dict(found.blocks)[axis.name]),)
             return replace(found, groups=groups, why=(*found.why, told))
+    return alone
+
+
+def _faster_in_boxes(problem: Problem, config: Config, alone: Plan) -> Plan:
+    """The plan in which a step moves the rows of all groups of a block, if that is faster."""
+    guess, _ = rank.judged(alone)
+    if guess is None or config.loop_type is not None:
+        return alone
+    for axis in (a for a in problem.ir.axes if a.kind == "grid"):
+        blocks = attempted(partial(blocks_in_boxes, problem, axis.name, alone.target))
+        if isinstance(blocks, Refusal):
+            continue
+        groups = {axis.name: blocks[axis.name]}
+        found = _of_groups(problem, replace(config, blocks=blocks), alone.target, groups)
+        other = None if isinstance(found, Refusal) else rank.judged(found)[0]
+        if isinstance(found, Plan) and other is not None and other.seconds < guess.seconds:
+            told = (
+                f"blocks of rows that are moved together: {other.seconds * 1e6:.4g} us",
+                f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us",
+            )
+            return replace(found, config=config, why=told)
     return alone
 
 
