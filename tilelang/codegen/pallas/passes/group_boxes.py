@@ -103,8 +103,15 @@ def copies_rows(problem: Problem, name: str) -> Copy:
 
 def boxed(problem: Problem, name: str) -> bool:
     """Whether a loop has rows of its own in boxes, so that no sum is meant of it."""
-    entries = [e for r in problem.references if len(r.index) > 2 for e in r.index[:1]]
-    return any(isinstance(e, At) and e.expr == GridIndex(name) for e in entries)
+
+    def own(index: tuple[ir.Index, ...]) -> bool:
+        match index:
+            case (At(GridIndex(at)), Along(rows), _):
+                return at == name and name in problem.fact(rows).depends
+            case _:
+                return False
+
+    return any(own(reference.index) for reference in problem.references)
 
 
 def _count(axis: ir.Axis) -> int:
