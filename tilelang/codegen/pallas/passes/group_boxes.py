@@ -31,9 +31,6 @@ from tilelang.schedule.refusal import Refused, Rule
 
 WHY = "a step moves the rows of all in its block"
 HELPERS = frozenset({"move_rows", "spans_of"})  # functions of the generated source
-# Rows of a table of steps that has room for blocks that all span everything, as offsets that do not
-# rise make them: an eighth of the scalar memory.
-LOOSE = 16_384
 
 
 @dataclass(frozen=True)
@@ -69,8 +66,6 @@ def group_boxes(problem: Problem, name: str, block: int) -> Problem:
     rises = problem.fact(rows).rises
     if not copy.to_box and name not in rises:
         _refuse(axis, f"the ranges of {copy.rows.user} were not proved to be disjoint", axis.loc)
-    if copy.to_box and -(-count // block) * -(-length // 128) > LOOSE:
-        _refuse(axis, "a table of steps for offsets in any order would be too large", axis.loc)
     made = _Views(kernel, copy.table, count)
     begins = made.view("slice", (0, count), "begin", count)
     ends = made.view("slice", (1, count + 1), "end", count)
