@@ -9,10 +9,11 @@ A step moves the rows that its tile has of every group; the others stay as they 
 from __future__ import annotations
 
 from tilelang import ir
+from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.physical import BEGIN, All, MovedRows, Read, Write, scalar
 from tilelang.codegen.pallas.plan.rewriting import rewritten
 from tilelang.codegen.pallas.plan.windows.choose import Arrays
-from tilelang.codegen.pallas.plan.windows.types import ByTile, Whole, Window
+from tilelang.codegen.pallas.plan.windows.types import Window
 from tilelang.ir import Along, Apply, Load, Store, Type, integers
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
@@ -33,7 +34,7 @@ def moved_rows(scope: Scope, store: Store, value: Apply) -> Write:
     groups, rows = (_axis(i) for i in (store.index, load.index)[:: 1 if to_box else -1])
     tile = arrays.target.rows(itemsize(target.dtype))
     for window, axis in ((box, groups), (flat, rows)):
-        _check(store, window, axis, tile)
+        _check(store, window, arrays.axes[axis], tile)
     kept, count = box.shape[1], box.shape[0]
     begin, end = (lane_of(arrays, e, store.loc) for e in (begin, end))
     end = scalar(rewritten(end, lambda e: BEGIN if e == begin else e))
@@ -60,10 +61,10 @@ def _axis(index: tuple[ir.Index, ...]) -> str:
     return next(e.axis for e in index if isinstance(e, Along))
 
 
-def _check(store: Store, window: Window, axis: str, tile: int) -> None:
+def _check(store: Store, window: Window, axis: AxisPlan, tile: int) -> None:
     """Refused for a form whose steps see other blocks, or no whole register tiles of rows."""
     whole = window.shown[-2] % tile == 0
-    if whole and window.stream is None and isinstance(window.dims[0], ByTile | Whole):
+    if whole and axis.place in ("table", "dim", "single"):
         return
     if not whole:
         raise Refused(
@@ -74,7 +75,7 @@ def _check(store: Store, window: Window, axis: str, tile: int) -> None:
         )
     raise Refused(
         Rule.FORM,
-        f"steps of this form do not see tiles of {window.array} along {axis}",
+        f"a loop inside of the step goes over {axis.user}, whose rows are moved by steps",
         store.loc,
         "use loop_type='outer_pipeline'",
     )
