@@ -9,10 +9,10 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from examples.jagged.jagged_dense_add import jagged_dense_add
 from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
-from examples.jagged.jagged_dense_add import jagged_dense_add
 from tests import checks
 from tests.planted import trial
 from tests.planted.groups import NOT_FINITE, WILD

@@ -1,4 +1,4 @@
-"""Rows that steps move between tiles and boxes, many groups at a time: who may, and what they hold."""
+"""Rows that steps move between tiles and boxes, many groups at a time: who may, what they hold."""
 
 from __future__ import annotations
 
@@ -69,6 +69,32 @@ def test_rows_come_back_from_boxes_to_wherever_they_begin(dtype):
         np.testing.assert_array_equal(found, exact, str(offsets))
 
 
+# Of rows that lie in one of 32 bits: what no test of float32 sees.
+PACKED = (
+    ("rows of a pair change places", "bits == 0", "bits > 0"),
+    (
+        "the first row of every word alone",
+        "bits = jnp.full_like(rows, jax",
+        "bits = 0 * jnp.full_like(rows, jax",
+    ),
+    ("the word behind is the same", "jax.lax.div(far, each) + 1,", "jax.lax.div(far, each),"),
+    ("the sign of a number goes on", "shift_right_logical", "shift_right_arithmetic"),
+)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("planted", PACKED, ids=lambda p: p[0])
+def test_a_bug_with_packed_rows_is_caught(planted, dtype):
+    _, old, new = planted
+    offsets = offsets_of(LENGTHS[0], 3)
+    x = numbers((ROWS, COLUMNS), dtype, 0)
+    lowered = jagged_to_padded.lower(x, offsets, LONGEST, config=CONFIG)
+    text, exact = lowered.source.text, oracle(x, offsets, LONGEST).astype(x.dtype)
+    right, wrong = (trial.runnable(lowered, t) for t in (text, text.replace(old, new)))
+    assert np.array_equal(np.asarray(right(x, offsets, LONGEST)), exact)
+    assert not np.array_equal(np.asarray(wrong(x, offsets, LONGEST)), exact)
+
+
 @pytest.mark.parametrize("name", BOXES)
 def test_wild_offsets_harm_no_other_group(name):
     lowered = trial.printed(name, "groups")
@@ -78,8 +104,11 @@ def test_wild_offsets_harm_no_other_group(name):
     assert [n for n, cuts in every if checks.unchecked(subject, call, arrays, cuts)] == []
 
 
-@pytest.mark.parametrize("form", [{"loop_type": "worklist"}, {"steps": "rectangle"},
-                                  {"loop_type": "fori_loop"}, {"buffers": 3}], ids=str)
+@pytest.mark.parametrize(
+    "form",
+    [{"loop_type": "worklist"}, {"steps": "rectangle"}, {"loop_type": "fori_loop"}, {"buffers": 3}],
+    ids=str,
+)
 @pytest.mark.parametrize("name", BOXES)
 def test_other_forms_are_right_or_refused(name, form):
     subject = trial.named(name)
@@ -111,12 +140,12 @@ def boxed(x, offsets, L: hl.constexpr):
 
 @tile.kernel
 def halves(x, offsets, L: hl.constexpr):
-    """Boxes of the first rows of each group, half of them at most."""
+    """Boxes of the first rows of each group, 22 of them at most."""
     B = offsets.shape[0] - 1
     out = hl.zeros([B, L, x.shape[1]], dtype=x.dtype)
     for b in hl.grid(B):
         begin = offsets[b]
-        for t in hl.tile(hl.minimum((offsets[b + 1] - begin), L // 2)):
+        for t in hl.tile(hl.minimum(offsets[b + 1] - begin, 22)):
             out[b, t, :] = x[begin + t.index, :]
     return out
 

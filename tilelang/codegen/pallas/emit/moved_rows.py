@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.physical import BEGIN
-from tilelang.codegen.writer import Atom, Call, Node, filled, flat, infix, inner
+from tilelang.codegen.pallas.plan.physical import BEGIN, FIRST_ROW, STOP_ROW
+from tilelang.codegen.writer import Atom, Call, Node, filled, inner
 
 from .expressions import ZERO, Printer
-from .gathers import free_words
+from .gathers import Words, free_words
 
 LOOP = """
 def {move_group}({lane}, _):
@@ -15,7 +15,7 @@ def {move_group}({lane}, _):
     @firsts
     @stops
 
-    @pl.when({first} < {stop})
+    @live
     def {move}():
         @moved
 
@@ -23,53 +23,38 @@ def {move_group}({lane}, _):
 
 @looped
 """
-WORDS = ("lane", "begin", "first", "stop", "move")
+NAMES = {BEGIN.name: "begin", FIRST_ROW.name: "first", STOP_ROW.name: "stop"}
 
 
 def moved_rows(printer: Printer, ref: str, moved: plan.MovedRows, indent: int) -> list[str]:
     """The rows that a tile has of every group of a block, one group after the other."""
-    words = free_words(printer, *WORDS)
+    words = free_words(printer, "lane", *NAMES.values(), "move")
     words["move_group"] = printer.names.fresh("move_group")
-    scope = printer.scope()
+    scope, depth = printer.scope(), indent + 4
     scope.lane = words["lane"]
-    origin = printer.node(printer.launch.axis(moved.rows).tile.origin)
-    tile = Atom(str(printer.launch.axis(moved.rows).size))
-    scope.locals[BEGIN.name] = words["begin"]
-    begin, end = Atom(words["begin"]), scope.node(moved.end)
-    behind = tile if origin == ZERO else infix("+", origin, tile)
-    depth = indent + 4
+    scope.locals |= {name: words[word] for name, word in NAMES.items()}
+
+    def line(word: str, value: plan.PExpr) -> list[str]:
+        return inner(words[word], scope.node(value), depth)
+
+    loop = (ZERO, printer.node(moved.count), Atom(words["move_group"]), ZERO)
     lines = filled(
         LOOP,
         words,
-        begins=inner(words["begin"], scope.node(moved.begin), depth),
-        firsts=inner(words["first"], Call("jnp.maximum", (begin, origin)), depth),
-        stops=inner(words["stop"], Call("jnp.minimum", (end, behind)), depth),
-        moved=inner("", _call(printer, ref, moved, words, origin), depth + 4),
-        looped=inner(
-            "",
-            Call(
-                "jax.lax.fori_loop",
-                (ZERO, printer.node(moved.stop), Atom(words["move_group"]), ZERO),
-            ),
-            indent,
-        ),
+        begins=line("begin", moved.begin),
+        firsts=line("first", moved.first),
+        stops=line("stop", moved.stop),
+        live=inner("", Call("@pl.when", (scope.node(moved.live),)), depth),
+        moved=inner("", _call(scope, ref, moved, words), depth + 4),
+        looped=inner("", Call("jax.lax.fori_loop", loop), indent),
     )
     return [" " * indent + line if line else "" for line in lines]
 
 
-def _call(
-    printer: Printer, ref: str, moved: plan.MovedRows, words: dict[str, str], origin: Node
-) -> Node:
+def _call(scope: Printer, ref: str, moved: plan.MovedRows, words: Words) -> Node:
     """`move_rows(source, target, held, by, first, stop, some)`: rows counted in the target."""
-    begin, lane = Atom(words["begin"]), words["lane"]
-    held = Atom(printer.names.scratch[moved.name])
-    there, here = (begin, origin) if moved.to_box else (origin, begin)
-    blocks = moved.source.ref, f"{ref}.at[{lane}]"
-    if not moved.to_box:
-        blocks = f"{moved.source.ref}.at[{lane}]", ref
-    places = _less(there, here), *(_less(Atom(words[w]), there) for w in ("first", "stop"))
-    return Call("move_rows", (*map(Atom, blocks), held, *places, Atom(str(moved.some))))
-
-
-def _less(a: Node, b: Node) -> Node:
-    return a if flat(b) == "0" else infix("-", a, b)
+    box = f".at[{words['lane']}]"
+    source = moved.source.ref + ("" if moved.to_box else box)
+    blocks = (source, ref + (box if moved.to_box else ""), scope.names.scratch[moved.name])
+    places = (scope.node(e) for e in (moved.by, *moved.here))
+    return Call("move_rows", (*map(Atom, blocks), *places, Atom(str(moved.some))))

@@ -1,9 +1,9 @@
 """Group boxes: a loop over groups, of which each copies rows from or to a box of its own, -> one
 over blocks of them.
 
-    for b in grid(B):                                  for b in tile(B):
-        for t in tile(min(end - begin, L)):     ->         for t in tile(first row, end of all):
-            out[b, t, :] = x[begin + t, :]                     out[b, :, :] = moved_rows(x[t, :], ...)
+    for b in grid(B):                              for b in tile(B):
+        for t in tile(min(end - begin, L)):  ->        for t in tile(first row, end of all):
+            out[b, t, :] = x[begin + t, :]                 out[b, :, :] = moved_rows(x[t, :], ...)
 
 Rows of neighbours follow each other in one of the arrays, and its tiles are those of the array now:
 no row of it lies in two blocks.  A step moves the rows of all groups of its block that are in its
@@ -66,12 +66,12 @@ def group_boxes(problem: Problem, name: str, block: int) -> Problem:
     rises = problem.fact(rows).rises
     if not copy.to_box and name not in rises:
         _refuse(axis, f"the ranges of {copy.rows.user} were not proved to be disjoint", axis.loc)
-    made = _Views(kernel, copy.table, count)
-    begins = made.view("slice", (0, count), "begin", count)
-    ends = made.view("slice", (1, count + 1), "end", count)
-    spans = made.view("spans", (block, count), "spans", 2 * -(-count // block))
+    blocks, table = -(-count // block), copy.table
+    begins = _view(kernel, table, ir.View(table, "slice", (0, count)), "begin", count)
+    ends = _view(kernel, table, ir.View(table, "slice", (1, count + 1)), "end", count)
+    spans = _view(kernel, table, ir.View(table, "spans", (block, count)), "spans", 2 * blocks)
     first: Expr = ir.TileScalar(name, "id")
-    stop = integers.add(first, integers.const(spans.shape[0] // 2))
+    stop = integers.add(first, integers.const(blocks))
     lowest, highest = (Load(spans.name, (At(at),), integers.INT) for at in (first, stop))
     changed = {
         name: replace(axis, kind="tile", block=block, max_extent=count),
@@ -318,22 +318,12 @@ def _same(a: Expr, b: Expr) -> bool:
 # ---------------------------------------------------------------- what becomes of it
 
 
-@dataclass
-class _Views:
-    """Parts of the tensor of offsets, as tensors that the new kernel reads."""
-
-    kernel: ir.KernelIR
-    source: str
-    count: int
-
-    def view(self, how: str, arg: tuple[int, ...], suffix: str, length: int) -> ir.Tensor:
-        tensor = self.kernel.tensor(self.source)
-        made = replace(
-            tensor, name=unique(self.kernel, self.source, suffix), shape=(length,), role="view",
-            view=ir.View(self.source, how, arg), fill=None, mutated=False,  # type: ignore[arg-type]
-        )  # fmt: skip
-        self.kernel = replace(self.kernel, tensors=(*self.kernel.tensors, made))
-        return made
+def _view(kernel: ir.KernelIR, source: str, made: ir.View, suffix: str, length: int) -> ir.Tensor:
+    """What is made of the tensor of offsets, as a tensor that the new kernel reads."""
+    return replace(
+        kernel.tensor(source), name=unique(kernel, source, suffix), shape=(length,), role="view",
+        view=made, fill=None, mutated=False,
+    )  # fmt: skip
 
 
 def _moved(

@@ -26,12 +26,12 @@ from .body.layouts import as_held
 from .body.sections import split
 from .body.statements import Groups, Key
 from .memory import estimate
+from .moved import MovedRows
 from .physical import (
     GroupSum,
     InRange,
     Keep,
     Kept,
-    MovedRows,
     PExpr,
     PStmt,
     Rest,
@@ -196,7 +196,7 @@ def _effects(groups: Groups, placed: Placed) -> dict[str, bool]:
     found = {lv.axis: effect(i, "before", "after") for i, lv in enumerate(placed.levels)}
     row = effect(len(placed.levels), "before", "enter", "after")
     moves = (s.value for s in groups.all if isinstance(s, Write) and isinstance(s.value, MovedRows))
-    boxes = {move.rows: True for move in moves if move.to_box}
+    boxes = {c: True for move in moves if move.to_box for c in placed.columns if c != move.groups}
     return found | {p: p == placed.phases[-1] and row for p in placed.phases} | boxes
 
 

@@ -12,11 +12,14 @@ from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize, wide_of
 
 from .axis import Mask
+from .moved import BEGIN as BEGIN
+from .moved import FIRST_ROW as FIRST_ROW
+from .moved import STOP_ROW as STOP_ROW
+from .moved import MovedRows as MovedRows
 
 COPIES = "copies"  # the semaphore that counts copies
 FIRST = Var("copies.first", INT)  # the number of some copies that are on their way together
 SLOT = Var("copies.slot", INT)  # the number of one of those
-BEGIN = Var("group.begin", INT)  # where the rows of a group begin
 
 
 @dataclass(frozen=True)
@@ -244,39 +247,6 @@ class GroupSum:
 
 
 @dataclass(frozen=True)
-class MovedRows:
-    """Rows of a block that many groups have theirs in, where each group's are in another block.
-
-    One of the blocks has tiles of rows that follow each other, those of `rows`; the other one a box
-    for every group, of which row 0 is the group's first one.
-
-    source      the block that they come from
-    begin, end  where a group's rows begin and end: over Lane, and BEGIN
-    groups      the loop whose lanes are groups; `stop` of them are there
-    to_box      whether they go to boxes
-    name        the scratch memory that they go through, `some` at a time
-    """
-
-    source: Read
-    begin: Expr
-    end: Expr
-    groups: str
-    stop: Expr
-    rows: str
-    to_box: bool
-    name: str
-    some: int
-    type: Type
-
-    @property
-    def held(self) -> tuple[int, int, int]:
-        """The shape of the scratch memory: 32 bits of 128 columns are a row."""
-        words, columns = 4 // itemsize(self.type.dtype), self.type.shape[-1]
-        assert isinstance(columns, int)
-        return (-(-columns // 128), 3 * self.some // words + 16, 128)
-
-
-@dataclass(frozen=True)
 class Named:
     """A value that gets a line and a name of its own."""
 
@@ -450,8 +420,8 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return (value, by)
         case GroupSum(member, rows):
             return (member, rows)
-        case MovedRows(source, begin, end, stop=stop):
-            return (source, begin, end, stop)
+        case MovedRows():
+            return expr.exprs
         case Head(value) | Repeat(value) | Named(value) | OverRows(_, value):
             return (value,)
         case _:

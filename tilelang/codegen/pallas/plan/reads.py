@@ -18,7 +18,6 @@ from .physical import (
     Keep,
     Kept,
     Lane,
-    MovedRows,
     PExpr,
     Piece,
     PStmt,
@@ -167,9 +166,6 @@ def _expr(launch: Launch, expr: PExpr) -> Iterator[str]:
         match part:
             case GridIndex(axis):
                 yield axis
-            case MovedRows(groups=groups, rows=rows):
-                for axis in (groups, rows):
-                    yield from _expr(launch, launch.axis(axis).tile.origin)
             case Kept(part=Piece(axis)):
                 yield axis
             case Read() | TakeRows():

@@ -46,9 +46,10 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
         case physical.GroupSum():
             return replace(expr, member=change(expr.member), rows=change(expr.rows))
         case physical.MovedRows():
-            source: Any = change(expr.source)
-            ends = {n: scalar(getattr(expr, n)) for n in ("begin", "end", "stop")}
-            return replace(expr, source=source, **ends)
+            source, *ends, here, there, count = map(scalar, expr.exprs)
+            names = ("begin", "first", "stop", "live", "by")
+            given = dict(zip(names, ends, strict=True))
+            return replace(expr, source=source, here=(here, there), count=count, **given)
         case physical.Head() | physical.Repeat() | physical.Named() | physical.OverRows():
             return replace(expr, value=change(expr.value))
         case _:

@@ -32,8 +32,8 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from . import defaults
 from .blocks import multiple, sizes
-from .boxes import blocks_in_boxes
 from .body.pieces import in_pieces
+from .boxes import blocks_in_boxes
 from .estimate import rank
 from .estimate.interiors import with_interiors
 from .launch import plan_launch

@@ -49,10 +49,10 @@ from .axis import Place as Place
 from .axis import Range as Range
 from .lives import Life, lives
 from .masks import masks
+from .moved import MovedRows as MovedRows
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import GroupSum as GroupSum
-from .physical import MovedRows as MovedRows
 from .physical import Head as Head
 from .physical import Inner as Inner
 from .physical import InnerCarry as InnerCarry

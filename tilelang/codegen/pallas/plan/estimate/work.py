@@ -15,6 +15,7 @@ from typing import assert_never
 
 from tilelang.codegen.pallas.chips import Chip
 from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.moved import MovedRows
 from tilelang.codegen.pallas.plan.physical import (
     Bind,
     GroupSum,
@@ -22,7 +23,6 @@ from tilelang.codegen.pallas.plan.physical import (
     InRange,
     Keep,
     Kept,
-    MovedRows,
     PExpr,
     PStmt,
     Read,
