@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.physical import BEGIN, FIRST_ROW, STOP_ROW
 from tilelang.codegen.writer import Atom, Call, Node, filled, inner
 
 from .expressions import ZERO, Printer
@@ -23,7 +22,7 @@ def {move_group}({lane}, _):
 
 @looped
 """
-NAMES = {BEGIN.name: "begin", FIRST_ROW.name: "first", STOP_ROW.name: "stop"}
+NAMES = {plan.BEGIN.name: "begin", plan.FIRST_ROW.name: "first", plan.STOP_ROW.name: "stop"}
 
 
 def moved_rows(printer: Printer, ref: str, moved: plan.MovedRows, indent: int) -> list[str]:

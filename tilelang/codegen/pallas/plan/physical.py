@@ -12,9 +12,6 @@ from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize, wide_of
 
 from .axis import Mask
-from .moved import BEGIN as BEGIN
-from .moved import FIRST_ROW as FIRST_ROW
-from .moved import STOP_ROW as STOP_ROW
 from .moved import MovedRows as MovedRows
 
 COPIES = "copies"  # the semaphore that counts copies
