@@ -260,6 +260,16 @@ def test_rows_that_are_added_are_not_only_copied():
         jagged_dense_add.lower(*arguments, config=tile.Config({"g": 8}))
 
 
+def test_few_rows_of_narrow_types_are_moved_one_group_at_a_time():
+    arguments = tile.spec((256, 128), "bfloat16"), SPECS[1], 7
+    with pytest.raises(tile.PlanError) as refused:
+        jagged_to_padded.lower(*arguments, config=tile.Config({"b": 8, "t": 32}))
+    what = "out has so few rows of bfloat16 that no copy takes a block of them"
+    assert refused.value.what == what
+    lowered = jagged_to_padded.lower(*arguments, target="tpu:v6e")
+    assert "b" not in dict(lowered.config.blocks)
+
+
 def test_blocks_of_rows_have_whole_register_tiles():
     with pytest.raises(tile.PlanError) as refused:
         jagged_to_padded.lower(*SPECS, config=tile.Config({"b": 8, "t": 12}))

@@ -12,7 +12,7 @@ from tilelang.codegen.pallas.plan.moved import BEGIN, FIRST_ROW, STOP_ROW, Moved
 from tilelang.codegen.pallas.plan.physical import All, Read, Write, scalar
 from tilelang.codegen.pallas.plan.rewriting import rewritten
 from tilelang.codegen.pallas.plan.windows.choose import Arrays
-from tilelang.codegen.pallas.plan.windows.types import Window
+from tilelang.codegen.pallas.plan.windows.types import SHORT, Window
 from tilelang.ir import Along, Apply, Load, Store, Type, integers
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
@@ -73,6 +73,13 @@ def _check(store: Store, window: Window, axis: AxisPlan, arrays: Arrays) -> None
             f"a block of {held} rows of {window.array} has no whole register tiles",
             store.loc,
             f"use a multiple of {tile}",
+        )
+    if window.shape[-2] < SHORT and itemsize(window.dtype) < 4:
+        raise Refused(
+            Rule.FORM,
+            f"{window.array} has so few rows of {window.dtype} that no copy takes a block of them",
+            store.loc,
+            f"leave the block of {axis.user} out",
         )
     if axis.place not in ("table", "dim", "single"):
         raise Refused(
