@@ -1,4 +1,4 @@
-"""padded_to_jagged for tpu:v6e, blocks t=128."""
+"""padded_to_jagged for tpu:v6e, blocks b=4, t=2048."""
 
 import jax
 import jax.numpy as jnp
@@ -6,10 +6,62 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def padded_to_jagged_kernel(offsets, d, y, b_of, t_of):
-    # b: column of the step table; parallel: y rows of different b are disjoint because offsets is
-    #     sorted
-    # t: column of the step table, blocks of 128; parallel: each t writes its own rows of y
+def spans_of(offsets: jax.Array, size: int) -> jax.Array:
+    """Where blocks of `size` ranges [offsets[g], offsets[g + 1]) begin, then where they end."""
+    begin, end = offsets[:-1], offsets[1:]
+    live, rest = end > begin, (0, -len(begin) % size)
+    most = jnp.iinfo(begin.dtype).max
+    begin = jnp.pad(jnp.where(live, begin, most), rest, constant_values=most)
+    end = jnp.pad(jnp.where(live, end, 0), rest)
+    first, stop = begin.reshape(-1, size).min(axis=1), end.reshape(-1, size).max(axis=1)
+    return jnp.concatenate([first, stop])
+
+
+def move_rows(source, target, held, by, first, stop, some: int) -> None:
+    """target[r] = source[r + by] for first <= r < stop; no other row of it changes.
+
+    `some` rows are moved at a time.  A block is read from whole register tiles on: they go to
+    `held`, of which a row is 32 bits of 128 columns, and any one can be the first that is read.
+    """
+    each = 4 // source.dtype.itemsize  # rows in 32 bits
+    tile, near = 8 * each, min(some + 8 * each, source.shape[0])
+    begin = jax.lax.div(first, tile)
+
+    def move_some(n, _):
+        row = tile * jnp.minimum(begin + n * (some // tile), (target.shape[0] - some) // tile)
+        there = jnp.maximum(row + by, 0)
+        there = tile * jnp.minimum(jax.lax.div(there, tile), (source.shape[0] - near) // tile)
+        far = jnp.clip(row + by - there + some, 0, some + near)  # `some` rows lie before those
+        index = row + jax.lax.broadcasted_iota(jnp.int32, (some, 1), 0)
+        mask = (index >= first) & (index < stop)
+        for part in range(held.shape[0]):
+            columns = slice(128 * part, min(128 * part + 128, target.shape[1]))
+            width = columns.stop - columns.start
+            rows = pltpu.bitcast(source[pl.ds(there, near), columns], jnp.int32)
+            held[part, some // each : (some + near) // each, :width] = rows
+            rows = held[part, pl.ds(jax.lax.div(far, each), some // each), :width]
+            if each > 1:
+                bits = jnp.full_like(rows, jax.lax.rem(far, each) * (32 // each))
+                after = held[part, pl.ds(jax.lax.div(far, each) + 1, some // each), :width]
+                after = jax.lax.shift_left(after, 32 - bits)
+                after |= jax.lax.shift_right_logical(rows, bits)
+                rows = jnp.where(bits == 0, rows, after)
+            rows = pltpu.bitcast(rows, target.dtype)
+            place = pl.ds(row, some), columns
+            target[place] = jnp.where(mask, rows, target[place])
+        return 0
+
+    count = jax.lax.div(stop - begin * tile + some - 1, some)
+    move_some(0, 0)  # most groups are short: no loop for those
+    jax.lax.fori_loop(1, count, move_some, 0)
+
+
+def padded_to_jagged_kernel(
+    offsets_begin, offsets_end, offsets_spans, d, y, y_moved_ref, b_of, t_of,
+):
+    # b: column of the step table, blocks of 4; parallel: y rows of different b are disjoint
+    #     because offsets is sorted; a step moves the rows of all in its block
+    # t: column of the step table, blocks of 2048; parallel: each t writes its own rows of y
     # Step table: one row for every (b, t), in the order of the loops.
     # A t of no range gets one too, so that its outputs are defined;
     # every t below `seen` has a row already.
@@ -20,18 +72,18 @@ def padded_to_jagged_kernel(offsets, d, y, b_of, t_of):
 
     def add_b(b, state):
         n, seen = state
-        t_begin = jnp.maximum(offsets[b], 0)
-        t_end = jnp.minimum(jnp.minimum(offsets[b + 1], offsets[b] + 1024), 131072)
-        t_first = jax.lax.div(t_begin, 128)
-        t_stop = jnp.where(t_end > t_begin, jax.lax.div(t_end + 127, 128), seen)
+        t_begin = jnp.maximum(offsets_spans[b], 0)
+        t_end = jnp.minimum(offsets_spans[b + 128], 131072)
+        t_first = jax.lax.div(t_begin, 2048)
+        t_stop = jnp.where(t_end > t_begin, jax.lax.div(t_end + 2047, 2048), seen)
         t_start = jnp.where((t_end > t_begin) & (t_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(t_start, t_stop, lambda t, n: add_t(b, t, n), n)
         return n, jnp.maximum(seen, t_stop)
 
-    steps, seen = jax.lax.fori_loop(0, 512, add_b, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 1024, lambda t, n: add_t(511, t, n), steps)
+    steps, seen = jax.lax.fori_loop(0, 128, add_b, (jnp.int32(0), jnp.int32(0)))
+    steps = jax.lax.fori_loop(seen, 64, lambda t, n: add_t(127, t, n), steps)
 
-    def step(d_ref, d_1_ref, y_ref):
+    def step(d_ref, y_ref):
         n = pl.program_id(0)
         b, t = b_of[n], t_of[n]
         before = jnp.maximum(n - 1, 0)
@@ -39,47 +91,72 @@ def padded_to_jagged_kernel(offsets, d, y, b_of, t_of):
         @pl.when((n == 0) | (t_of[before] != t))
         def _():
             # first step at this block of y: rows of no range keep 0.0
-            y_ref[...] = jnp.zeros((128, 512), jnp.bfloat16)
+            y_ref[...] = jnp.zeros((2048, 512), jnp.bfloat16)
 
-        # padded_to_jagged.py:45: y[t, :] = d[b, t.index - begin, :]
-        t_index = t * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
-        t_mask = (
-            (t_index >= offsets[b]) & (t_index < jnp.minimum(offsets[b + 1], offsets[b] + 1024))
+        @pl.when(
+            jnp.maximum(offsets_spans[b], t * 2048)
+            < jnp.minimum(offsets_spans[b + 128], t * 2048 + 2048),
         )
-        d_blocks = jnp.where(
-            jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0) >= -offsets[b] % 128,
-            d_ref[...].astype(jnp.float32),
-            d_1_ref[...].astype(jnp.float32),
-        )
-        d_moved = pltpu.roll(d_blocks, offsets[b] % 128, 0).astype(jnp.bfloat16)
-        y_ref[...] = jnp.where(t_mask, d_moved, y_ref[...])
+        def _():
+            # padded_to_jagged.py:45: y[t, :] = d[b, t.index - begin, :]
+            def move_group(lane, _):
+                begin = offsets_begin[b * 4 + lane]
+                first = jnp.maximum(begin, t * 2048)
+                stop = jnp.minimum(
+                    jnp.minimum(offsets_end[b * 4 + lane], begin + 1024), t * 2048 + 2048
+                )
+
+                @pl.when(first < stop)
+                def move():
+                    move_rows(
+                        d_ref.at[lane],
+                        y_ref,
+                        y_moved_ref,
+                        t * 2048 - begin,
+                        first - t * 2048,
+                        stop - t * 2048,
+                        64,
+                    )
+
+                return 0
+
+            jax.lax.fori_loop(0, 4, move_group, 0)
 
     pltpu.emit_pipeline(
         step,
         grid=(steps,),
         in_specs=[
             pl.BlockSpec(
-                (None, 128, 512),
-                lambda n: (b_of[n], jnp.clip(t_of[n] + -offsets[b_of[n]] // 128, 0, 7), 0),
-            ),
-            pl.BlockSpec(
-                (None, 128, 512),
-                lambda n: (b_of[n], jnp.clip(t_of[n] + -offsets[b_of[n]] // 128 + 1, 0, 7), 0),
+                (4, 1024, 512),
+                lambda n: (b_of[n], 0, 0),
+                pipeline_mode=pl.Buffered(2, use_lookahead=True),
             ),
         ],
-        out_specs=[pl.BlockSpec((128, 512), lambda n: (t_of[n], 0))],
+        out_specs=[pl.BlockSpec((2048, 512), lambda n: (t_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
-    )(d, d, y)
+    )(d, y)
 
 
 def padded_to_jagged(d: jax.Array, offsets: jax.Array, *, interpret: bool = False) -> jax.Array:
     """y[r] = d[b, r - offsets[b]] for offsets[b] <= r < min(offsets[b + 1], offsets[b] + L)."""
+    offsets_begin = offsets[0:512]
+    offsets_end = offsets[1:513]
+    offsets_spans = spans_of(offsets, 4)
     y = pl.pallas_call(
         padded_to_jagged_kernel,
         out_shape=jax.ShapeDtypeStruct((131072, 512), jnp.bfloat16),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pl.ANY)],
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec(memory_space=pl.ANY),
+        ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.SMEM((1535,), jnp.int32), pltpu.SMEM((1535,), jnp.int32)],
+        scratch_shapes=[
+            pltpu.VMEM((4, 112, 128), jnp.int32),
+            pltpu.SMEM((191,), jnp.int32),
+            pltpu.SMEM((191,), jnp.int32),
+        ],
         interpret=interpret,
-    )(offsets, d)
+    )(offsets_begin, offsets_end, offsets_spans, d)
     return y

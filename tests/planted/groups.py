@@ -8,6 +8,8 @@ from tests.planted.bug import Bug, bug
 
 _SUM = partial(bug, "jagged_sum", "groups")
 _MEAN = partial(bug, "jagged_mean", "groups")
+_TO = partial(bug, "jagged_to_padded", "groups")
+_BACK_TO = partial(bug, "padded_to_jagged", "groups")
 _PAGES = partial(bug, "paged_attention", "groups")
 _TEST = "jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)"
 _BACK = " + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)"
@@ -29,6 +31,26 @@ GROUPS: tuple[Bug, ...] = (
     _MEAN("an empty group is divided by 0", "jnp.maximum(end - begin, 1)", "end - begin"),
     _MEAN("lengths of other groups", "count.astype(jnp.float32).T",
           "jnp.broadcast_to(count.astype(jnp.float32)[:, :1], (1, 2)).T"),
+    _TO("the row before a group", "(index >= first)", "(index >= first - 1)"),
+    _TO("a row of the next group", "(index < stop)", "(index <= stop)"),
+    _TO("rows from where a register tile begins", "- there + some, 0", "* 0 + some, 0"),
+    _TO("rows behind the first few are left out", "fori_loop(1, count", "fori_loop(1, 1"),
+    _TO("the rows of other tiles too", "jnp.maximum(begin, t * 16)", "begin"),
+    _TO("boxes of the last block hold what the one before left",
+        "(n == 0) | (b_of[before] != b)", "n == 0"),
+    _TO("a box of no rows has no step",
+        "jnp.where(t_end > t_begin, jax.lax.div(t_end + 15, 16), t_first), t_first + 1",
+        "jnp.where(t_end > t_begin, jax.lax.div(t_end + 15, 16), t_first), t_first"),
+    _TO("a block has no end", "end.reshape(-1, size).max(axis=1)", "end.reshape(-1, size)[:, 0]"),
+    _BACK_TO("rows behind a box", ", begin + 45)", ", begin + 48)"),
+    _BACK_TO("rows of a box behind its group", "offsets_end[jnp.minimum(b * 2 + lane, 4)]",
+             "begin + 45"),
+    _BACK_TO("the last tile of a block is not the first of the next",
+             "(t_end > t_begin) & (t_first < seen), seen - 1, seen", "t_first < 0, seen - 1, seen"),
+    _BACK_TO("the window ends a register tile early", "(source.shape[0] - near) // tile",
+             "(source.shape[0] - near) // tile - 1"),
+    _BACK_TO("the last rows of a tile", "(target.shape[0] - some) // tile",
+             "(target.shape[0] - some) // tile - 1"),
     _PAGES("the second page of a turn is its first", "p_of[n] * 4 + 1,", "p_of[n] * 4,"),
     _PAGES("a turn too few", "+ 3) // 4", ") // 4"),
     _PAGES("the third page counts twice", "+ weights_2 + weights_3", "+ weights_2 + weights_2"),

@@ -108,8 +108,8 @@ class Printer:
                 return Call("group_sums", (self.node(member), self.node(rows)))
             case plan.Named(value, name):
                 return self._named(name, value)
-            case plan.TakeRows():
-                raise AssertionError("gathers are printed as statements")
+            case plan.TakeRows() | plan.MovedRows():
+                raise AssertionError("rows are moved by statements")
             case ir.Apply():
                 return self._apply(expr)
             case _:

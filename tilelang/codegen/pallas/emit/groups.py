@@ -1,10 +1,10 @@
-"""Groups: the functions of a module whose steps sum the rows of many groups."""
+"""Groups: the functions of a module whose steps sum, or move, the rows of many groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelang.codegen.pallas.plan.physical import GroupSum, parts_of
+from tilelang.codegen.pallas.plan.physical import GroupSum, MovedRows, parts_of
 from tilelang.codegen.pallas.plan.types import Plan
 
 SPANS = '''\
@@ -48,11 +48,53 @@ def group_sums(member: jax.Array, rows: jax.Array) -> jax.Array:
     sums = exact(rows)
     return jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)'''
 
+MOVE = '''\
+def move_rows(source, target, held, by, first, stop, some: int) -> None:
+    """target[r] = source[r + by] for first <= r < stop; no other row of it changes.
+
+    `some` rows are moved at a time.  A block is read from whole register tiles on: they go to
+    `held`, of which a row is 32 bits of 128 columns, and any one can be the first that is read.
+    """
+    each = 4 // source.dtype.itemsize  # rows in 32 bits
+    tile, near = 8 * each, min(some + 8 * each, source.shape[0])
+    begin = jax.lax.div(first, tile)
+
+    def move_some(n, _):
+        row = tile * jnp.minimum(begin + n * (some // tile), (target.shape[0] - some) // tile)
+        there = jnp.maximum(row + by, 0)
+        there = tile * jnp.minimum(jax.lax.div(there, tile), (source.shape[0] - near) // tile)
+        far = jnp.clip(row + by - there + some, 0, some + near)  # `some` rows lie before those
+        index = row + jax.lax.broadcasted_iota(jnp.int32, (some, 1), 0)
+        mask = (index >= first) & (index < stop)
+        for part in range(held.shape[0]):
+            columns = slice(128 * part, min(128 * part + 128, target.shape[1]))
+            width = columns.stop - columns.start
+            rows = pltpu.bitcast(source[pl.ds(there, near), columns], jnp.int32)
+            held[part, some // each : (some + near) // each, :width] = rows
+            rows = held[part, pl.ds(jax.lax.div(far, each), some // each), :width]
+            if each > 1:
+                bits = jnp.full_like(rows, jax.lax.rem(far, each) * (32 // each))
+                after = held[part, pl.ds(jax.lax.div(far, each) + 1, some // each), :width]
+                after = jax.lax.shift_left(after, 32 - bits)
+                after |= jax.lax.shift_right_logical(rows, bits)
+                rows = jnp.where(bits == 0, rows, after)
+            rows = pltpu.bitcast(rows, target.dtype)
+            place = pl.ds(row, some), columns
+            target[place] = jnp.where(mask, rows, target[place])
+        return 0
+
+    count = jax.lax.div(stop - begin * tile + some - 1, some)
+    move_some(0, 0)  # most groups are short: no loop for those
+    jax.lax.fori_loop(1, count, move_some, 0)'''
+
 
 def functions(plan: Plan) -> Iterator[str]:
     """Those that the text of a plan calls."""
     if any(t.view is not None and t.view.how == "spans" for t in plan.ir.tensors):
         yield SPANS
     stmts = (s for launch in plan.launches for section in launch.sections for s in section.body)
-    if any(isinstance(e, GroupSum) for stmt in stmts for e in parts_of(stmt)):
+    parts = [e for stmt in stmts for e in parts_of(stmt)]
+    if any(isinstance(e, GroupSum) for e in parts):
         yield SUMS
+    if any(isinstance(e, MovedRows) for e in parts):
+        yield MOVE

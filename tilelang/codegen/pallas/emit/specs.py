@@ -66,8 +66,10 @@ def _spec(mapped: Printer, window: plan.Window, params: list[str]) -> Node:
     entries = tuple(_entry(mapped, dim, number) for dim, number in pairs)
     index_map = Call(f"lambda {', '.join(params)}: " if params else "lambda: ", entries)
     mode = ()
-    if window.buffers is not None and window.buffers != 2:
-        mode = (Keyword("pipeline_mode", Call("pl.Buffered", (Atom(str(window.buffers)),))),)
+    if window.early or (window.buffers is not None and window.buffers != 2):
+        how = (Atom(str(window.buffers or 2)),)
+        how += (Keyword("use_lookahead", Atom("True")),) if window.early else ()
+        mode = (Keyword("pipeline_mode", Call("pl.Buffered", how)),)
     block = Group(tuple(map(extent, window.dims, window.block)))
     return Call("pl.BlockSpec", (block, index_map, *mode))
 

@@ -25,6 +25,7 @@ from . import specs
 from .block import Block
 from .expressions import Printer
 from .gathers import take_rows
+from .moved_rows import moved_rows
 from .ranges import print_lines
 from .scatters import put_rows
 
@@ -50,6 +51,8 @@ def print_body(
             case plan.Write(rows=plan.PutRows()):
                 node = _value(printer, block, stmt.value)
                 block.part(put_rows(printer, stmt, node, block.indent))
+            case plan.Write(ref, value=plan.MovedRows() as moved):
+                block.part(moved_rows(printer, ref, moved, block.indent))
             case plan.Write(ref, select, value):
                 target = f"{printer.block(ref, stmt.turned)}[{printer.select(select)}]"
                 block.flush(printer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilelang.codegen.pallas.moves import edges
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Axis
 from tilelang.schedule.blocks import check_bounds, chosen
@@ -13,8 +14,12 @@ from tilelang.schedule.refusal import Refused, Rule
 
 
 def multiple(problem: Problem, axis: str, target: Target) -> int:
-    """What a block of this axis must be a multiple of, unless it is the whole dimension."""
-    needs = (target.tile(use.place, use.itemsize) for use in problem.all_uses(axis))
+    """What a block of this axis must be a multiple of, unless it is the whole dimension.
+
+    Single numbers of scalar memory can lie anywhere.
+    """
+    cut = (use for use in problem.all_uses(axis) if use.tensor not in edges(problem.ir))
+    needs = (target.tile(use.place, use.itemsize) for use in cut)
     return max(needs, default=1)
 
 

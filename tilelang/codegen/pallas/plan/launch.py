@@ -26,6 +26,7 @@ from .body.layouts import as_held
 from .body.sections import split
 from .body.statements import Groups, Key
 from .memory import estimate
+from .moved import MovedRows
 from .physical import (
     GroupSum,
     InRange,
@@ -49,7 +50,7 @@ from .steps.moves import Order, first_visit, owns
 from .steps.neighbours import with_steps
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table, in_scratch
 from .windows.exact import check_cuts
-from .windows.outputs import all_windows, initialised, lowered, selective, whole
+from .windows.outputs import all_windows, early, initialised, lowered, selective, whole
 from .windows.types import HostArray, Window
 
 IN_ALL_LANES = "a column in all lanes, so that no use has to spread it"
@@ -101,6 +102,7 @@ def plan_launch(
         needed = sum(scalar_bytes(kernel.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(kernel, table, target, needed)
     windows = whole(all_windows(arrays, outputs, config))
+    windows = early(groups, windows) if placed.form == "pipeline" else windows
     kept, sections = _sections(placed, groups, windows, order, columns)
     spread, sections = in_all_lanes(kept, sections, axes, target.lanes)
     every, sections = unrolled(placed, target, windows, order, spread, sections)
@@ -180,7 +182,7 @@ def _effects(groups: Groups, placed: Placed) -> dict[str, bool]:
     """Whether something happens in the body around each loop, besides the loop itself.
 
     Then an empty loop still needs one step, or those statements would never run.  Of loops in a
-    row it is the last one.
+    row it is the last one.  A box is there, too, if no row goes to it.
     """
 
     def effect(depth: int, *kinds: str) -> bool:
@@ -193,7 +195,9 @@ def _effects(groups: Groups, placed: Placed) -> dict[str, bool]:
 
     found = {lv.axis: effect(i, "before", "after") for i, lv in enumerate(placed.levels)}
     row = effect(len(placed.levels), "before", "enter", "after")
-    return found | {p: p == placed.phases[-1] and row for p in placed.phases}
+    moves = (s.value for s in groups.all if isinstance(s, Write) and isinstance(s.value, MovedRows))
+    boxes = {c: True for move in moves if move.to_box for c in placed.columns if c != move.groups}
+    return found | {p: p == placed.phases[-1] and row for p in placed.phases} | boxes
 
 
 def _sections(

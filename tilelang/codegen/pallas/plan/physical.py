@@ -12,6 +12,7 @@ from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize, wide_of
 
 from .axis import Mask
+from .moved import MovedRows as MovedRows
 
 COPIES = "copies"  # the semaphore that counts copies
 FIRST = Var("copies.first", INT)  # the number of some copies that are on their way together
@@ -256,7 +257,7 @@ class Named:
 
 PExpr = (
     Expr | Read | ScalarRead | Kept | InRange | Iota | TakeRows | Lane | Tiles | Rest | Recorded
-    | OverRows | Roll | Head | Repeat | GroupSum | Named
+    | OverRows | Roll | Head | Repeat | GroupSum | MovedRows | Named
 )  # fmt: skip
 
 
@@ -416,6 +417,8 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return (value, by)
         case GroupSum(member, rows):
             return (member, rows)
+        case MovedRows():
+            return expr.exprs
         case Head(value) | Repeat(value) | Named(value) | OverRows(_, value):
             return (value,)
         case _:

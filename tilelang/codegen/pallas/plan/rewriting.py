@@ -45,6 +45,11 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
             return replace(expr, value=change(expr.value), by=change(expr.by))
         case physical.GroupSum():
             return replace(expr, member=change(expr.member), rows=change(expr.rows))
+        case physical.MovedRows():
+            source, *ends, here, there, count = map(scalar, expr.exprs)
+            names = ("begin", "first", "stop", "live", "by")
+            given = dict(zip(names, ends, strict=True))
+            return replace(expr, source=source, here=(here, there), count=count, **given)
         case physical.Head() | physical.Repeat() | physical.Named() | physical.OverRows():
             return replace(expr, value=change(expr.value))
         case _:

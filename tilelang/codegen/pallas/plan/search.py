@@ -11,6 +11,7 @@ from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
+from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
 from tilelang.codegen.pallas.passes.several_turns import several_turns
@@ -32,6 +33,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 from . import defaults
 from .blocks import multiple, sizes
 from .body.pieces import in_pieces
+from .boxes import blocks_in_boxes
 from .estimate import rank
 from .estimate.interiors import with_interiors
 from .launch import plan_launch
@@ -65,6 +67,7 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         return alone
     if found.ranked:
         alone = _faster_of_groups(problem, config, alone)
+        alone = alone if alone.groups else _faster_in_boxes(problem, config, alone)
     return alone if alone.groups else _in_turns(problem, config, alone)
 
 
@@ -150,6 +153,8 @@ def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Proble
             problem.ir.loc,
             "leave one of the two out",
         )
+    if boxed(problem, name):
+        return group_boxes(problem, name, block)
     return block_groups(problem, name, block)
 
 
@@ -172,6 +177,27 @@ def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
             told = f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us"
             groups = ((axis.name, dict(found.blocks)[axis.name]),)
             return replace(found, groups=groups, why=(*found.why, told))
+    return alone
+
+
+def _faster_in_boxes(problem: Problem, config: Config, alone: Plan) -> Plan:
+    """The plan in which a step moves the rows of all groups of a block, if that is faster."""
+    guess, _ = rank.judged(alone)
+    if guess is None or config.loop_type is not None:
+        return alone
+    for axis in (a for a in problem.ir.axes if a.kind == "grid"):
+        blocks = attempted(partial(blocks_in_boxes, problem, axis.name, alone.target))
+        if isinstance(blocks, Refusal):
+            continue
+        groups = {axis.name: blocks[axis.name]}
+        found = _of_groups(problem, replace(config, blocks=blocks), alone.target, groups)
+        other = None if isinstance(found, Refusal) else rank.judged(found)[0]
+        if isinstance(found, Plan) and other is not None and other.seconds < guess.seconds:
+            told = (
+                f"blocks of rows that are moved together: {other.seconds * 1e6:.4g} us",
+                f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us",
+            )
+            return replace(found, config=config, why=told)
     return alone
 
 

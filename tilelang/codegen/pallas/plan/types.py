@@ -49,6 +49,10 @@ from .axis import Place as Place
 from .axis import Range as Range
 from .lives import Life, lives
 from .masks import masks
+from .moved import BEGIN as BEGIN
+from .moved import FIRST_ROW as FIRST_ROW
+from .moved import STOP_ROW as STOP_ROW
+from .moved import MovedRows as MovedRows
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import GroupSum as GroupSum

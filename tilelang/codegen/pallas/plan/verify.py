@@ -19,6 +19,7 @@ from tilelang.ir import integers
 from . import physical
 from .axis import AxisPlan, Range
 from .clamps import bounds
+from .moved import BEGIN, FIRST_ROW, STOP_ROW
 from .physical import FIRST, SLOT, PExpr, PStmt, Select
 from .reads import made_of
 from .shapes import broadcasts, held_as, holds, shows
@@ -281,6 +282,8 @@ def _moving(here: Reader, stmt: physical.Bind | physical.Write) -> Reader:
     """Rows that are copied some at a time have numbers among those."""
     takes = isinstance(stmt, physical.Bind) and isinstance(stmt.value, physical.TakeRows)
     puts = isinstance(stmt, physical.Write) and stmt.rows is not None
+    if isinstance(stmt, physical.Write) and isinstance(stmt.value, physical.MovedRows):
+        return here.plus(names=[BEGIN.name, FIRST_ROW.name, STOP_ROW.name])
     return here.plus(names=[FIRST.name, SLOT.name] if takes or puts else ())
 
 
@@ -338,6 +341,8 @@ def _part(here: Reader, part: PExpr) -> None:
         case physical.Read(ref, select):
             _block(here, ref, select)
             here.must(f"has another shape than what it reads of {ref}", shows(here.launch, part))
+        case physical.MovedRows(name=name):
+            _scratch(here, name)
         case physical.TakeRows(ref):
             if ref:  # numbers of scalar memory are put together without one
                 _block(here, ref, ())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.moved import MovedRows
 from tilelang.codegen.pallas.plan.physical import Part, PStmt, TakeRows
 from tilelang.codegen.pallas.plan.types import Scratch
 from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
@@ -149,6 +150,8 @@ def buffers(stmts: Iterable[PStmt], axes: Mapping[str, AxisPlan]) -> tuple[Scrat
             found.append(
                 Scratch(take.tiles, (take.together, take.tile, shape[-1]), take.type.dtype)
             )
+    moves = (v for v in values if isinstance(v, MovedRows))
+    found += [Scratch(v.name, v.held, "int32") for v in moves]
     if any(rows.far for rows in (*takes, *stores)):
         found.append(Scratch(physical.COPIES, (), "semaphore"))
     return tuple({scratch.name: scratch for scratch in found}.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilelang import ir
 from tilelang.analysis.uses import picks_rows
+from tilelang.codegen.pallas.moves import MOVED
 from tilelang.codegen.pallas.plan.axis import Mask
 from tilelang.codegen.pallas.plan.physical import All, InRange, PExpr, Read, Select, Write
 from tilelang.codegen.pallas.plan.types import in_scratch
@@ -14,6 +15,7 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import apply, as_scratch, from_scratch, permuted
 from .lower import Scope, block_shape, lower, row_mask, selected
+from .moved_rows import moved_rows
 from .scatters import put_rows
 
 
@@ -33,6 +35,8 @@ def stores(scope: Scope, stmt: Store) -> tuple[Write, ...]:
             return filled(value, Type(shape, value.type.dtype))
 
         return (put_rows(scope, stmt, laid_out),)
+    if isinstance(stmt.value, ir.Apply) and stmt.value.op == MOVED:
+        return (moved_rows(scope, stmt, stmt.value),)
     window = arrays.find(stmt.tensor, stmt.index)
     chosen = selected(scope, window, stmt.index, stmt.tensor)
     shape, packed = block_shape(scope, stmt.tensor, stmt.index)

@@ -15,6 +15,7 @@ from typing import assert_never
 
 from tilelang.codegen.pallas.chips import Chip
 from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.moved import MovedRows
 from tilelang.codegen.pallas.plan.physical import (
     Bind,
     GroupSum,
@@ -35,7 +36,7 @@ from tilelang.language.op import OPS
 
 Axes = Mapping[str, AxisPlan]
 Trips = Mapping[str, float]
-Parts = dict[int, tuple[Apply | GroupSum | TakeRows | Read | Kept, ...]]
+Parts = dict[int, tuple[Apply | GroupSum | MovedRows | TakeRows | Read | Kept, ...]]
 REGISTERS = 48  # of 64: what of a value is more than that lives in memory
 
 # Operations of the ALU for one register, where it is not one: counted in libtpu's schedules.
@@ -124,6 +125,8 @@ def _stated(stmt: Bind | Keep | Write, core: Core) -> Work:
     found = _evaluated(stmt.value, core)
     size = core.registers(stmt.value.type)
     match stmt:
+        case Write(value=MovedRows()):
+            pass
         case Write(value=value, rows=put):
             add(found, {"memory": size, "rows": _length(value.type, core) if put else 0})
         case Keep(value=value):
@@ -166,20 +169,23 @@ def _evaluated(value: PExpr, core: Core) -> Work:
                 add(found, {"rows": size})
             case GroupSum():
                 add(found, _group_sum(part, core))
+            case MovedRows():
+                add(found, _moved(part, core))
             case _:
                 add(found, {"memory": core.registers(part.type)})
     return found
 
 
-def _parts(value: PExpr) -> tuple[Apply | GroupSum | TakeRows | Read | Kept, ...]:
+def _parts(value: PExpr) -> tuple[Apply | GroupSum | MovedRows | TakeRows | Read | Kept, ...]:
     """What makes work in a value: a product streams its operands from where they are."""
     parts = list(walk_physical(value))
     fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
+    fed |= {id(p.source) for p in parts if isinstance(p, MovedRows)}
     return tuple(
         p
         for p in parts
         if (isinstance(p, Apply) and _works(p))
-        or isinstance(p, TakeRows | GroupSum)
+        or isinstance(p, TakeRows | GroupSum | MovedRows)
         or (isinstance(p, Read | Kept) and id(p) not in fed)
     )
 
@@ -244,6 +250,13 @@ def _group_sum(expr: GroupSum, core: Core) -> Work:
     return {
         "matrix": matrix, "sums": parts * sums, "alu": alu, "chain": 3, "lanes": groups / 8
     }  # fmt: skip
+
+
+def _moved(expr: MovedRows, core: Core) -> Work:
+    """Rows of a tile go through scratch memory and are put beside what is there; groups in turn."""
+    flat = expr.source.type if expr.to_box else expr.type
+    size = core.registers(flat)
+    return {"memory": 8 * size, "alu": 6 * size, "rows": 2 * core.axes[expr.groups].size}
 
 
 def _product(expr: Apply, core: Core) -> Work:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tilelang.analysis.uses import Reference, picks_rows
+from tilelang.codegen.pallas.moves import edges, moved
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import All, AxisPlan, Part, Row, Select, Step, Track
@@ -50,6 +51,7 @@ class Arrays:
     windows   (tensor, dims) -> window, in order of first use
     places    the window of every reference
     tracks    what picks the blocks of loops in a row
+    moved     tensors that rows of many groups go from or to
     """
 
     ir: KernelIR
@@ -62,6 +64,7 @@ class Arrays:
     windows: Mapping[Key, Window]
     places: Mapping[Where, Window]
     tracks: tuple[Track, ...] = ()
+    moved: frozenset[str] = frozenset()
 
     def find(self, tensor: str, index: tuple[Index, ...], part: int = 0) -> Window:
         """The window that a reference is to; `part` of those that a moved tile lies in."""
@@ -91,6 +94,7 @@ def survey(
     bounds = {load.tensor for a in axes.values() for e in (a.begin, a.end) for load in loads(e)}
     vector = {r.tensor for r in seen if any(not isinstance(i, At) for i in r.index)}
     scalars = bounds.union(r.tensor for r in seen) - written - vector | gather_indices(ir, seen)
+    scalars |= edges(ir)
     indices: dict[str, list[tuple[Index, ...]]] = {}
     for reference in seen:
         if reference.tensor not in scalars:
@@ -102,7 +106,7 @@ def survey(
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
-    arrays = Arrays(ir, target, axes, used, hosts, resident | picked, read, {}, {})
+    arrays = Arrays(ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir))
     windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
     windows, tracks = tracked(windows, placed.phases, taken)
@@ -306,6 +310,8 @@ def _dim(
             moved = axis.base if far is None else far
             if moved is not None and not inside and size > block:
                 _known_in_time(arrays, host.name, axis, moved)
+            if far is None and axis.size == size and host.source in arrays.moved:
+                return cut.Whole(-(-size // rows) * rows if place == 2 else size)
             if far is None:
                 return _tile_dim(axis, size)
             return cut.ByBlock(block_number(axis, far, part, block, size), block)
@@ -319,6 +325,8 @@ def _dim(
             if whole and isinstance(expr, Const):  # one window, whichever position is meant
                 expr = Const(0, expr.type)
             return cut.Packed(expr, size if whole else rows, whole)
+        case Span() if place == 2 and host.source in arrays.moved:
+            return cut.Whole(-(-size // rows) * rows)
         case _:
             return cut.Whole(size)
 

@@ -18,7 +18,7 @@ from tilelang.codegen.pallas.plan.steps.revisits import (
     packed_conflict,
     visits_all,
 )
-from tilelang.codegen.pallas.plan.types import All, AxisPlan, Read, Visit, Write
+from tilelang.codegen.pallas.plan.types import All, AxisPlan, MovedRows, Read, Visit, Write
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir.chain import level_statements
 from tilelang.ir.names import unique
@@ -177,12 +177,20 @@ def all_windows(
     return (*inputs, *before, *written)
 
 
+def early(groups: Groups, windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """The windows, with blocks of rows that are moved fetched early: several steps share them."""
+    writes = (s.value for s in flat(groups.all) if isinstance(s, Write))
+    refs = {v.source.ref for v in writes if isinstance(v, MovedRows)}
+    return tuple(replace(w, early=w.ref in refs) for w in windows)
+
+
 def selective(groups: Groups, window: Window) -> bool:
     """Whether some store to the window leaves part of the block as it was."""
     for stmt in flat(groups.all):
         if isinstance(stmt, Write) and stmt.ref == window.ref and not stmt.turned:
             reads = (e.ref for e in parts_of(stmt) if isinstance(e, Read) and not e.turned)
             whole = all(isinstance(s, All) for s in stmt.select) and stmt.rows is None
+            whole = whole and not isinstance(stmt.value, MovedRows)
             if not whole or window.ref in reads:
                 return True
     return False

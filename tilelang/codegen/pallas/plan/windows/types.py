@@ -118,6 +118,7 @@ class Window:
     turned     the scratch memory through which the body reads, or writes, the block
     track      of loops in a row, the part of the step table that picks the block
     whole      the array's shape rounded up, so that every window on it sees whole blocks
+    early      the next other block is fetched as soon as there is room, not just before its step
     """
 
     ref: str
@@ -137,6 +138,7 @@ class Window:
     turned: Turned | None = None
     track: str | None = None
     whole: tuple[int, ...] = ()
+    early: bool = False
 
     @property
     def axes(self) -> frozenset[str]:
