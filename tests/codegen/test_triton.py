@@ -361,3 +361,18 @@ def test_planted(bug, monkeypatch):
             assert _read_before("cuda:sm100") == ([True, False, False], [False, True, True])
     finally:
         subject.kernel._lowered.clear()
+
+
+@tile.kernel
+def named_bounds(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        begin, end = offsets[g], offsets[g + 1]
+        for t in hl.tile(begin, end):
+            y[t, :] = x[t, :] * 2.0
+    return y
+
+
+def test_a_loop_that_stores_nothing_is_no_launch():
+    lowered = named_bounds.lower(X[:0], np.zeros(4, np.int32), target="cuda:sm90")
+    assert lowered.plan.launches == ()
