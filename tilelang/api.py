@@ -133,7 +133,8 @@ class Kernel:
         self._interpret, self._checks = interpret, checks
         self._rows: Rows = checked_rows(rows)
         self._most = max_recompiles
-        self._arity = self.signature.positional
+        by_position, names = self.signature.positional, self.signature.names
+        self._arity = by_position if by_position == len(names) else None  # of complete arguments
         self._texts = texts(fn)
         self._entries: dict[tuple[type, ...], Entry] = {}
         self._call: Callable[[tuple, Any, Any], Any] = self._by_types  # or an entry's
