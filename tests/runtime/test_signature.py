@@ -94,7 +94,6 @@ def test_parameters_must_be_a_fixed_list():
     assert caught.value.loc.caret() == "    def wrong(x, *rest): ...\n                  ^^^^"
 
 
-
 @tile.kernel
 def scaled(x, *, scale=2.0):
     y = hl.empty(x.shape, dtype=x.dtype)
