@@ -133,7 +133,8 @@ class Kernel:
         self._interpret, self._checks = interpret, checks
         self._rows: Rows = checked_rows(rows)
         self._most = max_recompiles
-        self._arity = self.signature.positional
+        by_position, names = self.signature.positional, self.signature.names
+        self._arity = by_position if by_position == len(names) else None  # of complete arguments
         self._texts = texts(fn)
         self._entries: dict[tuple[type, ...], Entry] = {}
         self._call: Callable[[tuple, Any, Any], Any] = self._by_types  # or an entry's
@@ -617,7 +618,8 @@ class Kernel:
             if key not in self._lowered:
                 refuse_more(parsed.ir, self._compiles, self._most)
                 start = time.perf_counter()
-                self._lowered[key] = lowering.lower(parsed.ir, parsed.facts, config, target)
+                with lowering.said_of_backward(self._fn.__name__, parsed.backward):
+                    self._lowered[key] = lowering.lower(parsed.ir, parsed.facts, config, target)
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1
             return self._lowered[key]

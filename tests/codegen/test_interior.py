@@ -13,6 +13,7 @@ from examples.dense.matmul import matmul
 from examples.jagged.jagged_attention import jagged_attention
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.transposed_grouped_gemm import transposed_grouped_gemm
+from tests.language.test_scans import running_sums
 
 HEADS = (*(tile.spec((4, 4096, 64), "bfloat16"),) * 3, tile.spec((9,), "int32"))
 
@@ -143,3 +144,11 @@ def remembered(q, k):
 def test_what_a_loop_changes_is_no_bound():
     q = tile.spec((1024, 64), "bfloat16")
     assert len(loops(printed(remembered, q, q), "tk")) == 1
+
+
+def test_positions_of_the_tile_itself_bound_no_tile():
+    """A triangle of a tile with itself is cut in every tile."""
+    text = printed(running_sums, tile.spec((64, 32), "float32"), tile.spec((5,), "int32"))
+    (_, whole), _ = loops(text, "t")
+    assert "t_whole = t_begin + tl.maximum(t_end - t_begin, 0)" in text
+    assert "t_at[:, None] >= t_at[None, :]" in whole

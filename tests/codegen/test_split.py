@@ -64,6 +64,25 @@ def test_what_becomes_of_a_sum():
     assert [launch.programs for launch in lowered.plan.launches] == [12, 4]
 
 
+@tile.kernel
+def rows_and_sums(x, offsets):
+    y, z = hl.zeros(x.shape, dtype=hl.float32), hl.zeros([x.shape[0]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = x[t, :] * 2.0
+            z[t] = x[t, :].sum(1)
+    return y, z
+
+
+def test_what_a_launch_shares_reads_for_itself():
+    """It stands before what the launch's own loop reads, whatever that has read already."""
+    text = rows_and_sums.source(ROWS, OFFSETS, config=asked(2), target=SM90)
+    *_, last = text.split("@triton.jit")
+    for name in ("first", "first_1_1"):
+        made = last.index(f"{name} = tl.load(offsets_ptr)")
+        assert 0 < made < last.index(f"< {name})"), last
+
+
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 def test_every_example_is_split_or_refused(subject):
     """What is printed is a legal kernel, and its own config gives it again."""

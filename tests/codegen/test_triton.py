@@ -361,3 +361,35 @@ def test_planted(bug, monkeypatch):
             assert _read_before("cuda:sm100") == ([True, False, False], [False, True, True])
     finally:
         subject.kernel._lowered.clear()
+
+
+@tile.kernel
+def named_bounds(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        begin, end = offsets[g], offsets[g + 1]
+        for t in hl.tile(begin, end):
+            y[t, :] = x[t, :] * 2.0
+    return y
+
+
+def test_a_loop_that_stores_nothing_is_no_launch():
+    lowered = named_bounds.lower(X[:0], np.zeros(4, np.int32), target="cuda:sm90")
+    assert lowered.plan.launches == ()
+
+
+@tile.kernel
+def products(x, w):
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=hl.int32)
+    for t in hl.tile(x.shape[0]):
+        acc = hl.zeros([t, w.shape[1]], dtype=hl.int32)
+        for k in hl.tile(x.shape[1]):
+            acc = hl.dot(x[t, k], w[k, :], acc=acc)
+        y[t, :] = acc
+    return y
+
+
+def test_products_of_bytes_sum_over_32():
+    x, w = tile.spec((64, 48), "int8"), tile.spec((48, 64), "int8")
+    text = products.source(x, w, target="cuda:sm89", config=tile.Config({"k": 16, "t": 64}))
+    assert "k_at = k_start + tl.arange(0, 32)" in text and "k_in = k_at < k_start + 16" in text

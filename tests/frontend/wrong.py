@@ -967,7 +967,7 @@ def value_indexed(x, v):
     r"""ParseError: a value of the kernel is indexed
       v[tm] = block[:, 0]
                        ^
-    hint: load the part from memory; of a value, v[:, None] adds a dimension
+    hint: load the part from memory: x[t, :64] and x[t, 64:]; of a value, v[:, None] adds a dimension, v[0] drops one of length 1, and sums under a mask pick elements
     """
     for tm in hl.tile(40):
         block = x[tm, :]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.fuzzing.changes import changed
 from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
+from tests.fuzzing.kept import kept
 from tests.fuzzing.program import Program, parts
 from tests.fuzzing.small import attention, paged, small
 from tests.fuzzing.text import source
@@ -17,6 +18,7 @@ LARGEST = 60  # nodes of a large kernel, which makes one compile slow
 MOST = 4  # changes
 SOFTMAX = 0.12  # of the programs
 PAGED = 0.1  # of the programs
+KEPT = 0.15  # of the programs that have such a sum
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 
 
@@ -46,6 +48,10 @@ def compose(seed: int) -> Composed:
             if found is not None and means_something(found[1], asked):
                 changes.append(found[0])
                 program = found[1]
+        if random.Random(f"kept {seed} {attempt}").random() < KEPT:
+            made = kept(program, random.Random(f"which {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "kept"]
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")

@@ -164,8 +164,14 @@ interpreter.InterpreterBuilder.get_bf16 = _bfloat16
 interpreter.InterpreterBuilder.create_fp_to_fp = _cast
 interpreter._patch_lang_tensor = _patched
 interpreter._patch_lang_core = _patched_core
-LEAST_PRODUCT = (1, 1, 16)  # of the nvidia back end, for types of 16 bits and more
-interpreter.interpreter_builder.codegen_fns["min_dot_size"] = lambda a, b: LEAST_PRODUCT
+
+
+def _least_product(a: Any, b: Any) -> tuple[int, int, int]:
+    """Of the nvidia back end."""
+    return 1, 1, 32 if a.scalar.primitive_bitwidth == 8 else 16
+
+
+interpreter.interpreter_builder.codegen_fns["min_dot_size"] = _least_product
 
 
 def _spoiled(*args: Any, **options: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 from jax.experimental import checkify
 
 import tilelang as tile
+import tilelang.language as hl
 from tests.gradients.kernels import COLUMNS, OFFSETS, ROWS, case, product, registered
 
 CASE = case()
@@ -207,3 +208,26 @@ def test_nan_is_found_in_a_gradient(made):
         jax.grad(loss(made.kernel), 1)(bad, W)
     check = checkify.checkify(lambda x: jax.grad(loss(made.kernel))(x, W), checkify.float_checks)
     assert check(X)[0].get() is None
+
+
+@tile.kernel
+def taps(x, w):
+    """A convolution: every tap of w is added to in its own place, which no plan holds yet."""
+    y = hl.zeros([x.shape[0], w.shape[2]], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        acc = hl.zeros([t, w.shape[2]], dtype=hl.float32)
+        for k in hl.static_range(w.shape[0]):
+            inside = t.index + k < x.shape[0]
+            rows = hl.load(x, [t.index + k, slice(None)], mask=inside[:, None], other=0)
+            acc = hl.dot(rows, w[k, :, :], acc=acc)
+        y[t, :] = acc
+    return y
+
+
+def test_a_backward_that_has_no_plan_is_said_to_be_one():
+    x, w = jnp.ones((40, 8)), jnp.ones((3, 8, 4))
+    with pytest.raises(tile.PlanError) as caught:
+        jax.grad(lambda w: taps(x, w).sum())(w)
+    what = caught.value.what
+    assert what.startswith("the backward that was derived of kernel taps has no plan: d_w is")
+    assert "register it with @taps.vjp" in caught.value.hint

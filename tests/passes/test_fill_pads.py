@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.passes.becomes import becomes, on_chain, stays
-from tests.schedule.written import Writing, add, full, mul, total
+from tests.schedule.written import Writing, add, full, mul, positions, total
 from tilelang.ir import Const, Expr, KernelIR, Type
-from tilelang.language import build
+from tilelang.language import build, shapes
 from tilelang.passes.fill_pads import fill_pads
 
 WHOLE = slice(None)
@@ -117,6 +117,35 @@ def test_a_select_with_another_fill_is_selected_again():
             acc_new: float32[128] = acc_in + sum(rows, axis=0)
             next acc_in = acc_new
         after acc_out = acc_in
+        """,
+    )
+
+
+def test_a_mask_of_the_authors_stays_where_it_is():
+    """Others use what it leaves out."""
+    k = Writing()
+    k.input("x", 50, 128)
+    k.output("y", 50, 128)
+    with k.tile("t", 0, 50):
+        rows = k.let("rows", mul(k.load("x", "t", WHOLE), 2.0))
+        last = shapes.expand_dims(build.binary("eq", positions("t"), 49, None), 1, None)
+        zero = Const(0.0, Type((), "float32"))
+        own = k.let("own", total(build.where(last, rows, zero, None), 0))
+        k.store("y", "t", WHOLE, value=add(rows, own))
+    becomes(
+        k.ir(),
+        PARTIAL,
+        """
+        for t in tile(50):
+            rows: float32[t, 128] = x[t, 0:128] * 2.0
+            own: float32[128] = sum(where(expand_dims(t.index == 49, axis=1), rows, 0.0), axis=0)
+            y[t, 0:128] = rows + own
+        """,
+        """
+        for t in tile(50):
+            rows: float32[t, 128] = x[t, 0:128] * 2.0
+            own: float32[128] = sum(where(expand_dims(t.index == 49, axis=1) and expand_dims(in_range(axis=t), axis=1), rows, 0.0), axis=0)
+            y[t, 0:128] = rows + own
         """,
     )
 

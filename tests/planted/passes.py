@@ -302,6 +302,11 @@ MUTATIONS = (
         test_fill_pads.test_a_value_reduced_in_two_ways_is_masked_where_it_is_used,
     ),
     Mutation(
+        "a mask of the author's that took a range in passes for one of the range",
+        fill_pads, "_of_ranges", lambda mask: True,
+        test_fill_pads.test_a_mask_of_the_authors_stays_where_it_is,
+    ),
+    Mutation(
         "any number passes for a maximum", drop_implied_masks, "_is_peak", lambda *args: True,
         test_drop_implied_masks.test_what_is_subtracted_must_be_a_maximum,
     ),

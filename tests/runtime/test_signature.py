@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import tilelang as tile
+import tilelang.language as hl
 from tilelang.errors import CallError
 from tilelang.runtime.signature import bind, signature
 
@@ -89,3 +92,17 @@ def test_parameters_must_be_a_fixed_list():
     what = "kernel wrong takes *rest: its parameters must be a fixed list"
     assert caught.value.what == what
     assert caught.value.loc.caret() == "    def wrong(x, *rest): ...\n                  ^^^^"
+
+
+@tile.kernel
+def scaled(x, *, scale=2.0):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t] = x[t] * scale
+    return y
+
+
+def test_what_only_a_keyword_gives_has_a_default():
+    """Also where all that may be given by position is given."""
+    x = np.ones(5, np.float32)
+    assert (scaled(x) == 2).all() and (scaled(x, scale=3.0) == 3).all()

@@ -13,7 +13,7 @@ from .conflicts import independent, pairings
 from .facts import AxisFact
 from .injective import separate
 from .ranges import Ranges, depends, nonempty
-from .sentences import apart, carrying, obstacles
+from .sentences import apart, carrying, obstacles, resting
 from .symbols import axes_of, position
 
 CLAUSES = 2  # reasons that a sentence gives; one obstacle is enough to make an axis ordered
@@ -43,6 +43,7 @@ def axis_fact(
         nonempty=nonempty(name, known),
         independent=not reasons and independent(name, references, known),
         limit=known.limits.get(name),
+        rests=() if reasons else resting(pairs),
     )
 
 

@@ -28,6 +28,7 @@ class AxisFact:
                Of `y[start + t.index] = v` these are the ranges moved by start
     nonempty   proved to run at least once whenever the enclosing loops run
     limit      of hl.grid: what the plan keeps the index below, whatever was read from memory
+    rests      tensors on whose being sorted it rests that the axis is parallel
     independent  parallel, and proved so for iterations with different enclosing indices too: the
                axis may be moved outside of the loops around it
     """
@@ -42,6 +43,7 @@ class AxisFact:
     nonempty: bool
     independent: bool = False
     limit: int | None = None
+    rests: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         known = {

@@ -54,6 +54,11 @@ def apart(axis: str, pairs: Sequence[Pairing], known: Ranges) -> str:
     return "; ".join(_clause(user, *key, stored) for key, stored in clauses.items())
 
 
+def resting(pairs: Sequence[Pairing]) -> tuple[str, ...]:
+    """The tensors on whose being sorted the proofs rest."""
+    return tuple(sorted({t for pair in pairs if pair.proof for t in pair.proof.tables}))
+
+
 def _clause(user: str, what: str, tables: tuple[str, ...], stored: Sequence[str]) -> str:
     if tables:
         verb = "is" if len(tables) == 1 else "are"

@@ -15,7 +15,7 @@ from ..errors import Loc, ParseError
 from ..ir.integers import const
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
-from ..language.shapes import expand_dims
+from ..language.shapes import expand_dims, squeeze
 from ..language.values import as_expr, number_of
 from .hosting import counted, is_value, iterated, really
 from .positions import bound_extent, check_along, grid_axis, shifted
@@ -169,8 +169,10 @@ def _span(value: slice, size: int, loc: Loc) -> ir.Span:
 
 
 def of_value(value: ir.Expr, entries: Entries, loc: Loc) -> ir.Expr:
-    """v[:, None]: a value of the kernel has no other subscripts."""
+    """v[:, None], and v[0] of length 1: a value of the kernel has no other subscripts."""
     used = sum(v is not None and v is not ... for v, _ in entries)
+    if used > value.type.rank:
+        raise ParseError(f"a value of type {value.type} is indexed with {used}", loc)
     at, added = 0, value
     for entry, there in entries:
         if entry is None:
@@ -180,9 +182,10 @@ def of_value(value: ir.Expr, entries: Entries, loc: Loc) -> ir.Expr:
             at += value.type.rank - used
         elif isinstance(entry, slice) and entry == slice(None):
             at += 1
+        elif type(entry) is int and entry in (0, -1) and added.type.shape[at : at + 1] == (1,):
+            added = squeeze(added, at, loc)
         else:
-            hint = "load the part from memory; of a value, v[:, None] adds a dimension"
+            hint = "load the part from memory: x[t, :64] and x[t, 64:]; of a value, v[:, None] adds"
+            hint += " a dimension, v[0] drops one of length 1, and sums under a mask pick elements"
             raise ParseError("a value of the kernel is indexed", there, hint)
-    if used > value.type.rank:
-        raise ParseError(f"a value of type {value.type} is indexed with {used}", loc)
     return as_expr(added, loc)

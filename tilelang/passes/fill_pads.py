@@ -69,14 +69,26 @@ def _as_they_are(expr: Expr, partial: Collection[str]) -> Iterator[tuple[str, Ne
 
 
 def _masked_name(expr: Expr) -> tuple[Var, Expr, Const] | None:
-    """(name, mask, fill) of `where(mask of a range, name, fill)`."""
+    """(name, mask, fill) of `where(mask of a range, name, fill)`.
+
+    A mask of the author's, which may have taken the range in, leaves out what others use.
+    """
     match expr:
         case Apply("where", (mask, Var() as value, Const() as fill)):
-            ranged = any(isinstance(e, Apply) and e.op == "in_range" for e in walk(mask))
-            others = any(isinstance(e, Var) for e in walk(mask))
-            return (value, mask, fill) if ranged and not others else None
+            return (value, mask, fill) if _of_ranges(mask) else None
         case _:
             return None
+
+
+def _of_ranges(mask: Expr) -> bool:
+    """Whether a mask leaves out lanes outside of ranges, and no others."""
+    match mask:
+        case Apply("in_range"):
+            return True
+        case Apply("expand_dims" | "broadcast" | "logical_and", args):
+            return all(map(_of_ranges, args))
+        case _:
+            return False
 
 
 def _merged(value: Expr, mask: Expr, fill: Const) -> Expr:

@@ -3,7 +3,8 @@
     x[0:0, t].sum(0)   ->   full([t], 0)
 
 Sums and products over a dimension of no elements are their neutral value; a tile that lies at
-another position of an array without elements than the tile that a step is at has none of them.
+another position of an array without elements than the tile that a step is at has none of them, and
+a single position never one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..analysis.uses import cut, references, uses_of
-from ..ir import Along, Apply, Expr, KernelIR, Load
+from ..ir import Along, Apply, At, Expr, Gather, Index, KernelIR, Load
 from ..ir.traversal import reduced, rewrite_body
 
 NEUTRAL = {"sum": 0, "dot": 0, "any": False, "all": True}
@@ -39,11 +40,22 @@ def fold_empty(ir: KernelIR) -> KernelIR:
 
 
 def _nowhere(ir: KernelIR, load: Load, offsets: Mapping[str, set[Expr | None]]) -> bool:
-    """Whether a tile has no position in the array, and another array says where tiles are."""
+    """Whether nothing is there to be read, and another array says where tiles are."""
+    sizes = ir.tensor(load.tensor).shape
     return any(
-        size == 0 and isinstance(entry, Along) and entry.offset not in offsets[entry.axis]
-        for entry, size in zip(load.index, ir.tensor(load.tensor).shape, strict=True)
+        _outside(entry, offsets) for entry, n in zip(load.index, sizes, strict=True) if n == 0
     )
+
+
+def _outside(entry: Index, offsets: Mapping[str, set[Expr | None]]) -> bool:
+    """Whether an index of a dimension of length zero picks nothing of it, in any step."""
+    match entry:
+        case Along(axis, offset):
+            return offset not in offsets[axis]
+        case At() | Gather():
+            return True
+        case _:
+            return False
 
 
 def _over_nothing(expr: Apply) -> bool:

@@ -20,6 +20,7 @@ from .phrase import phrase, settled
 from .points import domain, reads
 from .pointwise import Ahead, Arrays, term, written_out
 from .rules import IndexRule, RangeRule, certain, evident, index_rules, range_rules
+from .sorted_ranges import Sorted, order_of, sorted_ranges
 
 Rule = RangeRule | IndexRule
 Run = Callable[[Arrays], None]
@@ -53,6 +54,8 @@ def compile_checks(ir: KernelIR, facts: Facts | None = None) -> Check | None:
     ranges = range_rules(ir, references, tiles, rising)
     rules = (*ranges, *index_rules(ir, references, doubted))
     runs = [run for run in (_compiled(rule, ir) for rule in rules) if run is not None]
+    orders = sorted_ranges(ir, facts) if facts is not None else ()
+    runs += [run for run in (order_of(one, ir) for one in orders) if run is not None]
     if not runs:
         return None
 
@@ -60,7 +63,8 @@ def compile_checks(ir: KernelIR, facts: Facts | None = None) -> Check | None:
         for run in runs:
             run(arrays)
 
-    exprs = (e for r in rules for e in (*r.exprs, *r.iterations.exprs))
+    looked: tuple[Rule | Sorted, ...] = (*rules, *orders)
+    exprs = (e for r in looked for e in (*r.exprs, *r.iterations.exprs))
     return Check(reads(exprs, ir), run_all)
 
 

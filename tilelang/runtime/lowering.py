@@ -165,3 +165,16 @@ def checked_config(config: object) -> Config | None:
         f"config={config!r} is not a config",
         hint='write tile.Config({"tm": 128}, ...) or Config.from_json(text)',
     )
+
+
+@contextmanager
+def said_of_backward(kernel: str, backward: bool) -> Iterator[None]:
+    """What no plan is found for, and nobody wrote, is said of the kernel that it is derived of."""
+    try:
+        yield
+    except PlanError as error:
+        if not backward:
+            raise
+        hint = f"write the backward yourself, and register it with @{kernel}.vjp; or {error.hint}"
+        what = f"the backward that was derived of kernel {kernel} has no plan: {error.what}"
+        raise PlanError(what, error.loc, hint) from None

@@ -25,6 +25,7 @@ class Parsed:
     specs        the arguments that it was parsed for, as far as a caller gave them
     derivatives  what was derived of it so far, by the arguments whose gradients are wanted
     parts        the kernels of those, by the same and by which they are
+    backward     it is one of those, and computes gradients
     """
 
     ir: KernelIR
@@ -33,6 +34,7 @@ class Parsed:
     specs: Mapping[str, Any] | None = None
     derivatives: dict[frozenset[str], Derivative] = field(default_factory=dict)
     parts: dict[tuple[frozenset[str], int], Parsed] = field(default_factory=dict)
+    backward: bool = False
 
     @functools.cached_property
     def facts(self) -> Facts:
@@ -57,7 +59,7 @@ class Parsed:
         if (wanted, n) not in self.parts:
             derivative = self.derivative(wanted)
             ir = derivative.forward if n == FORWARD else derivative.launches[n].kernel
-            self.parts[wanted, n] = self if ir is self.ir else Parsed(ir)
+            self.parts[wanted, n] = self if ir is self.ir else Parsed(ir, backward=n != FORWARD)
         return self.parts[wanted, n]
 
 

@@ -142,7 +142,7 @@ def _tightest(limits: Iterable[Limit]) -> Limit | None:
     return min(limits, key=lambda limit: (limit.size, limit.order), default=None)
 
 
-def _iterations(
+def iterations_of(
     values: Iterable[Expr], place: Place, guards: Iterable[str], where: Where, ir: KernelIR
 ) -> Iterations:
     """Where values are looked at: in every place of the loops that they and conditions depend on.
@@ -218,7 +218,7 @@ def _of_loop(
         if offset is not None:
             begin, end = fold(add(offset, begin)), fold(add(offset, end))
         inner = frozenset(place) - ({axis.name} if doubt else {*around, axis.name})
-        guards = (a for a in place if _may_skip(a, inner, ir))
+        guards = (a for a in place if may_skip(a, inner, ir))
         yield RangeRule(
             begin=begin,
             end=end,
@@ -226,7 +226,7 @@ def _of_loop(
             most=axis.max_extent if offset is None and not where else None,
             strict=not where and _as_read(begin) and _end_as_read(begin, end),
             loc=axis.loc,
-            iterations=_iterations((begin, end), place, guards, where, ir),
+            iterations=iterations_of((begin, end), place, guards, where, ir),
         )
 
 
@@ -243,7 +243,7 @@ def _neighbours(
         found = [x for e in (axis.begin, end) for x in loads(e) if x.tensor in rising]
         for low, high in product(found, found):
             if _follows(low, high):
-                chosen = _iterations((low, high), around, (), where, ir)
+                chosen = iterations_of((low, high), around, (), where, ir)
                 yield RangeRule(low, high, None, None, True, axis.loc, chosen)
 
 
@@ -290,7 +290,7 @@ def _limits(
                     yield None, around, found.where, found.limit(dim, ir)
 
 
-def _may_skip(name: str, inner: Collection[str], ir: KernelIR) -> bool:
+def may_skip(name: str, inner: Collection[str], ir: KernelIR) -> bool:
     """Whether a loop may have no iteration: not that of a range which is itself looked at.
 
     One that came out of an `if` may: its end was made a select.
@@ -362,8 +362,8 @@ def _of_reference(
         value, limit = _position(entry, reference), reference.limit(dim, ir)
         if value is None or not ((value, limit.size) in doubted or reads_data(value, ir)):
             continue
-        guards = (a for a in around if _may_skip(a, around, ir))
-        chosen = _iterations((value,), around, guards, where, ir)
+        guards = (a for a in around if may_skip(a, around, ir))
+        chosen = iterations_of((value,), around, guards, where, ir)
         yield IndexRule(value, limit, reference.loc, chosen)
 
 

@@ -146,4 +146,9 @@ def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
                 return (stmt,)
 
     left = drop_unused(keep(loop), [b for a in ir.axes for b in (a.begin, a.end)])
-    return left[0] if left and isinstance(left[0], Loop) else None
+    (one,) = left or (None,)  # bounds of loops that are gone may be left
+    return one if isinstance(one, Loop) and _stores(one) else None
+
+
+def _stores(loop: Loop) -> bool:
+    return any(isinstance(s, Store) for s in statements((loop,)))

@@ -14,12 +14,16 @@ def dtype(name: str) -> Atom:
     return Atom(DTYPES.get(name, f"jnp.{name}"))
 
 
+INT32 = 2**31 - 1
+
+
 def number(value: bool | int | float, kind: str) -> Atom:
     """A literal: weakly typed, so that it takes the dtype of what it meets."""
     if isinstance(value, bool) or kind == "bool":
         return Atom(str(bool(value)))
     if kind.startswith(("int", "uint")):
-        return Atom(str(int(value)))
+        wide = value > INT32  # JAX takes numbers for int32
+        return Atom(f"jnp.{kind}({int(value)})" if wide else str(int(value)))
     value = float(value)
     if value != value:
         return Atom("jnp.nan")

@@ -2,8 +2,8 @@
 
     x[t, 0:200]   ->   x[t, full200]        200 positions in 256 lanes
 
-Tiles have a power of two of lanes, and a product sums over at least 16.  As an axis, such a length
-is masked by the same rules as the last tile of a loop.
+Tiles have a power of two of lanes, and a product sums over at least 16, or 32 of one byte.  As an
+axis, such a length is masked by the same rules as the last tile of a loop.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from tilelang.ir import Apply, Dim, Expr, KernelIR, Span, Type, map_children, st
 from tilelang.ir import statements as every_statement
 from tilelang.ir.names import fresh, names_in
 from tilelang.ir.traversal import map_body, map_index, map_range, map_stmt
+from tilelang.language.dtypes import itemsize
 
-LEAST = 16  # positions that one matrix instruction sums over
+
+def least(product: Apply) -> int:
+    """Positions that one matrix instruction sums over, of operands like these."""
+    return 32 if itemsize(product.args[0].type.dtype) == 1 else 16
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,13 @@ def pad_dims(ir: KernelIR) -> PaddedIR:
         for i in getattr(s, "index", ())
         if isinstance(i, Span)
     }
-    short = {d for e in exprs for d in _summed(e) if isinstance(d, int) and 1 < d < LEAST}
+    short: dict[int, int] = {}
+    for dim, lanes in (found for e in exprs for found in _summed(e)):
+        if isinstance(dim, int) and 1 < dim < lanes:
+            short[dim] = max(lanes, short.get(dim, 0))
     taken = names_in(ir)
     dims = {
-        fresh(f"full{n}", taken): Padded(n, max(power_of_two(n), LEAST if n in short else 1))
+        fresh(f"full{n}", taken): Padded(n, max(power_of_two(n), short.get(n, 1)))
         for n in sorted(sizes)
         if n and (n & (n - 1) or n in short)
     }
@@ -65,12 +72,13 @@ def pad_dims(ir: KernelIR) -> PaddedIR:
     return replace(named, ir=_renamed(ir, named)) if dims else named
 
 
-def _summed(expr: Expr) -> tuple[Dim, ...]:
-    """The dimension that a product sums over, as both operands have it."""
+def _summed(expr: Expr) -> tuple[tuple[Dim, int], ...]:
+    """The dimension that a product sums over, as both operands have it, and its least lanes."""
     if not (isinstance(expr, Apply) and expr.op == "dot"):
         return ()
     contract: tuple[int, int] = expr.attr("contract")
-    return tuple(a.type.shape[d] for a, d in zip(expr.args, contract, strict=True))
+    dims = (a.type.shape[d] for a, d in zip(expr.args, contract, strict=True))
+    return tuple((dim, least(expr)) for dim in dims)
 
 
 def _renamed(ir: KernelIR, named: PaddedIR) -> KernelIR:

@@ -147,6 +147,8 @@ class Tile:
         start, least = self._first(at), self._first(stop)
         if start is None or least is None or start[0] != Var(self.loop.name, INT):
             return None
+        if self._moves(least[0]):  # positions of the tile itself bound no tile
+            return None
         return integers.add(least[0], integers.const(more)), start[1]
 
     def _first(self, positions: Expr) -> tuple[Expr, int] | None:

@@ -84,8 +84,9 @@ def plan_launch(
     scope = Scope(shared)
     ends = ends_name(shared, work) if work is not None and work.form == "table" else None
     pid = scope.let("pid", apply("program", (), "int32", ()))
+    ahead = scope.inner()  # what others share stands before all that the loop reads
     programs = _open(scope, nest, config, target, width, pid, ends)
-    apart = [s for one in others for s in lower_shared(scope, one, width, pid, programs)]
+    apart = [s for one in others for s in lower_shared(ahead, one, width, pid, programs)]
     first, *rest = scope.steps  # the program's number
     steps = without_unused(outside((*shared.tops, first, *apart, *rest)))
     if width.interiors:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from tilelang.analysis.facts import Facts
 from tilelang.analysis.uses import references
-from tilelang.codegen.triton.passes.pad_dims import Padded, power_of_two
+from tilelang.codegen.triton.passes.pad_dims import Padded, least, power_of_two
 from tilelang.ir import (
     Along,
     Apply,
@@ -28,8 +28,6 @@ from tilelang.ir import (
 from tilelang.ir.intervals import ANYTHING, Interval, interval
 from tilelang.ir.traversal import definitions, inlined
 
-LEAST = 16  # lanes that a product sums over at least
-
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
@@ -46,14 +44,17 @@ class Kernel:
         return definitions(self.ir.body)
 
     @cached_property
-    def summed(self) -> frozenset[Dim]:
-        """Dimensions that products sum along, before they are those of the hardware and after."""
-        found = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
-        products = (e for e in found if isinstance(e, Apply) and e.op in ("dot", "multiply"))
-        return frozenset(
-            e.args[0].type.shape[-1 if e.op == "multiply" else e.attr("contract")[0]]
-            for e in products
-        )
+    def summed(self) -> Mapping[Dim, int]:
+        """Dimensions that products sum along, before they are those of the hardware and after.
+
+        With the lanes that they have at least.
+        """
+        every = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
+        found: dict[Dim, int] = {}
+        for e in (e for e in every if isinstance(e, Apply) and e.op in ("dot", "multiply")):
+            dim = e.args[0].type.shape[-1 if e.op == "multiply" else e.attr("contract")[0]]
+            found[dim] = max(least(e), found.get(dim, 1))
+        return found
 
     @cached_property
     def reduced(self) -> frozenset[Dim]:
@@ -71,7 +72,7 @@ class Kernel:
 
     def lanes(self, axis: str) -> int:
         """How many lanes a tile of the axis is wide."""
-        return max(power_of_two(self.step(axis)), LEAST if axis in self.summed else 1)
+        return max(power_of_two(self.step(axis)), self.summed.get(axis, 1))
 
     def width(self, dim: Dim) -> int:
         """How many lanes a dimension of a value has."""

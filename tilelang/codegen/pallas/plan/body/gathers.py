@@ -65,7 +65,9 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
             f"rows of {load.tensor} are picked, and of each row single positions that no block "
             "can hold",
             loc,
-            "load whole rows, and take the position from them",
+            f"pass it as float32: {load.tensor}.astype(np.float32)"
+            if len(load.index) == 1
+            else "load whole rows, and take the position from them",
         )
     tile = register_rows(window.dims[where], len(entries) - where, window.dtype, arrays.target)
     held = wide_of(window.dtype) if tile > 1 else window.dtype

@@ -184,7 +184,8 @@ def _windows(
                     Rule.FORM,
                     f"{tensor} is stored and also used at another place in the same loop nest",
                     reference.loc,
-                    "store to one output per place, or split the kernel into two top-level loops",
+                    "loop over the places with hl.grid, carry over the loop what is read again, or "
+                    "split the kernel into two top-level loops or outputs",
                 )
             name = f"{tensor}_{number}" if number else tensor
             windows[key] = _window(arrays, reference, key[1], name, tensor in written)
