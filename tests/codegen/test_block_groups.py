@@ -1,4 +1,4 @@
-"""Blocks of groups: sums that are exact, NaN and Inf, offsets that are none, what is refused."""
+"""Blocks of groups: what is exact, NaN and Inf, offsets that are none, what is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from examples.jagged.jagged_to_padded import jagged_to_padded
 from tests import checks
 from tests.planted import trial
 from tests.planted.groups import NOT_FINITE, WILD
-from tests.ragged import wild_offsets
+from tests.ragged import covered, poison, wild_offsets
 from tests.subjects import JAGGED
 
 LARGEST = np.finfo(np.float32).max
@@ -87,6 +87,88 @@ def test_layouts(subject, dtype):
     assert checks.every_layout(subject, call, arrays, trial.LAYOUTS, dtype) == []
 
 
+# ---------------------------------------------------------------- what a kernel may do
+
+
+@tile.kernel
+def scaled(x, offsets):
+    """y[r] = x[r] times the length of its group, and how far in it the row is."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            far = (tm.index - offsets[g]).to(x.dtype)
+            y[tm, :] = x[tm, :] * (offsets[g + 1] - offsets[g]).to(x.dtype) + far[:, None]
+    return y
+
+
+def scaled_oracle(x, offsets):
+    y = np.zeros_like(x)
+    for b, e in pairwise(offsets):
+        y[b:e] = x[b:e] * (e - b) + np.arange(e - b)[:, None]
+    return y
+
+
+@tile.kernel
+def weighted(x, weights, offsets):
+    """y[g] = the sum of its rows, each times its group's weight."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            acc += (x[tm, :] * weights[g]).sum(0)
+        y[g, :] = acc
+    return y
+
+
+def weighted_oracle(x, weights, offsets):
+    return np.array(
+        [x[b:e].sum(0) * w for w, (b, e) in zip(weights, pairwise(offsets), strict=True)]
+    )
+
+
+@tile.kernel
+def faded(x, offsets):
+    """y[g] = 1, halved once if the group has rows, and the sum of the first column."""
+    y = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total, fade = 0.0, 1.0
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            total += hl.sum(x[tm, 0])
+            fade = hl.where(fade > 0.5, fade * 0.5, fade)
+        y[g] = total + fade
+    return y
+
+
+def faded_oracle(x, offsets):
+    return np.array([x[b:e, 0].sum() + (0.5 if b < e else 1) for b, e in pairwise(offsets)])
+
+
+WEIGHTS = np.arange(1, trial.SPACE.groups + 1, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "more", "oracle"),
+    [(scaled, (), scaled_oracle), (weighted, (WEIGHTS,), weighted_oracle),
+     (faded, (), faded_oracle)],
+    ids=lambda v: getattr(v, "name", None),
+)  # fmt: skip
+def test_what_rows_and_groups_may_use_of_each_other(kernel, more, oracle):
+    """NaN in the rows of no group reaches nothing."""
+    x = np.random.default_rng(0).standard_normal((trial.SPACE.rows, 40), np.float32)
+    tiles = dict.fromkeys((a for a in ("tm", "tm_1") if a in kernel_axes(kernel, x, more)), 16)
+    for layout in trial.LAYOUTS:
+        (offsets,) = layout.tensors(1)
+        seen = poison(x, covered(offsets, len(x)))
+        found = kernel(seen, *more, offsets, config=tile.Config({"g": 2, **tiles}))
+        exact = oracle(np.where(covered(offsets, len(x))[:, None], x, 0), *more, offsets)
+        np.testing.assert_allclose(found, exact, 1e-5, 1e-5, err_msg=str(layout))
+
+
+def kernel_axes(kernel, x, more) -> set[str]:
+    (offsets,) = trial.LAYOUTS[0].tensors(1)
+    return {axis.name for axis in kernel.lower(x, *more, offsets).ir.axes}
+
+
 # ---------------------------------------------------------------- the default
 
 
@@ -125,16 +207,6 @@ def test_configs_with_blocks_of_groups_are_estimated_as_what_they_are():
 
 
 @tile.kernel
-def means_of_rows(x, offsets):
-    """y[r] = x[r] times the length of its group."""
-    y = hl.zeros(x.shape, dtype=x.dtype)
-    for g in hl.grid(offsets.shape[0] - 1):
-        for tm in hl.tile(offsets[g], offsets[g + 1]):
-            y[tm, :] = x[tm, :] * (offsets[g + 1] - offsets[g]).to(x.dtype)
-    return y
-
-
-@tile.kernel
 def largest(x, offsets):
     """y[g] = the largest of each column."""
     y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
@@ -143,18 +215,6 @@ def largest(x, offsets):
         for tm in hl.tile(offsets[g], offsets[g + 1]):
             best = hl.maximum(best, x[tm, :].amax(0))
         y[g, :] = best
-    return y
-
-
-@tile.kernel
-def weighted(x, offsets):
-    """y[g] = the sum of its rows, each times the number of the group."""
-    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
-    for g in hl.grid(offsets.shape[0] - 1):
-        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
-        for tm in hl.tile(offsets[g], offsets[g + 1]):
-            acc += (x[tm, :] * g).sum(0)
-        y[g, :] = acc
     return y
 
 
@@ -170,16 +230,48 @@ def every_other(x, offsets):
     return y
 
 
+@tile.kernel
+def turned(x, offsets):
+    """y[g] = the sum of its rows, which are columns for a moment."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            acc += x[tm, :].T.sum(1)
+        y[g, :] = acc
+    return y
+
+
+@tile.kernel
+def in_place(x, offsets):
+    """x[r] *= the length of its group."""
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            x[tm, :] = x[tm, :] * (offsets[g + 1] - offsets[g]).to(x.dtype)
+
+
+@tile.kernel
+def columns(x, offsets):
+    """y[:, r] = x[r]."""
+    y = hl.zeros([x.shape[1], x.shape[0]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            for i in hl.grid(1):
+                y[i, tm] = x[tm, 0]
+    return y
+
+
 @pytest.mark.parametrize(
     ("kernel", "arguments", "why"),
     [
-        (means_of_rows, SHAPES, "the loop over tm does more than to sum"),
-        (largest, SHAPES, "best is no sum of rows: acc + v.sum(0)"),
-        (weighted, SHAPES, "acc is no sum of rows: acc + v.sum(0)"),
+        (largest, SHAPES, "max of a value of one group is not possible for many"),
         (every_other, SHAPES, "tm does not go from T[g] to T[g + 1]"),
-        (jagged_softmax, SHAPES, "tm is not its only ragged loop"),
+        (jagged_softmax, SHAPES, "max of a value of one group is not possible for many"),
+        (turned, SHAPES, "a value of its rows has them in another dimension than the first"),
+        (in_place, SHAPES, "x is read and stored"),
+        (columns, SHAPES, "a loop over i stands in one over its rows"),
         (jagged_sum, (tile.spec((256, 128), "int32"), SHAPES[1]),
-         "acc is a sum of int32 in int32, and products sum in float32"),
+         "it sums rows of int32, and products sum in float32"),
     ],
     ids=lambda v: getattr(v, "name", None),
 )  # fmt: skip
@@ -188,8 +280,8 @@ def test_why_groups_cannot_have_blocks(kernel, arguments, why):
         kernel.lower(*arguments, target="tpu:v6e", config=BLOCK)
     assert refused.value.what == f"g cannot have a block: {why}"
     assert refused.value.hint == (
-        "leave the block of g out; only an hl.grid loop whose ragged loop sums rows "
-        "[offsets[g], offsets[g + 1]) can have one"
+        "leave the block of g out; only an hl.grid loop whose ragged loops sum rows "
+        "[offsets[g], offsets[g + 1]), or store to them, can have one"
     )
     assert refused.value.loc is not None
 

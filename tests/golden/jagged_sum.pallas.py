@@ -52,7 +52,7 @@ def jagged_sum_kernel(
     offsets_spans, offsets_begin_row, offsets_end_row, x, y, acc_ref, g_of, tm_of,
 ):
     # g: column of the step table, blocks of 128; parallel: each g writes its own rows of y; a step
-    #     sums the rows of all in its block
+    #     has the rows of all in its block
     # tm: column of the step table, blocks of 2048; ordered: carries acc, a sum
     # tf: one tile, blocks of 512; parallel: each tf writes its own columns of y
     # Step table: one row for every (g, tm), in the order of the loops.
