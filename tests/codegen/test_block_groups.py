@@ -9,6 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from examples.jagged.jagged_layer_norm import jagged_layer_norm
 from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
@@ -190,6 +191,33 @@ def test_short_groups_have_blocks_by_default(arguments, block):
     assert dict(lowered.config.blocks).get("g") == block
     again = jagged_sum.lower(*arguments, target="tpu:v6e", config=lowered.config)
     assert again.source.text == lowered.source.text
+
+
+@pytest.mark.parametrize(
+    ("groups", "block"), [(2048, 256), (128, 128), (8, None)], ids=["short", "long", "few"]
+)
+def test_groups_of_several_loops_have_blocks_by_default(groups, block):
+    x, offsets = spec(32768, groups)
+    weight = tile.spec((512,), "bfloat16")
+    lowered = jagged_layer_norm.lower(x, weight, weight, offsets, target="tpu:v6e")
+    assert dict(lowered.config.blocks).get("g") == block
+
+
+def test_loops_in_a_row_run_in_the_step_where_all_rows_fit_vector_memory():
+    """As steps each of them copies its rows again, and a short group is a small step."""
+    found = {}
+    for rows, groups in ((32768, 2048), (32768, 128), (131072, 512)):
+        lowered = jagged_softmax.lower(*spec(rows, groups), target="tpu:v6e")
+        found[rows, groups] = lowered.config.loop_type, dict(lowered.config.blocks)["tm"]
+        again = jagged_softmax.lower(*spec(rows, groups), target="tpu:v6e", config=lowered.config)
+        assert again.source.text == lowered.source.text
+    assert found == {
+        (32768, 2048): ("fori_loop", 32),
+        (32768, 128): ("fori_loop", 64),
+        (131072, 512): (None, 256),  # 256 MiB
+    }
+    text = jagged_softmax.explain(*spec(32768, 2048), target="tpu:v6e")
+    assert "its loops in a row as steps: 1087 us" in text
 
 
 def test_explain_says_what_a_step_does_and_what_one_by_one_would_take():
