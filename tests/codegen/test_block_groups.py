@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from itertools import pairwise
 
 import numpy as np
@@ -155,6 +156,7 @@ WEIGHTS = np.arange(1, trial.SPACE.groups + 1, dtype=np.float32)
 )  # fmt: skip
 def test_what_rows_and_groups_may_use_of_each_other(kernel, more, oracle):
     """NaN in the rows of no group reaches nothing."""
+    kernel = tile.kernel(inspect.unwrap(kernel))  # lowered anew
     x = np.random.default_rng(0).standard_normal((trial.SPACE.rows, 40), np.float32)
     tiles = dict.fromkeys((a for a in ("tm", "tm_1") if a in kernel_axes(kernel, x, more)), 16)
     for layout in trial.LAYOUTS:
@@ -163,6 +165,16 @@ def test_what_rows_and_groups_may_use_of_each_other(kernel, more, oracle):
         found = kernel(seen, *more, offsets, config=tile.Config({"g": 2, **tiles}))
         exact = oracle(np.where(covered(offsets, len(x))[:, None], x, 0), *more, offsets)
         np.testing.assert_allclose(found, exact, 1e-5, 1e-5, err_msg=str(layout))
+
+
+def test_rows_between_the_groups_of_a_block_keep_their_fill():
+    """Of offsets that fall, which nobody checks."""
+    unchecked = tile.kernel(inspect.unwrap(scaled), checks=False)
+    offsets = np.array([50, 60, 0, 10], np.int32)
+    x = np.ones((64, 40), np.float32)
+    found = np.asarray(unchecked(x, offsets, config=tile.Config({"g": 4, "tm": 16})))
+    assert (found[10:50] == 0).all() and (found[60:] == 0).all()
+    assert (found[50:60, 0] == 10 + np.arange(10)).all() and (found[:10] == found[50:60]).all()
 
 
 def kernel_axes(kernel, x, more) -> set[str]:
