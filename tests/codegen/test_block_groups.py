@@ -177,6 +177,50 @@ def test_rows_between_the_groups_of_a_block_keep_their_fill():
     assert (found[50:60, 0] == 10 + np.arange(10)).all() and (found[:10] == found[50:60]).all()
 
 
+@tile.kernel
+def shifted(x, offsets):
+    """y[r] = x[r] less the sum of its group, and those sums."""
+    sums = hl.empty([offsets.shape[0] - 1], dtype=hl.float32)
+    y = hl.full(x.shape, 3.0, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = 0.0
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            total += x[tm].sum()
+        sums[g] = total
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm] = x[tm] - total
+    return sums, y
+
+
+def test_a_block_without_rows_stays_where_its_rows_would_be():
+    """Else its step would leave a block of rows, and come back to what it held at first."""
+    offsets = np.array([4, 5, 9, 9, 9, 9, 11, 15], np.int32)
+    x = np.arange(70, dtype=np.float32)
+    sums, y = shifted(x, offsets, config=tile.Config({"g": 2, "tm": 32, "tm_1": 32}))
+    exact = np.array([x[b:e].sum() for b, e in pairwise(offsets)])
+    np.testing.assert_array_equal(sums, exact)
+    np.testing.assert_array_equal(y[4:15], x[4:15] - np.repeat(exact, np.diff(offsets)))
+    assert (np.delete(np.asarray(y), np.s_[4:15]) == 3).all()
+
+
+@tile.kernel
+def short(x, offsets):
+    """y[g] = the sum of its rows, of which those behind the end of x are 1."""
+    y = hl.full([offsets.shape[0] - 1], 0.0, dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = 0.0
+        for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=40):
+            acc += hl.load(x, [tm], mask=tm.index < x.shape[0], other=1.0).sum()
+        y[g] = acc
+    return y
+
+
+def test_blocks_of_groups_have_more_rows_than_an_array_that_they_leave():
+    offsets = np.array([0, 3, 20, 30], np.int32)
+    found = short(np.zeros(12, np.float32), offsets, config=tile.Config({"g": 2, "tm": 16}))
+    np.testing.assert_array_equal(found, [0, 8, 10])
+
+
 def kernel_axes(kernel, x, more) -> set[str]:
     (offsets,) = trial.LAYOUTS[0].tensors(1)
     return {axis.name for axis in kernel.lower(x, *more, offsets).ir.axes}

@@ -58,8 +58,9 @@ def block_groups(problem: Problem, name: str, block: int) -> Problem:
     begin, end = (ir.Load(spans.name, (ir.At(at),), integers.INT) for at in (first, stop))
     changed = {name: replace(axis, kind="tile", block=block, max_extent=groups)}
     for each in loops:
-        length = min((each.max_extent or 1) * block, problem.extent(each.name))
-        changed[each.name] = replace(each, begin=begin, end=end, max_extent=length)
+        changed[each.name] = replace(
+            each, begin=begin, end=end, max_extent=_most(problem, each, block)
+        )
     axes = tuple(changed.get(a.name, a) for a in kernel.axes)
     bounds = [b for a in axes for b in (a.begin, a.end)]
     tensors = (*kernel.tensors, *run.views.values())
@@ -103,6 +104,13 @@ def _facts(
     proved = (PositionFact(e, size, "proved", "as many blocks", "", spans.loc) for e in positions)
     axes = tuple(map(changed, facts.axes))
     return replace(facts, axes=axes, positions=(*facts.positions, *proved))
+
+
+def _most(problem: Problem, rows: ir.Axis, block: int) -> int:
+    """How many rows a block of groups has at most: those of an array, if all lie in it."""
+    most = (rows.max_extent or 1) * block
+    leaves = any(fact.index.axis == rows.name for fact in problem.facts.leaving)
+    return most if leaves else min(most, problem.extent(rows.name))
 
 
 def _stored(kernel: ir.KernelIR, rows: frozenset[str]) -> bool:

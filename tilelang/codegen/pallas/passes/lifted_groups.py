@@ -24,6 +24,7 @@ from tilelang.schedule.problem import Problem
 
 from .members import Members, aligned, expanded, squeezed
 
+REDUCTIONS = frozenset(name for name, op in OPS.items() if op.kind == "reduce")
 Refuse = Callable[[str, Loc | None], NoReturn]
 
 
@@ -177,17 +178,17 @@ class Lifted:
         assert self.members is not None
         if store.mask is not None or store.combine is not None:
             self.refuse("a store of its rows has a mask, or adds to what is there", store.loc)
-        first, *rest = (e for e in store.index if not isinstance(e, ir.At))
+        dims = [e for e in store.index if not isinstance(e, ir.At)]
         exprs = [x for e in store.index for x in ir.index_exprs(e)]
-        if first != ir.Along(self.members.rows) or any(map(self.differs, exprs)):
+        if dims[:1] != [ir.Along(self.members.rows)] or any(map(self.differs, exprs)):
             where = f"{store.tensor} is not stored at its rows, in the first dimension"
             self.refuse(where, store.loc)
         kernel = self.problem.ir
         loads = {root(kernel, r.tensor) for r in self.problem.references if not r.written}
         if root(kernel, store.tensor) in loads:
             self.refuse(f"{store.tensor} is read and stored", store.loc)
-        live = aligned(self.members.live(), 0, len(rest))
-        value = self.placed(store.value, 1 + len(rest), store.loc)
+        live = aligned(self.members.live(), 1, len(dims))
+        value = self.placed(store.value, len(dims), store.loc)
         return replace(store, value=value, mask=live)
 
     # ------------------------------------------------------------ values
@@ -251,6 +252,10 @@ class Lifted:
                 return replace(expr, args=tuple(args), type=self.type(expr.type))
             case Apply("sum", (values,)) if self.of_rows(values) and not expr.attr("keepdim"):
                 return self.summed(values, loc)
+            case Apply(op, (value,)) if op in REDUCTIONS and not self.of_rows(value):
+                attrs = (("axis", 1 + int(expr.attr("axis"))), ("keepdim", expr.attr("keepdim")))
+                kind = self.type(expr.type)
+                return replace(expr, args=(self.each(value, loc),), type=kind, attrs=attrs)
             case _:
                 what = f"{_called(expr)} of a value of one group is not possible for many"
                 self.refuse(what, loc)
