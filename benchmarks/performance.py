@@ -50,7 +50,8 @@ WHY: Mapping[str, str] = {
     "flash": "tiles on the diagonal are computed whole",
     "rows": "three passes over a resident block, of which each waits for its sums",
     "jagged rows": (
-        "softmax, layer norm: a step for each group and tile of rows, no blocks of groups"
+        "softmax: one group after another, and all rows come before the first; layer norm of long "
+        "groups reads its rows three times"
     ),
 }
 TABLE = """

@@ -55,7 +55,8 @@ def test_the_best_estimate_comes_first_and_the_default_is_there(call):
     found = taken(kernel, arguments, "tpu:v6e", 60)
     seconds = [c.seconds for c in found if c.config.buffers is None]
     assert all(s is not None for s in seconds)
-    assert all(b > 0.8 * max(seconds[: n + 1]) for n, b in enumerate(seconds)), "hardly sorted"
+    # a better one may be met behind worse ones only: neighbours are looked at from the best
+    assert all(b > 0.7 * max(seconds[: n + 1]) for n, b in enumerate(seconds)), "hardly sorted"
     default = kernel.default_config(*arguments, target="tpu:v6e")
     assert default in [c.config for c in found]
 

@@ -1,7 +1,8 @@
-"""Blocks of groups: sums that are exact, NaN and Inf, offsets that are none, what is refused."""
+"""Blocks of groups: what is exact, NaN and Inf, offsets that are none, what is refused."""
 
 from __future__ import annotations
 
+import inspect
 from itertools import pairwise
 
 import numpy as np
@@ -10,13 +11,14 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.jagged_dense_add import jagged_dense_add
+from examples.jagged.jagged_layer_norm import jagged_layer_norm
 from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from tests import checks
 from tests.planted import trial
 from tests.planted.groups import NOT_FINITE, WILD
-from tests.ragged import wild_offsets
+from tests.ragged import covered, poison, wild_offsets
 from tests.subjects import JAGGED
 
 LARGEST = np.finfo(np.float32).max
@@ -87,6 +89,143 @@ def test_layouts(subject, dtype):
     assert checks.every_layout(subject, call, arrays, trial.LAYOUTS, dtype) == []
 
 
+# ---------------------------------------------------------------- what a kernel may do
+
+
+@tile.kernel
+def scaled(x, offsets):
+    """y[r] = x[r] times the length of its group, and how far in it the row is."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            far = (tm.index - offsets[g]).to(x.dtype)
+            y[tm, :] = x[tm, :] * (offsets[g + 1] - offsets[g]).to(x.dtype) + far[:, None]
+    return y
+
+
+def scaled_oracle(x, offsets):
+    y = np.zeros_like(x)
+    for b, e in pairwise(offsets):
+        y[b:e] = x[b:e] * (e - b) + np.arange(e - b)[:, None]
+    return y
+
+
+@tile.kernel
+def weighted(x, weights, offsets):
+    """y[g] = the sum of its rows, each times its group's weight."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            acc += (x[tm, :] * weights[g]).sum(0)
+        y[g, :] = acc
+    return y
+
+
+def weighted_oracle(x, weights, offsets):
+    return np.array(
+        [x[b:e].sum(0) * w for w, (b, e) in zip(weights, pairwise(offsets), strict=True)]
+    )
+
+
+@tile.kernel
+def faded(x, offsets):
+    """y[g] = 1, halved once if the group has rows, and the sum of the first column."""
+    y = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total, fade = 0.0, 1.0
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            total += hl.sum(x[tm, 0])
+            fade = hl.where(fade > 0.5, fade * 0.5, fade)
+        y[g] = total + fade
+    return y
+
+
+def faded_oracle(x, offsets):
+    return np.array([x[b:e, 0].sum() + (0.5 if b < e else 1) for b, e in pairwise(offsets)])
+
+
+WEIGHTS = np.arange(1, trial.SPACE.groups + 1, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "more", "oracle"),
+    [(scaled, (), scaled_oracle), (weighted, (WEIGHTS,), weighted_oracle),
+     (faded, (), faded_oracle)],
+    ids=lambda v: getattr(v, "name", None),
+)  # fmt: skip
+def test_what_rows_and_groups_may_use_of_each_other(kernel, more, oracle):
+    """NaN in the rows of no group reaches nothing."""
+    kernel = tile.kernel(inspect.unwrap(kernel))  # lowered anew
+    x = np.random.default_rng(0).standard_normal((trial.SPACE.rows, 40), np.float32)
+    tiles = dict.fromkeys((a for a in ("tm", "tm_1") if a in kernel_axes(kernel, x, more)), 16)
+    for layout in trial.LAYOUTS:
+        (offsets,) = layout.tensors(1)
+        seen = poison(x, covered(offsets, len(x)))
+        found = kernel(seen, *more, offsets, config=tile.Config({"g": 2, **tiles}))
+        exact = oracle(np.where(covered(offsets, len(x))[:, None], x, 0), *more, offsets)
+        np.testing.assert_allclose(found, exact, 1e-5, 1e-5, err_msg=str(layout))
+
+
+def test_rows_between_the_groups_of_a_block_keep_their_fill():
+    """Of offsets that fall, which nobody checks."""
+    unchecked = tile.kernel(inspect.unwrap(scaled), checks=False)
+    offsets = np.array([50, 60, 0, 10], np.int32)
+    x = np.ones((64, 40), np.float32)
+    found = np.asarray(unchecked(x, offsets, config=tile.Config({"g": 4, "tm": 16})))
+    assert (found[10:50] == 0).all() and (found[60:] == 0).all()
+    assert (found[50:60, 0] == 10 + np.arange(10)).all() and (found[:10] == found[50:60]).all()
+
+
+@tile.kernel
+def shifted(x, offsets):
+    """y[r] = x[r] less the sum of its group, and those sums."""
+    sums = hl.empty([offsets.shape[0] - 1], dtype=hl.float32)
+    y = hl.full(x.shape, 3.0, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = 0.0
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            total += x[tm].sum()
+        sums[g] = total
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm] = x[tm] - total
+    return sums, y
+
+
+def test_a_block_without_rows_stays_where_its_rows_would_be():
+    """Else its step would leave a block of rows, and come back to what it held at first."""
+    offsets = np.array([4, 5, 9, 9, 9, 9, 11, 15], np.int32)
+    x = np.arange(70, dtype=np.float32)
+    sums, y = shifted(x, offsets, config=tile.Config({"g": 2, "tm": 32, "tm_1": 32}))
+    exact = np.array([x[b:e].sum() for b, e in pairwise(offsets)])
+    np.testing.assert_array_equal(sums, exact)
+    np.testing.assert_array_equal(y[4:15], x[4:15] - np.repeat(exact, np.diff(offsets)))
+    assert (np.delete(np.asarray(y), np.s_[4:15]) == 3).all()
+
+
+@tile.kernel
+def short(x, offsets):
+    """y[g] = the sum of its rows, of which those behind the end of x are 1."""
+    y = hl.full([offsets.shape[0] - 1], 0.0, dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = 0.0
+        for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=40):
+            acc += hl.load(x, [tm], mask=tm.index < x.shape[0], other=1.0).sum()
+        y[g] = acc
+    return y
+
+
+def test_blocks_of_groups_have_more_rows_than_an_array_that_they_leave():
+    offsets = np.array([0, 3, 20, 30], np.int32)
+    found = short(np.zeros(12, np.float32), offsets, config=tile.Config({"g": 2, "tm": 16}))
+    np.testing.assert_array_equal(found, [0, 8, 10])
+
+
+def kernel_axes(kernel, x, more) -> set[str]:
+    (offsets,) = trial.LAYOUTS[0].tensors(1)
+    return {axis.name for axis in kernel.lower(x, *more, offsets).ir.axes}
+
+
 # ---------------------------------------------------------------- the default
 
 
@@ -110,6 +249,33 @@ def test_short_groups_have_blocks_by_default(arguments, block):
     assert again.source.text == lowered.source.text
 
 
+@pytest.mark.parametrize(
+    ("groups", "block"), [(2048, 256), (128, 128), (8, None)], ids=["short", "long", "few"]
+)
+def test_groups_of_several_loops_have_blocks_by_default(groups, block):
+    x, offsets = spec(32768, groups)
+    weight = tile.spec((512,), "bfloat16")
+    lowered = jagged_layer_norm.lower(x, weight, weight, offsets, target="tpu:v6e")
+    assert dict(lowered.config.blocks).get("g") == block
+
+
+def test_loops_in_a_row_run_in_the_step_where_all_rows_fit_vector_memory():
+    """As steps each of them copies its rows again, and a short group is a small step."""
+    found = {}
+    for rows, groups in ((32768, 2048), (32768, 128), (131072, 512)):
+        lowered = jagged_softmax.lower(*spec(rows, groups), target="tpu:v6e")
+        found[rows, groups] = lowered.config.loop_type, dict(lowered.config.blocks)["tm"]
+        again = jagged_softmax.lower(*spec(rows, groups), target="tpu:v6e", config=lowered.config)
+        assert again.source.text == lowered.source.text
+    assert found == {
+        (32768, 2048): ("fori_loop", 32),
+        (32768, 128): ("fori_loop", 64),
+        (131072, 512): (None, 256),  # 256 MiB
+    }
+    text = jagged_softmax.explain(*spec(32768, 2048), target="tpu:v6e")
+    assert "its loops in a row as steps: 1087 us" in text
+
+
 def test_explain_says_what_a_step_does_and_what_one_by_one_would_take():
     text = jagged_mean.explain(*spec(32768, 2048), target="tpu:v6e")
     assert "axis g: parallel, table block 256: each g writes its own rows of y; a step" in text
@@ -125,16 +291,6 @@ def test_configs_with_blocks_of_groups_are_estimated_as_what_they_are():
 
 
 @tile.kernel
-def means_of_rows(x, offsets):
-    """y[r] = x[r] times the length of its group."""
-    y = hl.zeros(x.shape, dtype=x.dtype)
-    for g in hl.grid(offsets.shape[0] - 1):
-        for tm in hl.tile(offsets[g], offsets[g + 1]):
-            y[tm, :] = x[tm, :] * (offsets[g + 1] - offsets[g]).to(x.dtype)
-    return y
-
-
-@tile.kernel
 def largest(x, offsets):
     """y[g] = the largest of each column."""
     y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
@@ -143,18 +299,6 @@ def largest(x, offsets):
         for tm in hl.tile(offsets[g], offsets[g + 1]):
             best = hl.maximum(best, x[tm, :].amax(0))
         y[g, :] = best
-    return y
-
-
-@tile.kernel
-def weighted(x, offsets):
-    """y[g] = the sum of its rows, each times the number of the group."""
-    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
-    for g in hl.grid(offsets.shape[0] - 1):
-        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
-        for tm in hl.tile(offsets[g], offsets[g + 1]):
-            acc += (x[tm, :] * g).sum(0)
-        y[g, :] = acc
     return y
 
 
@@ -170,16 +314,48 @@ def every_other(x, offsets):
     return y
 
 
+@tile.kernel
+def turned(x, offsets):
+    """y[g] = the sum of its rows, which are columns for a moment."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            acc += x[tm, :].T.sum(1)
+        y[g, :] = acc
+    return y
+
+
+@tile.kernel
+def in_place(x, offsets):
+    """x[r] *= the length of its group."""
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            x[tm, :] = x[tm, :] * (offsets[g + 1] - offsets[g]).to(x.dtype)
+
+
+@tile.kernel
+def columns(x, offsets):
+    """y[:, r] = x[r]."""
+    y = hl.zeros([x.shape[1], x.shape[0]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            for i in hl.grid(1):
+                y[i, tm] = x[tm, 0]
+    return y
+
+
 @pytest.mark.parametrize(
     ("kernel", "arguments", "why"),
     [
-        (means_of_rows, SHAPES, "the loop over tm does more than to sum"),
-        (largest, SHAPES, "best is no sum of rows: acc + v.sum(0)"),
-        (weighted, SHAPES, "acc is no sum of rows: acc + v.sum(0)"),
+        (largest, SHAPES, "max of a value of one group is not possible for many"),
         (every_other, SHAPES, "tm does not go from T[g] to T[g + 1]"),
-        (jagged_softmax, SHAPES, "tm is not its only ragged loop"),
+        (jagged_softmax, SHAPES, "max of a value of one group is not possible for many"),
+        (turned, SHAPES, "a value of its rows has them in another dimension than the first"),
+        (in_place, SHAPES, "x is read and stored"),
+        (columns, SHAPES, "a loop over i stands in one over its rows"),
         (jagged_sum, (tile.spec((256, 128), "int32"), SHAPES[1]),
-         "acc is a sum of int32 in int32, and products sum in float32"),
+         "it sums rows of int32, and products sum in float32"),
     ],
     ids=lambda v: getattr(v, "name", None),
 )  # fmt: skip
@@ -188,8 +364,8 @@ def test_why_groups_cannot_have_blocks(kernel, arguments, why):
         kernel.lower(*arguments, target="tpu:v6e", config=BLOCK)
     assert refused.value.what == f"g cannot have a block: {why}"
     assert refused.value.hint == (
-        "leave the block of g out; only an hl.grid loop whose ragged loop sums rows "
-        "[offsets[g], offsets[g + 1]) can have one"
+        "leave the block of g out; only an hl.grid loop whose ragged loops sum rows "
+        "[offsets[g], offsets[g + 1]), or store to them, can have one"
     )
     assert refused.value.loc is not None
 

@@ -143,7 +143,7 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
     if grids and count:  # refused unless the loop is parallel and short
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])
         blocks = {**dict.fromkeys(tiles, rng.choice(BLOCKS)), rng.choice(grids): 2}
-        yield tile.Config(blocks)  # refused unless the loop over groups only sums their rows
+        yield tile.Config(blocks)  # refused unless it is a loop over groups of rows
     yield from _turns(program, tiles, rng, count)
 
 

@@ -11,7 +11,7 @@ from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
 from tests.fuzzing.program import Program, parts
-from tests.fuzzing.small import attention, paged, small
+from tests.fuzzing.small import attention, grouped, paged, small
 from tests.fuzzing.text import source
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
@@ -19,6 +19,7 @@ MOST = 4  # changes
 SOFTMAX = 0.12  # of the programs
 PAGED = 0.1  # of the programs
 KEPT = 0.15  # of the programs that have such a sum
+GROUPED = 0.08  # of the programs
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 
 
@@ -37,6 +38,8 @@ def compose(seed: int) -> Composed:
         softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
         if random.Random(f"paged {seed} {attempt}").random() < PAGED:
             program, softmax = paged(rng), False
+        elif random.Random(f"grouped {seed} {attempt}").random() < GROUPED:
+            program, softmax = grouped(rng), False
         else:
             program = attention(rng) if softmax else _one(rng)
         if not means_something(program):

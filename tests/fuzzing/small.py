@@ -78,6 +78,16 @@ def paged(rng: random.Random) -> Program:
     return fitted(pruned(Program(every, tuple(sprout.tensors), body)))
 
 
+def grouped(rng: random.Random) -> Program:
+    """Sums of the rows of groups, rows that use them, and what becomes of both."""
+    sprout = Sprout(rng)
+    groups, rows, name = rng.randint(1, 12), rng.choice(SIZES), sprout.fresh("offsets")
+    sprout.tensors.append(Tensor(name, (groups + 1,), "int32", "offsets", limit=rows))
+    group, over = Axis("g", "grid", groups), Axis("tm", "tile", rows, name, "g")
+    body = sprout.of_groups(group, over)
+    return fitted(pruned(Program((group, over, COLUMNS), tuple(sprout.tensors), body)))
+
+
 class Sprout:
     """A small program in the making; arrays get their lengths when all of it is known."""
 
@@ -247,6 +257,39 @@ class Sprout:
             lets.append(Let(name, dims, Number(self.rng.choice((0.0, 1.5)))))
             body.append(Update(name, op, value))
         return tuple(lets), tuple(body)
+
+    def of_groups(self, group: Axis, over: Axis) -> tuple[Statement, ...]:
+        """Loops in a row over the rows of a group, most of which use what those before found."""
+        body: list[Statement] = []
+        numbers: list[str] = []
+        for _ in range(self.rng.randint(1, 3)):
+            name, value = self.fresh("acc"), self._of_rows(group, over, numbers)
+            wide = self.columns and self.chance(0.3)
+            found: Value = Reduce("sum", over.name, value)
+            found = found if wide or not self.columns else Reduce("sum", "c", found)
+            body.append(Let(name, ("c",) if wide else (), Number(self.rng.choice((0.0, 1.5)))))
+            body.append(Loop(over.name, (Update(name, "sum", found),)))
+            if wide or self.chance(0.3):
+                own = [group, COLUMNS] if wide else [group]
+                body.append(self.store(own, Ref(name)))
+            numbers += [] if wide else [name]
+        if numbers or self.chance(0.5):
+            own = [over, COLUMNS] if self.columns else [over]
+            rows = self.store(own, self._of_rows(group, over, numbers))
+            body.append(Loop(over.name, (rows,)))
+        return nest((group,), tuple(body))
+
+    def _of_rows(self, group: Axis, over: Axis, numbers: Sequence[str]) -> Value:
+        """A value of rows, by numbers of their group."""
+        found: Value = self.load([over, COLUMNS] if self.columns else [over])
+        if self.chance(0.3):
+            found = Binary("*", found, self.load([group]))
+        if self.chance(0.2):
+            found = Binary("+", found, Position(over.name))
+        for other in numbers:
+            if self.chance(0.6):
+                found = Binary(self.rng.choice("+-*"), found, Unary("tanh", Ref(other)))
+        return found
 
     def _reduced(
         self,

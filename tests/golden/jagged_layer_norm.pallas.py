@@ -1,4 +1,4 @@
-"""jagged_layer_norm for tpu:v6e, blocks tm=256, tm_1=256, tm_2=256."""
+"""jagged_layer_norm for tpu:v6e, blocks g=128, tm=4096, tm_1=4096, tm_2=4096."""
 
 import jax
 import jax.numpy as jnp
@@ -6,15 +6,30 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
+def spans_of(offsets: jax.Array, size: int) -> jax.Array:
+    """Where blocks of `size` ranges [offsets[g], offsets[g + 1]) begin, then where they end.
+
+    Of a block without rows, where its rows would be: its step stays there.
+    """
+    begin, end = offsets[:-1], offsets[1:]
+    live, rest = end > begin, (0, -len(begin) % size)
+    most = jnp.iinfo(begin.dtype).max
+    begin = jnp.pad(jnp.where(live, begin, most), rest, constant_values=most)
+    end = jnp.pad(jnp.where(live, end, 0), rest)
+    first, stop = begin.reshape(-1, size).min(axis=1), end.reshape(-1, size).max(axis=1)
+    first = jnp.where(first < stop, first, offsets[:-1:size])
+    return jnp.concatenate([first, stop])
+
+
 def jagged_layer_norm_kernel(
-    offsets, x, weight_row, bias_row, y, total_ref, squares_ref, scale_ref, g_of, phase_of, tm_of,
-    tm_2_of,
+    offsets_spans, offsets_begin_row, offsets_end_row, x, weight_row, bias_row, y, total_ref,
+    squares_ref, scale_ref, g_of, phase_of, tm_of, tm_2_of,
 ):
-    # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
-    #     sorted
-    # tm: column of the step table, blocks of 256; ordered: carries total, a sum
-    # tm_1: column of the step table, blocks of 256; ordered: carries squares, a sum
-    # tm_2: column of the step table, blocks of 256; parallel: each tm writes its own rows of y
+    # g: column of the step table, blocks of 128; parallel: y rows of different g are disjoint
+    #     because offsets is sorted; a step has the rows of all in its block
+    # tm: column of the step table, blocks of 4096; ordered: carries total, a sum
+    # tm_1: column of the step table, blocks of 4096; ordered: carries squares, a sum
+    # tm_2: column of the step table, blocks of 4096; parallel: each tm writes its own rows of y
     # Step table: for every g, a row for each tile of tm, then tm_1, then tm_2.
     # A tm_2 of no range gets one too, so that its outputs are defined;
     # every tm_2 below `tm_2_seen` has a row already.
@@ -28,16 +43,16 @@ def jagged_layer_norm_kernel(
 
     def add_g(g, state):
         n, tm_seen, tm_1_seen, tm_2_seen = state
-        tm_begin = jnp.maximum(offsets[g], 0)
-        tm_end = jnp.minimum(offsets[g + 1], 131072)
-        tm_first = jax.lax.div(tm_begin, 256)
+        tm_begin = jnp.maximum(offsets_spans[g], 0)
+        tm_end = jnp.minimum(offsets_spans[g + 4], 131072)
+        tm_first = jax.lax.div(tm_begin, 4096)
         tm_first = jnp.maximum(tm_first, tm_seen - 1)
-        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), 0)
-        tm_1_first = jax.lax.div(tm_begin, 256)
+        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 4095, 4096), 0)
+        tm_1_first = jax.lax.div(tm_begin, 4096)
         tm_1_first = jnp.maximum(tm_1_first, tm_1_seen - 1)
-        tm_1_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), 0)
-        tm_2_first = jax.lax.div(tm_begin, 256)
-        tm_2_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_2_seen)
+        tm_1_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 4095, 4096), 0)
+        tm_2_first = jax.lax.div(tm_begin, 4096)
+        tm_2_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 4095, 4096), tm_2_seen)
         tm_2_start = jnp.where(
             (tm_end > tm_begin) & (tm_2_first < tm_2_seen), tm_2_seen - 1, tm_2_seen
         )
@@ -57,13 +72,11 @@ def jagged_layer_norm_kernel(
         return n, tm_seen, tm_1_seen, tm_2_seen
 
     steps, _, _, tm_2_seen = jax.lax.fori_loop(
-        0, 512, add_g, (jnp.int32(0), jnp.int32(0), jnp.int32(0), jnp.int32(0))
+        0, 4, add_g, (jnp.int32(0), jnp.int32(0), jnp.int32(0), jnp.int32(0))
     )
-    steps = jax.lax.fori_loop(
-        tm_2_seen, 512, lambda tm_2, n: add_phase(511, 2, tm_2, tm_2, n), steps
-    )
+    steps = jax.lax.fori_loop(tm_2_seen, 32, lambda tm_2, n: add_phase(3, 2, tm_2, tm_2, n), steps)
 
-    def step(x_ref, weight_ref, bias_ref, y_ref):
+    def step(offsets_begin_ref, offsets_end_ref, x_ref, weight_ref, bias_ref, y_ref):
         n = pl.program_id(0)
         g, phase, tm, tm_2 = g_of[n], phase_of[n], tm_of[n], tm_2_of[n]
         before = jnp.maximum(n - 1, 0)
@@ -71,21 +84,24 @@ def jagged_layer_norm_kernel(
         @pl.when((n == 0) | (tm_2_of[before] != tm_2))
         def _():
             # first step at this block of y: rows of no range keep 0.0
-            y_ref[...] = jnp.zeros((256, 512), jnp.bfloat16)
+            y_ref[...] = jnp.zeros((4096, 512), jnp.bfloat16)
 
         @pl.when((n == 0) | (g_of[before] != g))
         def _():
-            total_ref[...] = jnp.zeros((1, 1), jnp.float32)
-            squares_ref[...] = jnp.zeros((1, 1), jnp.float32)
+            total_ref[...] = jnp.zeros((1, 128), jnp.float32)
+            squares_ref[...] = jnp.zeros((1, 128), jnp.float32)
 
         @pl.when(phase == 0)
         def _():
             # jagged_layer_norm.py:46: total += jnp.sum(x[tm, :].astype(jnp.float32))
-            tm_index = tm * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-            tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+            tm_index = tm * 4096 + jax.lax.broadcasted_iota(jnp.int32, (4096, 1), 0)
+            tm_mask = (tm_index >= offsets_spans[g]) & (tm_index < offsets_spans[g + 4])
             total_ref[...] += jnp.sum(
                 jnp.where(
-                    tm_mask, jnp.sum(x_ref[...].astype(jnp.float32), axis=1, keepdims=True), 0.0
+                    (tm_index >= offsets_begin_ref[...]) & (tm_index < offsets_end_ref[...])
+                    & tm_mask,
+                    jnp.sum(x_ref[...].astype(jnp.float32), axis=1, keepdims=True),
+                    0.0,
                 ),
                 axis=0,
                 keepdims=True,
@@ -94,19 +110,35 @@ def jagged_layer_norm_kernel(
         @pl.when(phase == 1)
         def _():
             # jagged_layer_norm.py:42: begin, end = offsets[g], offsets[g + 1]
-            end = offsets[g + 1]
-            begin = offsets[g]
+            end = offsets_end_ref[...]
+            begin = offsets_begin_ref[...]
             # jagged_layer_norm.py:43: count = jnp.maximum(end - begin, 1).astype(jnp.float32) * F
-            count = jnp.float32(jnp.maximum(end - begin, 1)) * 512.0
+            count = jnp.maximum(end - begin, 1).astype(jnp.float32) * 512.0
             # jagged_layer_norm.py:47: mean = total / count
             mean = total_ref[...] / count
             # jagged_layer_norm.py:50: centred = x[tm, :].astype(jnp.float32) - mean
-            centred = x_ref[...].astype(jnp.float32) - mean
+            tm_index = tm * 4096 + jax.lax.broadcasted_iota(jnp.int32, (4096, 1), 0)
+            centred = (
+                x_ref[...].astype(jnp.float32)
+                - jnp.sum(
+                    jnp.where(
+                        (tm_index >= offsets_begin_ref[...]) & (tm_index < offsets_end_ref[...]),
+                        mean,
+                        0.0,
+                    ),
+                    axis=1,
+                    keepdims=True,
+                )
+            )
             # jagged_layer_norm.py:51: squares += jnp.sum(centred * centred)
-            tm_index = tm * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-            tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
+            tm_mask = (tm_index >= offsets_spans[g]) & (tm_index < offsets_spans[g + 4])
             squares_ref[...] += jnp.sum(
-                jnp.where(tm_mask, jnp.sum(centred * centred, axis=1, keepdims=True), 0.0),
+                jnp.where(
+                    (tm_index >= offsets_begin_ref[...]) & (tm_index < offsets_end_ref[...])
+                    & tm_mask,
+                    jnp.sum(centred * centred, axis=1, keepdims=True),
+                    0.0,
+                ),
                 axis=0,
                 keepdims=True,
             )
@@ -114,29 +146,66 @@ def jagged_layer_norm_kernel(
         @pl.when((phase == 2) & ((n == 0) | (g_of[before] != g) | (phase_of[before] < 2)))
         def _():
             # jagged_layer_norm.py:42: begin, end = offsets[g], offsets[g + 1]
-            end = offsets[g + 1]
-            begin = offsets[g]
+            end = offsets_end_ref[...]
+            begin = offsets_begin_ref[...]
             # jagged_layer_norm.py:43: count = jnp.maximum(end - begin, 1).astype(jnp.float32) * F
-            count = jnp.float32(jnp.maximum(end - begin, 1)) * 512.0
+            count = jnp.maximum(end - begin, 1).astype(jnp.float32) * 512.0
             # jagged_layer_norm.py:52: scale = jax.lax.rsqrt(squares / count + eps)
             scale_ref[...] = jax.lax.rsqrt(squares_ref[...] / count + 1e-05)
 
         @pl.when(phase == 2)
         def _():
+            # jagged_layer_norm.py:54: normal = (x[tm, :].astype(jnp.float32) - mean) * scale
+            normal_offsets_begin = offsets_begin_ref[...]
+            normal_offsets_end = offsets_end_ref[...]
             # jagged_layer_norm.py:42: begin, end = offsets[g], offsets[g + 1]
-            end = offsets[g + 1]
-            begin = offsets[g]
+            end = offsets_end_ref[...]
+            begin = offsets_begin_ref[...]
             # jagged_layer_norm.py:43: count = jnp.maximum(end - begin, 1).astype(jnp.float32) * F
-            count = jnp.float32(jnp.maximum(end - begin, 1)) * 512.0
+            count = jnp.maximum(end - begin, 1).astype(jnp.float32) * 512.0
             # jagged_layer_norm.py:47: mean = total / count
             mean = total_ref[...] / count
             # jagged_layer_norm.py:54: normal = (x[tm, :].astype(jnp.float32) - mean) * scale
-            normal = (x_ref[...].astype(jnp.float32) - mean) * scale_ref[...]
+            tm_2_index = tm_2 * 4096 + jax.lax.broadcasted_iota(jnp.int32, (4096, 1), 0)
+            normal = (
+                (
+                    x_ref[...].astype(jnp.float32)
+                    - jnp.sum(
+                        jnp.where(
+                            (tm_2_index >= normal_offsets_begin)
+                            & (tm_2_index < normal_offsets_end),
+                            mean,
+                            0.0,
+                        ),
+                        axis=1,
+                        keepdims=True,
+                    )
+                )
+                * jnp.sum(
+                    jnp.where(
+                        (tm_2_index >= normal_offsets_begin) & (tm_2_index < normal_offsets_end),
+                        scale_ref[...],
+                        0.0,
+                    ),
+                    axis=1,
+                    keepdims=True,
+                )
+            )
             # jagged_layer_norm.py:55: y[tm, :] = (normal * weight[:] + bias[:]).astype(y.dtype)
-            tm_2_index = tm_2 * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-            tm_2_mask = (tm_2_index >= offsets[g]) & (tm_2_index < offsets[g + 1])
+            tm_2_mask = (tm_2_index >= offsets_spans[g]) & (tm_2_index < offsets_spans[g + 4])
             y_ref[...] = jnp.where(
-                tm_2_mask,
+                tm_2_mask
+                & (jnp.sum(
+                    jnp.where(
+                        (tm_2_index >= offsets_begin_ref[...])
+                        & (tm_2_index < offsets_end_ref[...]),
+                        jnp.full((1, 128), 1.0, jnp.float32),
+                        0.0,
+                    ),
+                    axis=1,
+                    keepdims=True,
+                )
+                > 0.0),
                 (
                     normal * weight_ref[...].astype(jnp.float32) + bias_ref[...].astype(jnp.float32)
                 ).astype(jnp.bfloat16),
@@ -147,13 +216,15 @@ def jagged_layer_norm_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((256, 512), lambda n: (tm_of[n], 0)),
+            pl.BlockSpec((1, 128), lambda n: (0, g_of[n])),
+            pl.BlockSpec((1, 128), lambda n: (0, g_of[n])),
+            pl.BlockSpec((4096, 512), lambda n: (tm_of[n], 0)),
             pl.BlockSpec((1, 512), lambda n: (0, 0)),
             pl.BlockSpec((1, 512), lambda n: (0, 0)),
         ],
-        out_specs=[pl.BlockSpec((256, 512), lambda n: (tm_2_of[n], 0))],
+        out_specs=[pl.BlockSpec((4096, 512), lambda n: (tm_2_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
-    )(x, weight_row, bias_row, y)
+    )(offsets_begin_row, offsets_end_row, x, weight_row, bias_row, y)
 
 
 def jagged_layer_norm(
@@ -165,6 +236,11 @@ def jagged_layer_norm(
     interpret: bool = False,
 ) -> jax.Array:
     """y[r] = (x[r] - mean of r's group) / sqrt(variance of r's group + eps) * weight + bias."""
+    offsets_begin = offsets[0:512]
+    offsets_end = offsets[1:513]
+    offsets_spans = spans_of(offsets, 128)
+    offsets_begin_row = offsets_begin.reshape((1, 512))
+    offsets_end_row = offsets_end.reshape((1, 512))
     weight_row = weight.reshape((1, 512))
     bias_row = bias.reshape((1, 512))
     y = pl.pallas_call(
@@ -175,17 +251,20 @@ def jagged_layer_norm(
             pl.BlockSpec(memory_space=pl.ANY),
             pl.BlockSpec(memory_space=pl.ANY),
             pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
+            pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((1, 1), jnp.float32),
-            pltpu.VMEM((1, 1), jnp.float32),
-            pltpu.VMEM((1, 1), jnp.float32),
-            pltpu.SMEM((3069,), jnp.int32),
-            pltpu.SMEM((3069,), jnp.int32),
-            pltpu.SMEM((3069,), jnp.int32),
-            pltpu.SMEM((3069,), jnp.int32),
+            pltpu.VMEM((1, 128), jnp.float32),
+            pltpu.VMEM((1, 128), jnp.float32),
+            pltpu.VMEM((1, 128), jnp.float32),
+            pltpu.SMEM((105,), jnp.int32),
+            pltpu.SMEM((105,), jnp.int32),
+            pltpu.SMEM((105,), jnp.int32),
+            pltpu.SMEM((105,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=37748736),
         interpret=interpret,
-    )(offsets, x, weight_row, bias_row)
+    )(offsets_spans, offsets_begin_row, offsets_end_row, x, weight_row, bias_row)
     return y

@@ -7,13 +7,17 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def spans_of(offsets: jax.Array, size: int) -> jax.Array:
-    """Where blocks of `size` ranges [offsets[g], offsets[g + 1]) begin, then where they end."""
+    """Where blocks of `size` ranges [offsets[g], offsets[g + 1]) begin, then where they end.
+
+    Of a block without rows, where its rows would be: its step stays there.
+    """
     begin, end = offsets[:-1], offsets[1:]
     live, rest = end > begin, (0, -len(begin) % size)
     most = jnp.iinfo(begin.dtype).max
     begin = jnp.pad(jnp.where(live, begin, most), rest, constant_values=most)
     end = jnp.pad(jnp.where(live, end, 0), rest)
     first, stop = begin.reshape(-1, size).min(axis=1), end.reshape(-1, size).max(axis=1)
+    first = jnp.where(first < stop, first, offsets[:-1:size])
     return jnp.concatenate([first, stop])
 
 
@@ -52,7 +56,7 @@ def jagged_mean_kernel(
     offsets_spans, offsets_begin_row, offsets_end_row, x, y, total_ref, g_of, tm_of,
 ):
     # g: column of the step table, blocks of 128; parallel: each g writes its own rows of y; a step
-    #     sums the rows of all in its block
+    #     has the rows of all in its block
     # tm: column of the step table, blocks of 2048; ordered: carries total, a sum
     # tf: one tile, blocks of 512; parallel: each tf writes its own columns of y
     # Step table: one row for every (g, tm), in the order of the loops.

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import tilelang as tile
+from examples.jagged.jagged_layer_norm import jagged_layer_norm
 from examples.jagged.jagged_mean import jagged_mean
 from tests.passes.becomes import becomes
 from tilelang.codegen.pallas.passes.block_groups import block_groups
 from tilelang.codegen.pallas.plan.estimate.offsets import spread, typical
+from tilelang.ir.verify import verify
 from tilelang.schedule.problem import Problem
 
 BEFORE = """
@@ -51,7 +53,8 @@ def test_what_a_group_has_one_of_gets_a_dimension_of_groups():
             for tf in tile(8):
                 total: float32[tf] = full([tf], float32, value=0.0)
                 for tm in tile(FIRST, STOP, max_extent=64) carrying total_1 = SPREAD:
-                    next total_1 = total_1 + group_sum(MEMBER, x[tm, tf])
+                    total_2: float32[g, tf] = total_1 + group_sum(MEMBER, x[tm, tf])
+                    next total_1 = total_2
                 after total_3 = total_1
                 count: int32[g] = maximum(end - begin, 1)
                 y[g, tf] = total_3 / expand_dims(cast(count, float32), axis=1)
@@ -62,6 +65,18 @@ def test_what_a_group_has_one_of_gets_a_dimension_of_groups():
         BEFORE,
         reduce(lambda text, name: text.replace(name, NAMES[name]), NAMES, after),
     )
+
+
+def test_what_a_row_uses_of_its_group_is_looked_up():
+    arguments = tile.spec((64, 8), "float32"), tile.spec((8,), "float32")
+    lowered = jagged_layer_norm.lower(*arguments, arguments[1], tile.spec((41,), "int32"))
+    text = str(verify(block_groups(Problem(lowered.ir, lowered.facts), "g", 16).ir))
+    member = "tm_1.index, axis=1) >= expand_dims(offsets_begin[g], axis=0) and expand_dims("
+    assert (
+        f"centred: float32[tm_1, 8] = x[tm_1, 0:8] - expand_dims(sum(where(expand_dims({member}"
+        in text
+    )
+    assert "next total = total_1\n    after total_2 = total\n    mean: float32[g] =" in text
 
 
 def test_the_table_has_room_for_blocks_that_all_span_everything_while_it_is_small():

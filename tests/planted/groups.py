@@ -10,6 +10,7 @@ _SUM = partial(bug, "jagged_sum", "groups")
 _MEAN = partial(bug, "jagged_mean", "groups")
 _TO = partial(bug, "jagged_to_padded", "groups")
 _BACK_TO = partial(bug, "padded_to_jagged", "groups")
+_NORM = partial(bug, "jagged_layer_norm", "groups")
 _PAGES = partial(bug, "paged_attention", "groups")
 _TEST = "jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)"
 _BACK = " + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)"
@@ -51,6 +52,23 @@ GROUPS: tuple[Bug, ...] = (
              "(source.shape[0] - near) // tile - 1"),
     _BACK_TO("the last rows of a tile", "(target.shape[0] - some) // tile",
              "(target.shape[0] - some) // tile - 1"),
+    _NORM("rows are summed into the next group too",
+          "(tm_index < offsets_end_ref[...])\n                    & tm_mask",
+          "(tm_index <= offsets_end_ref[...])\n                    & tm_mask"),
+    _NORM("rows look up the group before theirs too", "(tm_2_index >= normal_offsets_begin)",
+          "(tm_2_index >= normal_offsets_begin - 1)"),
+    _NORM("what a row looks up is not of its group alone",
+          "(tm_index >= offsets_begin_ref[...]) & (tm_index < offsets_end_ref[...])\n"
+          "                        & g_mask,", "(tm_index < offsets_end_ref[...]) & g_mask,"),
+    _NORM("rows of a block's last group are not stored", "(tm_2_index < offsets_spans[g + 3])",
+          "(tm_2_index < offsets_spans[g + 3] - 1)"),
+    _NORM("rows of the blocks before are stored again", "tm_2_mask\n                & (jnp.sum(",
+          "~tm_2_mask\n                | (jnp.sum("),
+    _NORM("sums of the block before are kept",
+          "squares_ref[...] = jnp.zeros((1, 2), jnp.float32)", "pass"),
+    _NORM("lengths are those of a block's first group", "scale_ref[...] = jax.lax.rsqrt("
+          "squares_ref[...] / count", "scale_ref[...] = jax.lax.rsqrt(squares_ref[...] / "
+          "count[:, :1]"),
     _PAGES("the second page of a turn is its first", "p_of[n] * 4 + 1,", "p_of[n] * 4,"),
     _PAGES("a turn too few", "+ 3) // 4", ") // 4"),
     _PAGES("the third page counts twice", "+ weights_2 + weights_3", "+ weights_2 + weights_2"),

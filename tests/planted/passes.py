@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
+    test_block_groups,
     test_interior_steps,
     test_left_out,
     test_lives,
@@ -41,7 +42,13 @@ from tests.schedule import test_estimate, test_rewriting, test_verify
 from tilelang.analysis import axes, folds, lags, order
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
-from tilelang.codegen.pallas.passes import gather_ahead, scatter_rows, separate_gathers
+from tilelang.codegen.pallas.passes import (
+    gather_ahead,
+    lifted_groups,
+    members,
+    scatter_rows,
+    separate_gathers,
+)
 from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
 from tilelang.codegen.pallas.plan.body import interior, lower, pieces, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
@@ -52,7 +59,16 @@ from tilelang.codegen.pallas.plan.steps import conditions, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
-from tilelang.ir import Apply, Assign, Store, Var, map_body, names, statements
+from tilelang.ir import (
+    Apply,
+    Assign,
+    Store,
+    Type,
+    Var,
+    map_body,
+    names,
+    statements,
+)
 from tilelang.passes import (
     drop_implied_masks,
     drop_unused,
@@ -417,6 +433,22 @@ MUTATIONS = (
     Mutation(
         "which part of a block is meant keeps its names", rewriting, "_part", lambda part, _: part,
         test_rewriting.test_every_operand_of_an_expression,
+    ),
+    Mutation(
+        "groups without rows in a tile change what they carry", lifted_groups, "adds_rows",
+        lambda *_: True, lambda: test_block_groups.test_what_rows_and_groups_may_use_of_each_other(
+            test_block_groups.faded, (), test_block_groups.faded_oracle
+        ),
+    ),
+    Mutation(
+        "rows of no group are stored", members.Members, "live",
+        lambda self: Apply("full", (), Type((self.rows,), "bool"), (("value", True),)),
+        test_block_groups.test_rows_between_the_groups_of_a_block_keep_their_fill,
+    ),
+    Mutation(
+        "loops inside of a step turn as often as a range could", seconds, "with_lines",
+        lambda _, at: at,
+        test_estimate.test_loops_inside_of_a_step_turn_as_often_as_typical_ranges_have_tiles,
     ),
     Mutation(
         "the lines of a range are not verified", verify, "_lines", lambda here, *_: here,

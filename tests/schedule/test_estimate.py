@@ -412,3 +412,12 @@ def test_both_cores_are_used():
     assert launch.cores == 2
     (launch,) = jagged_sum.lower(*arguments, target="tpu:v6e").plan.launches
     assert launch.cores == 1
+
+
+def test_loops_inside_of_a_step_turn_as_often_as_typical_ranges_have_tiles():
+    arguments = tile.spec((4096, 256), HALF), tile.spec((65,), "int32")
+    config = tile.Config({"tf": 256, "tm": 32}, loop_type="fori_loop")
+    plan = jagged_sum.lower(*arguments, target="tpu:v6e", config=config).plan
+    (launch,) = plan.launches
+    (turns,) = seconds._trips(launch, steps.listed(launch, {"offsets": spread(4096, 64)})).values()
+    assert 2.5 < turns < 3.5  # 64 rows, which begin anywhere

@@ -210,6 +210,7 @@ SUBJECTS: tuple[Subject, ...] = (
         make=jagged(jagged_layer_norm.make_inputs, features=200),
         cases=jagged_layer_norm.CASES,
         blocks={"tm": 16, "tm_1": 16, "tm_2": 16},
+        groups={"g": 2},
         ragged=Ragged({0: 0}, (), 0),
     ),
     Subject(

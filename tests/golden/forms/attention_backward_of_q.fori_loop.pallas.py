@@ -1,4 +1,4 @@
-"""backward_q for tpu:v6e, blocks tk=4096, tq=256."""
+"""backward_q for tpu:v6e, blocks tk=512, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, dq_ref):
     # h: grid dimension; parallel: each h writes its own rows of dq
     # b: grid dimension; parallel: dq slices of different b are disjoint because offsets is sorted
-    # tk: loop inside the step, blocks of 4096; ordered: carries acc, a sum
+    # tk: loop inside the step, blocks of 512; ordered: carries acc, a sum
     # tq: loop inside the step, blocks of 256; parallel: each tq writes its own slices of dq
     h = pl.program_id(0)
     b = pl.program_id(1)
@@ -38,15 +38,15 @@ def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, 
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 4096)
-        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 4095, 4096), tk_first)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first)
         acc_1 = acc
         def each_tk(tk, acc_1):
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             scores = (
                 jax.lax.dot_general(
                     q_ref[pl.ds(tq * 256, 256)],
-                    k_ref[pl.ds(tk * 4096, 4096)],
+                    k_ref[pl.ds(tk * 512, 512)],
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
@@ -63,22 +63,22 @@ def backward_q_kernel(offsets, grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, 
             # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
             dp = jax.lax.dot_general(
                 g,
-                v_ref[pl.ds(tk * 4096, 4096)],
+                v_ref[pl.ds(tk * 512, 512)],
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
             # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
-            tk_index = tk * 4096 + jax.lax.broadcasted_iota(jnp.int32, (1, 4096), 1)
+            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
             ds = jnp.where(tk_mask, p * (dp - delta) * 0.08838834764831845, 0.0)
             # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
-            tk_index_1 = tk * 4096 + jax.lax.broadcasted_iota(jnp.int32, (4096, 1), 0)
+            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
             acc_2 = (
                 acc_1
                 + jnp.dot(
                     ds.astype(jnp.bfloat16),
-                    jnp.where(tk_mask_1, k_ref[pl.ds(tk * 4096, 4096)], 0.0),
+                    jnp.where(tk_mask_1, k_ref[pl.ds(tk * 512, 512)], 0.0),
                     preferred_element_type=jnp.float32,
                 )
             )
@@ -124,7 +124,7 @@ def backward_q(
         out_specs=pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=73400320,
+            vmem_limit_bytes=66060288,
         ),
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v)

@@ -1,4 +1,4 @@
-"""attention_with_lse for tpu:v6e, blocks tk=4096, tq=256."""
+"""attention_with_lse for tpu:v6e, blocks tk=512, tq=512."""
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,8 @@ def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
     # h: grid dimension; parallel: each h writes its own rows of out and lse
     # b: grid dimension; parallel: out slices of different b are disjoint because offsets is
     #     sorted; lse columns of different b are disjoint because offsets is sorted
-    # tk: loop inside the step, blocks of 4096; ordered: carries total, acc, m
-    # tq: loop inside the step, blocks of 256; parallel: each tq writes its own slices of out; each
+    # tk: loop inside the step, blocks of 512; ordered: carries total, acc, m
+    # tq: loop inside the step, blocks of 512; parallel: each tq writes its own slices of out; each
     #     tq writes its own columns of lse
     h = pl.program_id(0)
     b = pl.program_id(1)
@@ -29,29 +29,29 @@ def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
     # jagged_attention_backward.py:42: for tq in hl.tile(offsets[b], offsets[b + 1]):
     tq_begin = jnp.maximum(offsets[b], 0)
     tq_end = jnp.minimum(offsets[b + 1], 16384)
-    tq_first = jax.lax.div(tq_begin, 256)
-    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
+    tq_first = jax.lax.div(tq_begin, 512)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 511, 512), tq_first)
     def each_tq(tq, _):
         # jagged_attention_backward.py:45: acc = hl.zeros([tq, D], dtype=hl.float32)
-        acc = jnp.zeros((256, 128), jnp.float32)
+        acc = jnp.zeros((512, 128), jnp.float32)
         # jagged_attention_backward.py:46: for tk in hl.tile(offsets[b], offsets[b + 1]):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 4096)
-        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 4095, 4096), tk_first)
+        tk_first = jax.lax.div(tk_begin, 512)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), tk_first)
         total, acc_1, m = (
-            jnp.zeros((256, 128), jnp.float32), acc, jnp.full((256, 128), -jnp.inf, jnp.float32)
+            jnp.zeros((512, 128), jnp.float32), acc, jnp.full((512, 128), -jnp.inf, jnp.float32)
         )
         def each_tk(tk, carried):
             total, acc_1, m = carried
             # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-            tk_index = tk * 4096 + jax.lax.broadcasted_iota(jnp.int32, (1, 4096), 1)
+            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
             scores = jnp.where(
                 tk_mask,
                 jax.lax.dot_general(
-                    q_ref[pl.ds(tq * 256, 256)],
-                    k_ref[pl.ds(tk * 4096, 4096)],
+                    q_ref[pl.ds(tq * 512, 512)],
+                    k_ref[pl.ds(tk * 512, 512)],
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
@@ -63,17 +63,17 @@ def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
             # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
-            p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(m_new, (1, 32))), 0.0)
+            p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(m_new, (1, 4))), 0.0)
             # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
             total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
             # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc *...
-            tk_index_1 = tk * 4096 + jax.lax.broadcasted_iota(jnp.int32, (4096, 1), 0)
+            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
             acc_2 = (
                 acc_1 * alpha
                 + jnp.dot(
                     p.astype(jnp.bfloat16),
-                    jnp.where(tk_mask_1, v_ref[pl.ds(tk * 4096, 4096)], 0.0),
+                    jnp.where(tk_mask_1, v_ref[pl.ds(tk * 512, 512)], 0.0),
                     preferred_element_type=jnp.float32,
                 )
             )
@@ -81,17 +81,17 @@ def attention_with_lse_kernel(offsets, q_ref, k_ref, v_ref, out_ref, lse_ref):
 
         total, acc_1, m = jax.lax.fori_loop(tk_first, tk_stop, each_tk, (total, acc_1, m))
         # jagged_attention_backward.py:54: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
-        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+        tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-        out_ref[pl.ds(tq * 256, 256)] = jnp.where(
-            tq_mask, (acc_1 / total).astype(jnp.bfloat16), out_ref[pl.ds(tq * 256, 256)]
+        out_ref[pl.ds(tq * 512, 512)] = jnp.where(
+            tq_mask, (acc_1 / total).astype(jnp.bfloat16), out_ref[pl.ds(tq * 512, 512)]
         )
         # jagged_attention_backward.py:55: lse[h, tq] = m + hl.log(total)
         h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
-        tq_index_1 = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
+        tq_index_1 = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
         tq_mask_1 = (tq_index_1 >= offsets[b]) & (tq_index_1 < offsets[b + 1])
-        lse_ref[:, pl.ds(tq * 256, 256)] = jnp.where(
-            h_row & tq_mask_1, (m + jnp.log(total))[:, :1].T, lse_ref[:, pl.ds(tq * 256, 256)]
+        lse_ref[:, pl.ds(tq * 512, 512)] = jnp.where(
+            h_row & tq_mask_1, (m + jnp.log(total))[:, :1].T, lse_ref[:, pl.ds(tq * 512, 512)]
         )
         return 0
 
@@ -126,7 +126,7 @@ def attention_with_lse(
         ],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("arbitrary", "arbitrary"),
-            vmem_limit_bytes=55574528,
+            vmem_limit_bytes=47185920,
         ),
         interpret=interpret,
     )(offsets, q, k, v)

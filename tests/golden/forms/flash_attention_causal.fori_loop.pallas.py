@@ -1,4 +1,4 @@
-"""flash_attention for tpu:v6e, blocks tk=2048, tq=512."""
+"""flash_attention for tpu:v6e, blocks tk=1024, tq=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -9,21 +9,21 @@ from jax.experimental.pallas import tpu as pltpu
 def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
     # b: grid dimension; parallel: each b writes its own rows of out
     # h: grid dimension; parallel: each h writes its own slices of out
-    # tq: grid dimension, blocks of 512; parallel: each tq writes its own slices of out
-    # tk: loop inside the step, blocks of 2048; ordered: carries total, acc, m
+    # tq: grid dimension, blocks of 1024; parallel: each tq writes its own slices of out
+    # tk: loop inside the step, blocks of 1024; ordered: carries total, acc, m
     tq = pl.program_id(2)
     # flash_attention.py:39: acc = torch.zeros([tq, D], dtype=torch.float32)
-    acc = jnp.zeros((512, 128), jnp.float32)
+    acc = jnp.zeros((1024, 128), jnp.float32)
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
-    tk_end = tq * 512 + 512
-    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 2047, 2048), 0)
+    tk_end = tq * 1024 + 1024
+    tk_stop = jnp.where(tk_end > 0, jax.lax.div(tk_end + 1023, 1024), 0)
     total, acc_1, m = (
-        jnp.zeros((512, 128), jnp.float32), acc, jnp.full((512, 128), -jnp.inf, jnp.float32)
+        jnp.zeros((1024, 128), jnp.float32), acc, jnp.full((1024, 128), -jnp.inf, jnp.float32)
     )
     def each_tk(tk, carried):
         total, acc_1, m = carried
         # flash_attention.py:41: keys = k[b, h, tk, :]
-        keys = k_ref[pl.ds(tk * 2048, 2048)]
+        keys = k_ref[pl.ds(tk * 1024, 1024)]
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
         scores = (
             jax.lax.dot_general(
@@ -35,28 +35,25 @@ def flash_attention_kernel(k_ref, q_ref, v_ref, out_ref):
             * 0.12751743082459868
         )
         # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
-        tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-        tk_index = tk * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
+        tq_index = tq * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1024, 1), 0)
+        tk_index = tk * 1024 + jax.lax.broadcasted_iota(jnp.int32, (1, 1024), 1)
         seen = tq_index >= tk_index
         # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
-        tk_mask = tk_index < tq * 512 + 512
-        scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
+        scores = jnp.where(seen, scores, -jnp.inf)
         # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
         m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
         alpha = jnp.exp2(m - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = jnp.where(tk_mask, jnp.exp2(scores - jnp.tile(m_new, (1, 16))), 0.0)
+        p = jnp.exp2(scores - jnp.tile(m_new, (1, 8)))
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total_1 = total * alpha + jnp.sum(p, axis=1, keepdims=True)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...
-        tk_index_1 = tk * 2048 + jax.lax.broadcasted_iota(jnp.int32, (2048, 1), 0)
-        tk_mask_1 = tk_index_1 < tq * 512 + 512
         acc_2 = (
             acc_1 * alpha
             + jnp.dot(
                 p.astype(jnp.bfloat16),
-                jnp.where(tk_mask_1, v_ref[pl.ds(tk * 2048, 2048)], 0.0),
+                v_ref[pl.ds(tk * 1024, 1024)],
                 preferred_element_type=jnp.float32,
             )
         )
@@ -78,13 +75,13 @@ def flash_attention(
     out = pl.pallas_call(
         flash_attention_kernel,
         out_shape=jax.ShapeDtypeStruct((8, 16, 4096, 128), jnp.bfloat16),
-        grid=(8, 16, 8),
+        grid=(8, 16, 4),
         in_specs=[
             pl.BlockSpec((None, None, 4096, 128), lambda b, h, tq: (b, h, 0, 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda b, h, tq: (b, h, tq, 0)),
+            pl.BlockSpec((None, None, 1024, 128), lambda b, h, tq: (b, h, tq, 0)),
             pl.BlockSpec((None, None, 4096, 128), lambda b, h, tq: (b, h, 0, 0)),
         ],
-        out_specs=pl.BlockSpec((None, None, 512, 128), lambda b, h, tq: (b, h, tq, 0)),
+        out_specs=pl.BlockSpec((None, None, 1024, 128), lambda b, h, tq: (b, h, tq, 0)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"),
         ),

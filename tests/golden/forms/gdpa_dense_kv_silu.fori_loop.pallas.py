@@ -1,4 +1,4 @@
-"""gdpa_dense_kv for tpu:v6e, blocks tq=4096, ts=512."""
+"""gdpa_dense_kv for tpu:v6e, blocks tq=128, ts=512."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 def gdpa_dense_kv_kernel(offsets, k_ref, q_ref, v_ref, out_ref):
     # h: grid dimension; parallel: each h writes its own rows of out
     # b: grid dimension; parallel: out slices of different b are disjoint because offsets is sorted
-    # tq: loop inside the step, blocks of 4096; parallel: each tq writes its own slices of out
+    # tq: loop inside the step, blocks of 128; parallel: each tq writes its own slices of out
     # ts: one tile, blocks of 512; ordered: carries acc, a sum
     b = pl.program_id(1)
 
@@ -21,16 +21,16 @@ def gdpa_dense_kv_kernel(offsets, k_ref, q_ref, v_ref, out_ref):
     # gdpa_dense_kv.py:46: for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=T):
     tq_begin = jnp.maximum(offsets[b], 0)
     tq_end = jnp.minimum(offsets[b + 1], 16384)
-    tq_first = jax.lax.div(tq_begin, 4096)
-    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 4095, 4096), tq_first)
+    tq_first = jax.lax.div(tq_begin, 128)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
     def each_tq(tq, _):
         # gdpa_dense_kv.py:47: acc = jnp.zeros([tq, D], dtype=jnp.float32)
-        acc = jnp.zeros((4096, 128), jnp.float32)
+        acc = jnp.zeros((128, 128), jnp.float32)
         # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
         keys = k_ref[...]
         # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=jnp.f...
         scores = jax.lax.dot_general(
-            q_ref[pl.ds(tq * 4096, 4096)],
+            q_ref[pl.ds(tq * 128, 128)],
             keys,
             (((1,), (1,)), ((), ())),
             preferred_element_type=jnp.float32,
@@ -40,10 +40,10 @@ def gdpa_dense_kv_kernel(offsets, k_ref, q_ref, v_ref, out_ref):
         # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type=jnp...
         acc = acc + jnp.dot(weights, v_ref[...], preferred_element_type=jnp.float32)
         # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
-        tq_index = tq * 4096 + jax.lax.broadcasted_iota(jnp.int32, (4096, 1), 0)
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-        out_ref[pl.ds(tq * 4096, 4096)] = jnp.where(
-            tq_mask, acc.astype(jnp.bfloat16), out_ref[pl.ds(tq * 4096, 4096)]
+        out_ref[pl.ds(tq * 128, 128)] = jnp.where(
+            tq_mask, acc.astype(jnp.bfloat16), out_ref[pl.ds(tq * 128, 128)]
         )
         return 0
 
@@ -70,10 +70,7 @@ def gdpa_dense_kv(
             pl.BlockSpec((None, None, 512, 128), lambda h, b: (b, h, 0, 0)),
         ],
         out_specs=pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=34603008,
-        ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         interpret=interpret,
     )(offsets, k, q, v)
     return out

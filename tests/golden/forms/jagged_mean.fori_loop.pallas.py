@@ -1,4 +1,4 @@
-"""jagged_mean for tpu:v6e, blocks tf=128, tm=128."""
+"""jagged_mean for tpu:v6e, blocks tf=128, tm=16."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 def jagged_mean_kernel(offsets, x_ref, y_ref):
     # tf: grid dimension, blocks of 128; parallel: each tf writes its own columns of y
     # g: grid dimension; parallel: each g writes its own rows of y
-    # tm: loop inside the step, blocks of 128; ordered: carries total, a sum
+    # tm: loop inside the step, blocks of 16; ordered: carries total, a sum
     g = pl.program_id(1)
     # jagged_mean.py:24: begin, end = offsets[g], offsets[g + 1]
     begin = offsets[g]
@@ -17,17 +17,17 @@ def jagged_mean_kernel(offsets, x_ref, y_ref):
     # jagged_mean.py:27: for tm in hl.tile(begin, end, max_extent=T):
     tm_begin = jnp.maximum(offsets[g], 0)
     tm_end = jnp.minimum(offsets[g + 1], 131072)
-    tm_first = jax.lax.div(tm_begin, 128)
-    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 127, 128), tm_first)
+    tm_first = jax.lax.div(tm_begin, 16)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 15, 16), tm_first)
     total = jnp.zeros((1, 128), jnp.float32)
     def each_tm(tm, total):
         # jagged_mean.py:28: total += jnp.sum(x[tm, tf].astype(jnp.float32), axis=0)
-        tm_index = tm * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tm_index = tm * 16 + jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0)
         tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
         total_1 = (
             total
             + jnp.sum(
-                jnp.where(tm_mask, x_ref[pl.ds(tm * 128, 128)].astype(jnp.float32), 0.0),
+                jnp.where(tm_mask, x_ref[pl.ds(tm * 16, 16)].astype(jnp.float32), 0.0),
                 axis=0,
                 keepdims=True,
             )

@@ -1,4 +1,4 @@
-"""segment_reduction for tpu:v6e, blocks tf=128, tm=256."""
+"""segment_reduction for tpu:v6e, blocks tf=128, tm=16."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 def segment_reduction_kernel(offsets, x_ref, sums_ref, peaks_ref):
     # tf: grid dimension, blocks of 128; parallel: each tf writes its own columns of sums and peaks
     # g: grid dimension; parallel: each g writes its own rows of sums and peaks
-    # tm: loop inside the step, blocks of 256; ordered: carries total, peak
+    # tm: loop inside the step, blocks of 16; ordered: carries total, peak
     g = pl.program_id(1)
     # segment_reduction.py:41: begin, end = offsets[g], offsets[g + 1]
     begin = offsets[g]
@@ -17,15 +17,15 @@ def segment_reduction_kernel(offsets, x_ref, sums_ref, peaks_ref):
     # segment_reduction.py:45: for tm in hl.tile(begin, end):
     tm_begin = jnp.maximum(offsets[g], 0)
     tm_end = jnp.minimum(offsets[g + 1], 131072)
-    tm_first = jax.lax.div(tm_begin, 256)
-    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_first)
+    tm_first = jax.lax.div(tm_begin, 16)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 15, 16), tm_first)
     total, peak = jnp.zeros((1, 128), jnp.float32), jnp.full((1, 128), -jnp.inf, jnp.float32)
     def each_tm(tm, carried):
         total, peak = carried
         # segment_reduction.py:46: rows = x[tm, tf].astype(jnp.float32)
-        rows = x_ref[pl.ds(tm * 256, 256)].astype(jnp.float32)
+        rows = x_ref[pl.ds(tm * 16, 16)].astype(jnp.float32)
         # segment_reduction.py:47: total += jnp.sum(rows, axis=0)
-        tm_index = tm * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+        tm_index = tm * 16 + jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0)
         tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
         total_1 = total + jnp.sum(jnp.where(tm_mask, rows, 0.0), axis=0, keepdims=True)
         # segment_reduction.py:48: peak = jnp.maximum(peak, jnp.max(rows, axis=0))

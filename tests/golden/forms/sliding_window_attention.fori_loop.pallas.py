@@ -1,4 +1,4 @@
-"""sliding_window_attention for tpu:v6e, blocks tk=4096, tq=256."""
+"""sliding_window_attention for tpu:v6e, blocks tk=4096, tq=128."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
     # h: grid dimension; parallel: each h writes its own rows of out
     # b: grid dimension; parallel: out slices of different b are disjoint because offsets is sorted
     # tk: loop inside the step, blocks of 4096; ordered: carries total, acc, m
-    # tq: loop inside the step, blocks of 256; parallel: each tq writes its own slices of out
+    # tq: loop inside the step, blocks of 128; parallel: each tq writes its own slices of out
     b = pl.program_id(1)
 
     @pl.when(b == 0)
@@ -21,25 +21,25 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
     # sliding_window_attention.py:43: for tq in hl.tile(begin, end):
     tq_begin = jnp.maximum(offsets[b], 0)
     tq_end = jnp.minimum(offsets[b + 1], 16384)
-    tq_first = jax.lax.div(tq_begin, 256)
-    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
+    tq_first = jax.lax.div(tq_begin, 128)
+    tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
     def each_tq(tq, _):
         # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
-        acc = jnp.zeros((256, 128), jnp.float32)
+        acc = jnp.zeros((128, 128), jnp.float32)
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
         tk_begin = jnp.maximum(
-            jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0
+            jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 128) - 20 + 1), 0
         )
-        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 128 + 128)
         tk_first = jax.lax.div(tk_begin, 4096)
         tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 4095, 4096), tk_first)
         total, acc_1, m = (
-            jnp.zeros((256, 128), jnp.float32), acc, jnp.full((256, 128), -jnp.inf, jnp.float32)
+            jnp.zeros((128, 128), jnp.float32), acc, jnp.full((128, 128), -jnp.inf, jnp.float32)
         )
         def each_tk(tk, carried):
             total, acc_1, m = carried
             # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
-            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tk_index = tk * 4096 + jax.lax.broadcasted_iota(jnp.int32, (1, 4096), 1)
             distance = tq_index - tk_index
             # sliding_window_attention.py:49: seen = (distance >= 0) & (distance < window)
@@ -47,7 +47,7 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
             # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             scores = (
                 jax.lax.dot_general(
-                    q_ref[pl.ds(tq * 256, 256)],
+                    q_ref[pl.ds(tq * 128, 128)],
                     k_ref[pl.ds(tk * 4096, 4096)],
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
@@ -56,8 +56,8 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
             )
             # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
             tk_mask = (
-                (tk_index >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
-                & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+                (tk_index >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 128) - 20 + 1))
+                & (tk_index < jnp.minimum(offsets[b + 1], tq * 128 + 128))
             )
             scores = jnp.where(seen & tk_mask, scores, -jnp.inf)
             # sliding_window_attention.py:52: m_new = hl.maximum(m, scores.amax(-1))
@@ -73,8 +73,8 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
             tk_index_1 = tk * 4096 + jax.lax.broadcasted_iota(jnp.int32, (4096, 1), 0)
             tk_mask_1 = (
-                (tk_index_1 >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
-                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+                (tk_index_1 >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 128) - 20 + 1))
+                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 128 + 128))
             )
             acc_2 = (
                 acc_1 * alpha
@@ -88,10 +88,10 @@ def sliding_window_attention_kernel(offsets, q_ref, k_ref, v_ref, out_ref):
 
         total, acc_1, m = jax.lax.fori_loop(tk_first, tk_stop, each_tk, (total, acc_1, m))
         # sliding_window_attention.py:59: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
-        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-        out_ref[pl.ds(tq * 256, 256)] = jnp.where(
-            tq_mask, (acc_1 / total).astype(jnp.bfloat16), out_ref[pl.ds(tq * 256, 256)]
+        out_ref[pl.ds(tq * 128, 128)] = jnp.where(
+            tq_mask, (acc_1 / total).astype(jnp.bfloat16), out_ref[pl.ds(tq * 128, 128)]
         )
         return 0
 
@@ -120,7 +120,7 @@ def sliding_window_attention(
         out_specs=pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=53477376,
+            vmem_limit_bytes=49283072,
         ),
         interpret=interpret,
     )(offsets, q, k, v)

@@ -1,4 +1,4 @@
-"""transposed_grouped_gemm for tpu:v6e, blocks tk=128, tm=16384, tn=512."""
+"""transposed_grouped_gemm for tpu:v6e, blocks tk=256, tm=256, tn=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -7,28 +7,28 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def transposed_grouped_gemm_kernel(offsets, x_ref, dy_ref, dw_ref):
-    # tn: grid dimension, blocks of 512; parallel: each tn writes its own slices of dw
-    # tk: grid dimension, blocks of 128; parallel: each tk writes its own slices of dw
+    # tn: grid dimension, blocks of 1024; parallel: each tn writes its own slices of dw
+    # tk: grid dimension, blocks of 256; parallel: each tk writes its own slices of dw
     # g: grid dimension; parallel: each g writes its own rows of dw
-    # tm: loop inside the step, blocks of 16384; ordered: carries acc, a sum
+    # tm: loop inside the step, blocks of 256; ordered: carries acc, a sum
     g = pl.program_id(2)
     # transposed_grouped_gemm.py:43: acc = hl.zeros([tk, tn], dtype=hl.float32)
-    acc = jnp.zeros((128, 512), jnp.float32)
+    acc = jnp.zeros((256, 1024), jnp.float32)
     # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
     tm_begin = jnp.maximum(offsets[g], 0)
     tm_end = jnp.minimum(offsets[g + 1], 16384)
-    tm_first = jax.lax.div(tm_begin, 16384)
-    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 16383, 16384), tm_first)
+    tm_first = jax.lax.div(tm_begin, 256)
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_first)
     acc_1 = acc
     def each_tm(tm, acc_1):
         # transposed_grouped_gemm.py:45: acc = hl.dot(x[tm, tk].T, dy[tm, tn], acc=acc)
-        tm_index = tm * 16384 + jax.lax.broadcasted_iota(jnp.int32, (16384, 1), 0)
+        tm_index = tm * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
         acc_2 = (
             acc_1
             + jax.lax.dot_general(
-                jnp.where(tm_mask, x_ref[...], 0.0),
-                jnp.where(tm_mask, dy_ref[...], 0.0),
+                jnp.where(tm_mask, x_ref[pl.ds(tm * 256, 256)], 0.0),
+                jnp.where(tm_mask, dy_ref[pl.ds(tm * 256, 256)], 0.0),
                 (((0,), (0,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
@@ -51,16 +51,16 @@ def transposed_grouped_gemm(
     dw = pl.pallas_call(
         transposed_grouped_gemm_kernel,
         out_shape=jax.ShapeDtypeStruct((64, 4096, 2048), jnp.bfloat16),
-        grid=(4, 32, 64),
+        grid=(2, 16, 64),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec((16384, 128), lambda tn, tk, g: (0, tk)),
-            pl.BlockSpec((16384, 512), lambda tn, tk, g: (0, tn)),
+            pl.BlockSpec((16384, 256), lambda tn, tk, g: (0, tk)),
+            pl.BlockSpec((16384, 1024), lambda tn, tk, g: (0, tn)),
         ],
-        out_specs=pl.BlockSpec((None, 128, 512), lambda tn, tk, g: (g, tk, tn)),
+        out_specs=pl.BlockSpec((None, 256, 1024), lambda tn, tk, g: (g, tk, tn)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"),
-            vmem_limit_bytes=100663296,
+            vmem_limit_bytes=110100480,
         ),
         interpret=interpret,
     )(offsets, x, dy)

@@ -46,9 +46,10 @@ from .verify import verify
 from .windows.turned import picked_last
 from .windows.types import HostArray
 
-# How much faster steps with many groups must be where nobody asks for them: how long groups are is
-# known as a mean only.
-GROUPS_WORTH = 1.3
+# How much faster steps with many groups, or with whole arrays, must be where nobody asks for them:
+# how long groups are is known as a mean only.
+FORM_WORTH = 1.3
+INSIDE, INSIDE_CLOSE = (32, 64, 128), 1.1  # tiles of loops inside of the step
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -66,7 +67,7 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     if isinstance(alone, Refusal):
         return alone
     if found.ranked:
-        alone = _faster_of_groups(problem, config, alone)
+        alone = _faster(problem, config, alone)
         alone = alone if alone.groups else _faster_in_boxes(problem, config, alone)
     return alone if alone.groups else _in_turns(problem, config, alone)
 
@@ -158,26 +159,56 @@ def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Proble
     return block_groups(problem, name, block)
 
 
-def _faster_of_groups(problem: Problem, config: Config, alone: Plan) -> Plan:
-    """The plan in which a step sums all groups of a block, if that is faster beyond doubt."""
+def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
+    """The plan in another form that nobody asks for, if that is faster beyond doubt."""
     guess, _ = rank.judged(alone)
-    if (
-        guess is None
-        or guess.seconds < GROUPS_WORTH * guess.traffic
-        or config.loop_type is not None
-    ):
+    if guess is None or guess.seconds < FORM_WORTH * guess.traffic or config.loop_type is not None:
         return alone
+    others = (*_inside(problem, config, alone), *_with_groups(problem, config, alone))
+    found = min(others, key=_seconds, default=alone)
+    if FORM_WORTH * _seconds(found) >= guess.seconds:
+        return alone
+    axis = next((a.user for a in problem.ir.axes if dict(found.groups).get(a.name)), None)
+    what = "its loops in a row as steps" if axis is None else f"{axis} one by one"
+    return replace(found, why=(*found.why, f"  {what}: {guess.seconds * 1e6:.4g} us"))
+
+
+def _seconds(plan: Plan) -> float:
+    """What a plan for a TPU is estimated to take."""
+    guess, _ = rank.judged(plan)
+    assert guess is not None
+    return guess.seconds
+
+
+def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+    """The plan whose loops in a row run inside of the step, which has all rows of all groups.
+
+    As steps each of them copies its rows again.  The longest tiles are taken that are about as fast
+    as any: loops of few turns wait less.
+    """
+    tables = [launch.table for launch in alone.launches if launch.table is not None]
+    loops = [column.axis for table in tables for column in table.phases]
+    if not loops or any(t.view is not None and t.view.how == "spans" for t in problem.ir.tensors):
+        return
+    made: list[tuple[float, Plan]] = []
+    for block in INSIDE:
+        sizes_of = named(alone.ir, dict(alone.blocks) | dict.fromkeys(loops, block))
+        asked = replace(config, blocks=sizes_of, loop_type="fori_loop")
+        found = _fastest(problem, asked, alone.target)
+        whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
+        if isinstance(whole, Plan) and rank.fits(whole):
+            made.append((_seconds(whole), whole))
+    least = min((seconds for seconds, _ in made), default=0.0)
+    yield from [plan for seconds, plan in made[::-1] if seconds <= INSIDE_CLOSE * least][:1]
+
+
+def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+    """The plans in which a step has all groups of a block."""
     for axis in (a for a in problem.ir.axes if a.kind == "grid"):
         made = attempted(partial(of_groups, problem, axis.name))
         found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
-        if isinstance(made, Refusal) or isinstance(found, Refusal):
-            continue
-        other, _ = rank.judged(found)
-        if other is not None and GROUPS_WORTH * other.seconds < guess.seconds:
-            told = f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us"
-            groups = ((axis.name, dict(found.blocks)[axis.name]),)
-            return replace(found, groups=groups, why=(*found.why, told))
-    return alone
+        if isinstance(found, Plan):
+            yield replace(found, groups=((axis.name, dict(found.blocks)[axis.name]),))
 
 
 def _faster_in_boxes(problem: Problem, config: Config, alone: Plan) -> Plan:

@@ -22,7 +22,7 @@ from tilelang.language.dtypes import itemsize
 
 from .costs import COSTS, DEEP, GROUP, ROW, Costs
 from .numbers import Numbers, value
-from .steps import Steps, listed
+from .steps import Steps, listed, with_lines
 from .work import TERMS, Core, Parts, Work, add, registers, work
 
 FOLLOWED = 1024  # steps, one by one; the others are like them
@@ -143,7 +143,8 @@ def _trips(launch: Launch, steps: Steps) -> dict[str, float]:
     found = {}
     for axis in {s.axis for s in stmts if isinstance(s, Inner)}:
         plan = launch.axis(axis)
-        first, stop = (value(e, steps.at) for e in (plan.range.first, plan.range.stop))
+        at = with_lines(plan.range, steps.at)
+        first, stop = (value(e, at) for e in (plan.range.first, plan.range.stop))
         if plan.tiles is not None:
             found[axis] = float(plan.tiles)
         elif first is None or stop is None:

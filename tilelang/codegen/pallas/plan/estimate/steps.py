@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Range
 from tilelang.codegen.pallas.plan.steps.conditions import (
     AtDim,
     Clear,
@@ -255,11 +255,8 @@ def _nested(rows: Rows, column: Column) -> tuple[Rows, np.ndarray]:
 
 def _range(rows: Rows, column: Column) -> tuple[np.ndarray, np.ndarray, Places]:
     """The first tile and how many there are, for every row so far; with the lines of the range."""
-    at, found = rows.at, column.range
-    for line in found.lines:
-        number = value(line.value, at)
-        if number is not None:
-            at = replace(at, names={**at.names, line.name.name: number})
+    found = column.range
+    at = with_lines(found, rows.at)
     first, stop = value(found.first, at), value(found.stop, at)
     live = 1 if found.live is None else value(found.live, at)
     if first is None or stop is None or live is None:  # nobody knows: half of what it can be
@@ -273,6 +270,15 @@ def _range(rows: Rows, column: Column) -> tuple[np.ndarray, np.ndarray, Places]:
         limit = at.axes[column.axis].limit
         first, count = np.zeros_like(first), np.full_like(count, limit)
     return first, count, at
+
+
+def with_lines(found: Range, at: Places) -> Places:
+    """The places with the lines that a range is written in."""
+    for line in found.lines:
+        number = value(line.value, at)
+        if number is not None:
+            at = replace(at, names={**at.names, line.name.name: number})
+    return at
 
 
 def _taken(at: Places, place: np.ndarray) -> Places:

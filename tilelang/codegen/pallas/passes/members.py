@@ -1,0 +1,116 @@
+"""Members: what rows have <-> what groups have one of, by which row is whose.
+
+    member     [tm, g]: begin[g] <= tm < end[g]
+    to groups  of one number a row, sum(where(member, v[tm, None], 0), axis=0), or the product
+               group_sum(member.T, v[tm, f])
+    to rows    of one number a group, sum(where(member, v[None, g], 0), axis=1)
+
+Of the sum to a row one addend at most is not 0: it is exact, and a row of no group gets 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilelang import ir
+from tilelang.ir import Apply, Expr, Type
+from tilelang.language.dtypes import is_float, wide_of
+
+SUM = "group_sum"  # (member [groups, rows], values [rows, ...]) -> [groups, ...]
+
+
+@dataclass(frozen=True)
+class Members:
+    """Which rows are whose: the axes of groups and of rows, and where rows of groups begin and end.
+
+    begin, end  [groups]
+    """
+
+    groups: str
+    rows: str
+    begin: ir.Load
+    end: ir.Load
+
+    def by_rows(self) -> Expr:
+        """[rows, groups]: whether a row is one of a group."""
+        return self._member((self.rows, self.groups), 1)
+
+    def by_groups(self) -> Expr:
+        """The same [groups, rows]."""
+        return self._member((self.groups, self.rows), 0)
+
+    def _member(self, both: tuple[str, str], at: int) -> Expr:
+        index = ir.TileIndex(self.rows, Type((self.rows,), "int32"))
+        row = expanded(index, at)
+        tests = (
+            Apply(op, (row, expanded(bound, 1 - at)), Type(both, "bool"))
+            for op, bound in (("ge", self.begin), ("lt", self.end))
+        )
+        return Apply("logical_and", tuple(tests), Type(both, "bool"))
+
+    def present(self) -> Expr:
+        """[groups]: whether a tile holds rows of a group."""
+        kind = Type((self.groups,), "bool")
+        first, stop = (ir.TileScalar(self.rows, what) for what in ("begin", "end"))
+        pairs = (self.begin, stop), (first, self.end), (self.begin, self.end)
+        one, two, three = (Apply("lt", pair, kind) for pair in pairs)
+        return Apply("logical_and", (Apply("logical_and", (one, two), kind), three), kind)
+
+    def live(self) -> Expr:
+        """[rows]: whether a row is one of any group, which offsets that are not sorted decide."""
+        one = ir.Const(1.0, Type((), "float32"), weak=True)
+        count = self.picked(Apply("broadcast", (one,), Type((self.groups,), "float32")))
+        zero = ir.Const(0.0, Type((), "float32"), weak=True)
+        return Apply("gt", (count, zero), Type((self.rows,), "bool"))
+
+    def summed(self, values: Expr) -> Expr:
+        """[rows] -> [groups]: the sums of their rows."""
+        own = self._selected(values, 1)
+        attrs = (("axis", 0), ("keepdim", False))
+        return Apply("sum", (own,), Type((self.groups,), values.type.dtype), attrs)
+
+    def product(self, values: Expr) -> Expr:
+        """[rows, columns] -> float32 [groups, columns]: the sums of their rows."""
+        kind = Type((self.groups, *values.type.shape[1:]), "float32")
+        return Apply(SUM, (self.by_groups(), values), kind)
+
+    def picked(self, values: Expr) -> Expr:
+        """[groups] -> [rows]: what the group of every row has."""
+        dtype = values.type.dtype
+        if dtype not in ("float32", "int32"):
+            wide = "int32" if dtype == "bool" else wide_of(dtype)
+            held = Apply("cast", (values,), Type(values.type.shape, wide))
+            return Apply("cast", (self.picked(held),), Type((self.rows,), dtype))
+        attrs = (("axis", 1), ("keepdim", False))
+        return Apply("sum", (self._selected(values, 0),), Type((self.rows,), dtype), attrs)
+
+    def _selected(self, values: Expr, at: int) -> Expr:
+        """[rows, groups]: values of rows, or groups, where they are members, and else 0."""
+        dtype = values.type.dtype
+        zero = ir.Const(0.0 if is_float(dtype) else 0, Type((), dtype), weak=True)
+        kind = Type((self.rows, self.groups), dtype)
+        return Apply("where", (self.by_rows(), expanded(values, at), zero), kind)
+
+
+def expanded(expr: Expr, axis: int) -> Expr:
+    """The value with a dimension of 1."""
+    shape = expr.type.shape
+    kind = Type((*shape[:axis], 1, *shape[axis:]), expr.type.dtype)
+    return Apply("expand_dims", (expr,), kind, (("axis", axis),))
+
+
+def squeezed(expr: Expr, axis: int) -> Expr:
+    """The value without a dimension of 1."""
+    match expr:
+        case Apply("expand_dims", (value,)) if expr.attr("axis") == axis:
+            return value
+    shape = expr.type.shape
+    kind = Type((*shape[:axis], *shape[axis + 1 :]), expr.type.dtype)
+    return Apply("squeeze", (expr,), kind, (("axis", axis),))
+
+
+def aligned(expr: Expr, rank: int, wanted: int) -> Expr:
+    """A value of many, each of `rank`, that meets others of rank `wanted`: they stay in front."""
+    for _ in range(wanted - rank):
+        expr = expanded(expr, 1)
+    return expr
