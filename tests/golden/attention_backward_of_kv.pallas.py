@@ -1,4 +1,4 @@
-"""backward_kv for tpu:v6e, blocks tk=512, tq=512."""
+"""backward_kv for tpu:v6e, blocks tk=256, tq=128."""
 
 import jax
 import jax.numpy as jnp
@@ -7,14 +7,15 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def backward_kv_kernel(
-    offsets, grad, out, q, k, lse, v, dk, dv, sum_v_ref, sum_k_ref, b_of, tk_of, tq_of,
+    offsets, grad, out, q, k, lse, v, dk, dv, sum_v_ref, sum_k_ref, scores_ref, dp_ref, b_of, tk_of,
+    tq_of,
 ):
-    # h: grid dimension; parallel: each h writes its own rows of dk and dv
     # b: column of the step table; parallel: dk and dv slices of different b are disjoint because
     #     offsets is sorted
-    # tk: column of the step table, blocks of 512; parallel: each tk writes its own slices of dk
+    # tk: column of the step table, blocks of 256; parallel: each tk writes its own slices of dk
     #     and dv
-    # tq: column of the step table, blocks of 512; ordered: carries sum_v, sum_k, sums
+    # tq: column of the step table, blocks of 128; ordered: carries sum_v, sum_k, sums
+    # h: every step runs all of them; parallel: each h writes its own rows of dk and dv
     # Step table: one row for every (b, tk, tq), in the order of the loops.
     # A tk of no range gets one too, so that its outputs are defined;
     # every tk below `seen` has a row already.
@@ -27,13 +28,13 @@ def backward_kv_kernel(
     def add_tk(b, tk, n):
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
-        tq_first = jax.lax.div(tq_begin, 512)
-        tk_runs = jnp.maximum(offsets[b], tk * 512) < jnp.minimum(offsets[b + 1], tk * 512 + 512)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tk_runs = jnp.maximum(offsets[b], tk * 256) < jnp.minimum(offsets[b + 1], tk * 256 + 256)
         tq_first = jnp.where(
-            (n == 0) | tk_runs, jnp.minimum(tq_first, 31), tq_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tk_runs, jnp.minimum(tq_first, 127), tq_of[jnp.maximum(n - 1, 0)]
         )
         tq_stop = jnp.maximum(
-            jnp.where((tq_end > tq_begin) & tk_runs, jax.lax.div(tq_end + 511, 512), tq_first),
+            jnp.where((tq_end > tq_begin) & tk_runs, jax.lax.div(tq_end + 127, 128), tq_first),
             tq_first + 1,
         )
         return jax.lax.fori_loop(tq_first, tq_stop, lambda tq, n: add_tq(b, tk, tq, n), n)
@@ -42,18 +43,17 @@ def backward_kv_kernel(
         n, seen = state
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 512)
-        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 511, 512), seen)
+        tk_first = jax.lax.div(tk_begin, 256)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 255, 256), seen)
         tk_start = jnp.where((tk_end > tk_begin) & (tk_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(tk_start, tk_stop, lambda tk, n: add_tk(b, tk, n), n)
         return n, jnp.maximum(seen, tk_stop)
 
     steps, seen = jax.lax.fori_loop(0, 32, add_b, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 32, lambda tk, n: add_tk(31, tk, n), steps)
+    steps = jax.lax.fori_loop(seen, 64, lambda tk, n: add_tk(31, tk, n), steps)
 
     def step(grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, dk_ref, dv_ref):
-        h = pl.program_id(0)
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         b, tk, tq = b_of[n], tk_of[n], tq_of[n]
         before = jnp.maximum(n - 1, 0)
         after = jnp.minimum(n + 1, steps - 1)
@@ -61,93 +61,102 @@ def backward_kv_kernel(
         @pl.when((n == 0) | (tk_of[before] != tk))
         def _():
             # first step at this block of dk: rows of no range keep 0.0
-            dk_ref[...] = jnp.zeros((512, 128), jnp.bfloat16)
+            dk_ref[...] = jnp.zeros((16, 256, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (tk_of[before] != tk))
         def _():
             # first step at this block of dv: rows of no range keep 0.0
-            dv_ref[...] = jnp.zeros((512, 128), jnp.bfloat16)
+            dv_ref[...] = jnp.zeros((16, 256, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (b_of[before] != b) | (tk_of[before] != tk))
         def _():
             # jagged_attention_backward.py:87: sum_k = hl.zeros([tk, D], dtype=hl.float32)
-            sum_k_ref[...] = jnp.zeros((512, 128), jnp.float32)
+            sum_k_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
             # jagged_attention_backward.py:88: sum_v = hl.zeros([tk, D], dtype=hl.float32)
-            sum_v_ref[...] = jnp.zeros((512, 128), jnp.float32)
+            sum_v_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
-        # jagged_attention_backward.py:90: g = grad[h, tq, :]
-        tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        # jagged_attention_backward.py:85: for h, b in hl.grid([q.shape[0], offsets.shape[0] - 1]):
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-        g = jnp.where(tq_mask, grad_ref[...], 0.0)
-        # jagged_attention_backward.py:91: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
-        delta = jnp.sum(
-            g.astype(jnp.float32) * out_ref[...].astype(jnp.float32),
-            axis=1,
-            keepdims=True,
-        )
-        # jagged_attention_backward.py:92: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-        scores = (
-            jax.lax.dot_general(
-                q_ref[...],
-                k_ref[...],
+        for h in range(16):
+            # jagged_attention_backward.py:90: g = grad[h, tq, :]
+            g = jnp.where(tq_mask, grad_ref[h], 0.0)
+            # jagged_attention_backward.py:92: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+            scores_ref[h] = (
+                jax.lax.dot_general(
+                    q_ref[h],
+                    k_ref[h],
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+                * 0.08838834764831845
+            )
+            # jagged_attention_backward.py:95: dp = hl.dot(g, v[h, tk, :].T)
+            dp_ref[h] = jax.lax.dot_general(
+                g,
+                v_ref[h],
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
-            * 0.08838834764831845
-        )
-        # jagged_attention_backward.py:93: p = hl.exp(scores - lse[h, tq][:, None])
-        h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
-        lse_h = jnp.sum(jnp.where(h_row, lse_ref[...], 0.0), axis=0, keepdims=True)
-        p = jnp.where(tq_mask, jnp.exp(scores - lse_h.T), 0.0)
-        # jagged_attention_backward.py:94: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
-        sum_v_ref[...] += jax.lax.dot_general(
-            p.astype(jnp.bfloat16),
-            g,
-            (((0,), (0,)), ((), ())),
-            preferred_element_type=jnp.float32,
-        )
-        # jagged_attention_backward.py:95: dp = hl.dot(g, v[h, tk, :].T)
-        dp = jax.lax.dot_general(
-            g,
-            v_ref[...],
-            (((1,), (1,)), ((), ())),
-            preferred_element_type=jnp.float32,
-        )
-        # jagged_attention_backward.py:96: ds = p * (dp - delta[:, None]) * D**-0.5
-        ds = jnp.where(tq_mask, p * (dp - delta) * 0.08838834764831845, 0.0)
-        # jagged_attention_backward.py:97: sum_k = hl.dot(ds.to(q.dtype).T, q[h, tq, :], acc=sum_k)
-        sum_k_ref[...] += jax.lax.dot_general(
-            ds.astype(jnp.bfloat16),
-            jnp.where(tq_mask, q_ref[...], 0.0),
-            (((0,), (0,)), ((), ())),
-            preferred_element_type=jnp.float32,
-        )
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
+        for h in range(16):
+            # jagged_attention_backward.py:90: g = grad[h, tq, :]
+            g = jnp.where(tq_mask, grad_ref[h], 0.0)
+            # jagged_attention_backward.py:91: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.fl...
+            delta = jnp.sum(
+                g.astype(jnp.float32) * out_ref[h].astype(jnp.float32),
+                axis=1,
+                keepdims=True,
+            )
+            # jagged_attention_backward.py:93: p = hl.exp(scores - lse[h, tq][:, None])
+            h_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == h
+            lse_h = jnp.sum(jnp.where(h_row, lse_ref[...], 0.0), axis=0, keepdims=True)
+            p = jnp.where(tq_mask, jnp.exp(scores_ref[h] - lse_h.T), 0.0)
+            # jagged_attention_backward.py:94: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
+            sum_v_ref[h] += jax.lax.dot_general(
+                p.astype(jnp.bfloat16),
+                g,
+                (((0,), (0,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+            # jagged_attention_backward.py:96: ds = p * (dp - delta[:, None]) * D**-0.5
+            ds = jnp.where(tq_mask, p * (dp_ref[h] - delta) * 0.08838834764831845, 0.0)
+            # jagged_attention_backward.py:97: sum_k = hl.dot(ds.to(q.dtype).T, q[h, tq, :], acc=...
+            sum_k_ref[h] += jax.lax.dot_general(
+                ds.astype(jnp.bfloat16),
+                jnp.where(tq_mask, q_ref[h], 0.0),
+                (((0,), (0,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
 
         @pl.when((n == steps - 1) | (b_of[after] != b) | (tk_of[after] != tk))
         def _():
-            # jagged_attention_backward.py:98: dk[h, tk, :] = sum_k.to(dk.dtype)
-            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            # jagged_attention_backward.py:85: for h, b in hl.grid([q.shape[0], offsets.shape[0] ...
+            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
-            dk_ref[...] = jnp.where(tk_mask, sum_k_ref[...].astype(jnp.bfloat16), dk_ref[...])
-            # jagged_attention_backward.py:99: dv[h, tk, :] = sum_v.to(dv.dtype)
-            dv_ref[...] = jnp.where(tk_mask, sum_v_ref[...].astype(jnp.bfloat16), dv_ref[...])
+            for h in range(16):
+                # jagged_attention_backward.py:98: dk[h, tk, :] = sum_k.to(dk.dtype)
+                dk_ref[h] = jnp.where(tk_mask, sum_k_ref[h].astype(jnp.bfloat16), dk_ref[h])
+                # jagged_attention_backward.py:99: dv[h, tk, :] = sum_v.to(dv.dtype)
+                dv_ref[h] = jnp.where(tk_mask, sum_v_ref[h].astype(jnp.bfloat16), dv_ref[h])
 
     pltpu.emit_pipeline(
         step,
-        grid=(16, steps),
+        grid=(steps,),
         in_specs=[
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
-            pl.BlockSpec((8, 512), lambda h, n: (jax.lax.div(h, 8), tq_of[n])),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 128), lambda n: (0, tq_of[n])),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
         out_specs=[
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(grad, out, q, k, lse, v, dk, dv)
 
 
@@ -180,11 +189,13 @@ def backward_kv(
         ],
         out_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[
-            pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.SMEM((2016,), jnp.int32),
-            pltpu.SMEM((2016,), jnp.int32),
-            pltpu.SMEM((2016,), jnp.int32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 256), jnp.float32),
+            pltpu.VMEM((16, 128, 256), jnp.float32),
+            pltpu.SMEM((12160,), jnp.int32),
+            pltpu.SMEM((12160,), jnp.int32),
+            pltpu.SMEM((12160,), jnp.int32),
         ],
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v)

@@ -1,4 +1,4 @@
-"""gdpa_dense_kv for tpu:v6e, blocks tq=256, ts=512."""
+"""gdpa_dense_kv for tpu:v6e, blocks tq=128, ts=512."""
 
 import jax
 import jax.numpy as jnp
@@ -6,11 +6,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def gdpa_dense_kv_kernel(offsets, k, q, v, out, b_of, tq_of):
-    # h: grid dimension; parallel: each h writes its own rows of out
+def gdpa_dense_kv_kernel(offsets, k, q, v, out, scores_ref, b_of, tq_of):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
-    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
+    # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
+    # h: every step runs all of them; parallel: each h writes its own rows of out
     # ts: one tile, blocks of 512; ordered: carries acc, a sum
     # Step table: one row for every (b, tq), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -24,55 +24,58 @@ def gdpa_dense_kv_kernel(offsets, k, q, v, out, b_of, tq_of):
         n, seen = state
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
-        tq_first = jax.lax.div(tq_begin, 256)
-        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), seen)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), seen)
         tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
         return n, jnp.maximum(seen, tq_stop)
 
     steps, seen = jax.lax.fori_loop(0, 64, add_b, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 64, lambda tq, n: add_tq(63, tq, n), steps)
+    steps = jax.lax.fori_loop(seen, 128, lambda tq, n: add_tq(63, tq, n), steps)
 
     def step(k_ref, q_ref, v_ref, out_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         b, tq = b_of[n], tq_of[n]
         before = jnp.maximum(n - 1, 0)
 
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # first step at this block of out: rows of no range keep 0.0
-            out_ref[...] = jnp.zeros((256, 128), jnp.bfloat16)
+            out_ref[...] = jnp.zeros((8, 128, 128), jnp.bfloat16)
 
         # gdpa_dense_kv.py:47: acc = jnp.zeros([tq, D], dtype=jnp.float32)
-        acc = jnp.zeros((256, 128), jnp.float32)
-        # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
-        keys = k_ref[...]
-        # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=jnp.f...
-        scores = jax.lax.dot_general(
-            q_ref[...],
-            keys,
-            (((1,), (1,)), ((), ())),
-            preferred_element_type=jnp.float32,
-        )
-        # gdpa_dense_kv.py:51: weights = activation(scores * D**-0.5).astype(v.dtype)
-        weights = jax.nn.silu(scores * 0.08838834764831845).astype(jnp.bfloat16)
-        # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type=jnp...
-        acc = acc + jnp.dot(weights, v_ref[...], preferred_element_type=jnp.float32)
-        # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
-        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+        acc = jnp.zeros((128, 128), jnp.float32)
+        # gdpa_dense_kv.py:45: for h, b in hl.grid([H, B]):
+        for h in range(8):
+            # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
+            keys = k_ref[h]
+            # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=j...
+            scores_ref[h] = jax.lax.dot_general(
+                q_ref[h],
+                keys,
+                (((1,), (1,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-        out_ref[...] = jnp.where(tq_mask, acc.astype(jnp.bfloat16), out_ref[...])
+        for h in range(8):
+            # gdpa_dense_kv.py:51: weights = activation(scores * D**-0.5).astype(v.dtype)
+            weights = jax.nn.silu(scores_ref[h] * 0.08838834764831845).astype(jnp.bfloat16)
+            # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type...
+            acc_1 = acc + jnp.dot(weights, v_ref[h], preferred_element_type=jnp.float32)
+            # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
+            out_ref[h] = jnp.where(tq_mask, acc_1.astype(jnp.bfloat16), out_ref[h])
 
     pltpu.emit_pipeline(
         step,
-        grid=(8, steps),
+        grid=(steps,),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda h, n: (b_of[n], h, 0, 0)),
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda h, n: (b_of[n], h, 0, 0)),
+            pl.BlockSpec((None, 8, 512, 128), lambda n: (b_of[n], 0, 0, 0)),
+            pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((None, 8, 512, 128), lambda n: (b_of[n], 0, 0, 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(k, q, v, out)
 
 
@@ -95,7 +98,11 @@ def gdpa_dense_kv(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.SMEM((127,), jnp.int32), pltpu.SMEM((127,), jnp.int32)],
+        scratch_shapes=[
+            pltpu.VMEM((8, 128, 512), jnp.float32),
+            pltpu.SMEM((191,), jnp.int32),
+            pltpu.SMEM((191,), jnp.int32),
+        ],
         interpret=interpret,
     )(offsets, k, q, v)
     return out

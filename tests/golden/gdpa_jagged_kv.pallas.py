@@ -6,12 +6,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
-    # h: grid dimension; parallel: each h writes its own rows of out
+def gdpa_jagged_kv_kernel(
+    q_offsets, kv_offsets, q, k, v, out, acc_ref, scores_ref, b_of, tq_of, tk_of,
+):
     # b: column of the step table; parallel: out slices of different b are disjoint because
     #     q_offsets is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
     # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
+    # h: every step runs all of them; parallel: each h writes its own rows of out
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
     # every tq below `seen` has a row already.
@@ -51,7 +53,7 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out, acc_ref, b_of, tq
     steps = jax.lax.fori_loop(seen, 64, lambda tq, n: add_tq(127, tq, n), steps)
 
     def step(q_ref, k_ref, v_ref, out_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         b, tq, tk = b_of[n], tq_of[n], tk_of[n]
         before = jnp.maximum(n - 1, 0)
         after = jnp.minimum(n + 1, steps - 1)
@@ -59,56 +61,63 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out, acc_ref, b_of, tq
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # first step at this block of out: rows of no range keep 0.0
-            out_ref[...] = jnp.zeros((256, 128), jnp.bfloat16)
+            out_ref[...] = jnp.zeros((8, 256, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (b_of[before] != b) | (tq_of[before] != tq))
         def _():
             # gdpa_jagged_kv.py:47: acc = jnp.zeros([tq, width], dtype=jnp.float32)
-            acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((8, 256, 128), jnp.float32)
 
         @pl.when(
             jnp.maximum(kv_offsets[b], tk * 512) < jnp.minimum(kv_offsets[b + 1], tk * 512 + 512)
         )
         def _():
-            # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
-            scores = jax.lax.dot_general(
-                q_ref[...],
-                k_ref[...],
-                (((1,), (1,)), ((), ())),
-                preferred_element_type=jnp.float32,
-            )
-            # gdpa_jagged_kv.py:50: weights = activation(scores * D**-0.5).astype(v.dtype)
+            # gdpa_jagged_kv.py:45: for h, b in hl.grid([H, q_offsets.shape[0] - 1]):
+            for h in range(8):
+                # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_el...
+                scores_ref[h] = jax.lax.dot_general(
+                    q_ref[h],
+                    k_ref[h],
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
             tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
             tk_mask = (tk_index >= kv_offsets[b]) & (tk_index < kv_offsets[b + 1])
-            weights = jnp.where(
-                tk_mask, jax.nn.gelu(scores * 0.08838834764831845).astype(jnp.bfloat16), 0.0
-            )
-            # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_type=j...
             tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tk_mask_1 = (tk_index_1 >= kv_offsets[b]) & (tk_index_1 < kv_offsets[b + 1])
-            acc_ref[...] += jnp.dot(
-                weights,
-                jnp.where(tk_mask_1, v_ref[...], 0.0),
-                preferred_element_type=jnp.float32,
-            )
+            for h in range(8):
+                # gdpa_jagged_kv.py:50: weights = activation(scores * D**-0.5).astype(v.dtype)
+                weights = jnp.where(
+                    tk_mask,
+                    jax.nn.gelu(scores_ref[h] * 0.08838834764831845).astype(jnp.bfloat16),
+                    0.0,
+                )
+                # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_ty...
+                acc_ref[h] += jnp.dot(
+                    weights,
+                    jnp.where(tk_mask_1, v_ref[h], 0.0),
+                    preferred_element_type=jnp.float32,
+                )
 
         @pl.when((n == steps - 1) | (b_of[after] != b) | (tq_of[after] != tq))
         def _():
-            # gdpa_jagged_kv.py:52: out[h, tq, :] = acc.astype(out.dtype)
+            # gdpa_jagged_kv.py:45: for h, b in hl.grid([H, q_offsets.shape[0] - 1]):
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tq_mask = (tq_index >= q_offsets[b]) & (tq_index < q_offsets[b + 1])
-            out_ref[...] = jnp.where(tq_mask, acc_ref[...].astype(jnp.bfloat16), out_ref[...])
+            for h in range(8):
+                # gdpa_jagged_kv.py:52: out[h, tq, :] = acc.astype(out.dtype)
+                out_ref[h] = jnp.where(tq_mask, acc_ref[h].astype(jnp.bfloat16), out_ref[h])
 
     pltpu.emit_pipeline(
         step,
-        grid=(8, steps),
+        grid=(steps,),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((8, 512, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((8, 512, 128), lambda n: (0, tk_of[n], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((8, 256, 128), lambda n: (0, tq_of[n], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(q, k, v, out)
 
 
@@ -134,7 +143,8 @@ def gdpa_jagged_kv(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((8, 256, 128), jnp.float32),
+            pltpu.VMEM((8, 256, 512), jnp.float32),
             pltpu.SMEM((24448,), jnp.int32),
             pltpu.SMEM((24448,), jnp.int32),
             pltpu.SMEM((24448,), jnp.int32),

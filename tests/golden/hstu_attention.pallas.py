@@ -1,4 +1,4 @@
-"""hstu_attention for tpu:v6e, blocks tk=512, tq=256."""
+"""hstu_attention for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -6,12 +6,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
-    # h: grid dimension; parallel: each h writes its own rows of out
+def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, scores_ref, b_of, tq_of, tk_of):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
+    # tk: column of the step table, blocks of 256; ordered: carries acc, a sum
+    # h: every step runs all of them; parallel: each h writes its own rows of out
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
     # every tq below `seen` has a row already.
@@ -24,17 +24,17 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-        tk_first = jax.lax.div(tk_begin, 512)
+        tk_first = jax.lax.div(tk_begin, 256)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 255), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.minimum(
             jnp.maximum(
-                jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 511, 512), tk_first),
+                jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
                 tk_first + 1,
             ),
-            tk_first + (4599 - n),
+            tk_first + (8687 - n),
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
 
@@ -52,7 +52,7 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
     steps = jax.lax.fori_loop(seen, 256, lambda tq, n: add_tq(255, tq, n), steps)
 
     def step(q_ref, k_ref, v_ref, out_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         b, tq, tk = b_of[n], tq_of[n], tk_of[n]
         before = jnp.maximum(n - 1, 0)
         after = jnp.minimum(n + 1, steps - 1)
@@ -60,56 +60,62 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, b_of, tq_of, tk_of):
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # first step at this block of out: rows of no range keep 0.0
-            out_ref[...] = jnp.zeros((256, 128), jnp.bfloat16)
+            out_ref[...] = jnp.zeros((16, 256, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (b_of[before] != b) | (tq_of[before] != tq))
         def _():
             # hstu_attention.py:44: acc = jnp.zeros([tq, width], dtype=jnp.float32)
-            acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
-        # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_ty...
-        scores = jax.lax.dot_general(
-            q_ref[...],
-            k_ref[...],
-            (((1,), (1,)), ((), ())),
-            preferred_element_type=jnp.float32,
-        )
-        # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
-        weights = jax.nn.silu(scores * 0.08838834764831845) / 4096.0
-        # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None], weigh...
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+        # hstu_attention.py:41: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+        for h in range(16):
+            # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
+            scores_ref[h] = jax.lax.dot_general(
+                q_ref[h],
+                k_ref[h],
+                (((1,), (1,)), ((), ())),
+                preferred_element_type=jnp.float32,
+            )
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask = (
             (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
-        weights = jnp.where((tk_index <= tq_index) & tk_mask, weights, 0.0)
-        # hstu_attention.py:51: acc += jnp.dot(
-        tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask_1 = (
             (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
-        acc_ref[...] += jnp.dot(
-            weights.astype(jnp.bfloat16),
-            jnp.where(tk_mask_1, v_ref[...], 0.0),
-            preferred_element_type=jnp.float32,
-        )
+        for h in range(16):
+            # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
+            weights = jax.nn.silu(scores_ref[h] * 0.08838834764831845) / 4096.0
+            # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None], w...
+            weights = jnp.where((tk_index <= tq_index) & tk_mask, weights, 0.0)
+            # hstu_attention.py:51: acc += jnp.dot(
+            acc_ref[h] += jnp.dot(
+                weights.astype(jnp.bfloat16),
+                jnp.where(tk_mask_1, v_ref[h], 0.0),
+                preferred_element_type=jnp.float32,
+            )
 
         @pl.when((n == steps - 1) | (b_of[after] != b) | (tq_of[after] != tq))
         def _():
-            # hstu_attention.py:54: out[h, tq, :] = acc.astype(out.dtype)
+            # hstu_attention.py:41: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-            out_ref[...] = jnp.where(tq_mask, acc_ref[...].astype(jnp.bfloat16), out_ref[...])
+            for h in range(16):
+                # hstu_attention.py:54: out[h, tq, :] = acc.astype(out.dtype)
+                out_ref[h] = jnp.where(tq_mask, acc_ref[h].astype(jnp.bfloat16), out_ref[h])
 
     pltpu.emit_pipeline(
         step,
-        grid=(16, steps),
+        grid=(steps,),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 256, 128), lambda h, n: (h, tq_of[n], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(q, k, v, out)
 
 
@@ -133,10 +139,11 @@ def hstu_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.SMEM((4599,), jnp.int32),
-            pltpu.SMEM((4599,), jnp.int32),
-            pltpu.SMEM((4599,), jnp.int32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.SMEM((8687,), jnp.int32),
+            pltpu.SMEM((8687,), jnp.int32),
+            pltpu.SMEM((8687,), jnp.int32),
         ],
         interpret=interpret,
     )(offsets, q, k, v)

@@ -7,13 +7,17 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def spans_of(offsets: jax.Array, size: int) -> jax.Array:
-    """Where blocks of `size` ranges [offsets[g], offsets[g + 1]) begin, then where they end."""
+    """Where blocks of `size` ranges [offsets[g], offsets[g + 1]) begin, then where they end.
+
+    Of a block without rows, where its rows would be: its step stays there.
+    """
     begin, end = offsets[:-1], offsets[1:]
     live, rest = end > begin, (0, -len(begin) % size)
     most = jnp.iinfo(begin.dtype).max
     begin = jnp.pad(jnp.where(live, begin, most), rest, constant_values=most)
     end = jnp.pad(jnp.where(live, end, 0), rest)
     first, stop = begin.reshape(-1, size).min(axis=1), end.reshape(-1, size).max(axis=1)
+    first = jnp.where(first < stop, first, offsets[:-1:size])
     return jnp.concatenate([first, stop])
 
 

@@ -1,4 +1,4 @@
-"""backward_q for tpu:v6e, blocks tk=512, tq=512."""
+"""backward_q for tpu:v6e, blocks tk=128, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -6,34 +6,35 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def backward_q_kernel(offsets, grad, out, q, k, lse, v, dq_in, dq, acc_ref, delta_ref):
-    # h: grid dimension; parallel: each h writes its own rows of dq
+def backward_q_kernel(
+    offsets, grad, out, q, k, lse, v, dq_in, dq, acc_ref, delta_ref, scores_ref, dp_ref,
+):
     # b: column of the step table; parallel: dq slices of different b are disjoint because offsets
     #     is sorted
-    # tq: column of the step table, blocks of 512; parallel: each tq writes its own slices of dq
-    # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
-    # Rectangle of steps (b, tq, tk), 32 x 32 x 32; dead steps move no data.
+    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of dq
+    # tk: column of the step table, blocks of 128; ordered: carries acc, a sum
+    # h: every step runs all of them; parallel: each h writes its own rows of dq
+    # Rectangle of steps (b, tq, tk), 32 x 64 x 128; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 1024)
-        tq_step = jax.lax.rem(jax.lax.div(n, 32), 32)
+        b = jax.lax.div(n, 8192)
+        tq_step = jax.lax.rem(jax.lax.div(n, 128), 64)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
-        tq_first = jax.lax.div(tq_begin, 512)
-        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 511, 512), tq_first)
+        tq_first = jax.lax.div(tq_begin, 256)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
-        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 31)
-        tk_step = jax.lax.rem(n, 32)
-        tk_first = jax.lax.div(tq_begin, 512)
-        tk_stop = jax.lax.div(tq_end + 511, 512)
-        tk_step = jnp.where(tq_live, tk_step, 31)
+        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 63)
+        tk_step = jax.lax.rem(n, 128)
+        tk_first = jax.lax.div(tq_begin, 128)
+        tk_stop = jax.lax.div(tq_end + 127, 128)
+        tk_step = jnp.where(tq_live, tk_step, 127)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 31)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
         live = tq_live & tk_live
         return live, (b, tq, tk), (tk_first, tk_stop)
 
     def step(grad_ref, out_ref, q_ref, k_ref, lse_ref, v_ref, dq_in_ref, dq_ref):
-        h = pl.program_id(0)
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         live, (b, tq, tk), (tk_first, tk_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
@@ -44,81 +45,86 @@ def backward_q_kernel(offsets, grad, out, q, k, lse, v, dq_in, dq, acc_ref, delt
 
         @pl.when(live & (tk == tk_first))
         def _():
-            # jagged_attention_backward.py:66: g = grad[h, tq, :]
-            g = grad_ref[...]
-            # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.fl...
-            delta_ref[...] = jnp.broadcast_to(
-                jnp.sum(
-                    g.astype(jnp.float32) * out_ref[...].astype(jnp.float32),
-                    axis=1,
-                    keepdims=True,
-                ),
-                (512, 128),
-            )
             # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((512, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
+            # jagged_attention_backward.py:64: for h, b in hl.grid([q.shape[0], offsets.shape[0] ...
+            for h in range(16):
+                # jagged_attention_backward.py:66: g = grad[h, tq, :]
+                g = grad_ref[h]
+                # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(h...
+                delta_ref[h] = jnp.broadcast_to(
+                    jnp.sum(
+                        g.astype(jnp.float32) * out_ref[h].astype(jnp.float32),
+                        axis=1,
+                        keepdims=True,
+                    ),
+                    (256, 128),
+                )
 
         @pl.when(live)
         def _():
-            # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-            scores = (
-                jax.lax.dot_general(
-                    q_ref[...],
-                    k_ref[...],
+            # jagged_attention_backward.py:64: for h, b in hl.grid([q.shape[0], offsets.shape[0] ...
+            for h in range(16):
+                # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * ...
+                scores_ref[h] = (
+                    jax.lax.dot_general(
+                        q_ref[h],
+                        k_ref[h],
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                    * 0.08838834764831845
+                )
+                # jagged_attention_backward.py:66: g = grad[h, tq, :]
+                g = grad_ref[h]
+                # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
+                dp_ref[h] = jax.lax.dot_general(
+                    g,
+                    v_ref[h],
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-                * 0.08838834764831845
-            )
-            # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
-            h_row = jax.lax.broadcasted_iota(jnp.int32, (8, 1), 0) == jax.lax.rem(h, 8)
-            lse_h = jnp.sum(jnp.where(h_row, lse_ref[...], 0.0), axis=0, keepdims=True)
-            p = jnp.exp(scores - lse_h.T)
-            # jagged_attention_backward.py:66: g = grad[h, tq, :]
-            g = grad_ref[...]
-            # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
-            dp = jax.lax.dot_general(
-                g,
-                v_ref[...],
-                (((1,), (1,)), ((), ())),
-                preferred_element_type=jnp.float32,
-            )
-            # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
-            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
-            ds = jnp.where(
-                tk_mask, p * (dp - jnp.tile(delta_ref[...], (1, 4))) * 0.08838834764831845, 0.0
-            )
-            # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
-            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
-            acc_ref[...] += jnp.dot(
-                ds.astype(jnp.bfloat16),
-                jnp.where(tk_mask_1, k_ref[...], 0.0),
-                preferred_element_type=jnp.float32,
-            )
+            for h in range(16):
+                # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
+                h_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == h
+                lse_h = jnp.sum(jnp.where(h_row, lse_ref[...], 0.0), axis=0, keepdims=True)
+                p = jnp.exp(scores_ref[h] - lse_h.T)
+                # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
+                ds = jnp.where(tk_mask, p * (dp_ref[h] - delta_ref[h]) * 0.08838834764831845, 0.0)
+                # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=...
+                acc_ref[h] += jnp.dot(
+                    ds.astype(jnp.bfloat16),
+                    jnp.where(tk_mask_1, k_ref[h], 0.0),
+                    preferred_element_type=jnp.float32,
+                )
 
         @pl.when(live & (tk == tk_stop - 1))
         def _():
-            # jagged_attention_backward.py:75: dq[h, tq, :] = acc.to(dq.dtype)
-            tq_index = tq * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            # jagged_attention_backward.py:64: for h, b in hl.grid([q.shape[0], offsets.shape[0] ...
+            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-            dq_ref[...] = jnp.where(tq_mask, acc_ref[...].astype(jnp.bfloat16), dq_ref[...])
+            for h in range(16):
+                # jagged_attention_backward.py:75: dq[h, tq, :] = acc.to(dq.dtype)
+                dq_ref[h] = jnp.where(tq_mask, acc_ref[h].astype(jnp.bfloat16), dq_ref[h])
 
     pltpu.emit_pipeline(
         step,
-        grid=(16, 32768),
+        grid=(262144,),
         in_specs=[
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
-            pl.BlockSpec((8, 512), lambda h, n: (jax.lax.div(h, 8), at(n)[1][1])),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256), lambda n: (0, at(n)[1][1])),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][1], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(grad, out, q, k, lse, v, dq_in, dq)
 
 
@@ -149,7 +155,12 @@ def backward_q(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.VMEM((512, 128), jnp.float32), pltpu.VMEM((512, 128), jnp.float32)],
+        scratch_shapes=[
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+        ],
         input_output_aliases={7: 0},
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v, dq_in)

@@ -6,11 +6,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def gdpa_dense_kv_kernel(offsets, k, q, v, out_in, out):
-    # h: grid dimension; parallel: each h writes its own rows of out
+def gdpa_dense_kv_kernel(offsets, k, q, v, out_in, out, scores_ref):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
+    # h: every step runs all of them; parallel: each h writes its own rows of out
     # ts: one tile, blocks of 512; ordered: carries acc, a sum
     # Rectangle of steps (b, tq), 64 x 128; dead steps move no data.
     def at(n):
@@ -25,7 +25,7 @@ def gdpa_dense_kv_kernel(offsets, k, q, v, out_in, out):
         return tq_live, (b, tq)
 
     def step(k_ref, q_ref, v_ref, out_in_ref, out_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         live, (b, tq) = at(n)
         _, before = at(jnp.maximum(n - 1, 0))
 
@@ -38,35 +38,38 @@ def gdpa_dense_kv_kernel(offsets, k, q, v, out_in, out):
         def _():
             # gdpa_dense_kv.py:47: acc = jnp.zeros([tq, D], dtype=jnp.float32)
             acc = jnp.zeros((128, 128), jnp.float32)
-            # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
-            keys = k_ref[...]
-            # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_type=j...
-            scores = jax.lax.dot_general(
-                q_ref[...],
-                keys,
-                (((1,), (1,)), ((), ())),
-                preferred_element_type=jnp.float32,
-            )
-            # gdpa_dense_kv.py:51: weights = activation(scores * D**-0.5).astype(v.dtype)
-            weights = jax.nn.gelu(scores * 0.08838834764831845).astype(jnp.bfloat16)
-            # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_type...
-            acc = acc + jnp.dot(weights, v_ref[...], preferred_element_type=jnp.float32)
-            # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
+            # gdpa_dense_kv.py:45: for h, b in hl.grid([H, B]):
+            for h in range(8):
+                # gdpa_dense_kv.py:49: keys = k[b, h, ts, :]
+                keys = k_ref[h]
+                # gdpa_dense_kv.py:50: scores = jnp.dot(q[h, tq, :], keys.T, preferred_element_ty...
+                scores_ref[h] = jax.lax.dot_general(
+                    q_ref[h],
+                    keys,
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
             tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-            out_ref[...] = jnp.where(tq_mask, acc.astype(jnp.bfloat16), out_ref[...])
+            for h in range(8):
+                # gdpa_dense_kv.py:51: weights = activation(scores * D**-0.5).astype(v.dtype)
+                weights = jax.nn.gelu(scores_ref[h] * 0.08838834764831845).astype(jnp.bfloat16)
+                # gdpa_dense_kv.py:52: acc += jnp.dot(weights, v[b, h, ts, :], preferred_element_...
+                acc_1 = acc + jnp.dot(weights, v_ref[h], preferred_element_type=jnp.float32)
+                # gdpa_dense_kv.py:53: out[h, tq, :] = acc.astype(out.dtype)
+                out_ref[h] = jnp.where(tq_mask, acc_1.astype(jnp.bfloat16), out_ref[h])
 
     pltpu.emit_pipeline(
         step,
-        grid=(8, 8192),
+        grid=(8192,),
         in_specs=[
-            pl.BlockSpec((None, None, 512, 128), lambda h, n: (at(n)[1][0], h, 0, 0)),
-            pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0)),
-            pl.BlockSpec((None, None, 512, 128), lambda h, n: (at(n)[1][0], h, 0, 0)),
-            pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((None, 8, 512, 128), lambda n: (at(n)[1][0], 0, 0, 0)),
+            pl.BlockSpec((8, 128, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((None, 8, 512, 128), lambda n: (at(n)[1][0], 0, 0, 0)),
+            pl.BlockSpec((8, 128, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 128, 128), lambda h, n: (h, at(n)[1][1], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((8, 128, 128), lambda n: (0, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(k, q, v, out_in, out)
 
 
@@ -91,6 +94,7 @@ def gdpa_dense_kv(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        scratch_shapes=[pltpu.VMEM((8, 128, 512), jnp.float32)],
         input_output_aliases={4: 0},
         interpret=interpret,
     )(offsets, k, q, v, out_in)

@@ -6,12 +6,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out_in, out, acc_ref):
-    # h: grid dimension; parallel: each h writes its own rows of out
+def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out_in, out, acc_ref, scores_ref):
     # b: column of the step table; parallel: out slices of different b are disjoint because
     #     q_offsets is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
     # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
+    # h: every step runs all of them; parallel: each h writes its own rows of out
     # Rectangle of steps (b, tq, tk), 128 x 64 x 128; dead steps move no data.
     def at(n):
         b = jax.lax.div(n, 8192)
@@ -37,7 +37,7 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out_in, out, acc_ref):
         return live, (b, tq, tk), (tk_first, tk_stop)
 
     def step(q_ref, k_ref, v_ref, out_in_ref, out_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         live, (b, tq, tk), (tk_first, tk_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
@@ -49,7 +49,7 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out_in, out, acc_ref):
         @pl.when(live & (tk == tk_first))
         def _():
             # gdpa_jagged_kv.py:47: acc = jnp.zeros([tq, width], dtype=jnp.float32)
-            acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((8, 256, 128), jnp.float32)
 
         @pl.when(
             live
@@ -57,46 +57,53 @@ def gdpa_jagged_kv_kernel(q_offsets, kv_offsets, q, k, v, out_in, out, acc_ref):
             < jnp.minimum(kv_offsets[b + 1], tk * 512 + 512)),
         )
         def _():
-            # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
-            scores = jax.lax.dot_general(
-                q_ref[...],
-                k_ref[...],
-                (((1,), (1,)), ((), ())),
-                preferred_element_type=jnp.float32,
-            )
-            # gdpa_jagged_kv.py:50: weights = activation(scores * D**-0.5).astype(v.dtype)
+            # gdpa_jagged_kv.py:45: for h, b in hl.grid([H, q_offsets.shape[0] - 1]):
+            for h in range(8):
+                # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_el...
+                scores_ref[h] = jax.lax.dot_general(
+                    q_ref[h],
+                    k_ref[h],
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
             tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
             tk_mask = (tk_index >= kv_offsets[b]) & (tk_index < kv_offsets[b + 1])
-            weights = jnp.where(
-                tk_mask, jax.nn.gelu(scores * 0.08838834764831845).astype(jnp.bfloat16), 0.0
-            )
-            # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_type=j...
             tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tk_mask_1 = (tk_index_1 >= kv_offsets[b]) & (tk_index_1 < kv_offsets[b + 1])
-            acc_ref[...] += jnp.dot(
-                weights,
-                jnp.where(tk_mask_1, v_ref[...], 0.0),
-                preferred_element_type=jnp.float32,
-            )
+            for h in range(8):
+                # gdpa_jagged_kv.py:50: weights = activation(scores * D**-0.5).astype(v.dtype)
+                weights = jnp.where(
+                    tk_mask,
+                    jax.nn.gelu(scores_ref[h] * 0.08838834764831845).astype(jnp.bfloat16),
+                    0.0,
+                )
+                # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_ty...
+                acc_ref[h] += jnp.dot(
+                    weights,
+                    jnp.where(tk_mask_1, v_ref[h], 0.0),
+                    preferred_element_type=jnp.float32,
+                )
 
         @pl.when(live & (tk == tk_stop - 1))
         def _():
-            # gdpa_jagged_kv.py:52: out[h, tq, :] = acc.astype(out.dtype)
+            # gdpa_jagged_kv.py:45: for h, b in hl.grid([H, q_offsets.shape[0] - 1]):
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tq_mask = (tq_index >= q_offsets[b]) & (tq_index < q_offsets[b + 1])
-            out_ref[...] = jnp.where(tq_mask, acc_ref[...].astype(jnp.bfloat16), out_ref[...])
+            for h in range(8):
+                # gdpa_jagged_kv.py:52: out[h, tq, :] = acc.astype(out.dtype)
+                out_ref[h] = jnp.where(tq_mask, acc_ref[h].astype(jnp.bfloat16), out_ref[h])
 
     pltpu.emit_pipeline(
         step,
-        grid=(8, 1048576),
+        grid=(1048576,),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((8, 512, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((8, 512, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((8, 256, 128), lambda n: (0, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(q, k, v, out_in, out)
 
 
@@ -123,7 +130,9 @@ def gdpa_jagged_kv(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.VMEM((256, 128), jnp.float32)],
+        scratch_shapes=[
+            pltpu.VMEM((8, 256, 128), jnp.float32), pltpu.VMEM((8, 256, 512), jnp.float32)
+        ],
         input_output_aliases={5: 0},
         interpret=interpret,
     )(q_offsets, kv_offsets, q, k, v, out_in)

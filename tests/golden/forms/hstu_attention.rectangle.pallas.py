@@ -1,4 +1,4 @@
-"""hstu_attention for tpu:v6e, blocks tk=512, tq=256."""
+"""hstu_attention for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -6,34 +6,34 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def hstu_attention_kernel(offsets, q, k, v, out_in, out, acc_ref):
-    # h: grid dimension; parallel: each h writes its own rows of out
+def hstu_attention_kernel(offsets, q, k, v, out_in, out, acc_ref, scores_ref):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
-    # Rectangle of steps (b, tq, tk), 256 x 17 x 9; dead steps move no data.
+    # tk: column of the step table, blocks of 256; ordered: carries acc, a sum
+    # h: every step runs all of them; parallel: each h writes its own rows of out
+    # Rectangle of steps (b, tq, tk), 256 x 17 x 17; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 153)
-        tq_step = jax.lax.rem(jax.lax.div(n, 9), 17)
+        b = jax.lax.div(n, 289)
+        tq_step = jax.lax.rem(jax.lax.div(n, 17), 17)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 65536)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 255)
-        tk_step = jax.lax.rem(n, 9)
+        tk_step = jax.lax.rem(n, 17)
         tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-        tk_first = jax.lax.div(tq_begin, 512)
-        tk_stop = jax.lax.div(tk_end + 511, 512)
-        tk_step = jnp.where(tq_live, tk_step, 8)
+        tk_first = jax.lax.div(tq_begin, 256)
+        tk_stop = jax.lax.div(tk_end + 255, 256)
+        tk_step = jnp.where(tq_live, tk_step, 16)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 255)
         live = tq_live & tk_live
         return live, (b, tq, tk), (tk_first, tk_stop)
 
     def step(q_ref, k_ref, v_ref, out_in_ref, out_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         live, (b, tq, tk), (tk_first, tk_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
@@ -45,56 +45,61 @@ def hstu_attention_kernel(offsets, q, k, v, out_in, out, acc_ref):
         @pl.when(live & (tk == tk_first))
         def _():
             # hstu_attention.py:44: acc = jnp.zeros([tq, width], dtype=jnp.float32)
-            acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         @pl.when(live)
         def _():
-            # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
-            scores = jax.lax.dot_general(
-                q_ref[...],
-                k_ref[...],
-                (((1,), (1,)), ((), ())),
-                preferred_element_type=jnp.float32,
-            )
-            # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
-            weights = jax.nn.silu(scores * 0.08838834764831845) / 4096.0
-            # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None], w...
-            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+            # hstu_attention.py:41: for h, b in hl.grid([H, offsets.shape[0] - 1]):
+            for h in range(16):
+                # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_el...
+                scores_ref[h] = jax.lax.dot_general(
+                    q_ref[h],
+                    k_ref[h],
+                    (((1,), (1,)), ((), ())),
+                    preferred_element_type=jnp.float32,
+                )
+            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask = (
                 (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
             )
-            weights = jnp.where((tk_index <= tq_index) & tk_mask, weights, 0.0)
-            # hstu_attention.py:51: acc += jnp.dot(
-            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask_1 = (
                 (tk_index_1 >= offsets[b])
                 & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
             )
-            acc_ref[...] += jnp.dot(
-                weights.astype(jnp.bfloat16),
-                jnp.where(tk_mask_1, v_ref[...], 0.0),
-                preferred_element_type=jnp.float32,
-            )
+            for h in range(16):
+                # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
+                weights = jax.nn.silu(scores_ref[h] * 0.08838834764831845) / 4096.0
+                # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None...
+                weights = jnp.where((tk_index <= tq_index) & tk_mask, weights, 0.0)
+                # hstu_attention.py:51: acc += jnp.dot(
+                acc_ref[h] += jnp.dot(
+                    weights.astype(jnp.bfloat16),
+                    jnp.where(tk_mask_1, v_ref[h], 0.0),
+                    preferred_element_type=jnp.float32,
+                )
 
         @pl.when(live & (tk == tk_stop - 1))
         def _():
-            # hstu_attention.py:54: out[h, tq, :] = acc.astype(out.dtype)
+            # hstu_attention.py:41: for h, b in hl.grid([H, offsets.shape[0] - 1]):
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-            out_ref[...] = jnp.where(tq_mask, acc_ref[...].astype(jnp.bfloat16), out_ref[...])
+            for h in range(16):
+                # hstu_attention.py:54: out[h, tq, :] = acc.astype(out.dtype)
+                out_ref[h] = jnp.where(tq_mask, acc_ref[h].astype(jnp.bfloat16), out_ref[h])
 
     pltpu.emit_pipeline(
         step,
-        grid=(16, 39168),
+        grid=(73984,),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(q, k, v, out_in, out)
 
 
@@ -119,7 +124,9 @@ def hstu_attention(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        scratch_shapes=[pltpu.VMEM((256, 128), jnp.float32)],
+        scratch_shapes=[
+            pltpu.VMEM((16, 256, 128), jnp.float32), pltpu.VMEM((16, 256, 256), jnp.float32)
+        ],
         input_output_aliases={4: 0},
         interpret=interpret,
     )(offsets, q, k, v, out_in)

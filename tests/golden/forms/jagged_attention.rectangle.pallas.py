@@ -1,4 +1,4 @@
-"""jagged_attention for tpu:v6e, blocks tk=512, tq=256."""
+"""jagged_attention for tpu:v6e, blocks tk=128, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -6,33 +6,33 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def jagged_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc_ref, m_ref):
-    # h: grid dimension; parallel: each h writes its own rows of out
+def jagged_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc_ref, m_ref, scores_ref):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
-    # Rectangle of steps (b, tq, tk), 32 x 64 x 32; dead steps move no data.
+    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # h: every step runs all of them; parallel: each h writes its own rows of out
+    # Rectangle of steps (b, tq, tk), 32 x 64 x 128; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 2048)
-        tq_step = jax.lax.rem(jax.lax.div(n, 32), 64)
+        b = jax.lax.div(n, 8192)
+        tq_step = jax.lax.rem(jax.lax.div(n, 128), 64)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 63)
-        tk_step = jax.lax.rem(n, 32)
-        tk_first = jax.lax.div(tq_begin, 512)
-        tk_stop = jax.lax.div(tq_end + 511, 512)
-        tk_step = jnp.where(tq_live, tk_step, 31)
+        tk_step = jax.lax.rem(n, 128)
+        tk_first = jax.lax.div(tq_begin, 128)
+        tk_stop = jax.lax.div(tq_end + 127, 128)
+        tk_step = jnp.where(tq_live, tk_step, 127)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 31)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
         live = tq_live & tk_live
         return live, (b, tq, tk), (tk_first, tk_stop)
 
     def step(q_ref, k_ref, v_ref, out_in_ref, out_ref):
-        n = pl.program_id(1)
+        n = pl.program_id(0)
         live, (b, tq, tk), (tk_first, tk_stop) = at(n)
         _, before, _ = at(jnp.maximum(n - 1, 0))
 
@@ -44,71 +44,77 @@ def jagged_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc_ref, m
         @pl.when(live & (tk == tk_first))
         def _():
             # jagged_attention.py:78: acc = hl.zeros([tq, v.shape[2]], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
             # jagged_attention.py:76: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((256, 128), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((16, 256, 128), -jnp.inf, jnp.float32)
             # jagged_attention.py:77: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((256, 128), jnp.float32)
+            total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         @pl.when(live)
         def _():
-            # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
-            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+            # jagged_attention.py:73: for h, b in hl.grid([H, B]):
+            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
-            scores = jnp.where(
-                tk_mask,
-                jax.lax.dot_general(
-                    q_ref[...],
-                    k_ref[...],
-                    (((1,), (1,)), ((), ())),
-                    preferred_element_type=jnp.float32,
+            for h in range(16):
+                # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
+                scores_ref[h] = jnp.where(
+                    tk_mask,
+                    jax.lax.dot_general(
+                        q_ref[h],
+                        k_ref[h],
+                        (((1,), (1,)), ((), ())),
+                        preferred_element_type=jnp.float32,
+                    )
+                    * 0.12751743082459868,
+                    -jnp.inf,
                 )
-                * 0.12751743082459868,
-                -jnp.inf,
-            )
-            m = m_ref[...]
-            # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
-            m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
-            # jagged_attention.py:86: alpha = hl.exp(m - m_new)
-            alpha = jnp.exp2(m - m_new)
-            # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-            p = jnp.exp2(scores - jnp.tile(m_new, (1, 4)))
-            # jagged_attention.py:88: total = total * alpha + p.sum(-1)
-            total_ref[...] = total_ref[...] * alpha + jnp.sum(p, axis=1, keepdims=True)
-            # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
-            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-            tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
-            acc_ref[...] = (
-                acc_ref[...] * alpha
-                + jnp.dot(
-                    p.astype(jnp.bfloat16),
-                    jnp.where(tk_mask_1, v_ref[...], 0.0),
-                    preferred_element_type=jnp.float32,
+            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
+            for h in range(16):
+                m = m_ref[h]
+                scores = scores_ref[h]
+                # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
+                m_new = jnp.maximum(m, jnp.max(scores, axis=1, keepdims=True))
+                # jagged_attention.py:86: alpha = hl.exp(m - m_new)
+                alpha = jnp.exp2(m - m_new)
+                # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
+                p = jnp.exp2(scores - m_new)
+                # jagged_attention.py:88: total = total * alpha + p.sum(-1)
+                total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
+                # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alph...
+                acc_ref[h] = (
+                    acc_ref[h] * alpha
+                    + jnp.dot(
+                        p.astype(jnp.bfloat16),
+                        jnp.where(tk_mask, v_ref[h], 0.0),
+                        preferred_element_type=jnp.float32,
+                    )
                 )
-            )
-            # jagged_attention.py:90: m = m_new
-            m_ref[...] = m_new
+                # jagged_attention.py:90: m = m_new
+                m_ref[h] = m_new
 
         @pl.when(live & (tk == tk_stop - 1))
         def _():
-            # jagged_attention.py:91: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+            # jagged_attention.py:73: for h, b in hl.grid([H, B]):
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
-            out_ref[...] = jnp.where(
-                tq_mask, (acc_ref[...] / total_ref[...]).astype(jnp.bfloat16), out_ref[...]
-            )
+            for h in range(16):
+                # jagged_attention.py:91: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
+                out_ref[h] = jnp.where(
+                    tq_mask, (acc_ref[h] / total_ref[h]).astype(jnp.bfloat16), out_ref[h]
+                )
 
     pltpu.emit_pipeline(
         step,
-        grid=(16, 65536),
+        grid=(262144,),
         in_specs=[
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
-            pl.BlockSpec((None, 512, 128), lambda h, n: (h, at(n)[1][2], 0)),
-            pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 256, 128), lambda h, n: (h, at(n)[1][1], 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
+        out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0))],
+        dimension_semantics=(pltpu.ARBITRARY,),
     )(q, k, v, out_in, out)
 
 
@@ -134,9 +140,10 @@ def jagged_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
-            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
         ],
         input_output_aliases={4: 0},
         interpret=interpret,
