@@ -381,6 +381,7 @@ WHY = {
     "row": "the block holds other rows too",
     "blocks": "a tile lies in two of its blocks",
     "turn": "a step may have turns behind the last one",
+    "group": "a group meets its own rows only",
     "picked": "rows that the array does not have, or that are left out, are not stored",
 }
 
