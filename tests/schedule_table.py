@@ -63,6 +63,7 @@ class Measured:
     blocks     None: those of the default config
     call       the call of the kernel by hand, from names of blocks
     live       (offsets, blocks) -> steps that have work to do
+    within     as in a config: the attention by hand has a head in each step
     """
 
     title: str
@@ -71,9 +72,10 @@ class Measured:
     blocks: dict[str, int] | None
     call: Callable[[dict[str, int]], str]
     live: Callable[[np.ndarray, dict[str, int]], int]
+    within: tuple[str, ...] | None = None
 
     def lowered(self, generation: str) -> Lowered:
-        config = None if self.blocks is None else tile.Config(self.blocks)
+        config = tile.Config(self.blocks or {}, within=self.within)
         return self.kernel.lower(*self.arguments, target=f"tpu:{generation}", config=config)
 
 
@@ -146,6 +148,7 @@ def attention(
         blocks or None,
         call,
         live,
+        within=(),
     )
 
 

@@ -23,7 +23,7 @@ from tests.fuzzing.text import lengths_by_shapes
 from tests.fuzzing.trial import OK, Outcome, difference, failure, loaded
 from tests.partitions import divided
 from tilelang.analysis import analyze
-from tilelang.codegen.pallas.plan.search import normalised
+from tilelang.codegen.pallas.plan.normalised import normalised
 from tilelang.codegen.pallas.target import Target
 from tilelang.codegen.triton.plan.search import normalised as normalised_for_gpus
 from tilelang.ir import KernelIR

@@ -11,7 +11,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.subjects import SUBJECTS
 from tests.test_golden import TARGET
-from tilelang.codegen.pallas.plan.search import normalised
+from tilelang.codegen.pallas.plan.normalised import normalised
 from tilelang.codegen.pallas.target import Target
 from tilelang.codegen.triton.plan.search import normalised as normalised_for_gpus
 from tilelang.ir import (

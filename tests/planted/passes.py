@@ -24,6 +24,7 @@ from tests.codegen import (
     test_uncovered,
 )
 from tests.passes import (
+    test_bool_bytes,
     test_drop_implied_masks,
     test_drop_unused,
     test_fill_pads,
@@ -43,6 +44,7 @@ from tilelang.analysis import axes, folds, lags, order
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import (
+    bool_bytes,
     gather_ahead,
     lifted_groups,
     members,
@@ -62,6 +64,7 @@ from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
 from tilelang.ir import (
     Apply,
     Assign,
+    Const,
     Store,
     Type,
     Var,
@@ -167,6 +170,11 @@ _visits_all = outputs.visits_all
 
 
 MUTATIONS = (
+    Mutation(
+        "bytes are taken for whether there is one", bool_bytes, "_bools",
+        lambda load, name: Const(True, load.type),
+        lambda: test_bool_bytes.test_results_are_those_of_bools({"t": 32}),
+    ),
     Mutation(
         "masks of stores are not rewritten", inline_indices, "map_stmt", _masks_stay,
         test_inline_indices.test_the_mask_of_stored_lanes_too,

@@ -75,6 +75,10 @@ def _viewed(view: View) -> Node:
             return Call("jnp.take", (Atom(view.source), picks, where, CLIP))
         case "slice":
             return Atom(f"{view.source}[{view.arg[0]}:{view.arg[1]}]")
+        case "bytes":
+            return Atom(f"{view.source}.astype(jnp.int8)")
+        case "bools":
+            return Atom(f"{view.source}.astype(jnp.bool_)")
         case "spans":
             return Call("spans_of", (Atom(view.source), Atom(str(view.arg[0]))))
         case _:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
-from tilelang.errors import Loc
+from tilelang.errors import Loc, PlanError
 from tilelang.ir import Apply, KernelIR, integers
 from tilelang.ir.chain import level_statements
 from tilelang.ir.traversal import loads, statements
@@ -103,6 +103,7 @@ def plan_launch(
         tables.check_fits(kernel, table, target, needed)
     windows = whole(all_windows(arrays, outputs, config))
     windows = early(groups, windows) if placed.form == "pipeline" else windows
+    _check_bools(problem, target, windows)
     kept, sections = _sections(placed, groups, windows, order, columns)
     spread, sections = in_all_lanes(kept, sections, axes, target.lanes)
     every, sections = unrolled(placed, target, windows, order, spread, sections)
@@ -176,6 +177,18 @@ def _check_position(placed: Placed, expr: ir.Expr, loc: Loc) -> None:
             loc,
             f"compute the maximum, then the smallest {axis.user}.index that reaches it",
         )
+
+
+def _check_bools(problem: Problem, target: Target, windows: tuple[Window, ...]) -> None:
+    """PlanError for tiles of bools that ragged loops change in place: no TPU copies them."""
+    if target.name != "cpu" and any(fact.ragged for fact in problem.facts.axes):
+        for window in (w for w in windows if w.dtype == "bool"):
+            tensor = problem.ir.tensor(window.array)
+            raise PlanError(
+                f"{tensor.name} is bool and changed in place, and a TPU copies no bools",
+                tensor.loc,
+                f"pass {tensor.name} as int8, or return a new array",
+            )
 
 
 def _effects(groups: Groups, placed: Placed) -> dict[str, bool]:

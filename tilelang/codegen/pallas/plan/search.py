@@ -8,22 +8,9 @@ from functools import partial, reduce
 
 from tilelang import ir
 from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
-from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
-from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
-from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
-from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
-from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
 from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.target import Target
-from tilelang.passes.fold_empty import fold_empty
-from tilelang.passes.inline_indices import inline_indices
-from tilelang.passes.keep_inside import keep_inside
-from tilelang.passes.mask_outside import mask_outside
-from tilelang.passes.name_shared import name_shared
-from tilelang.passes.powers_of_two import powers_of_two
-from tilelang.passes.select_numbers import select_numbers
-from tilelang.passes.turn_late import turn_late
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.legal import check_kernel
@@ -38,6 +25,7 @@ from .estimate import rank
 from .estimate.interiors import with_interiors
 from .launch import plan_launch
 from .memory import with_margin
+from .normalised import normalised
 from .physical import Inner
 from .placement import place
 from .small_steps import loops_of_small_steps, turns_of_small_steps
@@ -296,38 +284,6 @@ def _planned(problem: Problem, config: Config, target: Target) -> Form | Refusal
         instead = instead or _together(problem, config, target, planned)
         planned, fold = (planned, fold) if instead is None else instead
     return planned if isinstance(planned, Refusal) else Form(problem, planned, fold)
-
-
-def normalised(
-    problem: Problem, target: Target, gathers: str | None = None
-) -> Iterator[tuple[str, ir.KernelIR]]:
-    """The kernel after each pass, in their order.
-
-    Lanes outside of arrays are masked and positions kept inside first, while indices are those that
-    the facts speak of.  They are written out, and rows that XLA puts together taken out, before
-    those in scalar memory are made flat; single rows become scatters and gathers while loads are
-    where the author wrote them; and gathers get statements of their own last, because no pass after
-    that may write a load anywhere.
-    """
-    facts, kernel = problem.facts, problem.ir
-    passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
-        ("mask_outside", lambda k: mask_outside(k, facts)),
-        ("keep_inside", lambda k: keep_inside(k, facts)),
-        ("select_numbers", select_numbers),
-        ("fold_empty", fold_empty),
-        ("powers_of_two", powers_of_two),
-        ("name_shared", name_shared),
-        ("turn_late", turn_late),
-        ("inline_indices", inline_indices),
-        ("gather_ahead", lambda k: gather_ahead(k, gathers)),
-        ("flat_scalars", lambda k: flat_scalars(k, target)),
-        ("scatter_rows", lambda k: scatter_rows(k, target)),
-        ("gather_columns", lambda k: gather_columns(k, target)),
-        ("separate_gathers", separate_gathers),
-    )
-    for name, run in passes:
-        kernel = run(kernel)
-        yield name, kernel
 
 
 def _without_copies(

@@ -1,0 +1,105 @@
+"""Bool bytes: tiles of bool arrays -> tiles of bytes; Mosaic copies no bools.
+
+    where(keep[t, :], x, 0)           ->   where(cast(keep_bytes[t, :], int32) != 0, x, 0)
+    y[t, :] = x[t, :] > 0; return y   ->   y[t, :] = cast(x[t, :] > 0, int8); return y != 0
+
+Single numbers stay: they lie in scalar memory.  So do arrays that the kernel changes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from tilelang.analysis.placed import root
+from tilelang.ir import (
+    Apply,
+    Const,
+    Expr,
+    KernelIR,
+    Load,
+    Stmt,
+    Store,
+    Tensor,
+    Type,
+    View,
+    map_children,
+    statement_exprs,
+    statements,
+    walk,
+)
+from tilelang.ir.names import unique
+from tilelang.ir.traversal import map_body, map_stmt
+
+BYTE, INT = "int8", "int32"
+
+
+def bool_bytes(ir: KernelIR) -> KernelIR:
+    """The kernel without tiles of bools, but of arrays that it changes."""
+    used = set(_tiled(ir))
+    found = [t for t in ir.tensors if t.dtype == "bool" and t.name in used and _free(ir, t)]
+    made_here = {t.name: unique(ir, t.name, "bools") for t in found if t.role == "output"}
+    given = {t.name: unique(ir, t.name, "bytes") for t in found if t.name not in made_here}
+    if not found:
+        return ir
+
+    def read(expr: Expr) -> Expr:
+        expr = map_children(expr, read)
+        if isinstance(expr, Load) and expr.tensor in made_here:
+            return _bools(expr, expr.tensor)
+        if isinstance(expr, Load) and expr.tensor in given and expr.type.shape:
+            return _bools(expr, given[expr.tensor])
+        return expr
+
+    def statement(stmt: Stmt) -> tuple[Stmt, ...]:
+        made = map_stmt(stmt, read)
+        if isinstance(made, Store) and made.tensor in made_here:
+            value = Apply("cast", (made.value,), Type(made.value.type.shape, BYTE))
+            made = replace(made, value=value)
+        return (made,)
+
+    tensors = tuple(_bytes(t) if t.name in made_here else t for t in ir.tensors)
+    views = [_view(ir.tensor(name), "bytes", view) for name, view in given.items()]
+    views += [_view(ir.tensor(name), "bools", view) for name, view in made_here.items()]
+    returns = tuple(made_here.get(name, name) for name in ir.returns)
+    body = map_body(ir.body, statement)
+    return replace(ir, tensors=(*tensors, *views), returns=returns, body=body)
+
+
+def _tiled(ir: KernelIR) -> Iterator[str]:
+    """Tensors of which tiles are read or stored."""
+    for stmt in statements(ir.body):
+        if isinstance(stmt, Store):
+            yield stmt.tensor
+        for expr in statement_exprs(stmt):
+            for e in walk(expr):
+                if isinstance(e, Load) and e.type.shape:
+                    yield e.tensor
+
+
+def _free(ir: KernelIR, tensor: Tensor) -> bool:
+    """Whether an array may have another dtype: it is only read, or made here, and no view is."""
+    source = ir.tensor(root(ir, tensor.name))
+    viewed = any(t.view is not None and t.view.source == tensor.name for t in ir.tensors)
+    stored = tensor.role == "output" and not viewed
+    return stored or (source.role == "input" and not source.mutated)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    fill = None if tensor.fill is None else int(bool(tensor.fill))
+    return replace(tensor, dtype=BYTE, fill=fill)
+
+
+def _view(tensor: Tensor, how: Literal["bytes", "bools"], name: str) -> Tensor:
+    """The other one of an array and its bytes."""
+    dtype, view = BYTE if how == "bytes" else "bool", View(tensor.name, how, ())
+    return replace(tensor, name=name, dtype=dtype, role="view", view=view, fill=None)
+
+
+def _bools(load: Load, name: str) -> Expr:
+    """The same bools, of bytes: v5e compares no narrower numbers than of 32 bits."""
+    shape = load.type.shape
+    read = replace(load, tensor=name, type=Type(shape, BYTE))
+    wide = Apply("cast", (read,), Type(shape, INT))
+    return Apply("ne", (wide, Const(0, Type((), INT))), Type(shape, "bool"))

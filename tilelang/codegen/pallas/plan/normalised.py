@@ -1,0 +1,56 @@
+"""normalised(problem, target) -> (pass, kernel)...: the kernel after each pass, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tilelang import ir
+from tilelang.codegen.pallas.passes.bool_bytes import bool_bytes
+from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
+from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
+from tilelang.codegen.pallas.passes.gather_columns import gather_columns
+from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
+from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
+from tilelang.codegen.pallas.target import Target
+from tilelang.passes.fold_empty import fold_empty
+from tilelang.passes.inline_indices import inline_indices
+from tilelang.passes.keep_inside import keep_inside
+from tilelang.passes.mask_outside import mask_outside
+from tilelang.passes.name_shared import name_shared
+from tilelang.passes.powers_of_two import powers_of_two
+from tilelang.passes.select_numbers import select_numbers
+from tilelang.passes.turn_late import turn_late
+from tilelang.schedule.problem import Problem
+
+
+def normalised(
+    problem: Problem, target: Target, gathers: str | None = None
+) -> Iterator[tuple[str, ir.KernelIR]]:
+    """The kernel after each pass, in their order.
+
+    Lanes outside of arrays are masked and positions kept inside first, while indices are those that
+    the facts speak of.  They are written out, and rows that XLA puts together taken out, before
+    those in scalar memory are made flat; single rows become scatters and gathers while loads are
+    where the author wrote them; and gathers get statements of their own last, because no pass after
+    that may write a load anywhere.
+    """
+    facts, kernel = problem.facts, problem.ir
+    passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
+        ("mask_outside", lambda k: mask_outside(k, facts)),
+        ("keep_inside", lambda k: keep_inside(k, facts)),
+        ("select_numbers", select_numbers),
+        ("fold_empty", fold_empty),
+        ("bool_bytes", bool_bytes),
+        ("powers_of_two", powers_of_two),
+        ("name_shared", name_shared),
+        ("turn_late", turn_late),
+        ("inline_indices", inline_indices),
+        ("gather_ahead", lambda k: gather_ahead(k, gathers)),
+        ("flat_scalars", lambda k: flat_scalars(k, target)),
+        ("scatter_rows", lambda k: scatter_rows(k, target)),
+        ("gather_columns", lambda k: gather_columns(k, target)),
+        ("separate_gathers", separate_gathers),
+    )
+    for name, run in passes:
+        kernel = run(kernel)
+        yield name, kernel
