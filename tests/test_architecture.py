@@ -162,7 +162,8 @@ BUDGET = {
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2640,
     "commands": 560,  # tune
-    PACKAGE: 2630,  # of no package: api (configs, gradients, batches, torch), tuning, reference ...
+    # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
+    PACKAGE: 2650,  # breaks attributes of long expressions
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60

@@ -121,7 +121,7 @@ def test_no_mask_is_without_a_reason():
 
 
 def test_every_reason_is_met():
-    names = ("jagged_softmax", "jagged_sum", "jagged_to_padded", "paged_attention")
+    names = ("jagged_layer_norm", "jagged_sum", "jagged_to_padded", "paged_attention")
     plans = [plan_of(n) for n in names]
     plans += [left_out_plan(), picked_plan(), one_by_one_plan()]
     text = "\n".join(line for plan in plans for line in masks(plan))

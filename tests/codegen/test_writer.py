@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import reduce
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from tilelang.codegen.pallas.emit.ops import ELEMENTWISE, number
 from tilelang.codegen.writer import (
     WIDTH,
     Atom,
+    Attribute,
     Call,
     Group,
     Keyword,
@@ -25,7 +27,8 @@ from tilelang.codegen.writer import (
 INFIX = ("+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>", "<", "==", "!=")
 
 ATOMS = ("x", "tm_mask", "a_rather_long_name_of_a_value", "offsets[g + 1]", "7", "-1.5", "-jnp.inf")
-KINDS = ("infix", "infix", "pow", "minus", "not", "call", "method", "keyword", "tuple", "list")
+KINDS = ("infix", "infix", "pow", "minus", "not", "call", "method", "turned", "keyword",
+         "tuple", "list")  # fmt: skip
 
 
 @st.composite
@@ -48,6 +51,8 @@ def nodes(draw: st.DrawFn, depth: int = 4) -> Node:
         case "method":
             of = Atom("x") if first == Atom("7") else first
             return Call("astype", (last,), of=of)
+        case "turned":
+            return Attribute(Atom("x") if first == Atom("7") else first, "T")
         case "keyword":
             return Call("jnp.sum", (*parts, Keyword("axis", last)))
         case _:
@@ -61,6 +66,8 @@ def explicit(node: Node) -> str:
             return f"({text})"
         case Keyword(name, value):
             return f"{name}={explicit(value)}"
+        case Attribute(of, name):
+            return f"{explicit(of)}.{name}"
         case Group(items, brackets):
             inner = "".join(f"{explicit(i)}, " for i in items)
             return f"{brackets[0]}{inner}{brackets[1]}"
@@ -115,6 +122,8 @@ def test_a_short_statement_stays_on_one_line() -> None:
         (ELEMENTWISE["pow"](Prefix("-", Atom("x"), 7), Atom("2")), "(-x) ** 2"),
         (ELEMENTWISE["pow"](Atom("a"), ELEMENTWISE["pow"](Atom("b"), Atom("c"))), "a ** (b ** c)"),
         (Call("astype", (Atom("jnp.int32"),), of=Atom("-1.0")), "(-1.0).astype(jnp.int32)"),
+        (Attribute(infix("&", Atom("a"), Atom("b")), "T"), "(a & b).T"),
+        (Attribute(Atom("a"), "T"), "a.T"),
         (Group((Atom("a"),)), "(a,)"),
     ],
 )
@@ -128,6 +137,19 @@ def test_long_calls_break_between_arguments_and_stay_in_the_width() -> None:
     assert max(map(len, lines)) <= WIDTH
     assert lines[0] == "        target = jnp.concatenate("
     assert lines[-1] == "        )"
+
+
+def test_what_is_turned_breaks_like_what_is_not() -> None:
+    terms = [infix("<", Atom(f"begin_of_range_{i}"), Atom(f"end_of_range_{i}")) for i in range(4)]
+    turned = Attribute(reduce(lambda a, b: infix("&", a, b), terms), "T")
+    alone = statement("target", turned, 8)
+    assert max(map(len, alone)) <= WIDTH
+    assert (alone[0], alone[-1]) == ("        target = (", "        ).T")
+    among = statement("", Call("group_sums", (turned, Atom("rows"))), 8)
+    assert max(map(len, among)) <= WIDTH
+    assert ast.unparse(ast.parse("\n".join(among).strip())) == flat(
+        Call("group_sums", (turned, Atom("rows")))
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ INT = Type((), "int32")
 OLD, NEW = Var("old", INT), Var("new", INT)
 PLAIN: dict[Any, Any] = {
     Type: INT, str: "x", int: 1, bool: False, Loc: Loc("kernel.py", 1, 0, 1, ""),
-    axis.Mask: axis.Mask("k", "store"),
+    axis.Mask: axis.Mask("k", "store"), Any: OLD,  # a Read, of a module that imports its own
 }  # fmt: skip
 SELECT = (physical.All(), physical.Part(0, 8), physical.Row(OLD), physical.Step("k", 8, OLD))
 STMT = physical.Bind("a", OLD, None, "a")
@@ -46,6 +46,8 @@ def sample(hint: Any) -> Any:
             return OLD if set(rest) >= set(get_args(ir.Expr)) else sample(rest[0])
         case _ if kind is Literal:
             return options[0]
+        case _ if kind is tuple and options[-1] is not Ellipsis:
+            return tuple(map(sample, options))
         case _ if kind is tuple:
             found = sample(options[0])
             return found if isinstance(found, tuple) else (found,)

@@ -25,6 +25,14 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """`of.name`"""
+
+    of: Node
+    name: str
+
+
+@dataclass(frozen=True)
 class Infix:
     """`left op right`, left-associative; `level` is Python's precedence, higher binds tighter."""
 
@@ -66,7 +74,7 @@ class Tuple:
     items: tuple[Node, ...]
 
 
-Node = Atom | Call | Infix | Prefix | Keyword | Group | Tuple
+Node = Atom | Call | Attribute | Infix | Prefix | Keyword | Group | Tuple
 
 LEVELS = {"|": 1, "^": 2, "&": 3, "<<": 4, ">>": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 COMPARE = 0
@@ -110,6 +118,8 @@ def flat(node: Node) -> str:
         case Call(fn, args, of):
             start = "" if of is None else f"{_operand(of, TIGHT)}."
             return f"{start}{fn}({', '.join(map(flat, args))})"
+        case Attribute(of, name):
+            return f"{_operand(of, TIGHT)}.{name}"
         case Prefix(op, operand, own):
             return f"{op}{_operand(operand, own)}"
         case Infix(op, left, right, own):
@@ -133,9 +143,9 @@ def lines(node: Node, indent: int, start: int, end: int = 0) -> list[str]:
         return [text]
     match node:
         case Call(fn, args, of) if of is not None and indent + start + len(flat(of)) > WIDTH - 20:
-            inner = lines(of, indent + 4, 0)
-            tail = f").{fn}({', '.join(map(flat, args))})"
-            return ["(", " " * (indent + 4) + inner[0], *inner[1:], " " * indent + tail]
+            return _in_parentheses(of, f".{fn}({', '.join(map(flat, args))})", indent)
+        case Attribute(of, name):
+            return _in_parentheses(of, f".{name}", indent)
         case Call(fn, args, of) if args:
             head = "" if of is None else f"{_operand(of, TIGHT)}."
             inner = _items(args, indent)
@@ -154,6 +164,11 @@ def lines(node: Node, indent: int, start: int, end: int = 0) -> list[str]:
             return _broken_infix(op, left, right, own, indent, start)
         case _:
             return [text]
+
+
+def _in_parentheses(node: Node, tail: str, indent: int) -> list[str]:
+    inner = lines(node, indent + 4, 0)
+    return ["(", " " * (indent + 4) + inner[0], *inner[1:], " " * indent + ")" + tail]
 
 
 def _items(items: tuple[Node, ...], indent: int) -> list[str]:

@@ -12,7 +12,18 @@ from tilelang import ir
 from tilelang.codegen.pallas.plan import types as plan
 from tilelang.codegen.pallas.plan.reads import sources
 from tilelang.codegen.pallas.plan.steps.names import ROWS
-from tilelang.codegen.writer import TIGHT, Atom, Call, Group, Keyword, Node, flat, infix, level
+from tilelang.codegen.writer import (
+    TIGHT,
+    Atom,
+    Attribute,
+    Call,
+    Group,
+    Keyword,
+    Node,
+    flat,
+    infix,
+    level,
+)
 from tilelang.ir.names import fresh
 
 from . import ops
@@ -239,7 +250,7 @@ class Printer:
             case "expand_dims" | "squeeze":
                 return Call(f"jnp.{op}", (args[0], Atom(str(attrs["axis"]))))
             case "transpose" if attrs["perm"] == (1, 0):
-                return Atom(f"{_method(args[0])}.T")
+                return Attribute(args[0], "T")
             case "transpose":
                 return Call("jnp.transpose", (args[0], ops.shape(attrs["perm"])))
             case "concat":

@@ -89,7 +89,8 @@ class Members:
         dtype = values.type.dtype
         zero = ir.Const(0.0 if is_float(dtype) else 0, Type((), dtype), weak=True)
         kind = Type((self.rows, self.groups), dtype)
-        return Apply("where", (self.by_rows(), expanded(values, at), zero), kind)
+        lanes = (self.by_rows(), expanded(values, at), zero)
+        return Apply("where", lanes, kind, masks=(("group", self.groups),))
 
 
 def expanded(expr: Expr, axis: int) -> Expr:

@@ -81,7 +81,8 @@ class LeftOut:
 
     reason  "user": the author says which; "array": a moved tile reaches past the array;
             "row": the block holds other rows; "blocks": the tile lies in two of its blocks;
-            "picked": rows go where an index array says
+            "picked": rows go where an index array says; "group": a group meets its own rows only;
+            "turn": a step may have turns behind the last one
     """
 
     array: str

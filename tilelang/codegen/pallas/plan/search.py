@@ -469,4 +469,4 @@ def _plan(
         launches.append(launch)
         arrays |= {(host.name, host.source): host for host in hosts}
     hosts, chosen = tuple(arrays.values()), tuple(sorted(blocks.items()))
-    return Plan(kernel, problem.facts, config, target, hosts, tuple(launches), chosen)
+    return Plan(kernel, problem.facts, problem, config, target, hosts, tuple(launches), chosen)

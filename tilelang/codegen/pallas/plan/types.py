@@ -40,6 +40,7 @@ from tilelang.errors import Loc
 from tilelang.ir import Expr, KernelIR
 from tilelang.ir.text import expression
 from tilelang.schedule.config import Config
+from tilelang.schedule.problem import Problem
 
 from .axis import AxisPlan as AxisPlan
 from .axis import LeftOut as LeftOut
@@ -341,12 +342,14 @@ class Launch:
 class Plan:
     """The whole kernel: one launch per top-level loop.
 
+    problem the same kernel and facts, with what was found of them
     why     of blocks that an estimate chose: what they would take, and the next best
     groups  blocks of the author's `hl.grid` loops, where those have any
     """
 
     ir: KernelIR
     facts: Facts
+    problem: Problem = field(compare=False, repr=False)
     config: Config
     target: Target
     arrays: tuple[HostArray, ...]
@@ -381,6 +384,7 @@ WHY = {
     "row": "the block holds other rows too",
     "blocks": "a tile lies in two of its blocks",
     "turn": "a step may have turns behind the last one",
+    "group": "a group meets its own rows only",
     "picked": "rows that the array does not have, or that are left out, are not stored",
 }
 

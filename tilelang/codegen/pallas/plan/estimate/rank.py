@@ -164,7 +164,7 @@ def searched(problem: Problem, plan: Plan, make: Make) -> Search:
 def judged(plan: Plan) -> tuple[Estimate | None, int]:
     """What a plan is estimated to take, None for the CPU, and its vector memory."""
     known = generation(plan.target) is not None
-    arrays = typical(Problem(plan.ir, plan.facts))
+    arrays = typical(plan.problem)
     return estimate(plan, arrays) if known else None, _need(plan.launches)
 
 
