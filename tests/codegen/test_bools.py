@@ -63,8 +63,9 @@ def test_bools_of_heads(config):
 
 def test_copies_that_are_turned_hold_numbers():
     text = picked.source(SHOWN, X, config=WAYS[1])
-    assert "jnp.bool_" not in text.partition("scratch_shapes")[2]
-    assert "shown_by_h_ref[h] != 0" in text
+    held = text.partition("scratch_shapes")[2].partition("interpret=")[0]
+    assert "jnp.int8" in held and "jnp.bool_" not in held
+    assert "shown_bytes_by_h_ref[h].astype(jnp.int32) != 0" in text
 
 
 def test_conditions_that_are_permuted():
