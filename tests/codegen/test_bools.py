@@ -28,6 +28,14 @@ def picked(shown, x):
 
 
 @tile.kernel
+def marked(flags, x):
+    """Bools of heads that are stored in place: those stay bools."""
+    for t in hl.tile(flags.shape[0]):
+        for h in hl.grid(flags.shape[1]):
+            flags[t, h, :] = x[t, h, :] > 0.3
+
+
+@tile.kernel
 def permuted(x):
     """A condition of three dimensions that is turned."""
     T, H, D = x.shape
@@ -66,6 +74,14 @@ def test_copies_that_are_turned_hold_numbers():
     held = text.partition("scratch_shapes")[2].partition("interpret=")[0]
     assert "jnp.int8" in held and "jnp.bool_" not in held
     assert "shown_bytes_by_h_ref[h].astype(jnp.int32) != 0" in text
+
+
+def test_copies_of_bools_that_are_changed_hold_numbers():
+    flags = ~SHOWN
+    marked(flags, X, config=WAYS[1])
+    np.testing.assert_array_equal(flags, SHOWN)
+    text = marked.source(flags, X, config=WAYS[1])
+    assert "jnp.bool_" not in text.partition("scratch_shapes")[2].partition("interpret=")[0]
 
 
 def test_conditions_that_are_permuted():
