@@ -23,7 +23,7 @@ from tests.codegen.test_shorter import X as ROWS_OF_X
 from tests.codegen.test_shorter import asked, given, head
 from tests.runtime.test_traced import OFFSETS, turned
 from tilelang.codegen.pallas.plan import launch
-from tilelang.codegen.pallas.plan.body import layouts
+from tilelang.codegen.pallas.plan.body import stores
 from tilelang.codegen.pallas.plan.steps import moves, revisits
 from tilelang.runtime import execution, primitive, torch_ops, traced
 from tilelang.runtime.device import device_of, target_of
@@ -134,7 +134,7 @@ BROKEN = (
            planned_for_the_mesh),
     Broken("products of a CPU keep bfloat16", traced, "_small", lambda dtype: False,
            small_products),
-    Broken("turned copies hold bools", layouts, "in_scratch", lambda dtype: dtype, bools_of_heads),
+    Broken("turned copies hold bools", stores, "in_scratch", lambda dtype: dtype, bools_of_heads),
     Broken("bools are kept as bools", launch, "as_held", lambda stmt: stmt, bools_that_are_carried),
     Broken("tiles behind an end have blocks of their own", moves, "follows",
            lambda number, axis: True, tiles_that_share_a_block),
