@@ -139,7 +139,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1450,  # operands that meet; sums of negations; what is shared is rewritten once
+    "ir": 1460,  # operands that meet; sums of negations; what is shared; terms of a minimum
     "language": 4280,  # derivatives: a rule for each operation
     "frontend": 4300,
     "analysis": 3470,  # folds over tiles, what lags behind or changes places, what two put in order

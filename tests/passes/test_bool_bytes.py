@@ -29,6 +29,24 @@ def kept(x, keep, live, offsets):
 
 
 @tile.kernel
+def as_vector(x, offsets):
+    """What is made here is returned as it is, and as a view of it."""
+    up = hl.zeros(x.shape, dtype=hl.bool_)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            up[t, :] = x[t, :] > 0
+    return up.reshape(x.shape[0] * x.shape[1]), up
+
+
+@tile.kernel
+def picked(x, keep, ids):
+    y = hl.zeros([ids.shape[0], x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(ids.shape[0]):
+        y[t, :] = hl.where(keep[ids[t], :], x[ids[t], :], 0.0)
+    return y
+
+
+@tile.kernel
 def flipped(flags, offsets):
     for g in hl.grid(offsets.shape[0] - 1):
         for t in hl.tile(offsets[g], offsets[g + 1]):
@@ -67,6 +85,21 @@ def test_results_are_those_of_bools(config) -> None:
         np.testing.assert_array_equal(np.asarray(up), positive, str(layout))
 
 
+def test_views_of_results_are_bools_too() -> None:
+    x, _, _ = arguments()
+    vector, up = as_vector(x, np.array([0, 5, 5, 150]))
+    want = (x > 0) & (np.arange(ROWS) < 150)[:, None]
+    assert vector.dtype == up.dtype == bool
+    np.testing.assert_array_equal(np.asarray(up), want)
+    np.testing.assert_array_equal(np.asarray(vector), want.reshape(-1))
+
+
+def test_rows_that_are_picked() -> None:
+    x, keep, _ = arguments()
+    ids = np.random.default_rng(1).integers(0, ROWS, 33).astype(np.int32)
+    np.testing.assert_array_equal(picked(x, keep, ids), np.where(keep[ids], x[ids], 0))
+
+
 def test_tiles_are_bytes_and_single_numbers_stay() -> None:
     before = kept.lower(*arguments(), np.arange(GROUPS + 1), target="tpu:v6e").ir
     after = bool_bytes(before)
@@ -82,7 +115,10 @@ def test_tiles_are_bytes_and_single_numbers_stay() -> None:
 @needs_libtpu
 @pytest.mark.parametrize("target", ["tpu:v5e", "tpu:v6e"])
 def test_they_compile(target) -> None:
-    kept.compile(*arguments(), np.arange(GROUPS + 1), target=target)
+    x, keep, live = arguments()
+    kept.compile(x, keep, live, np.arange(GROUPS + 1), target=target)
+    as_vector.compile(x, np.arange(GROUPS + 1), target=target)
+    picked.compile(x, keep, np.arange(33, dtype=np.int32), target=target)
 
 
 def test_bools_that_ragged_loops_change_are_refused() -> None:

@@ -31,7 +31,6 @@ from tilelang.codegen.pallas.plan.estimate.offsets import lengths, spread
 from tilelang.codegen.pallas.plan.estimate.resize import resized
 from tilelang.codegen.pallas.plan.types import Plan
 from tilelang.ir import Apply
-from tilelang.schedule.problem import Problem
 
 HALF = "bfloat16"
 
@@ -343,7 +342,7 @@ def test_a_plan_with_other_blocks_is_as_if_planned(case):
 def searches(case: Seen) -> list[tuple[float, float]]:
     """What a search found for each of its blocks, and what it is when nothing is kept."""
     plan, found = case.plan(), []
-    search = rank.searched(Problem(plan.ir, plan.facts), plan, lambda blocks: plan)
+    search = rank.searched(plan.problem, plan, lambda blocks: plan)
     for choice in search.ranked():
         sized = [resized(plan, launch, dict(choice.blocks)) for launch in plan.launches]
         alone = [seconds.of_launch(x, plan.target, search.arrays).seconds for x in sized if x]
@@ -375,7 +374,7 @@ def test_a_search_takes_values_apart_once(monkeypatch):
     plan = SEEN[0].plan()
     apart.clear()
     lived.clear()
-    rank.searched(Problem(plan.ir, plan.facts), plan, lambda blocks: plan)
+    rank.searched(plan.problem, plan, lambda blocks: plan)
     assert len(apart) == len(set(map(id, apart)))
     assert len(lived) <= sum(len(launch.sections) for launch in plan.launches)
 

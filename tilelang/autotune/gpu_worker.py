@@ -3,7 +3,6 @@
 request  lowered   a file with what `lower` returned
          cases     files of arguments, as `save` writes them
          results   files to write to what it returns, and what it changes
-         timed     whether it is timed
 answer   seconds: the median of many runs of each case, the L2 cache emptied before each
          or error, line: what was raised, and the line of the module that it is about
 
@@ -15,6 +14,7 @@ from __future__ import annotations
 import importlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,22 +66,22 @@ def ran(lowered: Lowered, request: Mapping[str, Any]) -> dict[str, Any]:
     seconds = []
     for case, result in zip(request["cases"], request["results"], strict=True):
         tensors = [_tensor(array) for array in load(Path(case))]
-        names = [t.name for t in lowered.ir.tensors if t.role == "input"]
-        call = launch(lowered, tensors)
-        returned = _into_poison(lambda call=call, tensors=tensors: call(tensors))
-        changed = [t for n, t in zip(names, tensors, strict=True) if lowered.ir.tensor(n).mutated]
+        inputs = [t for t in lowered.ir.tensors if t.role == "input"]
+        given = dict(zip([t.name for t in inputs], tensors, strict=True))
+        call = partial(launch(lowered, given), tensors)
+        returned = _into_poison(call)
+        changed = [given[t.name] for t in inputs if t.mutated]
         save(Path(result), [_array(t) for t in (*pytree.tree_leaves(returned), *changed)])
-        seconds.append(_median(lambda call=call, tensors=tensors: call(tensors), request["timed"]))
+        seconds.append(_median(call))
     return {"seconds": seconds}
 
 
-def launch(lowered: Lowered, tensors: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
+def launch(lowered: Lowered, given: Mapping[str, Any]) -> Callable[[Sequence[Any]], Any]:
     """What a later call of the kernel with such tensors does."""
-    names = [t.name for t in lowered.ir.tensors if t.role == "input"]
-    operands = operands_of(given_of(dict(zip(names, tensors, strict=True))))
     ir, facts, target = lowered.ir, lowered.facts, lowered.target
     assert isinstance(target, Target), "what is handed over was planned for a GPU"
-    return prepare(ir, facts, operands, tensors, target, lambda _: lowered, checks=False)
+    operands, values = operands_of(given_of(given)), list(given.values())
+    return prepare(ir, facts, operands, values, target, lambda _: lowered, checks=False)
 
 
 def _into_poison(call: Callable[[], Any]) -> Any:
@@ -94,9 +94,9 @@ def _into_poison(call: Callable[[], Any]) -> Any:
         torch.use_deterministic_algorithms(before)
 
 
-def _median(call: Callable[[], Any], timed: bool) -> float:
-    """Seconds of a call on the GPU; 0 where it is not asked for, and in the interpreter."""
-    if not timed or interprets():
+def _median(call: Callable[[], Any]) -> float:
+    """Seconds of a call on the GPU; 0 in the interpreter."""
+    if interprets():
         return 0.0
     testing = importlib.import_module("triton.testing")
     return testing.do_bench(call, return_mode="median") * 1e-3

@@ -83,6 +83,15 @@ def minimum(a: Expr, b: Expr | int) -> Expr:
     return _computed("minimum", a, const(b) if isinstance(b, int) else b, min)
 
 
+def least_of(expr: Expr) -> tuple[Expr, ...]:
+    """Those that an expression is the least of; itself where it is no minimum."""
+    match expr:
+        case Apply("minimum", args):
+            return tuple(term for arg in args for term in least_of(arg))
+        case _:
+            return (expr,)
+
+
 def maximum(a: Expr, b: Expr | int) -> Expr:
     """max(a, b)"""
     return _computed("maximum", a, const(b) if isinstance(b, int) else b, max)

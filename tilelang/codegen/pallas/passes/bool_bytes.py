@@ -3,7 +3,8 @@
     where(keep[t, :], x, 0)           ->   where(cast(keep_bytes[t, :], int32) != 0, x, 0)
     y[t, :] = x[t, :] > 0; return y   ->   y[t, :] = cast(x[t, :] > 0, int8); return y != 0
 
-Single numbers stay: they lie in scalar memory.  So do arrays that the kernel changes in place.
+Single numbers that are given stay: they lie in scalar memory.  So do arrays that the kernel changes
+in place.
 """
 
 from __future__ import annotations
@@ -37,15 +38,18 @@ BYTE, INT = "int8", "int32"
 
 def bool_bytes(ir: KernelIR) -> KernelIR:
     """The kernel without tiles of bools, but of arrays that it changes."""
-    used = set(_tiled(ir))
-    found = [t for t in ir.tensors if t.dtype == "bool" and t.name in used and _free(ir, t)]
-    made_here = {t.name: unique(ir, t.name, "bools") for t in found if t.role == "output"}
-    given = {t.name: unique(ir, t.name, "bytes") for t in found if t.name not in made_here}
-    if not found:
+    tiled = set(_tiled(ir))
+    found = {t.name: ir.tensor(root(ir, t.name)) for t in ir.tensors if t.dtype == "bool"}
+    roots = {source.name for name, source in found.items() if name in tiled}
+    made_here = {n for n, s in found.items() if s.name in roots and s.role == "output"}
+    read = [n for n, s in found.items() if n in tiled and s.role == "input" and not s.mutated]
+    if not made_here and not read:
         return ir
+    given = {name: unique(ir, name, "bytes") for name in read}
+    returned = {name: unique(ir, name, "bools") for name in ir.returns if name in made_here}
 
-    def read(expr: Expr) -> Expr:
-        expr = map_children(expr, read)
+    def change(expr: Expr) -> Expr:
+        expr = map_children(expr, change)
         if isinstance(expr, Load) and expr.tensor in made_here:
             return _bools(expr, expr.tensor)
         if isinstance(expr, Load) and expr.tensor in given and expr.type.shape:
@@ -53,16 +57,16 @@ def bool_bytes(ir: KernelIR) -> KernelIR:
         return expr
 
     def statement(stmt: Stmt) -> tuple[Stmt, ...]:
-        made = map_stmt(stmt, read)
+        made = map_stmt(stmt, change)
         if isinstance(made, Store) and made.tensor in made_here:
             value = Apply("cast", (made.value,), Type(made.value.type.shape, BYTE))
             made = replace(made, value=value)
         return (made,)
 
     tensors = tuple(_bytes(t) if t.name in made_here else t for t in ir.tensors)
-    views = [_view(ir.tensor(name), "bytes", view) for name, view in given.items()]
-    views += [_view(ir.tensor(name), "bools", view) for name, view in made_here.items()]
-    returns = tuple(made_here.get(name, name) for name in ir.returns)
+    views = [_view(ir.tensor(name), "bytes", given[name]) for name in given]
+    views += [_view(ir.tensor(name), "bools", returned[name]) for name in returned]
+    returns = tuple(returned.get(name, name) for name in ir.returns)
     body = map_body(ir.body, statement)
     return replace(ir, tensors=(*tensors, *views), returns=returns, body=body)
 
@@ -76,14 +80,6 @@ def _tiled(ir: KernelIR) -> Iterator[str]:
             for e in walk(expr):
                 if isinstance(e, Load) and e.type.shape:
                     yield e.tensor
-
-
-def _free(ir: KernelIR, tensor: Tensor) -> bool:
-    """Whether an array may have another dtype: it is only read, or made here, and no view is."""
-    source = ir.tensor(root(ir, tensor.name))
-    viewed = any(t.view is not None and t.view.source == tensor.name for t in ir.tensors)
-    stored = tensor.role == "output" and not viewed
-    return stored or (source.role == "input" and not source.mutated)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

@@ -12,24 +12,35 @@ tile, where a short group took a step of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NoReturn
 
 from tilelang import ir
-from tilelang.analysis.facts import AxisFact, Facts, PositionFact
 from tilelang.analysis.placed import root
 from tilelang.codegen.pallas.moves import MOVED
 from tilelang.errors import Loc
 from tilelang.ir import Along, Apply, At, Expr, GridIndex, Load, Span, Type, integers
-from tilelang.ir.names import names_in, unique
 from tilelang.ir.traversal import definitions, inlined, map_index
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 from tilelang.schedule.problem import Problem
-from tilelang.schedule.refusal import Refused, Rule
+
+from .blocked_groups import (
+    check_kept,
+    check_loop,
+    count_of,
+    facts_of_blocks,
+    refuse,
+    span,
+    view_of,
+)
 
 WHY = "a step moves the rows of all in its block"
+WHICH = (
+    "only an hl.grid loop that copies rows [offsets[g], offsets[g + 1]) from or to a box can have "
+    "one"
+)
 HELPERS = frozenset({"move_rows", "spans_of"})  # functions of the generated source
 
 
@@ -58,21 +69,17 @@ def group_boxes(problem: Problem, name: str, block: int) -> Problem:
 
     Raises Refused where that loop does more than to copy rows from or to a box.
     """
-    kernel, axis = problem.ir, problem.axis(name)
-    _check_loop(problem, axis)
-    copy = _copy(problem, axis)
-    count, rows = _count(axis), copy.rows.name
+    copy, kernel, axis = copies_rows(problem, name), problem.ir, problem.axis(name)
+    count, rows, table = count_of(axis), copy.rows.name, copy.table
     length = kernel.tensor((copy.load if copy.to_box else copy.store).tensor).shape[0]
-    rises = problem.fact(rows).rises
-    if not copy.to_box and name not in rises:
+    if not copy.to_box and name not in problem.fact(rows).rises:
         _refuse(axis, f"the ranges of {copy.rows.user} were not proved to be disjoint", axis.loc)
-    blocks, table = -(-count // block), copy.table
-    begins = _view(kernel, table, ir.View(table, "slice", (0, count)), "begin", count)
-    ends = _view(kernel, table, ir.View(table, "slice", (1, count + 1)), "end", count)
-    spans = _view(kernel, table, ir.View(table, "spans", (block, count)), "spans", 2 * blocks)
-    first: Expr = ir.TileScalar(name, "id")
-    stop = integers.add(first, integers.const(blocks))
-    lowest, highest = (Load(spans.name, (At(at),), integers.INT) for at in (first, stop))
+    begins = view_of(kernel, ir.View(table, "slice", (0, count)), "begin", count)
+    ends = view_of(kernel, ir.View(table, "slice", (1, count + 1)), "end", count)
+    spans = view_of(
+        kernel, ir.View(table, "spans", (block, count)), "spans", 2 * -(-count // block)
+    )
+    edges = lowest, highest = span(axis, spans)
     changed = {
         name: replace(axis, kind="tile", block=block, max_extent=count),
         rows: replace(copy.rows, begin=lowest, end=highest, max_extent=length),
@@ -87,13 +94,16 @@ def group_boxes(problem: Problem, name: str, block: int) -> Problem:
     axes = tuple(changed.get(a.name, a) for a in kernel.axes)
     tensors = (*kernel.tensors, begins, ends, spans)
     whole = replace(kernel, tensors=tensors, axes=axes, body=body)
-    return Problem(whole, _facts(problem.facts, name, copy, (first, stop), spans))
+    apart = not copy.to_box  # of rows that go to boxes nobody needs that
+    facts = facts_of_blocks(problem.facts, name, WHY, {rows}, spans, edges, apart)
+    return Problem(whole, facts)
 
 
 def copies_rows(problem: Problem, name: str) -> Copy:
     """What a loop over groups copies; raises Refused where it does more, or something else."""
-    _check_loop(problem, problem.axis(name))
-    return _copy(problem, problem.axis(name))
+    axis = problem.axis(name)
+    check_loop(problem, axis, HELPERS, partial(_refuse, axis))
+    return _copy(problem, axis)
 
 
 def boxed(problem: Problem, name: str) -> bool:
@@ -109,55 +119,11 @@ def boxed(problem: Problem, name: str) -> bool:
     return any(own(reference.index) for reference in problem.references)
 
 
-def _count(axis: ir.Axis) -> int:
-    return axis.static[1] if axis.static is not None else 0
-
-
-def _facts(
-    facts: Facts, name: str, copy: Copy, positions: Iterable[Expr], spans: ir.Tensor
-) -> Facts:
-    """What was proved of every group holds of blocks: their rows are as disjoint as the groups'.
-
-    Of rows that go to boxes nobody needs that.
-    """
-
-    def changed(fact: AxisFact) -> AxisFact:
-        if fact.name == name:
-            return replace(fact, why=f"{fact.why}; {WHY}", limit=None)
-        if fact.name == copy.rows.name:
-            rises = () if copy.to_box else fact.rises
-            return replace(fact, depends=(name,), rises=rises, nonempty=False, independent=False)
-        return fact
-
-    size = spans.shape[0]
-    proved = (PositionFact(e, size, "proved", "as many blocks", "", spans.loc) for e in positions)
-    axes = tuple(map(changed, facts.axes))
-    return replace(facts, axes=axes, positions=(*facts.positions, *proved))
-
-
 # ---------------------------------------------------------------- legality
 
 
 def _refuse(axis: ir.Axis, why: str, loc: Loc | None) -> NoReturn:
-    raise Refused(
-        Rule.CONFIG,
-        f"{axis.user} cannot have a block: {why}",
-        loc,
-        f"leave the block of {axis.name} out; only an hl.grid loop that copies rows "
-        "[offsets[g], offsets[g + 1]) from or to a box can have one",
-    )
-
-
-def _check_loop(problem: Problem, axis: ir.Axis) -> None:
-    fact, taken = problem.fact(axis.name), names_in(problem.ir) | {problem.ir.name}
-    if all(loop.axis != axis.name for loop in problem.ir.body):
-        _refuse(axis, "its loop stands inside of another one", axis.loc)
-    if axis.static is None or axis.static[0] != 0 or axis.static[1] < 1:
-        _refuse(axis, "its indices do not go from 0 to a number that shapes give", axis.loc)
-    if fact.kind != "parallel":
-        _refuse(axis, f"it is ordered, because {fact.why}", axis.loc)
-    if clash := HELPERS & taken:
-        _refuse(axis, f"the generated source has a function {min(clash)} of its own", axis.loc)
+    refuse(axis, WHICH, why, loc)
 
 
 def _copy(problem: Problem, axis: ir.Axis) -> Copy:
@@ -211,7 +177,7 @@ def _check_arrays(
             (At(GridIndex(at)), Along(b), Span(0, other)),
         ) if a == b == rows.name and at == axis.name:
             boxes, lines = (into, source) if len(into.shape) > 2 else (source, into)
-            whole = boxes.shape[0] == _count(axis) and boxes.shape[2] == lines.shape[1]
+            whole = boxes.shape[0] == count_of(axis) and boxes.shape[2] == lines.shape[1]
             if whole and width == other == lines.shape[1]:
                 return
         case _:
@@ -241,15 +207,9 @@ def _range(
     if _sum(begin, here or zero) != zero:
         _refuse(axis, f"the rows of {rows.user} are not the first of a box", rows.loc)
     after = integers.add(GridIndex(axis.name), integers.const(1))
-    if not any(_is(term, table, after) for term in _terms(high)):
+    if not any(_is(term, table, after) for term in integers.least_of(high)):
         _refuse(axis, f"the rows of {rows.user} may go on behind T[{axis.name} + 1]", rows.loc)
-    written = {
-        root(problem.ir, s.tensor)
-        for s in ir.statements(problem.ir.body)
-        if isinstance(s, ir.Store)
-    }
-    if root(problem.ir, table) in written:
-        _refuse(axis, f"the kernel changes {table}, which says where rows are", rows.loc)
+    check_kept(problem.ir, table, rows, partial(_refuse, axis))
     return table, high
 
 
@@ -263,13 +223,6 @@ def _is(expr: Expr, table: str, at: Expr) -> bool:
             return name == table and integers.linear(place) == integers.linear(at)
         case _:
             return False
-
-
-def _terms(expr: Expr) -> tuple[Expr, ...]:
-    """Those that an expression is the least of."""
-    if isinstance(expr, Apply) and expr.op == "minimum":
-        return tuple(t for a in expr.args for t in _terms(a))
-    return (expr,)
 
 
 def _sum(a: Expr, b: Expr) -> Expr:
@@ -316,14 +269,6 @@ def _same(a: Expr, b: Expr) -> bool:
 
 
 # ---------------------------------------------------------------- what becomes of it
-
-
-def _view(kernel: ir.KernelIR, source: str, made: ir.View, suffix: str, length: int) -> ir.Tensor:
-    """What is made of the tensor of offsets, as a tensor that the new kernel reads."""
-    return replace(
-        kernel.tensor(source), name=unique(kernel, source, suffix), shape=(length,), role="view",
-        view=made, fill=None, mutated=False,
-    )  # fmt: skip
 
 
 def _moved(

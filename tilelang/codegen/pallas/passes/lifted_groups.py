@@ -9,23 +9,21 @@ own, which gets a dimension of groups in front, or it is the same for all of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 from tilelang import ir
 from tilelang.analysis.placed import root
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type, integers
-from tilelang.ir.names import unique
 from tilelang.ir.traversal import definitions
 from tilelang.language.op import OPS
 from tilelang.schedule.problem import Problem
 
+from .blocked_groups import Refuse, view_of
 from .members import Members, aligned, expanded, squeezed
 
 REDUCTIONS = frozenset(name for name, op in OPS.items() if op.kind == "reduce")
-Refuse = Callable[[str, Loc | None], NoReturn]
 
 
 @dataclass(frozen=True)
@@ -49,15 +47,12 @@ class Lifted:
     views: dict[ir.View, ir.Tensor] = field(default_factory=dict)
     members: Members | None = None
 
-    def viewed(self, source: str, view: ir.View, suffix: str, length: int) -> ir.Tensor:
+    def viewed(self, view: ir.View, suffix: str, length: int) -> ir.Tensor:
         """A part of a tensor of rank 1, or what is made of it, as a tensor."""
         kernel = self.problem.ir
         if view not in self.views:
             known = replace(kernel, tensors=(*kernel.tensors, *self.views.values()))
-            self.views[view] = replace(
-                kernel.tensor(source), name=unique(known, source, suffix), shape=(length,),
-                role="view", view=view, fill=None, mutated=False,
-            )  # fmt: skip
+            self.views[view] = view_of(known, view, suffix, length)
         return self.views[view]
 
     # ------------------------------------------------------------ of rows, of groups, of all
@@ -296,7 +291,7 @@ class Lifted:
         if source.shape != (self.count,):
             suffix = "begin" if at == 0 else "end" if at == 1 else f"from_{at}"
             view = ir.View(tensor, "slice", (at, at + self.count))
-            source = self.viewed(tensor, view, suffix, self.count)
+            source = self.viewed(view, suffix, self.count)
         kind = Type((self.axis.name,), "int32" if source.dtype == "int64" else source.dtype)
         return ir.Load(source.name, (ir.Along(self.axis.name),), kind)
 

@@ -18,7 +18,8 @@ def multiple(problem: Problem, axis: str, target: Target) -> int:
 
     Single numbers of scalar memory can lie anywhere.
     """
-    cut = (use for use in problem.all_uses(axis) if use.tensor not in edges(problem.ir))
+    single = edges(problem.ir)
+    cut = (use for use in problem.all_uses(axis) if use.tensor not in single)
     needs = (target.tile(use.place, use.itemsize) for use in cut)
     return max(needs, default=1)
 

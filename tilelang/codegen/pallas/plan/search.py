@@ -35,7 +35,7 @@ from .windows.turned import picked_last
 from .windows.types import HostArray
 
 # How much faster steps with many groups, or with whole arrays, must be where nobody asks for them:
-# how long groups are is known as a mean only.
+# how long groups are is known as a mean only.  Rows that are only moved take what copies take.
 FORM_WORTH = 1.3
 INSIDE, INSIDE_CLOSE = (32, 64, 128), 1.1  # tiles of loops inside of the step
 
@@ -56,7 +56,6 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         return alone
     if found.ranked:
         alone = _faster(problem, config, alone)
-        alone = alone if alone.groups else _faster_in_boxes(problem, config, alone)
     return alone if alone.groups else _in_turns(problem, config, alone)
 
 
@@ -150,11 +149,14 @@ def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Proble
 def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
     """The plan in another form that nobody asks for, if that is faster beyond doubt."""
     guess, _ = rank.judged(alone)
-    if guess is None or guess.seconds < FORM_WORTH * guess.traffic or config.loop_type is not None:
+    if guess is None or config.loop_type is not None:
         return alone
-    others = (*_inside(problem, config, alone), *_with_groups(problem, config, alone))
-    found = min(others, key=_seconds, default=alone)
-    if FORM_WORTH * _seconds(found) >= guess.seconds:
+    others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
+    if guess.seconds >= FORM_WORTH * guess.traffic:
+        forms = (*_inside(problem, config, alone), *_with_groups(problem, config, alone))
+        others += [(_seconds(found), FORM_WORTH, found) for found in forms]
+    seconds, worth, found = min(others, key=lambda o: o[0], default=(guess.seconds, 1.0, alone))
+    if worth * seconds >= guess.seconds:
         return alone
     axis = next((a.user for a in problem.ir.axes if dict(found.groups).get(a.name)), None)
     what = "its loops in a row as steps" if axis is None else f"{axis} one by one"
@@ -199,25 +201,17 @@ def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan
             yield replace(found, groups=((axis.name, dict(found.blocks)[axis.name]),))
 
 
-def _faster_in_boxes(problem: Problem, config: Config, alone: Plan) -> Plan:
-    """The plan in which a step moves the rows of all groups of a block, if that is faster."""
-    guess, _ = rank.judged(alone)
-    if guess is None or config.loop_type is not None:
-        return alone
+def _in_boxes(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+    """The plans in which a step moves the rows of all groups of a block."""
     for axis in (a for a in problem.ir.axes if a.kind == "grid"):
         blocks = attempted(partial(blocks_in_boxes, problem, axis.name, alone.target))
         if isinstance(blocks, Refusal):
             continue
         groups = {axis.name: blocks[axis.name]}
         found = _of_groups(problem, replace(config, blocks=blocks), alone.target, groups)
-        other = None if isinstance(found, Refusal) else rank.judged(found)[0]
-        if isinstance(found, Plan) and other is not None and other.seconds < guess.seconds:
-            told = (
-                f"blocks of rows that are moved together: {other.seconds * 1e6:.4g} us",
-                f"  {axis.user} one by one: {guess.seconds * 1e6:.4g} us",
-            )
-            return replace(found, config=config, why=told)
-    return alone
+        if isinstance(found, Plan):
+            told = f"blocks of rows that are moved together: {_seconds(found) * 1e6:.4g} us"
+            yield replace(found, config=config, why=(told,))
 
 
 def _in_turns(problem: Problem, config: Config, alone: Plan) -> Plan:
@@ -469,4 +463,4 @@ def _plan(
         launches.append(launch)
         arrays |= {(host.name, host.source): host for host in hosts}
     hosts, chosen = tuple(arrays.values()), tuple(sorted(blocks.items()))
-    return Plan(kernel, problem.facts, problem, config, target, hosts, tuple(launches), chosen)
+    return Plan(problem, config, target, hosts, tuple(launches), chosen)

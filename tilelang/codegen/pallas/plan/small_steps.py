@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from tilelang import ir
+from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.chips import CHIPS
 from tilelang.ir import Apply
 from tilelang.ir.traversal import definitions, inlined
@@ -82,7 +82,7 @@ def _read_from_memory(planned: Plan) -> bool:
     kernel = planned.ir
     defined = definitions(kernel.body)
     bounds = (b for axis in kernel.axes if axis.kind == "tile" for b in (axis.begin, axis.end))
-    return any(isinstance(e, ir.Load) for b in bounds for e in ir.walk(inlined(b, defined)))
+    return any(reads_memory(inlined(b, defined)) for b in bounds)
 
 
 def _waits(launch: Launch, short: bool) -> bool:

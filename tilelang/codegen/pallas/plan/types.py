@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from tilelang.analysis.facts import Facts
 from tilelang.codegen.pallas.plan.steps.conditions import AtDim as AtDim
 from tilelang.codegen.pallas.plan.steps.conditions import Clear as Clear
 from tilelang.codegen.pallas.plan.steps.conditions import Condition as Condition
@@ -342,13 +341,11 @@ class Launch:
 class Plan:
     """The whole kernel: one launch per top-level loop.
 
-    problem the same kernel and facts, with what was found of them
+    problem the kernel and its facts, with what was found of them
     why     of blocks that an estimate chose: what they would take, and the next best
     groups  blocks of the author's `hl.grid` loops, where those have any
     """
 
-    ir: KernelIR
-    facts: Facts
     problem: Problem = field(compare=False, repr=False)
     config: Config
     target: Target
@@ -357,6 +354,10 @@ class Plan:
     blocks: tuple[tuple[str, int], ...] = field(default=())
     why: tuple[str, ...] = field(default=(), compare=False)
     groups: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def ir(self) -> KernelIR:
+        return self.problem.ir
 
     def array(self, name: str) -> HostArray:
         return next(a for a in self.arrays if a.name == name)

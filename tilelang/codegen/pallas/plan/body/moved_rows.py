@@ -100,15 +100,8 @@ def _shown(window: Window, groups: AxisPlan, rows: AxisPlan) -> Type:
 def _stop(end: ir.Expr, kept: int, rows: AxisPlan) -> ir.Expr:
     """Where a group's rows end: in its box, and in the tile."""
     last = integers.add(BEGIN, integers.const(kept))
-    end = end if last in _terms(end) else integers.minimum(end, last)
+    end = end if last in integers.least_of(end) else integers.minimum(end, last)
     return integers.minimum(end, integers.add(rows.tile.origin, integers.const(rows.size)))
-
-
-def _terms(expr: ir.Expr) -> list[ir.Expr]:
-    """Those that an expression is the least of."""
-    if isinstance(expr, Apply) and expr.op == "minimum":
-        return [term for arg in expr.args for term in _terms(arg)]
-    return [expr]
 
 
 def _count(groups: AxisPlan, count: int) -> ir.Expr:
