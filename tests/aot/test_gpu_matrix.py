@@ -174,18 +174,20 @@ class Answers:
 
 
 FITS = {"registers": 9, "stack": 0, "shared": 98304, "warps": 8, "instructions": {}}
-OUTCOMES = {
-    "fits": FITS,
-    "slow": Gone(None, ""),
-    "WRONG": {**FITS, "shared": 300_000},
-}
+OUTCOMES = (
+    ("fits", FITS),
+    ("slow", Gone(None, "")),
+    ("WRONG", {**FITS, "shared": 300_000}),
+    ("WRONG", {**FITS, "registers": 174}),
+)
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_verdicts(outcome):
+@pytest.mark.parametrize(("outcome", "answer"), OUTCOMES)
+def test_verdicts(outcome, answer):
+    """174 registers are fine for 8 warps; 16 have 128 of them each."""
     one = subject("matmul")
-    draw = legality.Draw(one, case(one, "bfloat16"), 90, tile.Config())
-    assert legality.judge(draw, Answers(OUTCOMES[outcome])).outcome == outcome
+    draw = legality.Draw(one, case(one, "bfloat16"), 90, tile.Config(warps=16))
+    assert legality.judge(draw, Answers(answer)).outcome == outcome
 
 
 def test_what_is_refused():

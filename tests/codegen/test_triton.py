@@ -14,6 +14,7 @@ import tilelang.language as hl
 from tests.gpu import kernels
 from tests.subjects import SUBJECTS
 from tilelang.codegen.triton.plan import unmoved
+from tilelang.codegen.triton.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 X = np.zeros((64, 32), np.float32)
@@ -237,6 +238,51 @@ def test_shared_memory_is_limited():
             subject.kernel, *subject.cases[-2], target="cuda:sm89", stages=8, block_sizes=[128] * 3
         )
     assert "bytes of shared memory, cuda:sm89 has 101376" in caught.value.what
+
+
+def test_an_operand_that_no_block_makes_smaller_is_named():
+    """Pages of float32 are taken whole, in two pieces; the caret is at their product."""
+    subject = next(s for s in SUBJECTS if s.name == "paged_attention")
+    with pytest.raises(tile.PlanError) as caught:
+        subject.kernel.lower(*subject.cases[-1], target="cuda:sm89")
+    assert "needs about 163840 bytes of shared memory, cuda:sm89 has 101376" in caught.value.what
+    assert "scores = hl.dot(q[h, tq, :], k.T) * scale" in str(caught.value)
+    assert caught.value.hint == (
+        "an operand of 128 x 128 float32 is taken whole, in two pieces for precision='tf32x3', and "
+        "no block changes that: take a part at a time (for t in hl.tile(128): ...), or give "
+        "precision='tf32'"
+    )
+    config = tile.Config(precision="tf32")
+    assert subject.kernel.lower(*subject.cases[-1], target="cuda:sm89", config=config).source
+
+
+@pytest.mark.parametrize(("warps", "most"), [(4, 255), (8, 255), (16, 128)])
+def test_registers_of_one_program_are_limited(warps, most):
+    """65,536 of them: what ptxas takes more for, a launch refuses."""
+    subject = next(s for s in SUBJECTS if s.name == "grouped_gemm")
+    fresh = tile.kernel(subject.kernel.__wrapped__)  # planted bugs are not kept
+
+    def registers(**given):
+        config = tile.Config(warps=warps, **given)
+        lowered = fresh.lower(*subject.cases[-1], target="cuda:sm89", config=config)
+        return [launch.max_registers for launch in lowered.plan.launches]
+
+    assert registers(max_registers=most) == [most]
+    assert registers() in ([None], [most])  # the rule's own, which 16 warps would not have
+    if most < 255:
+        with pytest.raises(tile.PlanError) as caught:
+            registers(max_registers=most + 1)
+        assert caught.value.what == (
+            f"max_registers={most + 1}, but of {warps} warps on cuda:sm89 each thread has at most "
+            f"{most}"
+        )
+        assert caught.value.hint == f"give at most {most}, or fewer warps"
+
+
+def test_planted_registers_that_no_launch_has(monkeypatch):
+    monkeypatch.setattr(Target, "registers_of", lambda self, warps: self.registers)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test_registers_of_one_program_are_limited(16, 128)
 
 
 def test_shared_memory_of_reductions():

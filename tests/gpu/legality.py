@@ -25,9 +25,19 @@ import tilelang as tile
 from tests.compile_cache import CUDA, CachedWorker
 from tests.subjects import SUBJECTS, Subject
 from tilelang.aot import CudaCompiled, compile_lowered
+from tilelang.codegen.triton.target import Target
 
 ARCHITECTURES = (80, 89, 90, 100)
 BLOCKS = (16, 16, 32, 32, 64, 64, 128, 256)
+RARE: dict[str, tuple[Any, ...]] = {
+    "persistent": (True, 64),
+    "indexing": ("pointer", "descriptor"),
+    "worklist": ("search", "table"),
+    "l2_group": (1, 4, 16),
+    "precision": ("tf32", "tf32x3"),
+    "split": (1, 2, 5, 16),
+    "max_registers": (64, 128, 168, 255),
+}
 TIMEOUT = 60.0  # seconds; large blocks of products of float32 take minutes, and fit or do not
 CLOSE, LITTLE = 0.05, 8 * 1024  # how far off the estimate may be: a share, or bytes
 
@@ -82,7 +92,7 @@ def config(rng: random.Random, default: tile.Config) -> tile.Config:
         blocks,
         warps=rng.choice((2, 4, 4, 8, 8, 16)) if rng.random() < 0.5 else None,
         stages=rng.choice((1, 2, 3, 4, 5)) if rng.random() < 0.5 else None,
-        persistent=rng.choice((True, 64)) if rng.random() < 0.1 else None,
+        **{name: rng.choice(values) for name, values in RARE.items() if rng.random() < 0.1},
     )
 
 
@@ -99,7 +109,10 @@ def judge(draw: Draw, worker: CachedWorker) -> Verdict:
         what = error.what.splitlines()[0]
         return Verdict(draw, "slow" if "was not compiled within" in what else "WRONG", what)
     assert isinstance(made, CudaCompiled)
-    pairs = zip(lowered.plan.launches, made.programs, strict=True)
+    pairs = list(zip(lowered.plan.launches, made.programs, strict=True))
+    many = [p for one, p in pairs if p.registers > Target.of(target).registers_of(one.warps)]
+    if many:
+        return Verdict(draw, "WRONG", f"{many[0].registers} registers: no launch has so many")
     return Verdict(draw, "fits", shared=tuple((one.shared, p.shared) for one, p in pairs))
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from tilelang.errors import PlanError
 
 KIB = 1024
+WARP = 32  # threads
 PRODUCTS = frozenset({"float32", "bfloat16", "float16", "int8", "uint8"})
 ASYNCHRONOUS = frozenset({"float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"})
 FLOAT8 = frozenset({"float8_e4m3fn", "float8_e5m2"})
@@ -22,6 +23,7 @@ class Target:
     shared       bytes of shared memory that one program may have
     columns      of tensor memory, which products of sm_100 are added up in
     registers    32-bit registers that one thread may have
+    register_file  of a processor: what all threads of one program may have together
     products     dtypes of which it multiplies matrices
     refused      dtypes that it does not compute in at all
     matrix_warps warps that one matrix instruction takes: 4 where products are asynchronous
@@ -47,6 +49,7 @@ class Target:
     refused: frozenset[str] = frozenset()
     matrix_warps: int = 1
     registers: int = 255
+    register_file: int = 1 << 16
     columns: int = 0
     asynchronous: frozenset[str] = frozenset()
     reads_before: bool = False
@@ -64,6 +67,10 @@ class Target:
                 f"unknown target {target!r}", hint=f"use one of {', '.join(map(repr, TARGETS))}"
             )
         return TARGETS[target]
+
+    def registers_of(self, warps: int) -> int:
+        """Registers that each thread of a program may have."""
+        return min(self.registers, self.register_file // (warps * WARP))
 
     def without_scratch(self) -> Target:
         """The same, launched by who gives no memory for descriptors."""

@@ -198,11 +198,13 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     if config.warp_specialize:
         first = replace(first, warps=WARPS)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
+    warps = config.warps or first.warps
     width = replace(
         first,
-        warps=config.warps or first.warps,
+        warps=warps,
         stages=config.stages or first.stages,
         precision=precision,
+        registers=first.registers and min(first.registers, target.registers_of(warps)),
     )
     given = bool(config.blocks) or config.block_sizes is not None
     tight = found.fused and not target.columns

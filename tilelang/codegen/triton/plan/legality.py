@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import NoReturn
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
@@ -15,9 +16,11 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
+from .memory import Pipe
 from .specialized import WARPS
 from .steps import every_step, exprs
 from .types import Launch
+from .whole import widest_whole
 
 MOST = 1 << 20  # elements of a value
 MODULE_NAMES = frozenset({"tl", "triton", "torch"})
@@ -101,6 +104,33 @@ def _check_specialized(problem: Problem, config: Config, target: Target) -> None
     else:
         return
     raise Refused(Rule.CONFIG, f"warp_specialize=True, but {what}", problem.ir.loc, hint)
+
+
+def check_registers(ir: KernelIR, config: Config, warps: int, target: Target) -> None:
+    """Refused for threads that take more registers than there are: the launch would fail."""
+    most = target.registers_of(warps)
+    if config.max_registers is not None and config.max_registers > most:
+        raise Refused(
+            Rule.CONFIG,
+            f"max_registers={config.max_registers}, but of {warps} warps on {target} each thread "
+            f"has at most {most}",
+            ir.loc,
+            f"give at most {most}, or fewer warps",
+        )
+
+
+def refuse_memory(ir: KernelIR, needed: int, pipe: Pipe) -> NoReturn:
+    """Refused for operands that shared memory does not hold; smaller blocks help all but wholes."""
+    target, whole = pipe.target, widest_whole(ir, pipe)
+    loc, hint = ir.loc, "make the blocks smaller or give fewer stages"
+    if whole is not None and whole.bytes > target.shared:
+        loc, hint = whole.loc or ir.loc, whole.hint
+    raise Refused(
+        Rule.MEMORY,
+        f"{ir.name} needs about {needed} bytes of shared memory, {target} has {target.shared}",
+        loc,
+        hint,
+    )
 
 
 def refuse_descriptors(ir: KernelIR, pointers: Mapping[str, str]) -> None:

@@ -32,7 +32,14 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from .defaults import blocks_for, in_boxes, width_for
 from .launch import plan_launch
-from .legality import check_config, check_kernel, check_values, refuse_descriptors
+from .legality import (
+    check_config,
+    check_kernel,
+    check_registers,
+    check_values,
+    refuse_descriptors,
+    refuse_memory,
+)
 from .memory import BARRIERS, Pipe, launch_bytes, launch_columns
 from .problem import Kernel
 from .specialized import refuse_unspecialized
@@ -76,6 +83,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     problem, blocks, parts = _split(cleared, config, target)
     ir = problem.ir
     width = width_for(problem, config, target, blocks)
+    check_registers(ir, config, width.warps, target)
     boxes = in_boxes(problem, config, target, width, blocks)
     needs = _needs(problem, blocks, width.pipe(target), boxes)
     if width.flat:
@@ -84,12 +92,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         boxes, needs = False, _needs(problem, blocks, width.pipe(target), False)
     needed = max(needs, default=0)
     if needed > target.shared:
-        raise Refused(
-            Rule.MEMORY,
-            f"{ir.name} needs about {needed} bytes of shared memory, {target} has {target.shared}",
-            ir.loc,
-            "make the blocks smaller or give fewer stages",
-        )
+        refuse_memory(ir, needed, width.pipe(target))
     _check_columns(problem, target, width.pipe(target), blocks)
     kernel = _masked(problem, blocks)
     launches: list[Launch] = []
