@@ -237,7 +237,7 @@ def in_boxes(
     if found.count == 1 and of_groups(problem, found):
         return False  # 0.95 of the time on an H100: no group needs descriptors of its own
     ahead = bool(dots) and width.stages > 1 and not target.columns
-    return ahead and all(pipe.asynchronous(d, _elements(d.type.shape[-2:-1], blocks)) for d in dots)
+    return ahead and all(pipe.asynchronous(d, blocks) for d in dots)
 
 
 def _needed(problem: Problem, blocks: Mapping[str, int], width: Width, target: Target) -> int:

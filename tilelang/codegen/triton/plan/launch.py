@@ -63,10 +63,11 @@ class Planned:
 
 def plan_launch(
     kernel: Kernel, loop: Loop, name: str, config: Config, target: Target, width: Width,
-    boxes: bool, others: tuple[Loop, ...] = (),
+    boxes: bool, needed: int, others: tuple[Loop, ...] = (),
 ) -> Planned:  # fmt: skip
     """Everything that runs for one top-level loop.
 
+    needed   bytes of shared memory; the table of its tiles takes none
     others   loops of tiles that store nothing that the loop stores or loads: its programs share
              them, before anything that they would keep in registers is there
     """
@@ -107,7 +108,7 @@ def plan_launch(
         work,
         tuple((d, own.width(d)) for d in sorted(_dims(steps))),
         steps,
-        0,
+        needed,
         width.precision,
         tuple(s for s in every_step(steps) if isinstance(s, Descriptor)),
     )

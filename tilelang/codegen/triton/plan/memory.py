@@ -64,16 +64,19 @@ class Pipe:
     precision: str  # of float32
     boxes: bool = False  # whether descriptors copy operands, whatever dimensions of one they have
 
-    def asynchronous(self, dot: Apply, rows: int) -> bool:
-        """Whether the product reads shared memory while the program goes on."""
+    def asynchronous(self, dot: Apply, blocks: Mapping[str, int]) -> bool:
+        """Whether the product reads shared memory while the program goes on: one of 64 rows."""
         a, b = dot.args
+        *batch, rows, _ = (lanes_of(d, blocks) for d in dot.type.shape)
+        if rows < MATRIX_ROWS or prod(batch) > 1:
+            return False
         contract: tuple[int, int] = dot.attr("contract")
         if "int8" in a.type.dtype and contract[1] != b.type.rank - 1:
             return False  # which takes a right operand only if what is summed is contiguous
         grouped = self.target.matrix_warps > 1 and self.warps % self.target.matrix_warps == 0
         known = a.type.dtype in self.target.asynchronous
         exact = a.type.dtype == "float32" and self.precision == "ieee"
-        return grouped and known and not exact and rows >= MATRIX_ROWS
+        return grouped and known and not exact
 
     def parts(self, dot: Apply) -> int:
         """Pieces that an operand is split into: a large and a small one for three products."""
@@ -218,8 +221,7 @@ class _Loop:
         load, plain = self._source(operand)
         through = self._asynchronous(dot)
         size = _bytes(operand, self.blocks)
-        flat = side == 1 or dot.type.rank == 2
-        flat = flat or (through and (self.pipe.boxes or self.pipe.target.columns > 0))
+        flat = self._flat(dot, side)
         direct = load is not None and plain and parts == 1 and flat
         kept: list[tuple[Expr, int]] = []
         passing: list[tuple[Expr, int]] = []
@@ -238,6 +240,19 @@ class _Loop:
         if not direct and (load is None or self._moves(load)):
             passing += self._computed(dot, side, load is not None)
         return kept, passing
+
+    def _flat(self, dot: Apply, side: int) -> bool:
+        """Whether an operand is copied as a matrix, or as several of them: not as one of a batch.
+
+        What stays in registers of a batch of one by the compiler's figures: the left operand of an
+        asynchronous product that no hardware copies, and the right one of warps if it is narrow.
+        """
+        if dot.type.rank == 2:
+            return True
+        if self._asynchronous(dot):
+            return side == 1 or self.pipe.boxes or self.pipe.target.columns > 0
+        several = prod(lanes_of(d, self.blocks) for d in dot.type.shape[:-2]) > 1
+        return several or side == 0 or itemsize(dot.args[1].type.dtype) >= LEAST_COPY
 
     def _computed(self, dot: Apply, side: int, loaded: bool) -> list[tuple[Expr, int]]:
         """What passes through shared memory of an operand that was computed in registers.
@@ -263,7 +278,7 @@ class _Loop:
         return bool(self.pipe.target.columns) and len(list(self._dots())) > 2
 
     def _asynchronous(self, dot: Apply) -> bool:
-        return self.pipe.asynchronous(dot, self._shape(dot)[0])
+        return self.pipe.asynchronous(dot, self.blocks)
 
     def _shape(self, dot: Apply) -> tuple[int, int]:
         rows, columns = (lanes_of(d, self.blocks) for d in dot.type.shape[-2:])

@@ -103,8 +103,8 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     several = len(ir.body) - (0 if config.warp_specialize else len(rest)) > 1
     for number, (loop, others, size) in enumerate(hosts):
         name = f"{ir.name}{f'_{number + 1}' if several or number else ''}_kernel"
-        planned = plan_launch(kernel, loop, name, config, target, width, boxes, others)
-        launches += [replace(one, shared=size) for one in planned.launches if one.programs]
+        planned = plan_launch(kernel, loop, name, config, target, width, boxes, size, others)
+        launches += [one for one in planned.launches if one.programs]
         scratch += planned.scratch
         pointers |= planned.pointers
         unfit += planned.unfit

@@ -1,7 +1,7 @@
 """Operands that are taken whole: no block makes them smaller, so the author has to.
 
-    k = k_pages[h, table[b, p], :, :]   128 x 128 of float32, for three products of tf32 twice:
-    hl.dot(q, k.T)                      131,072 bytes, whatever the config
+k = k_pages[h, table[b, p], :, :]   128 x 128 of float32, for three products of tf32 twice:
+hl.dot(q, k.T)                      131,072 bytes, whatever the config
 """
 
 from __future__ import annotations
