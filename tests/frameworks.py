@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import pytest
 
 try:
     import torch
@@ -55,3 +56,5 @@ def to_torch(array: np.ndarray) -> Any:
 
 
 NEEDS_TORCH = "the example is spelled in torch, which is not installed"
+needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
+needs_examples_in_torch = pytest.mark.skipif(torch is None, reason=NEEDS_TORCH)

@@ -31,6 +31,7 @@ class Counting:
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setattr(compile_cache, "Worker", Counting)
+    monkeypatch.setattr(compile_cache, "versions", lambda compiler: "libtpu 1")
     Counting.asked = 0
     return tmp_path / "compiled"
 

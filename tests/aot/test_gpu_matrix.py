@@ -9,6 +9,7 @@ import pytest
 
 import tilelang as tile
 from tests.compile_cache import CUDA, CachedWorker
+from tests.frameworks import needs_examples_in_torch
 from tests.gpu import legality, matrix
 from tests.gpu.compiler import case
 from tests.subjects import SUBJECTS
@@ -95,6 +96,7 @@ def disagrees():
     return found
 
 
+@needs_examples_in_torch
 def test_the_estimate_agrees_with_what_was_seen():
     assert disagrees() == []
 
@@ -124,10 +126,12 @@ def off_in_batches():
     return found
 
 
+@needs_examples_in_torch
 def test_batches_of_products():
     assert off_in_batches() == []
 
 
+@needs_examples_in_torch
 @pytest.mark.parametrize("flat", [True, False])
 def test_planted_batches_are_one_matrix_or_never_copied(flat, monkeypatch):
     monkeypatch.setattr(memory._Loop, "_flat", lambda self, dot, side: flat)
@@ -140,18 +144,21 @@ BUGS = {
 }
 
 
+@needs_examples_in_torch
 @pytest.mark.parametrize("least", [2, 8])
 def test_copies_of_any_size_arrive_or_none(least, monkeypatch):
     monkeypatch.setattr(memory, "LEAST_COPY", least)
     assert disagrees() == ["transposed_matmul"]
 
 
+@needs_examples_in_torch
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted(bug, monkeypatch):
     monkeypatch.setattr(memory.Pipe, *BUGS[bug])
     assert disagrees()
 
 
+@needs_examples_in_torch
 def test_a_picked_row_takes_half_of_the_stages(monkeypatch):
     monkeypatch.setattr(memory, "_moves", lambda load, axis, made: True)
     assert disagrees()
@@ -217,6 +224,7 @@ OUTCOMES = (
 )
 
 
+@needs_triton
 @pytest.mark.parametrize(("outcome", "answer"), OUTCOMES)
 def test_verdicts(outcome, answer):
     """174 registers are fine for 8 warps; 16 have 128 of them each."""

@@ -11,6 +11,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.frameworks import needs_examples_in_torch
 from tests.gpu import kernels
 from tests.subjects import SUBJECTS
 from tilelang.codegen.triton.plan import unmoved
@@ -285,6 +286,7 @@ def test_planted_registers_that_no_launch_has(monkeypatch):
         test_registers_of_one_program_are_limited(16, 128)
 
 
+@needs_examples_in_torch
 def test_shared_memory_of_reductions():
     """What the compiler was seen to need, of defaults and of the second launch of a split sum."""
     subjects = {s.name: s for s in SUBJECTS}

@@ -21,6 +21,7 @@ class Broken:
     wrong: Any
     program: str
     form: dict[str, str]
+    stale: bool = False  # it shows where a window that was stored is not read again
 
     def __str__(self) -> str:
         return self.what
@@ -45,7 +46,7 @@ BROKEN = (
     Broken(
         "unused rows of the list ask for every index of a grid", worklist, "_spare",
         lambda table, columns, axes: False,
-        "moved_over_groups", {"loop_type": "worklist"},
+        "moved_over_groups", {"loop_type": "worklist"}, stale=True,
     ),
     Broken(
         "max_extent taken for a bound of positions", Problem, "shift",

@@ -19,7 +19,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
-from tests.frameworks import to_torch
+from tests.frameworks import needs_torch, to_torch
 from tilelang.aot import CudaCompiled
 from tilelang.errors import CallError, CompileError
 from tilelang.runtime.cuda import execution
@@ -190,6 +190,7 @@ def test_descriptors_have_memory_and_arrays_that_are_aligned():
     assert seen()["compiled for moved"] == 0
 
 
+@needs_torch
 def test_without_a_gpu():
     arguments = [to_torch(a) for a in make_inputs()]
     with pytest.raises(CallError) as caught:
@@ -310,6 +311,7 @@ def behind(x, n):
     return y
 
 
+@needs_torch
 @pytest.mark.parametrize("kernel", [window, behind], ids=["window", "behind"])
 def test_a_gpu_call_checks_what_a_cpu_call_checks(monkeypatch, kernel):
     arguments = np.zeros((16, 8), np.float32), np.array([9], np.int32)

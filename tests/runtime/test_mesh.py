@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+SPELLED_IN_TORCH = {"heads", "sequences and queries", "keys", "batches"}  # left out without it
 ROOT = Path(__file__).resolve().parent.parent.parent
 ADDED = {"all-reduce": 1}
 RESHARD, CONSTRAIN = "jax.sharding.reshard", "jax.lax.with_sharding_constraint"
@@ -74,6 +76,8 @@ AUTO = {
     "offsets": ({}, "P(None, None)"),
     "twice": ({"all-gather": 1, "all-to-all": 1}, "P(None, 'a')"),
 }
+# What the partitioner of JAX 0.12 chooses instead, where a choice is left to it.
+NEWER = {"twice": {"all-gather": 2}}
 
 
 def lines(*names: str) -> dict[str, dict]:
@@ -84,13 +88,20 @@ def lines(*names: str) -> dict[str, dict]:
     return {each.pop("name"): each for each in found}
 
 
+def every() -> set[str]:
+    """The names of all ways that are at hand."""
+    return {*RIGHT, *REFUSED} - (set() if HAS_TORCH else SPELLED_IN_TORCH)
+
+
 def agrees(found: dict[str, dict], other: dict | None = None) -> None:
     for name, each in found.items():
         right = {**RIGHT, **(other or {})}
         if name not in right:
             assert each["refused"].replace(CONSTRAIN, RESHARD) == REFUSED[name]
         else:
-            assert (each["collectives"], each["out"]) == right[name], name
+            collectives, out = right[name]
+            assert each["collectives"] in (collectives, NEWER.get(name)), name
+            assert each["out"] == out, name
             assert each.get("error", 0) < 1e-6, name
 
 
@@ -101,7 +112,7 @@ def test_some_ways_to_shard():
 @pytest.mark.slow
 def test_every_way_to_shard():
     found = lines()
-    assert set(found) == {*RIGHT, *REFUSED}
+    assert set(found) == every()
     agrees(found)
 
 
@@ -112,7 +123,7 @@ def test_some_ways_where_the_compiler_shards():
 @pytest.mark.thorough
 def test_every_way_where_the_compiler_shards():
     found = lines("auto")
-    assert set(found) == {*RIGHT, *REFUSED}
+    assert set(found) == every()
     agrees(found, AUTO)
 
 

@@ -21,6 +21,7 @@ import tilelang.language as hl
 from examples.jagged.segment_reduction import segment_reduction
 from tests import checks
 from tests.derivatives import derived, gradients, named, parsed
+from tests.frameworks import needs_examples_in_torch
 from tests.ragged import Layout, Space, covered, every_stratum, poison
 from tests.subjects import DENSE, JAGGED, SUBJECTS, Subject
 from tests.tiers import HALF, share
@@ -250,6 +251,7 @@ def test_nothing_is_computed_that_is_not_wanted():
     assert derive(kernel, facts, frozenset()).launches == ()
 
 
+@needs_examples_in_torch
 def test_examples_that_are_no_functions_are_named():
     assert {s.name for s in SUBJECTS} >= set(NOT_DIFFERENTIABLE)
     assert len(SUBJECTS) - len(NOT_DIFFERENTIABLE) >= 45
