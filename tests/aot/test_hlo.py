@@ -9,7 +9,7 @@ import pytest
 
 from tests.aot.written import by_hand, first_line, lowered
 from tilelang.aot.bundles import collect, count, step
-from tilelang.aot.hlo import copies, fetched, kernels
+from tilelang.aot.hlo import Transfer, copies, kernels, transfers
 from tilelang.aot.rules import RULES, rule_of
 from tilelang.aot.translate import place
 
@@ -202,15 +202,25 @@ def test_rules_say_what_to_change():
 
 
 def test_bytes_that_move_between_memories() -> None:
-    """Small arrays that XLA fetches into vector memory as they are, and nothing else."""
+    """Arrays that XLA moves as they are, whole or in parts, and what runs meanwhile."""
     text = """
-ENTRY %main.1 (ids.1: s32[1024], table.1: bf16[4096,256]) -> bf16[1024,256] {
+ENTRY %main.1 (ids.1: s32[1024], table.1: bf16[4096,256], w.1: s8[8192]) -> bf16[1024,256] {
   %ids.1 = s32[1024]{0:T(1024)} parameter(0)
   %table.1 = bf16[4096,256]{1,0:T(8,128)(2,1)} parameter(1)
+  %w.1 = s8[8192]{0:T(1024)} parameter(2)
   %copy-start = (bf16[4096,256]{1,0:T(8,128)(2,1)S(1)}, bf16[4096,256]{1,0:T(8,128)(2,1)}, u32[]{:S(2)}) copy-start(%table.1)
+  %slice-start = ((s8[8192]{0:T(1024)}), s8[4096]{0:T(1024)S(1)}, s32[]{:S(2)}) slice-start(%w.1), slice={[0:4096]}
   %copy-done = bf16[4096,256]{1,0:T(8,128)(2,1)S(1)} copy-done(%copy-start)
-  %copy-start.1 = (s32[1024]{0:T(1024)S(1)}, s32[1024]{0:T(1024)}, u32[]{:S(2)}) copy-start(%ids.1)
+  %fusion.7 = s32[1024]{0:T(1024)S(1)} fusion(%copy-done), kind=kLoop, calls=%fused_computation.3
+  %slice-done = s8[4096]{0:T(1024)S(1)} slice-done(%slice-start)
+  %copy.4 = s32[1024]{0:T(1024)S(1)} copy(%ids.1)
   %copy.3 = s32[1024]{0:T(256)} copy(%ids.1)
+  %copy-start.2 = (s32[1024]{0:T(256)}, s32[1024]{0:T(1024)}, u32[]{:S(2)}) copy-start(%ids.1)
+  %copy-done.2 = s32[1024]{0:T(256)} copy-done(%copy-start.2)
 }
 """
-    assert fetched(text) == [4096 * 256 * 2, 1024 * 4]
+    assert transfers(text) == [
+        Transfer(4096 * 256 * 2, ("slice-start",)),
+        Transfer(4096, ("copy-done", "fusion.7")),
+        Transfer(1024 * 4, ()),
+    ]

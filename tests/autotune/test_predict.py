@@ -19,7 +19,7 @@ from examples.jagged.moe import moe
 from tests.aot.written import double, needs_libtpu
 from tilelang.aot import Worker
 from tilelang.autotune.model import predict
-from tilelang.autotune.model.prediction import Prediction, duration, runs_of
+from tilelang.autotune.model.prediction import Prediction, Transfer, duration, runs_of
 from tilelang.codegen.pallas.chips import CHIPS
 
 predicting = sys.modules["tilelang.autotune.model.predict"]
@@ -128,24 +128,45 @@ COPY = {
 }  # fmt: skip
 
 
-def prediction(*runs: list[dict[str, Any]], fetched: int = 0) -> Prediction:
+def prediction(*runs: list[dict[str, Any]], transfers: tuple[Transfer, ...] = ()) -> Prediction:
     lowered = grouped_gemm.lower(X, W, SHAPE, target="tpu:v6e")
-    found = runs_of({"runs": list(runs), "fetched": fetched}, CHIPS["v6e"], moved_once=1_450_000)
+    answer = {"runs": list(runs), "transfers": transfers}
+    found = runs_of(answer, CHIPS["v6e"], moved_once=1_450_000)
     return Prediction(lowered.target, lowered.config, found)
 
 
 def test_a_prediction_is_a_few_lines() -> None:
-    found = prediction([KERNEL, COPY], fetched=1_450_000)
+    found = prediction([KERNEL, COPY], transfers=((1_450_000, ("tuple.3",)),))
     assert str(found) == (
         "tpu:v6e, blocks tk=512, tm=256, tn=512: 12.31 us predicted, limit 2 us: 6.16x of it\n"
         "  grouped_gemm.1: 10 us; compute 3 us, traffic 5 us (7,250,000 B read, 0 written); waits: "
         "units 10%, reads 50%, writes 20%; matrix units 20%\n"
         "  copy.2 (XLA): 1 us; compute 1 us, traffic 0 ns (0 B read, 0 written); waits: none; "
         "matrix units 0%; 12 spills\n"
-        "  XLA moves arrays around them: 1.313 us"
+        "  waits for arrays that XLA moves: 1.313 us"
     )
     assert found.seconds == pytest.approx(12.313e-6) and found.limit == pytest.approx(2e-6)
     assert found.runs[0].around == pytest.approx(2.313e-6)
+
+
+@pytest.mark.parametrize(
+    ("transfers", "waits"),
+    [
+        ((), 0),
+        (((1_450_000, ("grouped_gemm.1",)),), 0),  # 1 us, beside a kernel that leaves 5
+        (((1_450_000, ("copy.2",)), (1_450_000, ("copy.2",))), 1),  # that kernel's 1 us is gone
+        (((8_700_000, ("grouped_gemm.1", "copy.2")),), 0),
+        (((8_700_000, ("grouped_gemm.1",)), (1_450_000, ("copy.2",))), 1),
+        (((8_700_000, ()), (1_450_000, ("fusion.1",))), 7),
+    ],
+)
+def test_transfers_of_xla_have_the_bandwidth_that_kernels_leave(
+    transfers: tuple[Transfer, ...], waits: int
+) -> None:
+    found = prediction([KERNEL, COPY], transfers=transfers)
+    latency = CHIPS["v6e"].read if waits else 0
+    assert found.runs[0].fetched == pytest.approx(waits * 1e-6 + latency, abs=1e-12)
+    assert found.seconds == pytest.approx(11e-6 + found.runs[0].fetched)
 
 
 def test_what_is_unresolved_is_said() -> None:
@@ -208,7 +229,7 @@ def test_answers_depend_on_source_versions_target_and_integers(
 
     def answer(lowered: Any, question: Any, *rest: Any) -> dict[str, Any]:
         made.append(question["generation"])
-        return {"runs": [[KERNEL]], "fetched": 0, "loops": 0}
+        return {"runs": [[KERNEL]], "transfers": [], "loops": 0}
 
     monkeypatch.setattr(predicting, "_answer", answer)
     monkeypatch.setattr(predicting, "require_compiler", lambda target: None)

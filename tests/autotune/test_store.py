@@ -16,8 +16,8 @@ import pytest
 from tilelang.autotune.model import store
 
 ROOT = Path(__file__).resolve().parents[2]
-ANSWER = {"runs": [1.5, {"a": None}], "fetched": 3}
-OTHER = {"runs": [], "fetched": 0}
+ANSWER = {"runs": [1.5, {"a": None}], "transfers": 3}
+OTHER = {"runs": [], "transfers": 0}
 
 
 def no_answer() -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Bugs planted in the tuner and its lock file, and the test that must notice each."""
+"""Bugs planted in the tuner, the times that it goes by and its lock file, and the test that must
+notice each."""
 
 from __future__ import annotations
 
@@ -9,13 +10,16 @@ from pathlib import Path
 import pytest
 
 import tilelang as tile
+from tests.aot import test_hlo
+from tests.autotune import test_predict
 from tests.planted.passes import Mutation
 from tests.tuning import test_lock, test_tune, test_tune_gpu
 from tests.tuning.kernels import tuned
 from tilelang import tuning
+from tilelang.aot import hlo
 from tilelang.api import Kernel
 from tilelang.autotune import lock, proof, trials
-from tilelang.autotune.model import store
+from tilelang.autotune.model import prediction, store
 from tilelang.codegen.triton.plan import space
 from tilelang.runtime import shape_class
 
@@ -85,6 +89,12 @@ def _first_of_default(problem, config, target):
 FAILS = test_tune.test_what_fails_is_reported_and_skipped
 EDITED = ((lambda e: e["config"].update(blocks={"tm": 64}), False, "it was changed after it was"),)
 CHANGED = _with_lock(test_lock.test_a_changed_kernel_is_said_once_and_not_served)
+def _alone(kernels, transfers, bandwidth):
+    return sum(_waits(kernels, [each], bandwidth) for each in transfers)
+
+
+_waits = prediction._waits
+TRANSFERS = test_predict.test_transfers_of_xla_have_the_bandwidth_that_kernels_leave
 MUTATIONS = [
     Mutation("configs for GPUs are always near the default", space, "completed", _first_of_default,
              test_tune_gpu.test_configs_near_another_are_one_change_away),
@@ -112,6 +122,13 @@ MUTATIONS = [
     Mutation("the worst case does not count", trials, "OBJECTIVES",
              {"mean": trials.OBJECTIVES["mean"], "worst": trials.OBJECTIVES["mean"]},
              lambda: test_tune.test_mean_and_worst_are_over_the_cases()),
+    Mutation("parts of arrays that XLA moves are overlooked", hlo, "ENDS",
+             frozenset(("copy-done",)), test_hlo.test_bytes_that_move_between_memories),
+    Mutation("XLA moves arrays while nothing runs", prediction, "_waits",
+             lambda kernels, transfers, bandwidth: sum(size for size, _ in transfers) / bandwidth,
+             lambda: TRANSFERS(((1_450_000, ("grouped_gemm.1",)),), 0)),
+    Mutation("each transfer has what a kernel leaves to itself", prediction, "_waits", _alone,
+             lambda: TRANSFERS(((1_450_000, ("copy.2",)), (1_450_000, ("copy.2",))), 1)),
     Mutation("a slower choice holds", tuning, "SLOWER", 10.0,
              _with_lock(lambda path: test_lock.test_a_slower_choice_does_not_hold(
                  path, path.parent))),

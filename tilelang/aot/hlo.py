@@ -1,4 +1,5 @@
-"""copies(text), kernels(text): what an optimised HLO module does around its kernels.
+"""copies(text), kernels(text), transfers(text): what an optimised HLO module does around its
+kernels.
 
 Reads the text that JAX prints; no JAX is needed for it.
 """
@@ -24,6 +25,7 @@ MOVES = frozenset(
         "reverse",
     )
 )
+ENDS = frozenset(("copy-done", "slice-done"))  # of what XLA moves while other instructions run
 # What a fusion or a loop may hold besides and still be nothing but a move.
 FREE = frozenset(
     (
@@ -40,7 +42,7 @@ FREE = frozenset(
 
 _INSTRUCTION = re.compile(
     r"^\s*(?:ROOT )?%?(?P<name>[\w.<>-]+) = "
-    r"\(?(?P<dtype>\w+)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[^}]*)\})?"
+    r"\(*(?P<dtype>\w+)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[^}]*)\})?"
     r".*?\s(?P<op>[a-z][a-z-]*)\([^%)]*(?:%(?P<operand>[\w.<>-]+))?"
 )
 _COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.<>-]+) \(.*\{\s*$")
@@ -99,22 +101,43 @@ def kernels(text: str) -> list[str]:
     return _LAUNCH.findall(text)
 
 
-def fetched(text: str) -> list[int]:
-    """Bytes of every array that the entry computation moves between HBM and vector memory."""
+@dataclass(frozen=True)
+class Transfer:
+    """An array, or a part of one, that XLA moves between HBM and vector memory, in `bytes`.
+
+    beside  the instructions that run meanwhile: between its start and where it must be done
+    """
+
+    bytes: int
+    beside: tuple[str, ...]
+
+
+def transfers(text: str) -> list[Transfer]:
+    """Those of the entry computation, of which XLA has fixed the order, first started first."""
     entry, _ = _computations(text)
     known = {instruction.name: instruction for instruction in entry}
-    return [i.bytes for i in entry if i.shape and _fetched(i, known)]
+    place = {instruction.name: at for at, instruction in enumerate(entry)}
+    found: list[tuple[int, Transfer]] = []
+    for at, ends in enumerate(entry):
+        begins = known.get(ends.operand) if ends.op in ENDS else ends
+        if begins is None or ends.op not in (*ENDS, "copy") or not ends.shape:
+            continue
+        if _elsewhere(known.get(begins.operand), ends):
+            start = place[begins.name]
+            beside = tuple(each.name for each in entry[start + 1 : at])
+            found.append((start, Transfer(ends.bytes, beside)))
+    return [transfer for _, transfer in sorted(found, key=lambda each: each[0])]
 
 
 def _fetched(instruction: Instruction, known: Mapping[str, Instruction]) -> bool:
-    """Whether a copy goes to another memory and changes nothing else."""
-    origin = known.get(instruction.operand)
-    return (
-        instruction.op in ("copy", "copy-start")
-        and origin is not None
-        and origin.layout == instruction.layout
-        and origin.memory != instruction.memory
-    )
+    """Whether it fetches an array as it is."""
+    copy = instruction.op in ("copy", "copy-start")
+    return copy and _elsewhere(known.get(instruction.operand), instruction)
+
+
+def _elsewhere(origin: Instruction | None, copied: Instruction) -> bool:
+    """Whether a copy lies in another memory, and nothing else changed."""
+    return origin is not None and origin.layout == copied.layout and origin.memory != copied.memory
 
 
 def _moved(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.pallas.chips import Chip
 from ...codegen.pallas.target import Target
 from ...schedule.config import Config
+
+Transfer = tuple[int, tuple[str, ...]]  # bytes, and the kernels beside them
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Run:
     """The whole program with one set of arguments.
 
     kernels  in the order in which they were compiled
-    fetched  seconds in which XLA moves small arrays between HBM and vector memory, around kernels
+    fetched  seconds in which kernels wait for what XLA moves between HBM and vector memory
     limit    seconds that no schedule can beat: every argument and result moved once (or only what
              the kernels move, if that is less), or the products, padding included, at the chip's
              peak
@@ -122,7 +124,7 @@ class Prediction:
             *(f"  {kernel}" for kernel in slowest.kernels),
         ]
         if slowest.fetched:
-            lines.append(f"  XLA moves arrays around them: {duration(slowest.fetched)}")
+            lines.append(f"  waits for arrays that XLA moves: {duration(slowest.fetched)}")
         if self.notes:
             lines.append("  UNRESOLVED, do not compare this time with others:")
         return "\n".join([*lines, *(f"    {note} ({n} times)" for note, n in self.notes.items())])
@@ -130,18 +132,46 @@ class Prediction:
 
 def runs_of(answer: Mapping[str, Any], chip: Chip, moved_once: int) -> tuple[Run, ...]:
     """The worker's answer as values; `moved_once` are the bytes of arguments and results."""
-    return tuple(_run(kernels, answer["fetched"], chip, moved_once) for kernels in answer["runs"])
+    transfers = [(size, tuple(beside)) for size, beside in answer["transfers"]]
+    return tuple(_run(kernels, transfers, chip, moved_once) for kernels in answer["runs"])
 
 
-def _run(kernels: list[dict[str, Any]], fetched: int, chip: Chip, moved_once: int) -> Run:
+def _run(
+    kernels: list[dict[str, Any]], transfers: Sequence[Transfer], chip: Chip, moved_once: int
+) -> Run:
     bandwidth = chip.bandwidth * chip.cores
+    fetched = sum(size for size, _ in transfers)
     moved = fetched + sum(k["read"] + k["written"] for k in kernels)
     multiplied = sum(k["matrix"] for k in kernels) / _matrix_cycles(chip)
+    times = tuple(_kernel(k, chip) for k in kernels)
+    waits = _waits(times, transfers, bandwidth)
     return Run(
-        tuple(_kernel(k, chip) for k in kernels),
-        fetched / bandwidth + chip.read if fetched else 0.0,
+        times,
+        waits + chip.read if waits else 0.0,
         max(min(moved, moved_once) / bandwidth, multiplied),
     )
+
+
+def _waits(kernels: Sequence[KernelTime], transfers: Sequence[Transfer], bandwidth: float) -> float:
+    """Seconds that are left of transfers when all kernels beside them have run.
+
+        kernel     | compute       |  wait  | compute |
+                   | reads |
+        transfer           |-------|--------|
+
+    They have the bandwidth that the kernels leave, the first one started first.
+    """
+    free = {k.name: max(k.seconds - k.traffic, 0.0) for k in kernels}
+    waits = 0.0
+    for size, beside in transfers:
+        left = size / bandwidth
+        for name in beside:
+            used = min(left, free.get(name, 0.0))
+            if used:
+                free[name] -= used
+                left -= used
+        waits += left
+    return waits
 
 
 def _kernel(found: Mapping[str, Any], chip: Chip) -> KernelTime:

@@ -3,8 +3,8 @@
 request  what tilelang.aot.worker is sent, with
          generation  "v6e"
          sets        [{position of an argument: [shape, flat integers]}, ...]
-answer   runs: for each set what each kernel does; fetched: bytes that XLA moves around them;
-         loops: of XLA, whose kernels are in `runs` once
+answer   runs: for each set what each kernel does; transfers: bytes that XLA moves around them, and
+         what runs meanwhile; loops: of XLA, whose kernels are in `runs` once
          or error, line: what was raised, and the line of the module that it is about
 """
 
@@ -43,7 +43,8 @@ def predicted(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
         known = {int(place): _array(*value) for place, value in given.items()}
         found = built.traced(functools.partial(calls, known=known))
         runs.append([_kernel(name, name in ours, p, chip, found) for name, p in kernels])
-    return {"runs": runs, "fetched": sum(hlo.fetched(text)), "loops": text.count(" while(")}
+    moved = [[each.bytes, each.beside] for each in hlo.transfers(text)]
+    return {"runs": runs, "transfers": moved, "loops": text.count(" while(")}
 
 
 def _array(shape: list[int], numbers: list[int]) -> np.ndarray:
