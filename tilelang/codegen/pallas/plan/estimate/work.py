@@ -165,8 +165,8 @@ def _evaluated(value: PExpr, core: Core) -> Work:
         match part:
             case Apply():
                 add(found, _applied(part, core))
-            case TakeRows(size=size):
-                add(found, {"rows": size})
+            case TakeRows():
+                add(found, {"rows": _length(part.type, core)})
             case GroupSum():
                 add(found, _group_sum(part, core))
             case MovedRows():
