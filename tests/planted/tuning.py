@@ -89,6 +89,8 @@ def _first_of_default(problem, config, target):
 FAILS = test_tune.test_what_fails_is_reported_and_skipped
 EDITED = ((lambda e: e["config"].update(blocks={"tm": 64}), False, "it was changed after it was"),)
 CHANGED = _with_lock(test_lock.test_a_changed_kernel_is_said_once_and_not_served)
+
+
 def _alone(kernels, transfers, bandwidth):
     return sum(_waits(kernels, [each], bandwidth) for each in transfers)
 

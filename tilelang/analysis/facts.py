@@ -91,14 +91,19 @@ class StoreFact:
     varies  tile axes around it that neither the index nor a carry depends on, although the value
             depends on which positions one of their tiles covers
     again   it adds a value that these axes carry to what is there, once for every tile
+    tiles   tile axes of which it stores, at an index that follows them, what one tile is folded to:
+            another number for other blocks, if nothing cancels it
     """
 
     tensor: str
     varies: tuple[str, ...]
     loc: Loc
     again: bool = False
+    tiles: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if not self.varies and self.tiles:
+            return f"{self.tensor}: folds single tiles of {_listed(self.tiles)}"
         if not self.varies:
             return f"{self.tensor}: the same whatever the blocks"
         return f"{self.tensor}: varies with the tiles of {_listed(self.varies)}"

@@ -31,6 +31,7 @@ from ..ir import (
     integers,
     walk,
 )
+from ..ir.traversal import reduced
 from .carries import Definitions, names
 from .facts import StoreFact
 from .placed import Place, loops, placed, root
@@ -69,7 +70,9 @@ def _fact(
         )
     seen = {a for e in value for a in _of_lanes(e)}
     varies = tuple(a for a in cut if a in seen - places - carried)
-    return StoreFact(store.tensor, varies, store.loc)
+    folded = {a for e in value for a in _folded(e)} & places - carried
+    tiles = tuple(a for a in cut if a in folded and is_free(a, ir) and store.combine is None)
+    return StoreFact(store.tensor, varies, store.loc, tiles=tiles)
 
 
 def _goes_on(ir: KernelIR, load: Load, store: Store) -> bool:
@@ -143,6 +146,13 @@ def _of_lanes(expr: Expr) -> Iterator[str]:
             yield from (d for d in lengths if isinstance(d, str))
         case _:
             pass
+
+
+def _folded(expr: Expr) -> Iterator[str]:
+    """Axes that a part of a value is reduced over."""
+    for operand, dim in reduced(expr):
+        if isinstance(axis := operand.type.shape[dim], str):
+            yield axis
 
 
 def named(expr: Expr) -> Iterator[str]:

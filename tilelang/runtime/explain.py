@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..analysis.facts import AxisFact, Facts
+from ..analysis.facts import AxisFact, Facts, StoreFact
 from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import Plan as PallasPlan
 from ..errors import PlanError
@@ -66,11 +66,23 @@ def explain(lowered: Lowered, arrays: Mapping[str, np.ndarray], origin: str = ""
     kept = [f"  {fact.why}" for fact in lowered.facts.positions if fact.kind == "dynamic"]
     if kept:
         parts += ["", "positions kept inside of their arrays", *kept]
+    folded = [_by_block(ir, fact) for fact in lowered.facts.stores if fact.tiles]
+    if folded:
+        parts += [
+            "",
+            "made of single tiles, so that another block may give another result",
+            *folded,
+        ]
     parts += ["", "plan", *_indented(str(lowered.plan))]
     wasted = list(waste(ir, lowered.plan, arrays))
     if wasted:
         parts += ["", "waste", *(f"  {w}" for w in wasted)]
     return "\n".join(parts)
+
+
+def _by_block(ir: KernelIR, fact: StoreFact) -> str:
+    users = ", ".join(ir.axis(name).user for name in fact.tiles)
+    return f"  line {fact.loc.line}, of a tile of {users}: {fact.loc.text.strip()}"
 
 
 def one_by_one(refused: PlanError, element: str) -> str:
