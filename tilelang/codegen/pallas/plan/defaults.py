@@ -46,9 +46,7 @@ def start_sizes(problem: Problem, target: Target, together: bool = False) -> dic
     return found
 
 
-def least_of_author(
-    problem: Problem, target: Target, blocks: Mapping[str, int]
-) -> dict[str, int]:
+def least_of_author(problem: Problem, target: Target, blocks: Mapping[str, int]) -> dict[str, int]:
     """How small blocks may become that the author fixed or registered: a fixed one stays."""
     found = {n: b for n, b in blocks.items() if isinstance(problem.axis(n).block, int)}
     for names in problem.registered:
