@@ -11,7 +11,7 @@ from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
 from tests.fuzzing.program import Program, parts
-from tests.fuzzing.small import attention, grouped, paged, small
+from tests.fuzzing.small import attention, boxes, grouped, paged, small
 from tests.fuzzing.text import source
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
@@ -20,6 +20,8 @@ SOFTMAX = 0.12  # of the programs
 PAGED = 0.1  # of the programs
 KEPT = 0.15  # of the programs that have such a sum
 GROUPED = 0.08  # of the programs
+BOXES = 0.06  # of the programs
+AS_THEY_ARE = 0.7  # of those, which changes make something else of
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 
 
@@ -36,16 +38,20 @@ def compose(seed: int) -> Composed:
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
         softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
+        boxed = False
         if random.Random(f"paged {seed} {attempt}").random() < PAGED:
             program, softmax = paged(rng), False
         elif random.Random(f"grouped {seed} {attempt}").random() < GROUPED:
             program, softmax = grouped(rng), False
+        elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
+            program, softmax = boxes(rng), False
         else:
             program = attention(rng) if softmax else _one(rng)
         if not means_something(program):
             continue
         changes: list[str] = []
-        for _ in range(rng.randint(1, MOST)):
+        as_it_is = boxed and rng.random() < AS_THEY_ARE
+        for _ in range(0 if as_it_is else rng.randint(1, MOST)):
             found = changed(program, rng)
             asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
             if found is not None and means_something(found[1], asked):
