@@ -288,7 +288,7 @@ def short_boxes(x, offsets, L: hl.constexpr, most: hl.constexpr):
 
 @pytest.mark.parametrize("rows", [7, 16])
 def test_boxes_as_long_as_the_array_that_a_range_might_leave(rows):
-    """What was found of tiles of a box was taken for what holds of the array's: it has its length."""
+    """What was found of tiles of a box was taken for what holds of the array's tiles."""
     x = np.arange(rows * 8, dtype=np.float32).reshape(rows, 8)
     offsets = np.array([0, 2, 2, rows], np.int32)
     found = short_boxes(x, offsets, rows, 16, config=tile.Config({"b": 2, "t": 16}))
