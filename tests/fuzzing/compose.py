@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.fuzzing.changes import changed
 from tests.fuzzing.draw import draw
@@ -21,6 +21,7 @@ PAGED = 0.1  # of the programs
 KEPT = 0.15  # of the programs that have such a sum
 GROUPED = 0.08  # of the programs
 BOXES = 0.06  # of the programs
+FIXED = 0.12  # of the programs have a block_size
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 
@@ -61,9 +62,20 @@ def compose(seed: int) -> Composed:
             made = kept(program, random.Random(f"which {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "kept"]
+        if random.Random(f"fixed {seed} {attempt}").random() < FIXED:
+            program, changes = fixed(program, random.Random(f"block {seed}")), [*changes, "fixed"]
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")
+
+
+def fixed(program: Program, rng: random.Random) -> Program:
+    """One of the loops over tiles has a block_size; that it is kept plans are verified for."""
+    tiles = [n for n, a in enumerate(program.axes) if a.kind == "tile"]
+    place = rng.choice(tiles) if tiles else -1
+    block = rng.choice((8, 16, 32))
+    axes = (replace(a, block=block) if n == place else a for n, a in enumerate(program.axes))
+    return replace(program, axes=tuple(axes))
 
 
 def _one(rng: random.Random) -> Program:

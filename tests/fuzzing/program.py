@@ -26,6 +26,7 @@ class Axis:
     window   of a causal loop: it begins so many positions before that tile, 0 if at its own begin
     length   the tensor that has the end of the range, at `of`, or one number for all
     most     positions that a range has at most: what is behind them is left out; 0 for all
+    block    the author's block_size, 0 if he leaves it open
     """
 
     name: str
@@ -39,6 +40,7 @@ class Axis:
     window: int = 0
     length: str = ""
     most: int = 0
+    block: int = 0
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,8 @@ def _range(scope: Scope, axis: Axis) -> str:
     begin, end = _bounds(axis)
     given = end if begin == "0" else f"{begin}, {end}"
     ragged = axis.offsets or axis.length
-    return given + (f", max_extent={scope.length(axis)}" if ragged and axis.bounded else "")
+    given += f", max_extent={scope.length(axis)}" if ragged and axis.bounded else ""
+    return given + (f", block_size={axis.block}" if axis.block else "")
 
 
 def _bounds(axis: Axis) -> tuple[str, str]:
@@ -297,6 +298,8 @@ def _joint(scope: Scope, first: Axis, second: Axis) -> str:
     sizes = f", max_extent=[{scope.length(first)}, {scope.length(second)}]"
     ragged = any(a.offsets or a.length for a in (first, second))
     bounded = sizes if ragged else ""
+    if first.block or second.block:
+        bounded += f", block_size=[{first.block or None}, {second.block or None}]"
     return f"hl.{first.kind}([{', '.join(begins)}], [{', '.join(ends)}]{bounded})"
 
 
