@@ -10,7 +10,7 @@ from tests.fuzzing.changes import changed
 from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
-from tests.fuzzing.program import Program, parts
+from tests.fuzzing.program import Dot, Program, parts
 from tests.fuzzing.small import attention, boxes, grouped, paged, small
 from tests.fuzzing.text import source
 
@@ -70,8 +70,13 @@ def compose(seed: int) -> Composed:
 
 
 def fixed(program: Program, rng: random.Random) -> Program:
-    """One of the loops over tiles has a block_size; that it is kept plans are verified for."""
+    """One of the loops over tiles has a block_size; that it is kept plans are verified for.
+
+    Of those that products sum along, if there are any: defaults would take them whole.
+    """
     tiles = [n for n, a in enumerate(program.axes) if a.kind == "tile"]
+    summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
+    tiles = [n for n in tiles if program.axes[n].name in summed] or tiles
     place = rng.choice(tiles) if tiles else -1
     block = rng.choice((8, 16, 32))
     axes = (replace(a, block=block) if n == place else a for n, a in enumerate(program.axes))
