@@ -274,3 +274,22 @@ def test_blocks_of_rows_have_whole_register_tiles():
     with pytest.raises(tile.PlanError) as refused:
         jagged_to_padded.lower(*SPECS, config=tile.Config({"b": 8, "t": 12}))
     assert refused.value.what == "a block of 12 rows of x has no whole register tiles"
+
+
+@tile.kernel
+def short_boxes(x, offsets, L: hl.constexpr, most: hl.constexpr):
+    """Boxes of L rows take no more than `most`: L is as many as x has, or less."""
+    out = hl.zeros([offsets.shape[0] - 1, L, x.shape[1]], dtype=x.dtype)
+    for b in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(hl.minimum(offsets[b + 1] - offsets[b], most)):
+            out[b, t, :] = x[offsets[b] + t.index, :]
+    return out
+
+
+@pytest.mark.parametrize("rows", [7, 16])
+def test_boxes_as_long_as_the_array_that_a_range_might_leave(rows):
+    """What was found of tiles of a box was taken for what holds of the array's tiles."""
+    x = np.arange(rows * 8, dtype=np.float32).reshape(rows, 8)
+    offsets = np.array([0, 2, 2, rows], np.int32)
+    found = short_boxes(x, offsets, rows, 16, config=tile.Config({"b": 2, "t": 16}))
+    np.testing.assert_array_equal(found, short_boxes.reference(x, offsets, rows, 16))

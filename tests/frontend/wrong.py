@@ -1999,7 +1999,7 @@ def slice_of_offsets(x, v, offsets):
     r"""ParseError: a slice has bounds that depend on data
       v[g] = x[offsets[g] : offsets[g + 1], 0].sum()
                ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: loop with hl.tile(begin, end) and index with it
+    hint: loop with hl.tile(begin, end) and index with it; of a length that is known, begin + hl.arange(length), or x.reshape(..., length, ...)[i] before the loops
     """
     for g in hl.grid(4):
         v[g] = x[offsets[g] : offsets[g + 1], 0].sum()

@@ -21,7 +21,7 @@ from tests.fuzzing import gradients
 from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.corpus import Entry, keep
 from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes
-from tests.fuzzing.program import Let, Loop, Program, Swap, Update, parts
+from tests.fuzzing.program import Let, Load, Loop, Program, Store, Swap, Update, parts
 from tests.fuzzing.shrink import smaller
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import (
@@ -145,6 +145,26 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         blocks = {**dict.fromkeys(tiles, rng.choice(BLOCKS)), rng.choice(grids): 2}
         yield tile.Config(blocks)  # refused unless it is a loop over groups of rows
     yield from _turns(program, tiles, rng, count)
+    yield from _moving(program, tiles, rng, count)
+
+
+def _moving(
+    program: Program, tiles: Sequence[str], rng: random.Random, count: int
+) -> Iterator[tile.Config]:
+    """Blocks of groups, of each loop over groups that does nothing but to store rows."""
+    for loop in (p for p in program.body if isinstance(p, Loop) and count):
+        rows = loop.body[0]
+        if isinstance(rows, Loop) and len(loop.body) == 1 and _copies(rows):
+            for groups in rng.sample((1, 3, 4, 8, 16), 3):
+                yield tile.Config({**dict.fromkeys(tiles, rng.choice(BLOCKS)), loop.axis: groups})
+
+
+def _copies(loop: Loop) -> bool:
+    match loop.body:
+        case (Store(value=Load()),):
+            return True
+        case _:
+            return False
 
 
 def _turns(

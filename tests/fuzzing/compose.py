@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.fuzzing.changes import changed
 from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
-from tests.fuzzing.program import Program, parts
-from tests.fuzzing.small import attention, grouped, paged, small
+from tests.fuzzing.program import Dot, Program, parts
+from tests.fuzzing.small import attention, boxes, grouped, paged, small
 from tests.fuzzing.text import source
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
@@ -20,6 +20,9 @@ SOFTMAX = 0.12  # of the programs
 PAGED = 0.1  # of the programs
 KEPT = 0.15  # of the programs that have such a sum
 GROUPED = 0.08  # of the programs
+BOXES = 0.06  # of the programs
+FIXED = 0.12  # of the programs have a block_size
+AS_THEY_ARE = 0.7  # of those, which changes make something else of
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 
 
@@ -36,16 +39,20 @@ def compose(seed: int) -> Composed:
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
         softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
+        boxed = False
         if random.Random(f"paged {seed} {attempt}").random() < PAGED:
             program, softmax = paged(rng), False
         elif random.Random(f"grouped {seed} {attempt}").random() < GROUPED:
             program, softmax = grouped(rng), False
+        elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
+            program, softmax = boxes(rng), False
         else:
             program = attention(rng) if softmax else _one(rng)
         if not means_something(program):
             continue
         changes: list[str] = []
-        for _ in range(rng.randint(1, MOST)):
+        as_it_is = boxed and rng.random() < AS_THEY_ARE
+        for _ in range(0 if as_it_is else rng.randint(1, MOST)):
             found = changed(program, rng)
             asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
             if found is not None and means_something(found[1], asked):
@@ -55,9 +62,25 @@ def compose(seed: int) -> Composed:
             made = kept(program, random.Random(f"which {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "kept"]
+        if random.Random(f"fixed {seed} {attempt}").random() < FIXED:
+            program, changes = fixed(program, random.Random(f"block {seed}")), [*changes, "fixed"]
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")
+
+
+def fixed(program: Program, rng: random.Random) -> Program:
+    """One of the loops over tiles has a block_size; that it is kept plans are verified for.
+
+    Of those that products sum along, if there are any: defaults would take them whole.
+    """
+    tiles = [n for n, a in enumerate(program.axes) if a.kind == "tile"]
+    summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
+    tiles = [n for n in tiles if program.axes[n].name in summed] or tiles
+    place = rng.choice(tiles) if tiles else -1
+    block = rng.choice((8, 16, 32))
+    axes = (replace(a, block=block) if n == place else a for n, a in enumerate(program.axes))
+    return replace(program, axes=tuple(axes))
 
 
 def _one(rng: random.Random) -> Program:

@@ -203,6 +203,7 @@ def _range(run: Run, name: str) -> tuple[int, int]:
         other = run.at[axis.until]
         end = min(end, int(other[-1]) + 1)
         begin = max(begin, int(other[0]) - axis.window) if axis.window else begin
+    end = min(end, begin + axis.most) if axis.most else end
     return (0, end - begin) if axis.local else (begin, end)
 
 

@@ -25,6 +25,8 @@ class Axis:
     until    the range ends where that tile ends, if it does not end before: a causal loop
     window   of a causal loop: it begins so many positions before that tile, 0 if at its own begin
     length   the tensor that has the end of the range, at `of`, or one number for all
+    most     positions that a range has at most: what is behind them is left out; 0 for all
+    block    the author's block_size, 0 if he leaves it open
     """
 
     name: str
@@ -37,6 +39,8 @@ class Axis:
     until: str = ""
     window: int = 0
     length: str = ""
+    most: int = 0
+    block: int = 0
 
 
 @dataclass(frozen=True)
@@ -410,7 +414,9 @@ def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
         return program.tensor(pick.through).limit + last
     if pick.axis:
         plain = [m.below for m in masks if m.pick == Pick(pick.axis) and not pick.start]
-        size = max(1, min(program.axis(pick.axis).size, *plain, 1 << 30))
+        axis = program.axis(pick.axis)
+        counted = axis.most and (pick.back or (axis.local and not pick.start))  # from the begin on
+        size = max(1, min(axis.size, axis.most if counted else axis.size, *plain, 1 << 30))
         last += (size - 1) * pick.factor
     return last + 1
 

@@ -77,6 +77,10 @@ def _simpler_axis(axis: Axis) -> Iterator[Axis]:
         yield replace(axis, length="", of="")
     if axis.window:
         yield replace(axis, window=0)
+    if axis.block:
+        yield replace(axis, block=0)
+    if axis.most:
+        yield replace(axis, most=0)
     if not axis.offsets and axis.kind != "full":
         for size in (2, axis.size // 2):
             if 1 < size < axis.size:

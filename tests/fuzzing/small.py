@@ -88,6 +88,29 @@ def grouped(rng: random.Random) -> Program:
     return fitted(pruned(Program((group, over, COLUMNS), tuple(sprout.tensors), body)))
 
 
+def boxes(rng: random.Random) -> Program:
+    """Rows of groups that go to boxes of their own, or come from there; mostly as they are."""
+    groups, rows, local = rng.randint(1, 12), rng.choice(SIZES), rng.random() < 0.5
+    most = rng.choice((0, 1, 5, 16, 17, 30))
+    group = Axis("g", "grid", groups)
+    over = Axis("tm", "tile", rows, "offsets1", "g", local=local, most=most, bounded=False)
+    lines = (Pick("tm", start=local), Pick("c"))
+    own = (Pick("g"), Pick("tm", back=not local), Pick("c"))
+    into, source = rng.choice(((lines, own), (own, lines)))
+    dtype, fill = rng.choice(("float32", "float32", "bfloat16")), rng.choice((0.0, 0.0, 3.0, None))
+    moved: Value = Load("x1", source)
+    body = nest(
+        (group, over), (Store("y1", into, Unary("neg", moved) if rng.random() < 0.1 else moved),)
+    )
+    tensors = (
+        Tensor("offsets1", (groups + 1,), "int32", "offsets", limit=rows),
+        Tensor("x1", (), dtype, "input"),
+        Tensor("y1", (), dtype, "output", fill),
+    )
+    columns = replace(COLUMNS, size=rng.choice((8, 8, 130)))
+    return fitted(Program((group, over, columns), tensors, body))
+
+
 class Sprout:
     """A small program in the making; arrays get their lengths when all of it is known."""
 

@@ -241,6 +241,10 @@ def _stored(scope: Scope, store: Store) -> str:
     written = _written(scope, store.index)
     canonical = scope.order(set(written))
     dtype = scope.program.tensor(store.tensor).dtype
+    if isinstance(store.value, Load) and scope.program.tensor(store.value.tensor).dtype == dtype:
+        found = _load(scope, store.value)
+        if found.dims == canonical:  # a copy
+            return _permuted(found, written)
     text = _filled(scope, _value(scope, store.value), canonical)
     moved = _permuted(Text(canonical, text), written)
     return moved if dtype == "float32" else f"{_atom(moved)}.to(hl.{dtype})"
@@ -266,7 +270,8 @@ def _range(scope: Scope, axis: Axis) -> str:
     begin, end = _bounds(axis)
     given = end if begin == "0" else f"{begin}, {end}"
     ragged = axis.offsets or axis.length
-    return given + (f", max_extent={scope.length(axis)}" if ragged and axis.bounded else "")
+    given += f", max_extent={scope.length(axis)}" if ragged and axis.bounded else ""
+    return given + (f", block_size={axis.block}" if axis.block else "")
 
 
 def _bounds(axis: Axis) -> tuple[str, str]:
@@ -280,7 +285,12 @@ def _bounds(axis: Axis) -> tuple[str, str]:
         end = f"hl.minimum({end}, {axis.until}.end)" if known else f"{axis.until}.end"
     if axis.window:
         begin = f"hl.maximum({begin}, {axis.until}.begin - {axis.window})"
-    return ("0", f"{end} - {begin}") if axis.local else (begin, end)
+    if axis.local:
+        begin, end = "0", f"{end} - {begin}"
+    if axis.most:
+        longest = str(axis.most) if axis.local else f"{begin} + {axis.most}"
+        end = f"hl.minimum({end}, {longest})"
+    return begin, end
 
 
 def _joint(scope: Scope, first: Axis, second: Axis) -> str:
@@ -288,6 +298,8 @@ def _joint(scope: Scope, first: Axis, second: Axis) -> str:
     sizes = f", max_extent=[{scope.length(first)}, {scope.length(second)}]"
     ragged = any(a.offsets or a.length for a in (first, second))
     bounded = sizes if ragged else ""
+    if first.block or second.block:
+        bounded += f", block_size=[{first.block or None}, {second.block or None}]"
     return f"hl.{first.kind}([{', '.join(begins)}], [{', '.join(ends)}]{bounded})"
 
 

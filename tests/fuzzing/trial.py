@@ -209,7 +209,7 @@ def _outcome(call: Call, values: list[np.ndarray]) -> tuple[tuple[Any, ...], Out
 
 def try_reference(program: Program, seeds: Sequence[int], blocks: Sequence[int]) -> Outcome:
     """The same of `Kernel.reference` at each of these blocks, with its parallel loops shuffled."""
-    tiles = [a.name for a in program.axes if a.kind == "tile"]
+    tiles = [a.name for a in program.axes if a.kind == "tile" and not a.block]
     with loaded(program) as kernel:
         for seed, block in itertools.product(seeds, blocks):
             given = case(program, seed)

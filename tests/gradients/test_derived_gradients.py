@@ -190,3 +190,35 @@ def test_a_derivation_and_a_registration_agree():
     (loss + (total * torch.from_numpy(given.dtotal)).sum()).backward()
     for found, wanted in zip((x.grad, w.grad), given.gradients(), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@tile.kernel
+def gated_boxes(x, w, offsets, L: hl.constexpr):
+    """Rows, times tanh of a sum over tiles of their columns, in boxes: rows of a box begin at 0."""
+    G = offsets.shape[0] - 1
+    out = hl.zeros([G, L, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(G):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=L):
+            gate = hl.zeros([t], dtype=hl.float32)
+            for d in hl.tile(x.shape[1]):
+                gate = gate + (x[t, d] * w[d][None, :]).sum(1)
+            for d in hl.tile(x.shape[1]):
+                out[g, t.index - offsets[g], d] = x[t, d] * hl.tanh(gate)[:, None]
+    return out
+
+
+@pytest.mark.parametrize("offsets", [[3, 9, 9, 24], [0, 0, 30, 30], [29, 30, 30, 30]])
+def test_what_is_saved_lies_where_results_are_stored(offsets):
+    """A launch cuts a tile at one place, so that what forward saves is moved as its result is."""
+    x, w, L = normal(30, 6), normal(6), 30
+
+    def exact(x, w):
+        y = x * jnp.tanh(x @ w)[:, None]
+        ends = itertools.pairwise(offsets)
+        return jnp.stack([jnp.zeros((L, 6)).at[: e - b].set(y[b:e]) for b, e in ends])
+
+    weights = normal(3, L, 6)
+    found = jax.grad(lambda *a: (gated_boxes(*a, jnp.asarray(offsets), L) * weights).sum(), (0, 1))
+    right = jax.grad(lambda *a: (exact(*a) * weights).sum(), (0, 1))
+    for mine, other in zip(found(x, w), right(x, w), strict=True):
+        np.testing.assert_allclose(mine, other, atol=2e-4)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tilelang.errors import CallError, ParseError, PlanError
+from tilelang.codegen.pallas.plan import defaults
+from tilelang.errors import CallError, InternalError, ParseError, PlanError
 
 TARGETS = ("cpu", "tpu:v4", "tpu:v5e", "tpu:v5p", "tpu:v6e")
 ROWS = (5, 100, 5000)
@@ -173,3 +176,53 @@ def test_more_than_two_bounds():
     assert caught.value.what == "hl.register_block_size with 3 bounds"
     hint = "hl.register_block_size(most) or hl.register_block_size(least, most)"
     assert caught.value.hint == hint
+
+
+# ---------------------------------------------------------------- block_size is a number
+
+
+@tile.kernel
+def scaled_parts(x, w, scale, offsets):
+    """Weights have a scale for every 128 of the contracted dimension: `.id` counts them."""
+    y = hl.zeros([x.shape[0], w.shape[2]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], w.shape[2]]):
+            acc = hl.zeros([tm, tn], dtype=hl.float32)
+            for tk in hl.tile(w.shape[1], block_size=128):
+                part = hl.dot(x[tm, tk], w[g, tk, tn].to(x.dtype))
+                acc = acc + part * scale[g, tk.id, tn][None, :]
+            y[tm, tn] = acc
+    return y
+
+
+def of_parts(rows, inner, columns):
+    return (
+        tile.spec((rows, inner), "float32"),
+        tile.spec((3, inner, columns), "int8"),
+        tile.spec((3, -(-inner // 128), columns), "float32"),
+        tile.spec((4,), "int32"),
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("sizes", [(24, 512, 16), (5000, 4096, 8192)])
+def test_a_fixed_block_is_not_taken_whole_and_does_not_shrink(target, sizes):
+    plan = scaled_parts.lower(*of_parts(*sizes), target=target).plan
+    assert dict(plan.blocks)["tk"] == 128
+
+
+def test_a_product_with_a_scale_for_every_fixed_block():
+    rng = np.random.default_rng(0)
+    x, scale = rng.standard_normal((24, 512), np.float32), rng.random((3, 4, 16), np.float32)
+    w, cuts = rng.integers(-8, 8, (3, 512, 16)).astype(np.int8), np.array([2, 9, 9, 21], np.int32)
+    exact = np.zeros((24, 16))
+    for g, (begin, end) in enumerate(itertools.pairwise(cuts)):
+        exact[begin:end] = x[begin:end].astype(float) @ (w[g] * np.repeat(scale[g], 128, 0))
+    np.testing.assert_allclose(scaled_parts(x, w, scale, cuts), exact, atol=1e-3)
+
+
+def test_a_fixed_block_that_the_defaults_take_whole_is_an_error(monkeypatch):
+    """As long as dimensions are taken whole without asking, numbers of tiles are wrong."""
+    monkeypatch.setattr(defaults, "_open", lambda problem, name: True)
+    with pytest.raises(InternalError, match="blocks of 512, not of 128"):
+        tile.kernel(scaled_parts.__wrapped__).lower(*of_parts(24, 512, 16))

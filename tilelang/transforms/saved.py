@@ -30,6 +30,7 @@ from ..ir import (
     Tensor,
     Type,
     Var,
+    integers,
     map_children,
     statements,
     walk,
@@ -47,7 +48,8 @@ PRODUCTS = ("mul", "dot")
 class Saved:
     """A value of the forward kernel in an array of its own.
 
-    `index` and `value` are in axes of the graph, the value in names of the author's kernel.
+    `index` and `value` are in axes of the graph; the value, and offsets of tiles, in names of the
+    author's kernel.
     """
 
     tensor: Tensor
@@ -157,27 +159,36 @@ class Residuals:
 
     def _bytes(self, expr: Var) -> int:
         index = self._index(expr)
-        return 0 if index is None else math.prod(n for _, n in index) * itemsize(expr.type.dtype)
+        return 0 if index is None else math.prod(n for _, n, _ in index) * itemsize(expr.type.dtype)
 
-    def _index(self, expr: Var) -> list[tuple[Index, int]] | None:
-        """Where an array holds the value, with the array's lengths; None if no array can."""
+    def _index(self, expr: Var) -> list[tuple[Index, int, Index]] | None:
+        """Where an array holds the value, its lengths, and where in names of the author's kernel.
+
+        None if no array can.  A launch cuts a tile at one place: there, if results are stored at
+        an offset.
+        """
         graph = self.launched.graph
         own = [d for d in expr.type.shape if isinstance(d, str)]
-        apart = {axis for d in own for axis in self._apart(d)}
-        found: list[tuple[Index, int]] = []
+        moved = {d: self._offset(d) for d in own}
+        apart = {axis for d in own if moved[d] is None for axis in self._apart(d)}
+        found: list[tuple[Index, int, Index]] = []
         for axis in graph.ordered(graph.scope(expr)):
             if axis in own or axis in apart:
                 continue
             size = self._size(axis)
             if graph.ranges[axis].axis.kind == "tile" or size is None:
                 return None
-            found.append((At(GridIndex(axis)), size))
+            found.append((At(GridIndex(axis)), size, At(GridIndex(axis))))
         for dim in expr.type.shape:
-            size = self._size(dim) if isinstance(dim, str) else dim
-            if size is None:
+            place = (moved[dim] or self._in_place(dim)) if isinstance(dim, str) else _whole(dim)
+            if place is None:
                 return None
-            found.append((Along(dim) if isinstance(dim, str) else Span(0, dim), size))
+            found.append(place)
         return found
+
+    def _in_place(self, axis: str) -> tuple[Index, int, Index] | None:
+        size = self._size(axis)
+        return None if size is None else (Along(axis), size, Along(axis))
 
     def _apart(self, name: str) -> frozenset[str]:
         """Loops in each of whose iterations the positions of a tile are others.
@@ -186,6 +197,23 @@ class Residuals:
         """
         rises = {self.launched.same[outer] for outer in self.facts.axis(name).rises}
         return self.launched.graph.bounds(name) & rises
+
+    def _offset(self, axis: str) -> tuple[Index, int, Index] | None:
+        """How results are stored along a tile that they move, if it is at one offset."""
+        stores = self.launched.stores
+        mine = {(entry, self._length(s.tensor, n)) for s in stores for n, entry in _along(s, axis)}
+        nest = statements((self.launched.loop,))
+        names = [name for name, same in self.launched.same.items() if same == axis]
+        theirs = (_along(s, n) for s in nest if isinstance(s, Store) for n in names)
+        written = {entry.offset for found in theirs for _, entry in found}
+        if len({entry.offset for entry, _ in mine}) != 1 or len(written) != 1:
+            return None
+        entry, size = max(mine, key=lambda found: found[1])
+        (offset,) = written
+        return None if offset is None else (Along(axis, entry.offset), size, Along(axis, offset))
+
+    def _length(self, tensor: str, dim: int) -> int:
+        return self.kernel.tensor(tensor).shape[dim]
 
     def _size(self, axis: str) -> int | None:
         """A length that holds every position of an axis: of a dimension that it indexes."""
@@ -212,10 +240,10 @@ class Residuals:
         if written is None or places is None:
             return False
         name = self.name(f"saved_{self.launched.graph.hints.get(expr.name, 'value')}")
-        shape = tuple(size for _, size in places)
-        index = tuple(entry for entry, _ in places)
+        shape = tuple(size for _, size, _ in places)
+        index = tuple(entry for entry, _, _ in places)
         tensor = Tensor(name, shape, expr.type.dtype, "output", self.kernel.loc, 0)
-        saved = Saved(tensor, index, written)
+        saved = Saved(tensor, tuple(entry for _, _, entry in places), written)
         if not _stores(storing(self.launched.loop, (saved,), self.launched.same), name):
             return False  # nowhere does the author's kernel know all parts of the formula
         self.added.append(saved)
@@ -253,6 +281,16 @@ def _only_multiplied(graph: Graph, value: Var, roots: Sequence[Expr]) -> bool:
     return not any(isinstance(r, Var) and r.name in same for r in roots)
 
 
+def _whole(size: int) -> tuple[Index, int, Index]:
+    return Span(0, size), size, Span(0, size)
+
+
+def _along(store: Stored | Store, axis: str) -> list[tuple[int, Along]]:
+    """The dimensions of a store along a tile, and where."""
+    index = enumerate(store.index)
+    return [(n, entry) for n, entry in index if isinstance(entry, Along) and entry.axis == axis]
+
+
 def _stores(loop: Loop, tensor: str) -> bool:
     return any(isinstance(s, Store) and s.tensor == tensor for s in statements((loop,)))
 
@@ -282,24 +320,27 @@ def storing(
         body.append(stmt)
         for one in saved:
             needed = {e.name for e in walk(one.value) if isinstance(e, Var)}
-            if new & needed and needed <= known:
+            offsets = [i.offset for i in one.index if isinstance(i, Along) and i.offset is not None]
+            also = {e.name for o in offsets for e in walk(o) if isinstance(e, Var)}
+            around_it = all(integers.axes(o) <= set(opened) for o in offsets)
+            if new & needed and needed | also <= known and around_it:
                 index = tuple(_renamed(entry, axes) for entry in one.index)
-                body.append(Store(one.tensor.name, index, _along(one.value, axes), stmt.loc))
+                body.append(Store(one.tensor.name, index, _named(one.value, axes), stmt.loc))
     return replace(loop, body=tuple(body))
 
 
-def _along(value: Expr, axes: Mapping[str, str]) -> Expr:
+def _named(value: Expr, axes: Mapping[str, str]) -> Expr:
     """The value along the axes that are open there."""
     shape = tuple(axes[d] if isinstance(d, str) else d for d in value.type.shape)
-    moved = map_children(value, lambda e: _along(e, axes))
+    moved = map_children(value, lambda e: _named(e, axes))
     return replace(moved, type=Type(shape, value.type.dtype))
 
 
 def _renamed(entry: Index, axes: Mapping[str, str]) -> Index:
     """The entry along the axes that are open there."""
     match entry:
-        case Along(axis):
-            return Along(axes[axis])
+        case Along(axis, offset):
+            return Along(axes[axis], offset)
         case At(GridIndex(axis)):
             return At(GridIndex(axes[axis]))
         case _:

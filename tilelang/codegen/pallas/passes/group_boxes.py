@@ -94,8 +94,11 @@ def group_boxes(problem: Problem, name: str, block: int) -> Problem:
     axes = tuple(changed.get(a.name, a) for a in kernel.axes)
     tensors = (*kernel.tensors, begins, ends, spans)
     whole = replace(kernel, tensors=tensors, axes=axes, body=body)
+    # that tiles of one group may leave its box says nothing of these, which the array cuts
+    left = tuple(fact for fact in problem.facts.leaving if fact.index.axis != rows)
     apart = not copy.to_box  # of rows that go to boxes nobody needs that
-    facts = facts_of_blocks(problem.facts, name, WHY, {rows}, spans, edges, apart)
+    known = replace(problem.facts, leaving=left)
+    facts = facts_of_blocks(known, name, WHY, {rows}, spans, edges, apart)
     return Problem(whole, facts)
 
 

@@ -46,9 +46,9 @@ def start_sizes(problem: Problem, target: Target, together: bool = False) -> dic
     return found
 
 
-def least_registered(problem: Problem, target: Target) -> dict[str, int]:
-    """How small the blocks of such loops may become."""
-    found = {}
+def least_of_author(problem: Problem, target: Target, blocks: Mapping[str, int]) -> dict[str, int]:
+    """How small blocks may become that the author fixed or registered: a fixed one stays."""
+    found = {n: b for n, b in blocks.items() if isinstance(problem.axis(n).block, int)}
     for names in problem.registered:
         bounds = problem.bounds(names[0])
         need = max(multiple(problem, n, target) for n in names)
@@ -141,7 +141,7 @@ def whole_products(
         fixed = fixed_range(problem, problem.axis(name), sizes)
         whole = problem.extent(name) if fixed is None else fixed.length
         aligned = fixed is None or whole % legal[name] == 0
-        shorter = size < whole <= LONGEST_PRODUCT and problem.bounds(name) is None
+        shorter = size < whole <= LONGEST_PRODUCT and _open(problem, name)
         static = fixed is not None or not problem.fact(name).ragged
         lanes = name in problem.contracted and any(u.place == 1 for u in problem.uses(name))
         if aligned and shorter and static and lanes:
@@ -150,6 +150,11 @@ def whole_products(
         return None
     least = {n: cut.get(n, max(legal[n], min(LANES_LEAST, s))) for n, s in sizes.items()}
     return {**sizes, **cut}, least
+
+
+def _open(problem: Problem, name: str) -> bool:
+    """Whether the author says nothing of the blocks of an axis."""
+    return problem.bounds(name) is None and not isinstance(problem.axis(name).block, int)
 
 
 def _clamped(want: int, size: int, need: int) -> int:

@@ -378,7 +378,7 @@ def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan
     if config.blocks or config.block_sizes is not None or not guess:
         return planned(blocks)
     legal = {n: multiple(problem, n, target) for n in blocks}
-    legal |= defaults.least_registered(problem, target)
+    legal |= defaults.least_of_author(problem, target, blocks)
     if config.within:
         legal = {n: max(need, min(defaults.ROWS_LEAST, blocks[n])) for n, need in legal.items()}
     whole = defaults.whole_products(problem, blocks, legal)

@@ -64,6 +64,7 @@ class Reader:
 def verify(plan: Plan) -> Plan:
     """The plan; raises InternalError if some text of it would read what nothing defines."""
     for launch in plan.launches:
+        _fixed_blocks(plan, Reader(launch, frozenset()))
         single = (a.name for a in launch.axes if a.place == "single" and a.block is not None)
         start = Reader(launch, frozenset(single))
         _table(start)
@@ -76,6 +77,17 @@ def verify(plan: Plan) -> Plan:
         for section in launch.sections:
             _section(here, section)
     return plan
+
+
+def _fixed_blocks(plan: Plan, here: Reader) -> None:
+    """What the author gave as block_size is the block: numbers of tiles mean it."""
+    blocks = dict(plan.blocks)
+    for axis in plan.ir.axes:
+        if isinstance(axis.block, int) and axis.name in blocks:
+            size, block = plan.problem.extent(axis.name), blocks[axis.name]
+            own = here.of(f"the loop of {axis.user}", axis.loc)
+            whole = block == max(size, 1) <= axis.block
+            own.must(f"has blocks of {block}, not of {axis.block}", whole or block == axis.block)
 
 
 def _table(here: Reader) -> None:

@@ -46,7 +46,8 @@ def moved_along(
             f"an array is read at other positions than those of the tiles {names} in two "
             "dimensions at once",
             loc,
-            "read one of them in a loop of single positions, hl.grid, or pad the array",
+            f"count {names} from 0, hl.tile(end - begin, max_extent=...), and add begin where rows "
+            "are read; or read one of them in a loop of single positions, hl.grid, or pad it",
         )
     return found[0] if found else None
 
