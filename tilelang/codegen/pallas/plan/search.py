@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -11,6 +12,7 @@ from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.target import Target
+from tilelang.language.dtypes import itemsize
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.legal import check_kernel
@@ -171,13 +173,12 @@ def _seconds(plan: Plan) -> float:
 
 
 def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
-    """The plan whose loops in a row run inside of the step, which has all rows of all groups.
+    """The plan whose ragged loops run inside of the step, which has all rows of all groups.
 
-    As steps each of them copies its rows again.  The longest tiles are taken that are about as fast
-    as any: loops of few turns wait less.
+    As steps each of them waits for its copies, or copies its rows again.  The longest tiles are
+    taken that are about as fast as any: loops of few turns wait less.
     """
-    tables = [launch.table for launch in alone.launches if launch.table is not None]
-    loops = [column.axis for table in tables for column in table.phases]
+    loops = _ragged_columns(alone)
     if not loops or any(t.view is not None and t.view.how == "spans" for t in problem.ir.tensors):
         return
     made: list[tuple[float, Plan]] = []
@@ -190,6 +191,15 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
             made.append((_seconds(whole), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
     yield from [plan for seconds, plan in made[::-1] if seconds <= INSIDE_CLOSE * least][:1]
+
+
+def _ragged_columns(alone: Plan) -> list[str]:
+    """Loops over rows of groups that are steps, where all that they read and write fits."""
+    arrays = sum(math.prod(t.shape) * itemsize(t.dtype) for t in alone.ir.tensors if not t.view)
+    if arrays > alone.target.vmem_physical:
+        return []
+    columns = (c.axis for each in alone.launches if each.table for c in each.table.columns)
+    return [name for name in columns if alone.problem.fact(name).ragged]
 
 
 def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
