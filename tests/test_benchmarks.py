@@ -28,10 +28,10 @@ def test_integers_of_every_case_have_values(subject: Subject) -> None:
 
 
 def row(example: str, chip: str, default: float, best: float) -> defaults.Row:
-    tried = (
+    first, least = (
         defaults.Tried(us, tile.Config({"tm": size})) for us, size in ((default, 8), (best, 16))
     )
-    return defaults.Row(example, "small", chip, *tried, 8)
+    return defaults.Row(example, "small", chip, first, least, 8)
 
 
 def test_the_page_of_defaults_counts_what_is_behind() -> None:

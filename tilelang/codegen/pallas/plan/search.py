@@ -39,7 +39,8 @@ from .windows.types import HostArray
 # How much faster steps with many groups, or with whole arrays, must be where nobody asks for them:
 # how long groups are is known as a mean only.  Rows that are only moved take what copies take.
 FORM_WORTH = 1.3
-INSIDE, INSIDE_CLOSE = (32, 64, 128), 1.1  # tiles of loops inside of the step
+# Tiles of loops inside of the step, where little goes by how long groups are.
+INSIDE, INSIDE_CLOSE, INSIDE_WORTH = (32, 64, 128), 1.1, 1.08
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -155,8 +156,10 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
         return alone
     others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
     if guess.seconds >= FORM_WORTH * guess.traffic:
-        forms = (*_inside(problem, config, alone), *_with_groups(problem, config, alone))
-        others += [(_seconds(found), FORM_WORTH, found) for found in forms]
+        found = _inside(problem, config, alone)
+        others += [(_seconds(plan), INSIDE_WORTH, plan) for plan in found]
+        found = _with_groups(problem, config, alone)
+        others += [(_seconds(plan), FORM_WORTH, plan) for plan in found]
     seconds, worth, found = min(others, key=lambda o: o[0], default=(guess.seconds, 1.0, alone))
     if worth * seconds >= guess.seconds:
         return alone
