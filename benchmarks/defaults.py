@@ -1,6 +1,10 @@
 """Writes docs/defaults.md: the default config of every example against others, by predicted time.
 
     python -m benchmarks.defaults [--chip v6e] [--only matmul] [--size small] [--configs 40]
+                                  [--rows FILE]
+
+With --rows, rows are added to a file as they come, and the page is of all that are in it: those of
+earlier runs too, of a case the last one.  So it can be made in pieces, and of what was done so far.
 
 Every time is `Kernel.predict`'s: libtpu's final schedule, executed; no TPU is used.  Half of the
 others are those of which the estimate thinks best, half are drawn from the next hundred.  Answers
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import random
 import statistics
@@ -43,7 +48,8 @@ have lengths that differ up to twenty times, which the default does not know; ha
 those of which the estimate thinks best, half are drawn from the next hundred. `size` is one of an
 example's three: small and aligned, odd, production.
 
-`python -m benchmarks.defaults {asked}` made this page (libtpu {libtpu}, {day}): {count} cases,
+`python -m benchmarks.defaults {asked}` made this page
+(libtpu {libtpu}, {day}): {count} cases,
 {configs} configs in all. A default is within 10 % of the best of its case in **{close:.0%}** (the
 aim is 95 %), more than 25 % behind in {bad} (the aim is 0); the worst takes {worst:.2f} times as
 long, the median {median:.2f}.
@@ -88,9 +94,28 @@ class Row:
     def ratio(self) -> float:
         return self.default.us / self.best.us
 
+    def to_json(self) -> str:
+        tried = ((t.us, json.loads(t.config.to_json())) for t in (self.default, self.best))
+        return json.dumps([self.example, self.size, self.chip, *tried, self.count])
+
     def __str__(self) -> str:
         cells = (self.example, self.size, self.chip, self.default, self.best)
         return f"| {' | '.join(map(str, cells))} | {self.ratio:.2f} | {self.count} |"
+
+
+def read(text: str) -> list[Row]:
+    """The rows of a file that has one in a line."""
+    found = []
+    for line in text.splitlines():
+        example, size, chip, *tried, count = json.loads(line)
+        default, best = (Tried(us, tile.Config(**kept)) for us, kept in tried)
+        found.append(Row(example, size, chip, default, best, count))
+    return found
+
+
+def last(found: Sequence[Row]) -> list[Row]:
+    """Of every case the last row."""
+    return list({(row.example, row.size, row.chip): row for row in found}.values())
 
 
 def rows(chips: Sequence[str], sizes: Sequence[str], only: str, configs: int) -> Iterator[Row]:
@@ -190,13 +215,18 @@ def main(given: Sequence[str]) -> int:
     parser.add_argument("--size", action="append", choices=tuple(SIZES), help="default: all")
     parser.add_argument("--only", default="", help="examples whose names contain this")
     parser.add_argument("--configs", type=int, default=40, help="of each case (40)")
+    parser.add_argument("--rows", type=Path, help="a file of rows that are kept")
     options = parser.parse_args(given)
-    found = []
+    kept = options.rows and options.rows.exists()
+    found = read(options.rows.read_text(encoding="utf-8")) if kept else []
     asked = rows(options.chip or CHIPS, options.size or tuple(SIZES), options.only, options.configs)
     for row in asked:
         print(row, flush=True)
         found.append(row)
-    PAGE.write_text(page(found, " ".join(given)), encoding="utf-8")
+        if options.rows:
+            with options.rows.open("a", encoding="utf-8") as file:
+                file.write(row.to_json() + "\n")
+    PAGE.write_text(page(last(found), " ".join(given)), encoding="utf-8")
     return 0
 
 

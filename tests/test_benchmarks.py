@@ -28,10 +28,10 @@ def test_integers_of_every_case_have_values(subject: Subject) -> None:
 
 
 def row(example: str, chip: str, default: float, best: float) -> defaults.Row:
-    tried = (
+    first, least = (
         defaults.Tried(us, tile.Config({"tm": size})) for us, size in ((default, 8), (best, 16))
     )
-    return defaults.Row(example, "small", chip, *tried, 8)
+    return defaults.Row(example, "small", chip, first, least, 8)
 
 
 def test_the_page_of_defaults_counts_what_is_behind() -> None:
@@ -46,3 +46,10 @@ def test_the_page_of_defaults_counts_what_is_behind() -> None:
         "| c | small | v6e | 3.0 | tm=8 | 2.0 | tm=16 | 1.50 | 8 |",
         "| b | small | v6e | 1.2 | tm=8 | 1.0 | tm=16 | 1.20 | 8 |",
     ]
+
+
+def test_rows_are_kept_and_the_last_of_a_case_counts() -> None:
+    rows = [row("a", "v5e", 2.0, 1.0), row("b", "v6e", 1.2, 1.0), row("a", "v5e", 1.0, 1.0)]
+    text = "".join(f"{one.to_json()}\n" for one in rows)
+    assert defaults.read(text) == rows
+    assert defaults.last(rows) == [rows[2], rows[1]]

@@ -69,7 +69,7 @@ def test_without_an_estimate_the_default_is_the_first(target):
 
 
 def test_every_kind_of_choice_is_tried():
-    found = [c.config for c in taken(grouped_gemm, GROUPED, "tpu:v5p", 70)]
+    found = [c.config for c in taken(grouped_gemm, GROUPED, "tpu:v5p", 90)]
     assert {c.loop_type for c in found} >= {None, "worklist", "emit_pipeline", "fori_loop"}
     assert {c.steps for c in found} == {None, "rectangle"}
     assert {c.buffers for c in found} == {None, 3, 4}

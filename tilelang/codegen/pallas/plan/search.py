@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -11,6 +12,7 @@ from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.target import Target
+from tilelang.language.dtypes import itemsize
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.legal import check_kernel
@@ -37,7 +39,8 @@ from .windows.types import HostArray
 # How much faster steps with many groups, or with whole arrays, must be where nobody asks for them:
 # how long groups are is known as a mean only.  Rows that are only moved take what copies take.
 FORM_WORTH = 1.3
-INSIDE, INSIDE_CLOSE = (32, 64, 128), 1.1  # tiles of loops inside of the step
+# Tiles of loops inside of the step, where little goes by how long groups are.
+INSIDE, INSIDE_CLOSE, INSIDE_WORTH = (32, 64, 128), 1.1, 1.08
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -153,8 +156,10 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
         return alone
     others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
     if guess.seconds >= FORM_WORTH * guess.traffic:
-        forms = (*_inside(problem, config, alone), *_with_groups(problem, config, alone))
-        others += [(_seconds(found), FORM_WORTH, found) for found in forms]
+        found = _inside(problem, config, alone)
+        others += [(_seconds(plan), INSIDE_WORTH, plan) for plan in found]
+        found = _with_groups(problem, config, alone)
+        others += [(_seconds(plan), FORM_WORTH, plan) for plan in found]
     seconds, worth, found = min(others, key=lambda o: o[0], default=(guess.seconds, 1.0, alone))
     if worth * seconds >= guess.seconds:
         return alone
@@ -171,13 +176,12 @@ def _seconds(plan: Plan) -> float:
 
 
 def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
-    """The plan whose loops in a row run inside of the step, which has all rows of all groups.
+    """The plan whose ragged loops run inside of the step, which has all rows of all groups.
 
-    As steps each of them copies its rows again.  The longest tiles are taken that are about as fast
-    as any: loops of few turns wait less.
+    As steps each of them waits for its copies, or copies its rows again.  The longest tiles are
+    taken that are about as fast as any: loops of few turns wait less.
     """
-    tables = [launch.table for launch in alone.launches if launch.table is not None]
-    loops = [column.axis for table in tables for column in table.phases]
+    loops = _ragged_columns(alone)
     if not loops or any(t.view is not None and t.view.how == "spans" for t in problem.ir.tensors):
         return
     made: list[tuple[float, Plan]] = []
@@ -190,6 +194,15 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
             made.append((_seconds(whole), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
     yield from [plan for seconds, plan in made[::-1] if seconds <= INSIDE_CLOSE * least][:1]
+
+
+def _ragged_columns(alone: Plan) -> list[str]:
+    """Loops over rows of groups that are steps, where all that they read and write fits."""
+    arrays = sum(math.prod(t.shape) * itemsize(t.dtype) for t in alone.ir.tensors if not t.view)
+    if arrays > alone.target.vmem_physical:
+        return []
+    columns = (c.axis for each in alone.launches if each.table for c in each.table.columns)
+    return [name for name in columns if alone.problem.fact(name).ragged]
 
 
 def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:

@@ -8,7 +8,7 @@ better, from three starts.  What it finds is planned, and estimated again, befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 from tilelang.codegen.pallas.plan.blocks import multiple
@@ -20,6 +20,7 @@ from tilelang.ir import Apply
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal
 
+from .around import around
 from .numbers import Numbers
 from .offsets import typical
 from .resize import resized
@@ -162,10 +163,15 @@ def searched(problem: Problem, plan: Plan, make: Make) -> Search:
 
 
 def judged(plan: Plan) -> tuple[Estimate | None, int]:
-    """What a plan is estimated to take, None for the CPU, and its vector memory."""
-    known = generation(plan.target) is not None
-    arrays = typical(plan.problem)
-    return estimate(plan, arrays) if known else None, _need(plan.launches)
+    """What a plan is estimated to take with what XLA does before it, and its vector memory.
+
+    No estimate for the CPU.
+    """
+    need = _need(plan.launches)
+    if generation(plan.target) is None:
+        return None, need
+    found = estimate(plan, typical(plan.problem))
+    return replace(found, seconds=found.seconds + around(plan)), need
 
 
 def shorter(launch: Launch, length: float) -> bool:

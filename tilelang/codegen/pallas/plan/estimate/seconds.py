@@ -20,7 +20,7 @@ from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.language.dtypes import itemsize
 
-from .costs import COSTS, DEEP, GROUP, ROW, Costs
+from .costs import COSTS, DEEP, GROUP, RECTANGLE, ROW, Costs
 from .numbers import Numbers, value
 from .steps import Steps, listed, with_lines
 from .work import TERMS, Core, Parts, Work, add, registers, work
@@ -85,7 +85,7 @@ def of_launch(
     chip, costs, steps = CHIPS[name], COSTS[name], listed(launch, arrays)
     core = Core({a.name: a for a in launch.axes}, chip, {} if parts is None else parts)
     done = _work(launch, steps, core)
-    cycles = _cycles(done, costs, launch)
+    cycles = _cycles(done, costs, launch) + _waits_for_pipes(done, launch, steps, chip)
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
     body = _piped(compute, copied, chip) * steps.times * share
@@ -170,9 +170,24 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
     slowest = units.max(axis=0)
     beside = costs.others * (units.sum(axis=0) - slowest)
     waits = costs.turns * at["turns"] + costs.rows * at["rows"] + costs.chain * at["chain"]
-    waits += DEEP * at["deep"] * (at["matrix"] == 0)
+    waits += DEEP * at["deep"] * (at["matrix"] == 0) + costs.pipeline * at["piped"]
     waits += costs.window * sum(not w.far and w.stream is None for w in launch.windows)
     return (costs.pipeline if launch.form == "pipeline" else costs.grid) + slowest + beside + waits
+
+
+def _waits_for_pipes(
+    done: tuple[np.ndarray, ...], launch: Launch, steps: Steps, chip: Chip
+) -> np.ndarray:
+    """Cycles in which a pipeline inside of a step has its first blocks read, and its last written.
+
+    Nothing else goes on meanwhile.
+    """
+    streams = [w for w in launch.windows if w.stream is not None and not w.far]
+    first = sum(float(np.mean(_size(w, steps))) for w in streams) / chip.bandwidth
+    first += chip.read * any(not w.output for w in streams)
+    first += chip.write * any(w.output for w in streams)
+    each = max(len({w.stream for w in streams}), 1)
+    return done[TERMS.index("pipes")] * (first / each * chip.clock)
 
 
 def _share(dims: tuple[Dim, ...], launch: Launch, cores: int) -> float:
@@ -186,9 +201,11 @@ def _share(dims: tuple[Dim, ...], launch: Launch, cores: int) -> float:
 
 
 def _table(launch: Launch, steps: Steps, arrays: Numbers) -> float:
-    """Cycles in which the table of steps is made."""
-    if launch.table is None or launch.table.steps != "table" or steps.rows is None:
+    """Cycles in which the table of steps is made; those of a rectangle find out where they are."""
+    if launch.table is None or steps.rows is None:
         return 0
+    if launch.table.steps == "rectangle":
+        return RECTANGLE * launch.table.rows * steps.count * steps.times / max(steps.rows.count, 1)
     outer = launch.table.outer
     nested = len(outer) > 1 or launch.table.phases
     groups = sum(column.most for column in outer[:1]) if nested else 0

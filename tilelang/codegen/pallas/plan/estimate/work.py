@@ -61,9 +61,10 @@ FREE = {"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange", "dot
 # deep     registers of a row that are folded one after another, before its lanes are
 # rows     single rows that are picked or put
 # spills   registers of values that are stored because there are too few registers
+# pipes    pipelines inside the step that begin, and `piped` their turns
 TERMS = (
     "matrix", "sums", "alu", "special", "memory", "lanes", "columns", "turns", "chain", "deep",
-    "rows", "spills",
+    "rows", "spills", "pipes", "piped",
 )  # fmt: skip
 Work = dict[str, float]  # of those that are done at all
 
@@ -110,7 +111,9 @@ def work(body: Iterable[PStmt], core: Core, trips: Trips) -> Work:
     for stmt in body:
         if isinstance(stmt, Inner):
             turn = work(stmt.body, core, trips)
-            add(turn, {"turns": 1})
+            piped = stmt.form == "pipeline"
+            add(turn, {"piped" if piped else "turns": 1})
+            add(found, {"pipes": 1} if piped else {})
             for carry in stmt.carries:
                 add(turn, _evaluated(carry.next, core))
             add(found, turn, trips[stmt.axis] / stmt.together)
