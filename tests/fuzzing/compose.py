@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from tests.fuzzing.changes import changed
+from tests.fuzzing.changes import changed, swapped
 from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
-from tests.fuzzing.program import Dot, Program, parts
-from tests.fuzzing.small import attention, boxes, grouped, paged, small
+from tests.fuzzing.program import (
+    Axis,
+    Binary,
+    Dot,
+    Number,
+    Program,
+    Reduce,
+    TileNumber,
+    Value,
+    parts,
+)
+from tests.fuzzing.small import attention, boxes, grouped, paged, scaled, small
 from tests.fuzzing.text import source
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
@@ -20,8 +31,10 @@ SOFTMAX = 0.12  # of the programs
 PAGED = 0.1  # of the programs
 KEPT = 0.15  # of the programs that have such a sum
 GROUPED = 0.08  # of the programs
+SCALED = 0.04  # of the programs
 BOXES = 0.06  # of the programs
 FIXED = 0.12  # of the programs have a block_size
+COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 
@@ -44,6 +57,8 @@ def compose(seed: int) -> Composed:
             program, softmax = paged(rng), False
         elif random.Random(f"grouped {seed} {attempt}").random() < GROUPED:
             program, softmax = grouped(rng), False
+        elif random.Random(f"scaled {seed} {attempt}").random() < SCALED:
+            program, softmax = scaled(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
             program, softmax = boxes(rng), False
         else:
@@ -62,7 +77,9 @@ def compose(seed: int) -> Composed:
             made = kept(program, random.Random(f"which {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "kept"]
-        if random.Random(f"fixed {seed} {attempt}").random() < FIXED:
+        summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
+        often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED
+        if random.Random(f"fixed {seed} {attempt}").random() < often:
             program, changes = fixed(program, random.Random(f"block {seed}")), [*changes, "fixed"]
         if program.results:
             return Composed(program, tuple(changes))
@@ -70,17 +87,43 @@ def compose(seed: int) -> Composed:
 
 
 def fixed(program: Program, rng: random.Random) -> Program:
-    """One of the loops over tiles has a block_size; that it is kept plans are verified for.
+    """One of the loops over tiles has a block_size, by which values that are summed may go.
 
     Of those that products sum along, if there are any: defaults would take them whole.
     """
     tiles = [n for n, a in enumerate(program.axes) if a.kind == "tile"]
-    summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
-    tiles = [n for n in tiles if program.axes[n].name in summed] or tiles
-    place = rng.choice(tiles) if tiles else -1
-    block = rng.choice((8, 16, 32))
+    for kind in (Reduce, Dot):
+        summed = {p.axis for p in parts(program.body) if isinstance(p, kind)}
+        tiles = [n for n in tiles if is_counted(program.axes[n], summed)] or tiles
+    if not tiles:
+        return program
+    place, block = rng.choice(tiles), rng.choice((8, 16, 32))
     axes = (replace(a, block=block) if n == place else a for n, a in enumerate(program.axes))
-    return replace(program, axes=tuple(axes))
+    return numbered(replace(program, axes=tuple(axes)), program.axes[place].name)
+
+
+def is_counted(axis: Axis, summed: Collection[str]) -> bool:
+    """Whether the tiles of a summed loop begin at 0, and one position is in one of them."""
+    inside = axis.offsets or axis.length or axis.until or axis.local or axis.most
+    return axis.name in summed and not inside
+
+
+def numbered(program: Program, name: str) -> Program:
+    """What products and sums along an axis take in is times the number of the tile."""
+    body: Any = program.body if is_counted(program.axis(name), {name}) else ()
+    for part in list(parts(body)):
+        match part:
+            case Dot(summed, left) if summed == name:
+                body = swapped(body, part, replace(part, left=_times(left, name)))
+            case Reduce("sum", summed, value) if summed == name:
+                body = swapped(body, part, replace(part, value=_times(value, name)))
+            case _:
+                pass
+    return replace(program, body=body) if body else program
+
+
+def _times(value: Value, name: str) -> Value:
+    return Binary("*", value, Binary("+", TileNumber(name), Number(1.0)))
 
 
 def _one(rng: random.Random) -> Program:

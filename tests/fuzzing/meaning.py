@@ -38,6 +38,7 @@ from tests.fuzzing.program import (
     Store,
     Swap,
     Term,
+    TileNumber,
     Unary,
     Update,
     Value,
@@ -262,6 +263,10 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
         case Position(axis):
             dims = run.order({axis})
             return Named(dims, run.at[axis] / 16)
+        case TileNumber(axis):
+            if not (block := run.program.axis(axis).block):
+                raise ValueError(f"whoever runs it says how long tiles of {axis} are")
+            return Named(run.order({axis}), run.at[axis] // block / 8)
         case Unary(op, inner):
             found = _value(run, inner, values)
             return Named(found.dims, UNARY[op](found.array))

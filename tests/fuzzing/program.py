@@ -180,6 +180,13 @@ class Position:
 
 
 @dataclass(frozen=True)
+class TileNumber:
+    """The number of the tile of an axis with a block_size, times 1/8."""
+
+    axis: str
+
+
+@dataclass(frozen=True)
 class Unary:
     op: str
     value: Value
@@ -228,7 +235,7 @@ class Dot:
     right: Value
 
 
-Leaf = Number | Ref | Load | Masked | Whole | Scalar | Position
+Leaf = Number | Ref | Load | Masked | Whole | Scalar | Position | TileNumber
 Value = Leaf | Chosen | Joined | Unary | Binary | Even | Seen | Reduce | Dot
 
 

@@ -24,6 +24,7 @@ from tests.fuzzing.program import (
     Store,
     Tensor,
     Term,
+    TileNumber,
     Unary,
     Update,
     Value,
@@ -109,6 +110,33 @@ def boxes(rng: random.Random) -> Program:
     )
     columns = replace(COLUMNS, size=rng.choice((8, 8, 130)))
     return fitted(Program((group, over, columns), tensors, body))
+
+
+def scaled(rng: random.Random) -> Program:
+    """A product of numbers that are scaled by blocks of a length that the author says."""
+    sprout, rows = Sprout(rng), rng.choice(SIZES)
+    block = rng.choice((128, 128, 128, 8, 16))
+    over = Axis("tk", "tile", rng.choice((200, 256, 300) if block == 128 else SIZES), block=block)
+    outer = [Axis("tm", "tile", rows), Axis("tn", "tile", rng.choice((8, 40, 130)))]
+    if sprout.chance(0.4):
+        offsets = Tensor("offsets1", (rng.randint(2, 5),), "int32", "offsets", limit=rows)
+        sprout.tensors.append(offsets)
+        group = Axis("g", "grid", offsets.shape[0] - 1)
+        outer = [group, Axis("tm", "tile", rows, offsets.name, "g"), outer[1]]
+    *heads, row, column = outer
+    left, right = sprout.load((row, over)), sprout.load((*sprout._some(heads), over, column))
+    number = Binary("+", TileNumber(over.name), Number(1.0))
+    product = Dot(over.name, Binary("*", left, number), right)
+    dims = (row.name, column.name)
+    body = nest(
+        outer,
+        (
+            Let("acc", dims, Number(0.0)),
+            Loop(over.name, (Update("acc", "sum", product),)),
+            sprout.store([row, column], Ref("acc")),
+        ),
+    )
+    return fitted(pruned(Program((*outer, over), tuple(sprout.tensors), body)))
 
 
 class Sprout:

@@ -27,12 +27,14 @@ from tests.fuzzing.program import (
     Seen,
     Store,
     Tensor,
+    TileNumber,
     Update,
     parts,
 )
 from tests.fuzzing.shrink import candidates, smaller
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, difference, try_kernel, try_reference
+from tilelang.codegen.pallas.plan import defaults, verify
 
 SEEDS = (2000, 2001, 2002, 2003, 2004, 2006, 2007, 2008, 2010, 2011)
 
@@ -197,7 +199,27 @@ def test_what_is_drawn():
     assert any(p.start for p in picks)
 
 
+def test_numbers_of_tiles_are_drawn():
+    """Of loops whose block_size the author gives: what products and sums take in is times them."""
+    programs = [compose(seed).program for seed in range(740180, 740310)]
+    numbered = [p for p in programs if any(isinstance(x, TileNumber) for x in parts(p.body))]
+    assert len(numbered) >= 3
+    axes = {p.axis(x.axis).block for p in numbered for x in parts(p.body) if type(x) is TileNumber}
+    assert 0 not in axes and 128 in axes
+
+
 # ------------------------------------------------------------ failures
+
+
+SCALED = 740302  # a product whose operand is times the number of its tile of 128
+
+
+def test_planted_a_block_size_that_is_not_kept(monkeypatch):
+    program = compose(SCALED).program
+    assert try_kernel(program, None, [0]) == OK
+    monkeypatch.setattr(defaults, "_open", lambda problem, name: problem.bounds(name) is None)
+    monkeypatch.setattr(verify, "_fixed_blocks", lambda plan, here: None)
+    assert try_kernel(program, None, [0]).kind == "wrong"
 
 
 def test_a_right_kernel_passes():

@@ -35,6 +35,7 @@ from tests.fuzzing.program import (
     Swap,
     Tensor,
     Term,
+    TileNumber,
     Unary,
     Update,
     Value,
@@ -334,6 +335,8 @@ def _value(scope: Scope, value: Value) -> Text:
         case Position(axis):
             name = f"{axis}.index" if scope.vector(axis) else axis
             return Text(scope.order({axis}) if scope.vector(axis) else (), f"({name} * 0.0625)")
+        case TileNumber(axis):
+            return Text((), f"({axis}.id * 0.125)")
         case Unary(op, inner):
             found = _value(scope, inner)
             return Text(found.dims, UNARY[op].format(found.text))
