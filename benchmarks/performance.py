@@ -35,8 +35,9 @@ ones), and what XLA makes of the plain expression. `limit` is what no schedule c
 argument and result moved once, or the products at the chip's peak. A time with a star has scalars
 that could not be resolved, and is not to be relied on. What XLA moves into vector memory runs
 beside the kernels in between; in front of the first one it is waited for, and would not be where
-the program before leaves time for it: that is 13 and 7 % of XLA's two products. What to trust of
-such times is said in [predict.md](predict.md).
+the program before leaves time for it: that is 13 and 7 % of XLA's two products, of which ours would
+then take 1.08, and miss their target. What to trust of such times is said in
+[predict.md](predict.md).
 
 The targets: at most 0.85 of the best expert for decoding and flash attention, 0.9 for the mixture
 of experts, 1.0 for grouped products, 1.05 for dense ones and everything else; kernels of rows
