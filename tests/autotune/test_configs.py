@@ -76,6 +76,15 @@ def test_every_kind_of_choice_is_tried():
     assert len({c.block("tm") for c in found}) > 3
 
 
+def test_blocks_of_groups_have_other_sizes():
+    """Half and twice as many groups, and rows: none of them by a search that resizes plans."""
+    arguments = tile.spec((65536, 512), "float32"), tile.spec((257,), "int32")
+    found = [c.config for c in taken(jagged_sum, arguments, "tpu:v6e", 40)]
+    sizes = {(c.block("g"), c.block("tm")) for c in found if c.block("g")}
+    assert sizes >= {(128, 1024), (128, 2048), (256, 2048)}
+    assert all(n for pair in sizes for n in pair)
+
+
 def test_what_cannot_be_planned_says_so_at_once():
     with pytest.raises(tile.TileError):
         next(iter(softmax.configs(tile.spec((8, 8), "complex64"), target="tpu:v6e")))

@@ -117,6 +117,8 @@ def _look(waiting: _Waiting, least: _Open, target: Target) -> None:
     heapq.heappush(waiting.heap, replace(least, seconds=place, found=found))
     for config in _more(least.config, made) if not least.extras else ():
         waiting.push(place * UNKNOWN, 1, config)
+    for config in _of_groups(least.config, made) if not least.extras else ():
+        waiting.push(place, 0, config)
 
 
 def _forms(problem: Problem, target: Target) -> Iterator[Form]:
@@ -152,6 +154,19 @@ def _made(problem: Problem, config: Config, target: Target) -> Plan | None:
     except PlanError:
         return None
     return found if isinstance(found, Plan) and rank.fits(found) else None
+
+
+def _of_groups(config: Config, made: Plan) -> Iterator[Config]:
+    """Half and twice as many groups in a step, and rows of them: no search resizes these."""
+    if not made.groups:
+        return
+    blocks, groups = dict(config.blocks), {made.ir.axis(name).user for name, _ in made.groups}
+    rows = {*blocks} - groups - {n for n in blocks if not made.problem.fact(n).ragged}
+    for names in (groups & {*blocks}, rows):
+        for change in (lambda size: size // 2, lambda size: size * 2):
+            sizes = {name: max(change(blocks[name]), 1) for name in names}
+            if sizes:
+                yield replace(config, blocks=tuple(sorted({**blocks, **sizes}.items())))
 
 
 def _more(config: Config, made: Plan) -> Iterator[Config]:
