@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -445,7 +446,50 @@ WRONG = {
     ),
     "no function": (
         lambda k: tile.kernel(3),
-        "3 is not a Python function\n  hint: decorate a function: @tile.kernel above a def",
+        "3 is not a Python function\n  hint: decorate a function: @tile.kernel above a def; "
+        "options have names: @tile.kernel(config=...)",
+    ),
+    "a kernel again": (
+        lambda k: tile.kernel(k),
+        "numbered is a kernel already\n"
+        "  hint: tile.kernel(numbered.__wrapped__, ...) makes another one, with other options",
+    ),
+    "another decorator below": (
+        lambda k: tile.kernel(staticmethod(numbered)),
+        "numbered is wrapped by another decorator\n"
+        "  hint: @tile.kernel goes directly above the def, others above it",
+    ),
+    "a wrapper of a function": (
+        lambda k: tile.kernel(functools.wraps(numbered)(lambda *args: numbered(*args))),
+        "numbered is wrapped by another decorator\n"
+        "  hint: @tile.kernel goes directly above the def, others above it",
+    ),
+    "a lambda": (lambda k: tile.kernel(lambda x: x), "a lambda is no kernel\n  hint: write a def"),
+    "checks that are no flag": (
+        lambda k: tile.kernel(checks="no")(numbered),
+        "checks='no' is neither True nor False",
+    ),
+    "recompiles that are no number": (
+        lambda k: tile.kernel(max_recompiles="few")(numbered),
+        "max_recompiles='few' is no number of times\n  hint: give 0 or more",
+    ),
+    "a block of no loop in the reference": (
+        lambda k: k.reference(X, OFFSETS, blocks={"tq": 8}),
+        "reference has a block for 'tq', but no loop of numbered has that name\n"
+        "  hint: loops: g, tk, tm",
+    ),
+    "a block of nothing in the reference": (
+        lambda k: k.reference(X, OFFSETS, blocks={"tm": 0}),
+        "the block of tm is 0\n  hint: it is an int, 1 or more",
+    ),
+    "a vjp that is no function": (
+        lambda k: k.vjp(3),
+        "3 is no function\n"
+        "  hint: decorate one: @my_kernel.vjp above def backward(saved, *cotangents)",
+    ),
+    "a spec of float64": (
+        lambda k: k.source(tile.spec((4, 4), "float64"), OFFSETS),
+        'spec is float64, which no kernel computes in\n  hint: write "float32"',
     ),
 }
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
 from .autotune import lock as locks
@@ -24,8 +23,15 @@ from .runtime.entries import Entry, entry_for, key_of
 from .runtime.given import Given, given_of
 from .runtime.later import Filed, later
 from .runtime.method import Method, is_method
-from .runtime.recompiles import Rows, checked_rows, refuse_buckets, refuse_more
-from .runtime.signature import bind, signature
+from .runtime.recompiles import (
+    Rows,
+    checked_count,
+    checked_flag,
+    checked_rows,
+    refuse_buckets,
+    refuse_more,
+)
+from .runtime.signature import bind, plain_function, signature
 from .runtime.tensors import is_symbolic
 from .texts import texts
 
@@ -125,14 +131,12 @@ class Kernel:
         rows: Rows = "exact",
         max_recompiles: int | None = None,
     ) -> None:
-        if not isinstance(fn, FunctionType):
-            hint = "decorate a function: @tile.kernel above a def"
-            raise CallError(f"{fn!r} is not a Python function", hint=hint)
+        fn = plain_function(fn)
         self.signature = signature(fn)
         self._fn, self._config, self._target = fn, config, target
-        self._interpret, self._checks = interpret, checks
+        self._interpret, self._checks = interpret, checked_flag("checks", checks)
         self._rows: Rows = checked_rows(rows)
-        self._most = max_recompiles
+        self._most = checked_count("max_recompiles", max_recompiles)
         by_position, names = self.signature.positional, self.signature.names
         self._arity = by_position if by_position == len(names) else None  # of complete arguments
         self._texts = texts(fn)
@@ -234,6 +238,10 @@ class Kernel:
 
         Both are made of kernels and of array code that goes for the framework's arrays.
         """
+        for given in (backward, forward):
+            if given is not None and not callable(given):
+                hint = "decorate one: @my_kernel.vjp above def backward(saved, *cotangents)"
+                raise CallError(f"{given!r} is no function", hint=hint)
         if self._registration is not None:
             raise CallError(
                 f"kernel {self.signature.kernel} has a backward already",
@@ -436,6 +444,7 @@ class Kernel:
         ir, facts = parsed.ir, parsed.facts
         if self._checks is not False:
             oracle.verify(ir, facts, arrays)
+        oracle.check_blocks(ir, blocks or {})
         parallel = [fact.name for fact in facts.axes if fact.kind == "parallel"]
         results = reference.evaluate(ir, arrays, seed=seed, blocks=blocks, parallel=parallel)
         return oracle.returned(ir, {**arrays, **results})

@@ -30,6 +30,7 @@ from .aot import Gone, Worker
 from .aot.cuda import COMMAND as COMPILER
 from .api import Kernel
 from .autotune import lock as locks
+from .autotune.asked import check_asked, check_case, check_choice
 from .autotune import model, proof
 from .autotune.benches import Bench, GpuBench, bench_of, spills
 from .autotune.handed import load, save
@@ -152,8 +153,9 @@ def tune(
     Every trial runs in processes of its own.  What crashes, hangs, is refused or gives other
     results than the default is in `Tuned.trials`, and is never chosen.
     """
-    _check_choice("by", by, ("model", "device"))
-    _check_choice("objective", objective, tuple(OBJECTIVES))
+    check_choice("by", by, ("model", "device"))
+    check_choice("objective", objective, tuple(OBJECTIVES))
+    check_asked(kernel, cases, trials)
     goal = target_of(target or "tpu:v6e")
     every = tuple(_bound(kernel, case) for case in cases)
     subject, source = _subject(kernel, every, goal)
@@ -433,6 +435,7 @@ def _predicted(ask: Ask, candidate: Candidate, plans: Sequence[Lowered]) -> Tria
 
 def _bound(kernel: Kernel, case: Any) -> Given:
     """The arguments of a case: a tuple, or a mapping of names."""
+    check_case(case)
     args, kwargs = ((), case) if isinstance(case, Mapping) else (tuple(case), {})
     values = bind(kernel.signature, args, kwargs)
     given = given_of(dict(zip(kernel.signature.names, values, strict=True)))
@@ -489,8 +492,3 @@ def _code() -> str:
     at = Path(__file__).parent
     files = [Path(__file__), *sorted((at / "autotune").rglob("*.py"))]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
-
-
-def _check_choice(name: str, value: str, legal: tuple[str, ...]) -> None:
-    if value not in legal:
-        raise CallError(f"{name}={value!r} is not known", hint=f"use one of {', '.join(legal)}")

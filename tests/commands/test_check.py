@@ -78,6 +78,14 @@ WRONG = [
     (KERNEL.format(name="plain"), "does not say with which arguments to compile plain"),
     ("raise ValueError('broken')", "cannot be imported: ValueError: broken"),
     ("def cases(): return []", "yields nothing"),
+    (
+        KERNEL.format(name="plain") + "def cases(): yield plain, tile.spec((8, 128), 'float32')",
+        r"cases\(\) of .* yields \(<kernel plain",
+    ),
+    (
+        KERNEL.format(name="plain") + "CASES = (tile.spec((8, 128), 'float32'),)",
+        "a case of plain in .* is a TensorSpec",
+    ),
     ("def cases(): yield 3", r"cases\(\) of .* yields 3"),
 ]
 

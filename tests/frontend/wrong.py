@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.experimental import pallas as pl
 
 import tilelang as tile
 import tilelang.language as hl
@@ -249,8 +250,9 @@ def misspelled_name(x):
 
 def read_before_assigned(x):
     r"""ParseError: rows is read before it is assigned
-    M = rows
-        ^^^^
+      M = rows
+          ^^^^
+    hint: give it a value before, such as rows = hl.zeros([...])
     """
     M = rows
     rows = x.shape[0]
@@ -371,8 +373,9 @@ def no_such_attribute(x):
 
 def no_such_module_attribute(x):
     r"""ParseError: AttributeError: module 'torch' has no attribute 'zeros_lik'
-    y = torch.zeros_lik(x)
-        ^^^^^^^^^^^^^^^
+      y = torch.zeros_lik(x)
+          ^^^^^^^^^^^^^^^
+    hint: did you mean zeros_like?
     """
     y = torch.zeros_lik(x)
     return y
@@ -380,8 +383,9 @@ def no_such_module_attribute(x):
 
 def host_index_error(x):
     r"""ParseError: IndexError: tuple index out of range
-    M, N, K = x.shape[0], x.shape[1], x.shape[2]
-                                      ^^^^^^^^^^
+      M, N, K = x.shape[0], x.shape[1], x.shape[2]
+                                        ^^^^^^^^^^
+    hint: there are 2 items, counted from 0
     """
     M, N, K = x.shape[0], x.shape[1], x.shape[2]
     return x
@@ -389,8 +393,9 @@ def host_index_error(x):
 
 def unpacking(x):
     r"""ParseError: 2 values for 3 names
-    M, N, K = x.shape
-    ^^^^^^^
+      M, N, K = x.shape
+      ^^^^^^^
+    hint: what is taken apart is (40, 64)
     """
     M, N, K = x.shape
     return x
@@ -465,7 +470,7 @@ def whole_tensor_op(x):
     r"""TypingError: x is used whole, as if it were a value
       y = torch.exp(x)
           ^^^^^^^^^^^^
-    hint: load the part that this step needs: x[tile, :]
+    hint: load a part of it in a loop: for tile in hl.tile(x.shape[0]): ... x[tile, :] ...
     """
     y = torch.exp(x)
     return y
@@ -475,7 +480,7 @@ def whole_tensor_arithmetic(x):
     r"""TypingError: x is used whole, as if it were a value
       y = x * 2
           ^^^^^
-    hint: load the part that this step needs: x[tile, :]
+    hint: load a part of it in a loop: for tile in hl.tile(x.shape[0]): ... x[tile, :] ...
     """
     y = x * 2
     return y
@@ -507,7 +512,7 @@ def stored_outside(x, v):
     r"""ParseError: v is stored to outside of a loop
       v[0] = 1.0
       ^^^^^^^^^^
-    hint: write it in a loop: for i in hl.grid(1): ...
+    hint: write it in a loop of the kernel: for i in hl.grid(1): ...
     """
     v[0] = 1.0
     return v
@@ -535,8 +540,9 @@ def float64_output(x):
 
 def float_length(x):
     r"""ParseError: a length is 20.0, not a whole number
-    y = hl.zeros([x.shape[0] / 2])
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^
+      y = hl.zeros([x.shape[0] / 2])
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: // divides whole numbers
     """
     y = hl.zeros([x.shape[0] / 2])
     return y
@@ -664,8 +670,9 @@ def extent_behind_an_if(v, offsets):
 
 def wrong_number_of_names(x):
     r"""ParseError: 3 names for 2 axes
-    for tm, tk, tn in hl.tile([40, 64]):
-        ^^^^^^^^^^
+      for tm, tk, tn in hl.tile([40, 64]):
+          ^^^^^^^^^^
+    hint: a list of bounds makes a loop of each: for a, b in hl.tile([n, m])
     """
     for tm in hl.tile([40, 64]):
         x[tm] = 0.0
@@ -1564,7 +1571,7 @@ def atomic_outside_of_a_loop(x, v):
     r"""ParseError: v is stored to outside of a loop
       hl.atomic_add(v, [0], 1.0)
       ^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: write it in a loop: for i in hl.grid(1): ...
+    hint: write it in a loop of the kernel: for i in hl.grid(1): ...
     """
     hl.atomic_add(v, [0], 1.0)
     return v
@@ -1755,7 +1762,7 @@ def kernel_in_kernel(x):
     r"""ParseError: the kernel inner_kernel is called inside of a kernel
       return inner_kernel(x)
              ^^^^^^^^^^^^^^^
-    hint: call the function without the decorator, or call one kernel after the other
+    hint: call it before this one, and pass what it returns; functions are inlined
     """
     return inner_kernel(x)
 
@@ -1823,8 +1830,9 @@ def element_of_value(x, v):
 
 def grid_of_floats(x, v):
     r"""ParseError: the bound of a loop is 2.5, not a whole number
-    for i in hl.grid(2.5):
-             ^^^^^^^^^^^^
+      for i in hl.grid(2.5):
+               ^^^^^^^^^^^^
+    hint: // divides whole numbers
     """
     for i in hl.grid(2.5):
         v[i] = 1.0
@@ -1968,7 +1976,7 @@ def kernel_without_tensors(n):
     r"""TypingError: out is used whole, as if it were a value
       return hl.zeros([n]) + 1
              ^^^^^^^^^^^^^^^^^
-    hint: load the part that this step needs: out[tile, :]
+    hint: load a part of it in a loop: for tile in hl.tile(out.shape[0]): ... out[tile] ...
     """
     return hl.zeros([n]) + 1
 
@@ -2200,4 +2208,205 @@ def get_of_a_value(x, v):
     """
     for i in hl.grid(40):
         v[i] = {0.0: 1.0}.get(v[i], 2.0)
+    return v
+
+
+# ---------------------------------------------------------------- numbers that no dtype holds
+
+
+def infinite_integer(x):
+    r"""TypingError: -inf does not fit int32
+      y = hl.full([x.shape[0]], -math.inf, dtype=hl.int32)
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: int32 holds whole numbers
+    """
+    y = hl.full([x.shape[0]], -math.inf, dtype=hl.int32)
+    return y
+
+
+def fraction_as_an_integer(x):
+    r"""TypingError: 1.5 does not fit int32
+      y = hl.full([x.shape[0]], 1.5, dtype=hl.int32)
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: int32 holds whole numbers
+    """
+    y = hl.full([x.shape[0]], 1.5, dtype=hl.int32)
+    return y
+
+
+def initial_number_too_large(x):
+    r"""TypingError: 300 does not fit int8
+      y = hl.full([x.shape[0]], 300, dtype=hl.int8)
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: int8 is -128 to 127
+    """
+    y = hl.full([x.shape[0]], 300, dtype=hl.int8)
+    return y
+
+
+def integers_by_zero(flags):
+    r"""TypingError: integers are divided by 0
+      y[t] = flags[t] // 0
+             ^^^^^^^^^^^^^
+    hint: convert to float32 before, where inf and nan are meant
+    """
+    y = hl.empty_like(flags)
+    for t in hl.tile(flags.shape[0]):
+        y[t] = flags[t] // 0
+    return y
+
+
+def remainder_of_zero(flags):
+    r"""TypingError: integers are divided by 0
+      y[t] = flags[t] % 0
+             ^^^^^^^^^^^^
+    hint: convert to float32 before, where inf and nan are meant
+    """
+    y = hl.empty_like(flags)
+    for t in hl.tile(flags.shape[0]):
+        y[t] = flags[t] % 0
+    return y
+
+
+def shifted_out(flags):
+    r"""TypingError: int32 is shifted by 32
+      y[t] = flags[t] << 32
+             ^^^^^^^^^^^^^^
+    hint: shift by 0 to 31
+    """
+    y = hl.empty_like(flags)
+    for t in hl.tile(flags.shape[0]):
+        y[t] = flags[t] << 32
+    return y
+
+
+# ---------------------------------------------------------------- names of something else
+
+
+def method_that_is_not_called(x, v):
+    r"""TypingError: the method sum is used as a value
+      v[t] = x[t, :].sum
+      ^^^^^^^^^^^^^^^^^^
+    hint: call it: .sum(...)
+    """
+    for t in hl.tile(x.shape[0]):
+        v[t] = x[t, :].sum
+    return v
+
+
+def method_in_arithmetic(x, v):
+    r"""TypingError: the method sum is used as a value
+      v[t] = x[t, :].sum + 1
+             ^^^^^^^^^^^^^^^
+    hint: call it: .sum(...)
+    """
+    for t in hl.tile(x.shape[0]):
+        v[t] = x[t, :].sum + 1
+    return v
+
+
+def method_as_a_bound(v):
+    r"""ParseError: the bound of a loop is the method size
+      for t in hl.tile(v.size):
+               ^^^^^^^^^^^^^^^
+    hint: call it: .size(...); x.shape[0] is a length
+    """
+    for t in hl.tile(v.size):
+        v[t] = 0.0
+    return v
+
+
+def method_as_a_length(v):
+    r"""ParseError: a length is the method size
+      return hl.zeros([v.size])
+             ^^^^^^^^^^^^^^^^^^
+    hint: call it: .size(...); x.shape[0] is a length
+    """
+    return hl.zeros([v.size])
+
+
+def tile_as_a_dimension(x, v):
+    r"""TypingError: sum: the tile t is not a dimension
+      v[t] = x[t, :].sum(t)
+             ^^^^^^^^^^^^^^
+    hint: a dimension is named by its number, such as dim=0 or axis=-1
+    """
+    for t in hl.tile(x.shape[0]):
+        v[t] = x[t, :].sum(t)
+    return v
+
+
+def value_as_a_dimension(x, v):
+    r"""TypingError: sum: a value of type float32[] is not a dimension
+      v[t] = x[t, :].sum(x[0, 0])
+             ^^^^^^^^^^^^^^^^^^^^
+    hint: a dimension is named by its number, such as dim=0 or axis=-1
+    """
+    for t in hl.tile(x.shape[0]):
+        v[t] = x[t, :].sum(x[0, 0])
+    return v
+
+
+def loop_named_as_the_one_around(x):
+    r"""ParseError: t is the index of the loop of line N around this one too
+      for t in hl.tile(x.shape[1]):
+          ^
+    hint: give each loop a name of its own
+    """
+    for t in hl.tile(x.shape[0]):
+        for t in hl.tile(x.shape[1]):
+            x[t, t] = 0.0
+    return x
+
+
+def one_name_for_two_loops(x):
+    r"""ParseError: one name is the index of two loops
+      for t, t in hl.tile(x.shape):
+          ^^^^
+    hint: give each loop a name of its own
+    """
+    for t, t in hl.tile(x.shape):
+        x[t, t] = 0.0
+    return x
+
+
+def number_with_a_shape(n):
+    r"""ParseError: AttributeError: 'int' object has no attribute 'shape'
+      return hl.zeros(n.shape)
+                      ^^^^^^^
+    hint: an array is needed here, and this is an int: 3
+    """
+    return hl.zeros(n.shape)
+
+
+def number_that_is_indexed(v, n):
+    r"""ParseError: an int is indexed with a value that depends on data
+      v[t] = n[t]
+               ^
+    hint: pass an array where a kernel loads from its argument
+    """
+    for t in hl.tile(v.shape[0]):
+        v[t] = n[t]
+    return v
+
+
+def program_of_pallas(v):
+    r"""ParseError: AssertionError
+      v[t] = pl.program_id(0)
+             ^^^^^^^^^^^^^^^^
+    hint: x[t] loads what a tile covers, y[t] = ... stores it; t.begin and t.index say where
+    """
+    for t in hl.tile(v.shape[0]):
+        v[t] = pl.program_id(0)
+    return v
+
+
+def negated_block(v):
+    r"""ParseError: not has a condition of type bool[t]
+      v[t] = hl.where(not v[t] > 0, 1.0, 2.0)
+                      ^^^^^^^^^^^^
+    hint: ~ negates elements: ~(a > 0)
+    """
+    for t in hl.tile(v.shape[0]):
+        v[t] = hl.where(not v[t] > 0, 1.0, 2.0)
     return v

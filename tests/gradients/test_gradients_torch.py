@@ -152,6 +152,15 @@ def test_autocast_changes_nothing(made):
     assert y.dtype == torch.float32
 
 
+@pytest.mark.parametrize("given", [3.0, np.zeros((20, 24), np.float32)])
+def test_a_gradient_that_is_no_tensor(given):
+    kernel = tile.kernel(product)
+    kernel.def_vjp(backward=lambda saved, dy, dt: {"x": given, "w": None})
+    x, w = leaves()
+    with pytest.raises(tile.CallError, match="the backward of kernel product gives a"):
+        kernel(x, w, STARTS)[0].sum().backward()
+
+
 def test_what_is_zero_and_what_is_left_out():
     kernel = tile.kernel(product)
     kernel.def_vjp(backward=lambda saved, dy, dt: {"x": None, "w": dy})

@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tilelang as tile
+import tilelang.language as hl
 from tilelang.errors import CallError
 from tilelang.ir import TensorSpec
 from tilelang.runtime.device import refuse
@@ -155,3 +156,26 @@ def test_torch_on_a_tpu_is_told_of_its_own_way(device):
         "  hint: with TorchTPU, make an operation of it: tile.tpu_op('my::gemm', gemm)"
         + ("; torch_xla is not supported" if device == "xla" else "")
     )
+
+
+@tile.kernel
+def sums(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for td in hl.tile(x.shape[1]):
+            acc = hl.zeros([td], dtype=hl.float32)
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                acc = acc + x[tm, td].sum(0)
+            y[g, td] = acc
+    return y
+
+
+@pytest.mark.parametrize("without", ["x", "offsets"])
+def test_tensors_without_data_beside_others(without):
+    """What they would give is memory that nobody wrote."""
+    given = {"x": torch.ones(40, 4), "offsets": torch.tensor([0, 10, 40])}
+    given[without] = given[without].to("meta")
+    with pytest.raises(CallError, match=f"^{without} is on device 'meta', without data, and"):
+        sums(**given)
+    every = {name: tensor.to("meta") for name, tensor in given.items()}
+    assert sums(**every).shape == (2, 4) and sums(**every).is_meta

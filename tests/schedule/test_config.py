@@ -49,6 +49,20 @@ REFUSED = {
         lambda: Config(cores=3),
         "cores must be an integer from 1 to 2, got 3",
     ),
+    "registers": (
+        lambda: Config(max_registers=8),
+        "max_registers must be an integer from 16 to 255, got 8",
+    ),
+    "blocks without names": (
+        lambda: Config(**{"blocks": [8]}),
+        "blocks must name the axes, got [8]\n"
+        '  hint: write blocks={"tm": 128}, or block_sizes=[128, ...] in the order of the loops',
+    ),
+    "one size": (
+        lambda: Config(**{"block_sizes": 8}),
+        "block_sizes must be a list, got 8\n"
+        "  hint: write block_sizes=[128, ...], or blocks={...} by the names of the axes",
+    ),
 }
 
 
@@ -65,6 +79,7 @@ def test_refusals(name: str) -> None:
     [
         ("{", "not a config: Expecting property name enclosed in double quotes"),
         ("[1]", "not a config: expected a JSON object"),
+        (8, "not a config: the JSON object must be str"),
         ('{"block": 8}', "unknown config field 'block'"),
         ('{"buffers": "2"}', "buffers must be an integer from 1 to 16, got '2'"),
         ('{"blocks": {"tm": null}}', "the block of tm must be an integer"),
@@ -74,6 +89,17 @@ def test_from_json_says_what_is_wrong(text: str, what: str) -> None:
     with pytest.raises(PlanError) as caught:
         Config.from_json(text)
     assert str(caught.value).startswith(what)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("num_warps", "warps"), ("buffer", "buffers"), ("num_stages", "stages"), ("zz", None)],
+)
+def test_an_unknown_field_says_which_is_meant(name: str, meant: str | None) -> None:
+    with pytest.raises(PlanError) as caught:
+        Config(**{name: 4})
+    assert caught.value.what == f"unknown config field {name!r}"
+    assert caught.value.hint.startswith(f"did you mean {meant}? fields: " if meant else "fields: ")
 
 
 counts = st.integers(1, 1 << 20)

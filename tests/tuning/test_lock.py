@@ -165,6 +165,11 @@ def test_what_is_no_lock_file_is_an_error(tmp_path, content, says):
     assert locks.active() is None
 
 
+def test_what_is_no_path_is_an_error():
+    with pytest.raises(tile.CallError, match="3 is no path of a lock file"):
+        tile.use(3)
+
+
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(tile.CallError, match="cannot be read: No such file"):
         tile.use(tmp_path / "none.lock")

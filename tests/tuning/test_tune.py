@@ -101,6 +101,8 @@ def test_lengths_of_one_class_go_together():
     [
         ({"by": "guess"}, "by='guess' is not known\n  hint: use one of model, device"),
         ({"objective": "best"}, "objective='best' is not known\n  hint: use one of mean, worst"),
+        ({"trials": 0}, "trials=0 is no number of configs"),
+        ({"trials": "many"}, "trials='many' is no number of configs"),
         ({"by": "model", "target": "cpu"}, "nothing predicts times for cpu"),
         ({"by": "model", "target": "cuda:sm90"}, "nothing predicts times for cuda:sm90"),
     ],
@@ -108,6 +110,19 @@ def test_lengths_of_one_class_go_together():
 def test_what_cannot_be_tuned_says_so(tmp_path, options, says):
     with pytest.raises(tile.CallError, match=re.escape(says)):
         tuned(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cases", "says"),
+    [
+        (sums, [], "tile.tune got no cases"),
+        (sums, [tile.spec((64, 8), "float32")], "a case is a TensorSpec"),
+        (sums.__wrapped__, [()], "tile.tune takes a kernel, and got <function sums"),
+    ],
+)
+def test_what_is_no_kernel_or_no_case_says_so(kernel, cases, says):
+    with pytest.raises(tile.CallError, match=f"^{re.escape(says)}"):
+        tile.tune(kernel, cases)
 
 
 def test_integers_need_values():

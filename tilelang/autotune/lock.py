@@ -208,6 +208,9 @@ def use(path: str | Path | None) -> None:
 
     What was traced before, by JAX or by torch, stays as it is.  The file is read here, once.
     """
+    if not isinstance(path, str | os.PathLike | None):
+        hint = 'write tile.use("tilelang.lock")'
+        raise CallError(f"{path!r} is no path of a lock file", hint=hint)
     chosen = None if path is None else read(path)
     _used[:] = [chosen]
 

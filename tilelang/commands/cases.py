@@ -64,6 +64,9 @@ def _cases(module: ModuleType, path: Path) -> Iterator[Case]:
         raise CallError(f"{path} has no kernel", hint="decorate a function with @tile.kernel")
     for name, kernel in kernels.items():
         for arguments in _arguments(module, name, path):
+            if not _is_case(arguments):
+                what = f"a case of {name} in {path} is a {type(arguments).__name__}"
+                raise CallError(what, hint="each case is a tuple of arguments: CASES = ((x, w),)")
             yield Case(name, kernel, tuple(arguments))
 
 
@@ -72,7 +75,7 @@ def _listed(found: Any, path: Path) -> Iterator[Case]:
     empty = True
     for entry in found:
         pair = tuple(entry) if isinstance(entry, tuple | list) else ()
-        if len(pair) != 2 or not isinstance(pair[0], Kernel):
+        if len(pair) != 2 or not isinstance(pair[0], Kernel) or not _is_case(pair[1]):
             raise CallError(
                 f"cases() of {path} yields {entry!r}", hint="yield (kernel, (argument, ...))"
             )
@@ -80,6 +83,10 @@ def _listed(found: Any, path: Path) -> Iterator[Case]:
         yield Case(pair[0].signature.kernel, pair[0], tuple(pair[1]))
     if empty:
         raise CallError(f"cases() of {path} yields nothing", hint="yield (kernel, (argument, ...))")
+
+
+def _is_case(arguments: object) -> bool:
+    return isinstance(arguments, tuple | list)
 
 
 def _arguments(module: ModuleType, kernel: str, path: Path) -> tuple:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from ..errors import Loc, ParseError
 from ..ir import Expr, TileIndex, TileScalar, Type
 from ..language.calls import creation_method, method, property_of
-from ..language.handles import BlockHandle, TensorHandle, TileHandle
+from ..language.handles import BlockHandle, Method, TensorHandle, TileHandle
 from . import observed, tensors
 from .hosting import is_value, on_device, reading
 from .inlining import inlinable, inline
@@ -20,14 +20,6 @@ from .positions import check_numbered
 from .scope import Arguments, Here, Rules, evaluate, settled
 
 TILE_SCALARS = ("begin", "end", "id", "count", "block_size")
-
-
-@dataclass(frozen=True)
-class Method:
-    """x.name of a tensor or of a value, which is going to be called."""
-
-    receiver: TensorHandle | Expr
-    name: str
 
 
 def attribute(here: Here, node: ast.Attribute) -> object:

@@ -19,10 +19,10 @@ from ..errors import ParseError
 from ..ir import Type, Var
 from ..language.calls import Builder, creation, creation_method, marker, method, operator, resolve
 from ..language.dtypes import DType, canonical, to_numpy
-from ..language.handles import TensorHandle, TileHandle
+from ..language.handles import Method, TensorHandle, TileHandle
 from ..language.values import name_of
 from . import observed, tensors
-from .attributes import Method, attribute_of
+from .attributes import attribute_of
 from .containers import check_comparable, check_mutable, consumed, items, keywords, own
 from .hosting import is_value, iterated, kind_of, on_device, reading, really
 from .inlining import inlinable, inline, uses_language
@@ -150,7 +150,7 @@ def _python(here: Here, fn: Any, given: Arguments) -> Any:
     if not callable(fn):
         raise ParseError(f"{given.text} is called, and is {kind_of(fn)}", loc)
     if type(fn).__module__ == "tilelang.api":
-        hint = "call the function without the decorator, or call one kernel after the other"
+        hint = "call it before this one, and pass what it returns; functions are inlined"
         raise ParseError(f"the kernel {given.text} is called inside of a kernel", loc, hint)
     found = inlinable(fn)
     if found is not None and (is_on_device or uses_language(found[0]) or on_device(found[1])):

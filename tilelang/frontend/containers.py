@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import Loc, ParseError
 from . import observed
-from .hosting import counted, holds_value, iterated, kind_of, really, truth
+from .hosting import counted, holds_value, iterated, kind_of, on_device, really, truth
 from .scope import Frame, Here, Rules, bind, evaluate, variable
 
 
@@ -190,7 +190,8 @@ def spread(
     wanted = len(places)
     if len(found) != wanted and not (stars and len(found) >= wanted - 1):
         what = f"{counted(len(found), 'value')} for {counted(wanted, 'name')}"
-        raise ParseError(what, here.loc(target))
+        hint = "" if on_device(found) else f"what is taken apart is {tuple(found)}"
+        raise ParseError(what, here.loc(target), hint)
     if stars:
         first, stop = stars[0], len(found) - (wanted - 1 - stars[0])
         found = [*found[:first], own(here, found[first:stop]), *found[stop:]]

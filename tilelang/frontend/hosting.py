@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -11,13 +12,13 @@ from typing import Any
 from ..errors import Loc, ParseError, TileError
 from ..ir import Expr
 from ..language.build import binary
-from ..language.handles import BlockHandle, TensorHandle, TileHandle
+from ..language.handles import BlockHandle, Method, TensorHandle, TileHandle
 from ..language.values import EXPRS, number_of
 from ..reads import MOST  # more items are certainly meant for a loop of the kernel
 from . import observed
 from .scope import Here, Nested
 
-HANDLES = (TensorHandle, TileHandle, BlockHandle)
+HANDLES = (TensorHandle, TileHandle, BlockHandle, Method)
 
 
 def really(loc: Loc, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -33,7 +34,22 @@ def reading(loc: Loc, read: Callable[..., Any], *args: Any, **kwargs: Any) -> An
         raise type(error)(error.what, error.loc or loc, error.hint) from None
     except Exception as error:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ParseError(text, loc) from None
+        raise ParseError(text, loc, _advice(error, args)) from None
+
+
+def _advice(error: Exception, args: tuple[Any, ...]) -> str:
+    """What to write instead of host code that failed with these arguments."""
+    module = str(getattr(args[0], "__module__", "")) if args else ""
+    if module.startswith("triton.") or "pallas" in module:
+        return "x[t] loads what a tile covers, y[t] = ... stores it; t.begin and t.index say where"
+    if isinstance(error, AttributeError) and error.name in ("shape", "dtype", "ndim"):
+        return f"an array is needed here, and this is {kind_of(error.obj)}: {error.obj!r}"
+    if isinstance(error, AttributeError) and error.name:
+        close = difflib.get_close_matches(error.name, dir(error.obj), 1)
+        return f"did you mean {close[0]}?" if close else ""
+    if isinstance(error, IndexError) and args and isinstance(args[0], tuple | list):
+        return f"there are {counted(len(args[0]), 'item')}, counted from 0"
+    return ""
 
 
 def iterated(loc: Loc, value: object) -> list[object]:
@@ -111,6 +127,8 @@ def kind_of(value: object) -> str:
             return f"the tile {user}"
         case BlockHandle(name):
             return f"the block size {name}"
+        case Method(_, name):
+            return f"the method {name}"
         case Nested(name):
             return f"the function {name}"
     if isinstance(value, EXPRS):
@@ -126,10 +144,14 @@ def counted(number: int, noun: str) -> str:
 
 def static_int(loc: Loc, value: Any, what: str) -> int:
     """A whole number that is known while compiling."""
+    if isinstance(value, Method):
+        hint = f"call it: .{value.name}(...); x.shape[0] is a length"
+        raise ParseError(f"{what} is the method {value.name}", loc, hint)
     if computed(value):
         raise ParseError(f"{what} depends on data", loc, "it must be known while compiling")
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ParseError(f"{what} is {value!r}, not a whole number", loc)
+        hint = "// divides whole numbers" if isinstance(value, float) else "a length is an int"
+        raise ParseError(f"{what} is {value!r}, not a whole number", loc, hint)
     return int(really(loc, operator.index, value))
 
 
@@ -142,6 +164,7 @@ def truth(loc: Loc, value: Any, what: str) -> bool | Expr:
     if isinstance(value, EXPRS):
         if value.type.rank:
             hint = "hl.where(condition, a, b) chooses for each element"
+            hint = "~ negates elements: ~(a > 0)" if what == "not" else hint
             raise ParseError(f"{what} has a condition of type {value.type}", loc, hint)
         return value
     match value:

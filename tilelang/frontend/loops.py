@@ -57,6 +57,8 @@ def _of_kernel(here: Here, node: ast.For, call: ast.Call, kind: Literal["grid", 
     args = [observed.plain(arg) for arg in items(here, call.args)]
     asked = ranges(at, kind, arguments(kind, Arguments(args, named, at, f"hl.{kind}")))
     users = _targets(here, node.target, len(asked))
+    for user in users:
+        _check_free(here, node.target, user)
     axes = [declare(here, kind, u, r, loc) for u, r in zip(users, asked, strict=True)]
     if here.condition is not None:  # the range is empty where the condition does not hold
         outer = axes[0]
@@ -82,8 +84,21 @@ def _targets(here: Here, target: ast.expr, number: int) -> list[str]:
         raise ParseError("the target of a loop is a name for each axis", here.loc(target))
     if len(names) != number:
         axes = "1 axis" if number == 1 else f"{number} axes"
-        raise ParseError(f"{counted(len(names), 'name')} for {axes}", here.loc(target))
+        hint = "a list of bounds makes a loop of each: for a, b in hl.tile([n, m])"
+        raise ParseError(f"{counted(len(names), 'name')} for {axes}", here.loc(target), hint)
+    if len(set(names) - {"_"}) + names.count("_") != number:
+        what = "one name is the index of two loops"
+        raise ParseError(what, here.loc(target), "give each loop a name of its own")
     return names
+
+
+def _check_free(here: Here, target: ast.expr, name: str) -> None:
+    """ParseError for the name of a loop around, whose index nothing inside could name any more."""
+    match here.frame.names.get(name):
+        case Bound(TileHandle(axis) | GridIndex(axis)) if axis in here.loops and name != "_":
+            line = here.draft.axes[axis].loc.line
+            what = f"{name} is the index of the loop of line {line} around this one too"
+            raise ParseError(what, here.loc(target), "give each loop a name of its own")
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ def subscript(here: Here, node: ast.Subscript) -> object:
         hint = "pass it to the kernel as an argument"
         raise ParseError(f"{kind} from outside of the kernel is indexed", loc, hint)
     hint = "hl.static_range gives indices that are known while compiling"
+    if not hasattr(base, "__getitem__"):
+        hint = "pass an array where a kernel loads from its argument"
     raise ParseError(f"{kind} is indexed with a value that depends on data", loc, hint)
 
 
@@ -153,7 +155,7 @@ def _emit(here: Here, store: Store) -> None:
 
 def _check_store(here: Here, tensor: Tensor, where: Place, loc: Loc) -> None:
     if not here.loops:
-        hint = "write it in a loop: for i in hl.grid(1): ..."
+        hint = "write it in a loop of the kernel: for i in hl.grid(1): ..."
         raise ParseError(f"{tensor.name} is stored to outside of a loop", loc, hint)
     if where.added:
         raise ParseError("None in the index of a store", loc, "leave it out")

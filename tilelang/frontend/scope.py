@@ -225,7 +225,8 @@ def variable(frame: Frame, name: str) -> object:
         case Missing(what, hint):
             raise ParseError(what, hint=hint)
     if name in frame.own:
-        raise ParseError(f"{name} is read before it is assigned")
+        hint = f"give it a value before, such as {name} = hl.zeros([...])"
+        raise ParseError(f"{name} is read before it is assigned", hint=hint)
     try:
         return frame.outer(name)
     except KeyError:

@@ -217,7 +217,8 @@ def _instructions(code: CodeType) -> Iterator[tuple[str, object]]:
         elif each.opcode in _JUMPS:
             yield each.opname, numbers.get(each.argval)
         else:
-            yield _CALLS.get(each.opname, each.opname), repr(each.argval)
+            value = repr(each.argval).rpartition("<locals>.")[2]  # a class loads its whole name
+            yield _CALLS.get(each.opname, each.opname), value
 
 
 def _parts(code: CodeType) -> frozenset[str]:

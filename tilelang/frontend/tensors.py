@@ -12,8 +12,8 @@ from typing import Any, Literal
 from .. import ir
 from ..errors import Loc, ParseError
 from ..language.calls import Builder, created
-from ..language.handles import TensorHandle
-from ..language.values import const, dtype_name
+from ..language.handles import Method, TensorHandle
+from ..language.values import const, dtype_name, retype, used_whole
 from .hosting import is_value, on_device, static_int
 from .scope import Arguments, Here, settled
 
@@ -51,7 +51,7 @@ def output(here: Here, kind: str, given: Arguments) -> TensorHandle | None:
 
 
 def _length(loc: Loc, length: object) -> int:
-    if on_device(length):
+    if on_device(length) and not isinstance(length, Method):
         hint = "make it as large as it can become; the loops then fill the part that is needed"
         raise ParseError("the shape of a tensor depends on data", loc, hint)
     number = static_int(loc, length, "a length")
@@ -67,7 +67,7 @@ def _fill(loc: Loc, fill: object, dtype: str) -> ir.Scalar | None:
     if not isinstance(value, bool | int | float):
         hint = "store the value in a loop"
         raise ParseError("the initial value of a tensor depends on data", loc, hint)
-    return bool(value) if dtype == "bool" else const(value, like=dtype).value
+    return bool(value) if dtype == "bool" else retype(const(value), dtype, loc).value
 
 
 # ---------------------------------------------------------------- views
@@ -103,8 +103,7 @@ def rearranged(here: Here, builder: Builder, given: Arguments) -> Any:
     value = builder(given.loc, handle, *rest, **given.kwargs)
     if not tensor.shape:
         return settled(value)
-    hint = f"load the part that this step needs: {tensor.name}[tile, :]"
-    raise ParseError(f"{tensor.name} is used whole, as if it were a value", given.loc, hint)
+    raise ParseError(*used_whole(tensor, given.loc))
 
 
 def _steps(expr: ir.Expr, start: ir.Var) -> list[tuple[How, tuple[int, ...]]] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import TypingError
 from ..ir import Apply, Const, Dim, Expr, TileScalar, Type
 from . import values
-from .dtypes import is_float, is_float8, is_integer, is_narrow
+from .dtypes import is_float, is_float8, is_integer, is_narrow, to_numpy
 from .op import OPS, names
 from .reduction import Batch, Pair
 from .shapes import broadcast, full
@@ -62,6 +62,7 @@ def binary(op: str, a: Value, b: Value, loc: Site) -> Expr:
         dtype = "float32"
     if op == "pow":
         return _power(x, y, dtype, loc)
+    _refuse_number(op, y, dtype, loc)
     if op == "floordiv" and isinstance(y, Const) and y.value == 1 and is_integer(dtype):
         return cast(x, dtype, loc)
     result = "bool" if op in _COMPARE else dtype
@@ -74,12 +75,25 @@ def _refuse_bool(op: str, dtype: str, loc: Site) -> None:
         raise TypingError(f"{op} of bool values", loc, hint)
 
 
+def _refuse_number(op: str, y: Expr, dtype: str, loc: Site) -> None:
+    """A number on the right that integers have no result for: devices give whatever they like."""
+    if not isinstance(y, Const) or not is_integer(dtype):
+        return
+    if op in ("floordiv", "mod") and y.value == 0:
+        hint = "convert to float32 before, where inf and nan are meant"
+        raise TypingError("integers are divided by 0", loc, hint)
+    bits = to_numpy(dtype).itemsize * 8
+    if "shift" in op and not 0 <= y.value < bits:
+        raise TypingError(f"{dtype} is shifted by {y.value}", loc, f"shift by 0 to {bits - 1}")
+
+
 def _bits(op: str, x: Expr, y: Expr, dtype: str, loc: Site) -> Expr:
     if dtype == "bool" and op.startswith("bitwise"):
         return _apply(op.replace("bitwise", "logical"), (x, y), "bool", loc)
     if not is_integer(dtype):
-        hint = "cast to hl.int32 first, or compare to get bools"
+        hint = "cast to hl.int32 first; & and | bind before comparisons: (a > 0) & (b > 0)"
         raise TypingError(f"{op} of {dtype} values", loc, hint)
+    _refuse_number(op, y, dtype, loc)
     return _apply(op, (cast(x, dtype, loc), cast(y, dtype, loc)), dtype, loc)
 
 

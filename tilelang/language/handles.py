@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir import Tensor
+from ..ir import Expr, Tensor
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,9 @@ class TensorHandle:
     """A tensor of the kernel: subscripts load from it and store to it."""
 
     tensor: Tensor
+
+    def __repr__(self) -> str:
+        return f"the tensor {self.tensor.name}"
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,26 @@ class TileHandle:
     axis: str  # unique axis name, the dimension of values that run along it
     user: str  # what the author called it
 
+    def __repr__(self) -> str:
+        return f"the tile {self.user}"
+
 
 @dataclass(frozen=True)
 class BlockHandle:
     """`hl.register_block_size(...)`: a block size that the config chooses, by name."""
 
     name: str
+
+    def __repr__(self) -> str:
+        return f"the block size {self.name}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """x.name of a tensor or of a value, which is going to be called."""
+
+    receiver: TensorHandle | Expr
+    name: str
+
+    def __repr__(self) -> str:
+        return f"the method {self.name}"

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import Loc, TypingError
-from ..ir import Apply, Const, Dim, Expr, GridIndex, Load, TileIndex, TileScalar, Type, Var
+from ..ir import (
+    Apply,
+    Const,
+    Dim,
+    Expr,
+    GridIndex,
+    Load,
+    Tensor,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+)
 from .dtypes import (
     REFUSED,
     SUPPORTED,
@@ -19,7 +32,7 @@ from .dtypes import (
     promote,
     to_numpy,
 )
-from .handles import BlockHandle, TensorHandle, TileHandle
+from .handles import BlockHandle, Method, TensorHandle, TileHandle
 
 Number = bool | int | float
 Site = Loc | None  # where a call stands in the file of the author; None outside of a kernel
@@ -53,11 +66,12 @@ def retype(number: Const, dtype: str | None, loc: Site) -> Const:
     if is_float(dtype):
         value = float(value)
     elif is_integer(dtype):
-        value = int(value)
         limits = np.iinfo(to_numpy(dtype))
-        if not limits.min <= value <= limits.max:
-            hint = f"{dtype} is {limits.min} to {limits.max}"
-            raise TypingError(f"{value} does not fit {dtype}", loc, hint)
+        if not (limits.min <= value <= limits.max and value == int(value)):
+            whole = math.isfinite(value) and value == int(value)
+            legal = f"is {limits.min} to {limits.max}" if whole else "holds whole numbers"
+            raise TypingError(f"{value} does not fit {dtype}", loc, f"{dtype} {legal}")
+        value = int(value)
     return Const(value, Type((), dtype), number.weak)
 
 
@@ -87,14 +101,24 @@ def _numpy_scalar(value: np.generic | np.ndarray, loc: Site) -> Const:
     return Const(value.item(), Type((), dtype_name(value.dtype, loc)))
 
 
+def used_whole(tensor: Tensor, loc: Site) -> tuple[str, Site, str]:
+    """What is wrong with a tensor in an expression, where, and what to write."""
+    part = ", ".join(["tile", *[":"] * (len(tensor.shape) - 1)])
+    hint = f"load a part of it in a loop: for tile in hl.tile({tensor.name}.shape[0]): "
+    hint += f"... {tensor.name}[{part}] ..."
+    return f"{tensor.name} is used whole, as if it were a value", loc, hint
+
+
 def _not_a_value(value: object, loc: Site) -> TypingError:
     match value:
         case TileHandle(_, user):
             hint = f"{user}.index is the positions that it covers, {user}.begin the first of them"
             return TypingError(f"tile {user} is used as a value", loc, hint)
         case TensorHandle(tensor):
-            hint = f"load the part that this step needs: {tensor.name}[tile, :]"
-            return TypingError(f"{tensor.name} is used whole, as if it were a value", loc, hint)
+            return TypingError(*used_whole(tensor, loc))
+        case Method(_, name):
+            what = f"the method {name} is used as a value"
+            return TypingError(what, loc, f"call it: .{name}(...)")
         case BlockHandle(name):
             hint = "a tile's own length is tile.block_size"
             return TypingError(f"block size {name} is used as a value", loc, hint)
@@ -203,7 +227,8 @@ def one_axis(axis: object, rank: int, loc: Site, what: str) -> int:
     """A dimension number from 0, given one from -rank to rank - 1."""
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
         hint = "a dimension is named by its number, such as dim=0 or axis=-1"
-        raise TypingError(f"{what}: {axis!r} is not a dimension", loc, hint)
+        shown = f"a value of type {axis.type}" if isinstance(axis, EXPRS) else repr(axis)
+        raise TypingError(f"{what}: {shown} is not a dimension", loc, hint)
     if not -rank <= axis < rank:
         dims = "dimension" if rank == 1 else "dimensions"
         allowed = f"dimensions are 0 to {rank - 1}, or -{rank} to -1" if rank else "it has none"

@@ -124,7 +124,8 @@ def _write_torch(name: str, tensor: Any, result: Any) -> None:
 
 def _write_numpy(name: str, array: np.ndarray, result: Any) -> None:
     if not array.flags.writeable:
-        raise CallError(f"{name} is a read-only NumPy array, and the kernel stores to it")
+        what = f"{name} is a read-only NumPy array, and the kernel stores to it"
+        raise CallError(what, hint=f"pass {name}.copy()")
     array[...] = np.asarray(result)
 
 

@@ -130,7 +130,14 @@ def _chosen(name: str, made: Any, ir: KernelIR, wanted: frozenset[str]) -> dict[
             f"the backward of kernel {name} gives no gradient of {missing!r}",
             hint=f"return {missing!r}: None if it is zero",
         )
-    return {n: made[n]() if callable(made[n]) else made[n] for n in floats if n in wanted}
+    found = {n: made[n]() if callable(made[n]) else made[n] for n in floats if n in wanted}
+    for n, gradient in found.items():
+        if gradient is not None and not hasattr(gradient, "shape"):
+            raise CallError(
+                f"the backward of kernel {name} gives {_kind(gradient)} as the gradient of {n}",
+                hint=f"return an array of the shape of {n}, or None if it is zero",
+            )
+    return found
 
 
 def is_float(dtype: str) -> bool:

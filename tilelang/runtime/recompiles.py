@@ -17,6 +17,20 @@ def checked_rows(rows: Rows) -> Rows:
     return rows
 
 
+def checked_flag(name: str, value: object) -> bool | None:
+    """An option that is on, off or left out; CallError for what is neither."""
+    if isinstance(value, bool | None):
+        return value
+    raise CallError(f"{name}={value!r} is neither True nor False")
+
+
+def checked_count(name: str, value: object) -> int | None:
+    """An option that is a number or left out; CallError for what is none."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise CallError(f"{name}={value!r} is no number of times", hint="give 0 or more")
+
+
 def refuse_more(ir: KernelIR, compiles: int, most: int | None) -> None:
     """CallError where a kernel was compiled `most` times after the first, and is to be again."""
     if most is None or compiles <= most:

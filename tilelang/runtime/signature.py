@@ -30,6 +30,24 @@ class Signature:
     defaults: Mapping[str, object]
 
 
+def plain_function(fn: object) -> FunctionType:
+    """The function of a kernel; CallError for what is no plain `def`."""
+    above = "decorate a function: @tile.kernel above a def"
+    if not isinstance(fn, FunctionType) and type(fn).__name__ == "Kernel":
+        name = getattr(fn, "__name__", "it")
+        hint = f"tile.kernel({name}.__wrapped__, ...) makes another one, with other options"
+        raise CallError(f"{name} is a kernel already", hint=hint)
+    if callable(inner := getattr(fn, "__wrapped__", None)):
+        what = f"{getattr(inner, '__name__', 'the function')} is wrapped by another decorator"
+        raise CallError(what, hint="@tile.kernel goes directly above the def, others above it")
+    if not isinstance(fn, FunctionType):
+        options = "" if callable(fn) else "; options have names: @tile.kernel(config=...)"
+        raise CallError(f"{fn!r} is not a Python function", hint=above + options)
+    if fn.__name__ == "<lambda>":
+        raise CallError("a lambda is no kernel", hint="write a def")
+    return fn
+
+
 def signature(fn: FunctionType) -> Signature:
     """The signature of a kernel function; CallError where it is not a fixed list of parameters."""
     parameters = list(inspect.signature(fn).parameters.values())

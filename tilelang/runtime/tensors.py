@@ -182,6 +182,7 @@ def _dtype(name: str, dtype: Any, framework: str) -> str:
     if found == "float64":
         fix = {"torch": ".float()", "jax": ".astype(jnp.float32)"}
         hint = f"pass {name}{fix.get(framework, '.astype(np.float32)')}"
+        hint = hint if framework else 'write "float32"'
         raise CallError(f"{name} is float64, which no kernel computes in", hint=hint)
     if found is None or (found in REFUSED and found != "int64"):
         hint = REFUSED.get(found or "", f"kernels take {INPUTS}")
@@ -195,4 +196,4 @@ def spec(shape: tuple[int, ...] | list[int] | int, dtype: object) -> TensorSpec:
     bad = [s for s in sizes if isinstance(s, bool) or not hasattr(s, "__index__") or s < 0]
     if bad:
         raise CallError(f"spec: {bad[0]!r} is not a size", hint="sizes are integers >= 0")
-    return TensorSpec(tuple(int(s) for s in sizes), _dtype("spec", dtype, "numpy"))
+    return TensorSpec(tuple(int(s) for s in sizes), _dtype("spec", dtype, ""))

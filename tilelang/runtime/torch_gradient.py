@@ -170,6 +170,10 @@ def _checked(ctx: Any, n: int, made: Mapping[str, Any]) -> Any:
     found = made.get(name)
     if found is None:
         return None
+    if not isinstance(found, torch.Tensor):
+        what = f"the backward of kernel {ctx.call.kernel} gives a {type(found).__name__} as the"
+        hint = "compute it with torch, or by kernels"
+        raise CallError(f"{what} gradient of {name}, a torch tensor", hint=hint)
     if len(found.shape) != len(ctx.arguments[n]) or tuple(found.shape) != ctx.arguments[n]:
         raise misshapen(ctx.call.kernel, name, found.shape, ctx.arguments[n])
     return found.to(ctx.dtypes[n])

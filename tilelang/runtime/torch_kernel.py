@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import GradientError
+from ..errors import CallError, GradientError
 from ..ir import TensorSpec
 from ..reads import Object, Same, stamp
 from . import torch_ops
@@ -121,9 +121,19 @@ def _screen(kernel: str, names: Sequence[str], tensors: Statics, statics: Static
         check_value(name, value)
     operands = [Operand(names.index(n), n, _described(n, v)) for n, v in tensors.items()]
     framework_of(kernel, operands)
+    full = [v for v in tensors.values() if v.shape and not _is_meta(v)]
     for operand in operands:
-        if isinstance(tensors[operand.name], TensorSpec):
+        value = tensors[operand.name]
+        if isinstance(value, TensorSpec):
             refuse_shape(kernel, operand)
+        if full and _is_meta(value):
+            what = f"{operand.name} is on device 'meta', without data, and others have data"
+            raise CallError(what, hint="move all arguments to one device")
+
+
+def _is_meta(value: Any) -> bool:
+    """Whether it is a tensor without data, of which the results would have none either."""
+    return isinstance(value, torch.Tensor) and value.device.type == "meta"
 
 
 def _described(name: str, value: Any) -> Described:

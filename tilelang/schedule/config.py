@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal, Never
 
 from ..errors import PlanError
 
@@ -94,9 +95,10 @@ class Config:
         split: int | None = None,
         max_registers: int | None = None,
         warp_specialize: bool | None = None,
+        **unknown: Never,  # refused by name
     ) -> None:
-        pairs = tuple(sorted(dict(blocks).items()))
-        sizes = None if block_sizes is None else tuple(block_sizes)
+        _check_known(unknown)
+        pairs, sizes = _pairs(blocks), None if block_sizes is None else _listed(block_sizes)
         if pairs and sizes is not None:
             raise PlanError("give blocks or block_sizes, not both")
         for name, value in (*pairs, *((f"block_sizes[{i}]", s) for i, s in enumerate(sizes or ()))):
@@ -109,20 +111,18 @@ class Config:
         _check_choice("worklist", worklist, WORKLIST)
         _check_choice("precision", precision, PRECISION)
         _check_flag("warp_specialize", warp_specialize)
-        for name, value, most in (
-            ("buffers", buffers, 16),
-            ("pieces", pieces if pieces != 0 else None, 1 << 20),
-            ("cores", cores, 2),
-            ("warps", warps, 16),
-            ("stages", stages, 8),
-            ("persistent", None if isinstance(persistent, bool) else persistent, 1 << 20),
-            ("l2_group", l2_group, 64),
-            ("split", split, 1 << 10),
-            ("max_registers", max_registers, 255),
+        for name, value, least, most in (
+            ("buffers", buffers, 1, 16),
+            ("pieces", pieces, 0, 1 << 20),
+            ("cores", cores, 1, 2),
+            ("warps", warps, 1, 16),
+            ("stages", stages, 1, 8),
+            ("persistent", None if isinstance(persistent, bool) else persistent, 1, 1 << 20),
+            ("l2_group", l2_group, 1, 64),
+            ("split", split, 1, 1 << 10),
+            ("max_registers", max_registers, 16, 255),
         ):
-            if value is not None:
-                _check_count(name, value, most)
-        _check_warps(warps)
+            _check_optional(name, value, least, most)
         inside = None if within is None else _names("within", within)
         values = (
             pairs, sizes, loop_type, steps, buffers, cores, inside, windows, gathers, pieces, warps,
@@ -155,16 +155,10 @@ class Config:
         """The config that `to_json` wrote; PlanError if the text is no config."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise PlanError(f"not a config: {error}") from None
         if not isinstance(data, dict):
             raise PlanError("not a config: expected a JSON object")
-        known = {f.name for f in fields(Config)}
-        unknown = sorted(set(data) - known)
-        if unknown:
-            raise PlanError(
-                f"unknown config field {unknown[0]!r}", hint=f"fields: {', '.join(sorted(known))}"
-            )
         return Config(data.pop("blocks", {}), **data)
 
     def __str__(self) -> str:
@@ -184,9 +178,49 @@ def check_family(config: Config, target: str) -> None:
         )
 
 
-def _check_count(what: str, value: object, most: int = 1 << 20) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise PlanError(f"{what} must be an integer from 1 to {most}, got {value!r}")
+# What other compilers call these fields.
+_ELSEWHERE = {
+    "num_warps": "warps", "num_stages": "stages", "block_size": "blocks", "block": "blocks",
+    "maxnreg": "max_registers", "pid_type": "persistent", "num_buffers": "buffers",
+}  # fmt: skip
+
+
+def _check_known(unknown: Mapping[str, object]) -> None:
+    """PlanError for a field that there is not, with the one that may be meant."""
+    if unknown:
+        name, known = min(unknown), sorted(f.name for f in fields(Config))
+        close = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), "")
+        meant = f"did you mean {close}? " if close else ""
+        hint = f"{meant}fields: {', '.join(known)}"
+        raise PlanError(f"unknown config field {name!r}", hint=hint)
+
+
+def _pairs(blocks: object) -> tuple[tuple[str, int], ...]:
+    """Names and blocks, sorted; PlanError for what is no mapping of them."""
+    pairs = list(blocks.items() if isinstance(blocks, Mapping) else _listed(blocks, "blocks"))
+    if not all(isinstance(p, tuple | list) and len(p) == 2 and type(p[0]) is str for p in pairs):
+        hint = 'write blocks={"tm": 128}, or block_sizes=[128, ...] in the order of the loops'
+        raise PlanError(f"blocks must name the axes, got {blocks!r}", hint=hint)
+    return tuple(sorted((name, size) for name, size in pairs))
+
+
+def _listed(value: object, field: str = "block_sizes") -> tuple[Any, ...]:
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    hint = "write block_sizes=[128, ...], or blocks={...} by the names of the axes"
+    raise PlanError(f"{field} must be a list, got {value!r}", hint=hint)
+
+
+def _check_optional(field: str, value: object, least: int, most: int) -> None:
+    if value is not None:
+        _check_count(field, value, most, least)
+    if field == "warps":
+        _check_warps(value)
+
+
+def _check_count(what: str, value: object, most: int = 1 << 20, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise PlanError(f"{what} must be an integer from {least} to {most}, got {value!r}")
 
 
 def _check_flag(field: str, value: object) -> None:
@@ -194,7 +228,7 @@ def _check_flag(field: str, value: object) -> None:
         raise PlanError(f"{field} must be True or False, got {value!r}")
 
 
-def _check_warps(warps: int | None) -> None:
+def _check_warps(warps: Any) -> None:
     if warps is not None and warps & (warps - 1):
         raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
 
