@@ -2218,7 +2218,7 @@ def infinite_integer(x):
     r"""TypingError: -inf does not fit int32
       y = hl.full([x.shape[0]], -math.inf, dtype=hl.int32)
           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: int32 holds whole numbers
+    hint: int32 holds whole numbers from -2147483648 to 2147483647
     """
     y = hl.full([x.shape[0]], -math.inf, dtype=hl.int32)
     return y
@@ -2228,7 +2228,7 @@ def fraction_as_an_integer(x):
     r"""TypingError: 1.5 does not fit int32
       y = hl.full([x.shape[0]], 1.5, dtype=hl.int32)
           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: int32 holds whole numbers
+    hint: int32 holds whole numbers from -2147483648 to 2147483647
     """
     y = hl.full([x.shape[0]], 1.5, dtype=hl.int32)
     return y

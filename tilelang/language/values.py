@@ -69,7 +69,7 @@ def retype(number: Const, dtype: str | None, loc: Site) -> Const:
         limits = np.iinfo(to_numpy(dtype))
         if not (limits.min <= value <= limits.max and value == int(value)):
             whole = math.isfinite(value) and value == int(value)
-            legal = f"is {limits.min} to {limits.max}" if whole else "holds whole numbers"
+            legal = f"{'is' if whole else 'holds whole numbers from'} {limits.min} to {limits.max}"
             raise TypingError(f"{value} does not fit {dtype}", loc, f"{dtype} {legal}")
         value = int(value)
     return Const(value, Type((), dtype), number.weak)
