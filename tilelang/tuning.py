@@ -30,8 +30,8 @@ from .aot import Gone, Worker
 from .aot.cuda import COMMAND as COMPILER
 from .api import Kernel
 from .autotune import lock as locks
-from .autotune.asked import check_asked, check_case, check_choice
 from .autotune import model, proof
+from .autotune.asked import check_asked, check_case, check_choice
 from .autotune.benches import Bench, GpuBench, bench_of, spills
 from .autotune.handed import load, save
 from .autotune.model import store

@@ -54,12 +54,12 @@ REFUSED = {
         "max_registers must be an integer from 16 to 255, got 8",
     ),
     "blocks without names": (
-        lambda: Config(**{"blocks": [8]}),
+        lambda: Config(blocks=[8]),
         "blocks must name the axes, got [8]\n"
         '  hint: write blocks={"tm": 128}, or block_sizes=[128, ...] in the order of the loops',
     ),
     "one size": (
-        lambda: Config(**{"block_sizes": 8}),
+        lambda: Config(block_sizes=8),
         "block_sizes must be a list, got 8\n"
         "  hint: write block_sizes=[128, ...], or blocks={...} by the names of the axes",
     ),
