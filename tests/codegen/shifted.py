@@ -243,6 +243,19 @@ def group_tiles(x, offsets, y):
             y[g + 1, tm, :] = x[tm, :]
 
 
+def group_lanes(x, offsets, y):
+    """Rows of eight groups share a block, which a sweep over its lanes would come back to."""
+    for g in hl.grid(G):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[g, tm] = x[tm, 0]
+
+
+def later_group_lanes(x, offsets, y):
+    for g in hl.grid(G):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[g + 1, tm] = x[tm, 0] + x[tm, 1]
+
+
 def centred_sums(x, offsets, y):
     """Two loops in a row, and a store behind them."""
     for g in hl.grid(G):
@@ -277,6 +290,8 @@ RAGGED = tuple(
         (tile_sums, (G, 40, D), ()),
         (group_rows, (M, D), ()),
         (group_tiles, (G + 1, STARTS, D), (TM,)),
+        (group_lanes, (G, STARTS), (TM,)),
+        (later_group_lanes, (M, STARTS), (TM,)),
         (centred_sums, (M, D), (TM, TK)),
     )
 )  # fmt: skip

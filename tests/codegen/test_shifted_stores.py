@@ -25,6 +25,9 @@ from tests.planted.shifted import SHIFTED
 from tests.planted.stale import skip_hidden
 from tests.planted.trial import runnable
 from tests.tiers import share
+from tilelang.codegen.pallas.plan import launch
+from tilelang.codegen.pallas.plan.steps import revisits
+from tilelang.codegen.pallas.plan.windows import outputs
 from tilelang.errors import PlanError
 
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
@@ -113,6 +116,12 @@ def test_every_ragged_store_has_its_loop_types(store):
 @pytest.mark.parametrize("form", ["rectangle", "worklist", "emit_pipeline", "fori_loop"])
 @pytest.mark.parametrize("name", ["group_sums", "odd_group_sums", "centred_sums"])
 def test_loop_types(name, form):
+    assert wrong(NAMED[name], form, 3, "float32") == []
+
+
+@pytest.mark.parametrize("form", ["table", "rectangle", "worklist"])
+@pytest.mark.parametrize("name", ["group_lanes", "later_group_lanes"])
+def test_rows_of_several_groups_share_blocks_of_lanes(name, form):
     assert wrong(NAMED[name], form, 3, "float32") == []
 
 
@@ -253,6 +262,23 @@ def test_a_planted_bug_is_caught(planted):
     if not found and "visit" in planted.what:
         skip_hidden()
     assert found != []
+
+
+def _of_the_axis(window, order, axis):
+    """Taken for a block of its own: a row of several in one."""
+    return all(a in window.axes for a in order.around(axis) if a in order.columns)
+
+
+def test_planted_a_sweep_of_rows_that_share_a_block(monkeypatch):
+    """What follows such steps is asked of them too: with that question left out they lose rows."""
+    for module in (revisits, outputs):
+        monkeypatch.setattr(module, "owns_around", _of_the_axis)
+    assert not takes(NAMED["group_lanes"], "table")
+    swept = launch.replace
+    monkeypatch.setattr(
+        launch, "replace", lambda one, **new: one if "swept" in new else swept(one, **new)
+    )
+    assert wrong(NAMED["group_lanes"], "table", 3, "float32") != []
 
 
 def test_every_store_is_listed_once():

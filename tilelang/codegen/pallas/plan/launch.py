@@ -82,6 +82,7 @@ def plan_launch(
     again = written | later | arrays.read
     outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
     columns = tables.columns(order, helpers, effects, steps)
+    order = replace(order, swept=frozenset(c.axis for c in columns if c.visit == "sweep"))
     for (tensor, _), window in arrays.windows.items():
         if not window.output or window.far:
             continue
@@ -91,9 +92,8 @@ def plan_launch(
         partly = selective(groups, window)
         if window.exact:
             revisits.check_exact(kernel, tensor, window, columns, partly)
-        partly = partly or window.exact
         revisits.check_first_visit(kernel, tensor, outputs[window.ref], order)
-        revisits.check_consecutive(kernel, tensor, window, order, partly)
+        revisits.check_consecutive(kernel, tensor, window, order, partly or window.exact)
         how = "worklist" if placed.form == "grid" else steps
         revisits.check_stand_ins(tensor, window, order, columns, how)
     table = tables.table(columns, axes, steps, arrays.tracks)

@@ -44,6 +44,7 @@ class Order:
     columns  those of the step table, where iterations without steps are left out
     phases   the last columns, if they are loops in a row
     rising   ranges that should rise with an outer axis do: offsets are sorted
+    swept    columns that have a step for every tile, and begin again with every range all the same
     """
 
     axes: Mapping[str, AxisPlan]
@@ -52,6 +53,7 @@ class Order:
     trailing: tuple[str, ...]
     phases: tuple[str, ...] = ()
     rising: bool = False
+    swept: frozenset[str] = frozenset()
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -114,7 +116,8 @@ class Order:
         if plan.tiles is not None:
             far = max(plan.tiles, 1) - 1
             return (-far, far if table else -far)
-        return (0, math.inf) if self.rising and at in plan.rises else ANYTHING
+        rises = self.rising and at in plan.rises and axis not in self.swept
+        return (0, math.inf) if rises else ANYTHING
 
     def _tile(self, axis: str, what: str, at: str) -> Interval:
         """A scalar of a tile, of which nobody needs to know exactly how far it goes."""

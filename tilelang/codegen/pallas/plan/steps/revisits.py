@@ -160,7 +160,7 @@ def visits_all(
                 grid_only = all(axes[a].block is None for a in others - {axis})
                 if others == {axis} and order.rises(axis):
                     helpers[axis] = "cover"
-                elif grid_only and moves_with_all(order, others, axis):
+                elif grid_only and owns_around(window, order, axis):
                     helpers[axis] = "sweep"
                 else:
                     return None
@@ -173,9 +173,13 @@ def visits_all(
     return helpers if sure(helpers) else None
 
 
-def moves_with_all(order: Order, moving: Collection[str], axis: str) -> bool:
-    """Whether a window shows another block for every iteration of the columns before `axis`."""
-    return all(a in moving for a in order.around(axis) if a in order.columns)
+def owns_around(window: Window, order: Order, axis: str) -> bool:
+    """Whether every iteration of the columns before `axis` shows blocks of its own.
+
+    A row of several in a block is not one: the next one would come back to all of its blocks.
+    """
+    around = (a for a in order.around(axis) if a in order.columns)
+    return all(owns(window, a, order.axes) for a in around)
 
 
 def goes_anywhere(window: Window) -> bool:

@@ -13,8 +13,8 @@ from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.codegen.pallas.plan.steps.revisits import (
     goes_anywhere,
-    moves_with_all,
     order_of,
+    owns_around,
     packed_conflict,
     visits_all,
 )
@@ -148,8 +148,8 @@ def _owns_blocks(window: Window, axes: Mapping[str, AxisPlan]) -> bool:
 
 def _needs_rising(arrays: Arrays, order: Order, axis: str) -> bool:
     """Whether an output counts on the tiles of a column to rise from one outer step to the next."""
-    outputs = [w.axes for w in arrays.windows.values() if w.output]
-    return any(axis in moving and not moves_with_all(order, moving, axis) for moving in outputs)
+    outputs = [w for w in arrays.windows.values() if w.output and axis in w.axes]
+    return not all(owns_around(w, order, axis) for w in outputs)
 
 
 def all_windows(
