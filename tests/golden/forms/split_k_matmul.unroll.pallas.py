@@ -1,4 +1,4 @@
-"""split_k_matmul for tpu:v6e, blocks tk=2048, tm=256, tm_1=256, tn=512, tn_1=512, ts=2048."""
+"""split_k_matmul for tpu:v6e, blocks tk=128, tm=16, tm_1=16, tn=128, tn_1=128, ts=16384."""
 
 import jax
 import jax.numpy as jnp
@@ -7,21 +7,34 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def split_k_matmul_1_kernel(x_ref, w_ref, partial_ref):
-    # ts: grid dimension, blocks of 2048; parallel: each ts writes its own rows of partial
-    # tk: one tile, blocks of 2048; ordered: carries acc, a sum
-    # tm: one tile, blocks of 256; parallel: each tm writes its own slices of partial
-    # tn: one tile, blocks of 512; parallel: each tn writes its own slices of partial
+    # tn: grid dimension, blocks of 128; parallel: each tn writes its own slices of partial
+    # tm: grid dimension, blocks of 16; parallel: each tm writes its own slices of partial
+    # ts: grid dimension, blocks of 16384; parallel: each ts writes its own rows of partial
+    # tk: loop inside the step, blocks of 128; ordered: carries acc, a sum
+    ts = pl.program_id(2)
     # split_k_matmul.py:33: acc = hl.zeros([tm, tn], dtype=hl.float32)
-    acc = jnp.zeros((256, 512), jnp.float32)
-    # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-    acc = acc + jnp.dot(x_ref[...], w_ref[...], preferred_element_type=jnp.float32)
+    acc = jnp.zeros((16, 128), jnp.float32)
+    # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
+    acc_1 = acc
+    for tk_step in range(128):
+        tk = ts * 128 + tk_step
+        # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
+        acc_2 = (
+            acc_1
+            + jnp.dot(
+                x_ref[:, pl.ds(tk * 128, 128)],
+                w_ref[pl.ds(tk * 128, 128)],
+                preferred_element_type=jnp.float32,
+            )
+        )
+        acc_1 = acc_2
     # split_k_matmul.py:36: partial[ts.id, tm, tn] = acc
-    partial_ref[...] = acc
+    partial_ref[...] = acc_1
 
 
 def split_k_matmul_2_kernel(partial_ref, y_ref):
-    # tm_1: one tile, blocks of 256; parallel: each tm writes its own rows of y
-    # tn_1: one tile, blocks of 512; parallel: each tn writes its own columns of y
+    # tm_1: grid dimension, blocks of 16; parallel: each tm writes its own rows of y
+    # tn_1: grid dimension, blocks of 128; parallel: each tn writes its own columns of y
     # split_k_matmul.py:38: y[tm, tn] = partial[:, tm, tn].sum(0).to(y.dtype)
     y_ref[...] = jnp.sum(partial_ref[...], axis=0).astype(jnp.bfloat16)
 
@@ -31,20 +44,25 @@ def split_k_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> ja
     partial = pl.pallas_call(
         split_k_matmul_1_kernel,
         out_shape=jax.ShapeDtypeStruct((4, 256, 512), jnp.float32),
-        grid=(32,),
+        grid=(4, 16, 4),
         in_specs=[
-            pl.BlockSpec((256, 2048), lambda ts: (0, ts)),
-            pl.BlockSpec((2048, 512), lambda ts: (ts, 0)),
+            pl.BlockSpec((16, 65536), lambda tn, tm, ts: (tm, 0)),
+            pl.BlockSpec((65536, 128), lambda tn, tm, ts: (0, tn)),
         ],
-        out_specs=pl.BlockSpec((None, 256, 512), lambda ts: (ts, 0, 0)),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        out_specs=pl.BlockSpec((None, 16, 128), lambda tn, tm, ts: (ts, tm, tn)),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "parallel"),
+            vmem_limit_bytes=48234496,
+        ),
         interpret=interpret,
     )(x, w)
     y = pl.pallas_call(
         split_k_matmul_2_kernel,
         out_shape=jax.ShapeDtypeStruct((256, 512), jnp.bfloat16),
-        in_specs=[pl.BlockSpec((4, 256, 512), lambda: (0, 0, 0))],
-        out_specs=pl.BlockSpec((256, 512), lambda: (0, 0)),
+        grid=(16, 4),
+        in_specs=[pl.BlockSpec((4, 16, 128), lambda tm_1, tn_1: (0, tm_1, tn_1))],
+        out_specs=pl.BlockSpec((16, 128), lambda tm_1, tn_1: (tm_1, tn_1)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(partial)
     return y
