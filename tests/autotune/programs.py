@@ -354,6 +354,11 @@ CASES = (
         {"bundles": 3 + 1 + 5 * 2},
     ),
     Case(
+        "the remainder alone is in a queue where the division says so, as with three buffers",
+        dump("%12 = sdivrem.u32 17, 5 /* kRem */", "%s2_s5 = spop.drf %12", *COUNT_DOWN),
+        {"bundles": 2 + 1 + 5 * 2},
+    ),
+    Case(
         "what depends on data that is not known is noted",
         dump(
             operand(0, "s32[64]", 10) + " ;; %s4_s4 = smov [#allocation9]",

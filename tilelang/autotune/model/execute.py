@@ -233,6 +233,8 @@ class _Core:
             return f"scalars[{instruction.number}] = {texts[0]}"
         if op.startswith("sdivrem"):
             return f"scalars[{instruction.number}] = divided({texts[0]}, {texts[1]})"
+        if op.startswith("srest"):
+            return f"scalars[{instruction.number}] = divided({texts[0]}, {texts[1]}, 1)"
         return ""
 
     def _copy(self, instruction: Instruction, index: int, note: str) -> str:
@@ -383,9 +385,9 @@ def _remainder(first: Any, second: Any) -> Any:
     return first % (second or 1) if _known(first, second) else UNKNOWN
 
 
-def _divided(first: Any, second: Any) -> deque[Any]:
-    """Quotient and remainder, in the order in which they are taken."""
-    return deque((_quotient(first, second), _remainder(first, second)))
+def _divided(first: Any, second: Any, begin: int = 0) -> deque[Any]:
+    """Quotient and remainder in the order in which they are taken, or the remainder alone."""
+    return deque((_quotient(first, second), _remainder(first, second))[begin:])
 
 
 def _next_of(results: deque[Any] | None) -> Any:

@@ -117,6 +117,7 @@ _CORE = re.compile(r"sld \[smem:\[#(\w+)\]\] /\* core id \*/")
 _TARGET = re.compile(r"\$region(\d+)")
 _NAME = re.compile(r"/\*(\w+)=\*/")
 _COMMENT = re.compile(r"/\*|\*/")
+_REMAINDER = re.compile(r"\bsdivrem(?=[^;{}]*/\* kRem \*/)")  # its queue has no quotient
 _RESULT = re.compile(r"^(%[\w.]+(?:,\s*%[\w.]+)*)\s*=\s*(.*)$", re.DOTALL)
 _OP = re.compile(r"([\w.]+(?:\[\w+\])?(?:\.\w+)*)\s*(.*)$", re.DOTALL)
 _GUARD = re.compile(r"\(\s*(!?)%p\d+_p(\d+)\s*(?:,\s*(%\w+)\s*)?\)")
@@ -208,8 +209,11 @@ def _new_block(chunks: list[str]) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Without comments, which may be nested; those that name an operand become `name=`."""
-    text, found, depth, begin = _NAME.sub(r"\1=", text), [], 0, 0
+    """Without comments, which may be nested; those that name an operand become `name=`.
+
+    A division of which only the remainder is taken says so in a comment: it becomes `srest`.
+    """
+    text, found, depth, begin = _NAME.sub(r"\1=", _REMAINDER.sub("srest", text)), [], 0, 0
     for mark in _COMMENT.finditer(text):
         if mark[0] == "/*":
             if depth == 0:
