@@ -103,7 +103,7 @@ def jagged_softmax_kernel(offsets, x, y, total_ref, m_ref, g_of, phase_of, tm_of
     pltpu.emit_pipeline(
         step,
         grid=(steps,),
-        in_specs=[pl.BlockSpec((256, 512), lambda n: (tm_of[n], 0))],
+        in_specs=[pl.BlockSpec((256, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4))],
         out_specs=[pl.BlockSpec((256, 512), lambda n: (tm_1_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
     )(x, y)

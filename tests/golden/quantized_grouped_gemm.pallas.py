@@ -63,10 +63,18 @@ def quantized_grouped_gemm_kernel(offsets, x, w, row_scale_row, scale, y, g_of, 
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((128, 4096), lambda n: (tm_of[n], 0)),
-            pl.BlockSpec((None, 4096, 2048), lambda n: (g_of[n], 0, 0)),
-            pl.BlockSpec((1, 128), lambda n: (0, tm_of[n])),
-            pl.BlockSpec((16, 2048), lambda n: (jax.lax.div(g_of[n], 16), 0)),
+            pl.BlockSpec((128, 4096), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec(
+                (None, 4096, 2048),
+                lambda n: (g_of[n], 0, 0),
+                pipeline_mode=pl.Buffered(4),
+            ),
+            pl.BlockSpec((1, 128), lambda n: (0, tm_of[n]), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec(
+                (16, 2048),
+                lambda n: (jax.lax.div(g_of[n], 16), 0),
+                pipeline_mode=pl.Buffered(4),
+            ),
         ],
         out_specs=[pl.BlockSpec((128, 2048), lambda n: (tm_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
@@ -96,6 +104,7 @@ def quantized_grouped_gemm(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48234496),
         interpret=interpret,
     )(offsets, x, w, row_scale_row, scale)
     return y

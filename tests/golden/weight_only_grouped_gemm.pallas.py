@@ -65,9 +65,17 @@ def weight_only_grouped_gemm_kernel(offsets, x, w, scale, y, g_of, tm_of):
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((128, 4096), lambda n: (tm_of[n], 0)),
-            pl.BlockSpec((None, 4096, 2048), lambda n: (g_of[n], 0, 0)),
-            pl.BlockSpec((8, 2048), lambda n: (jax.lax.div(g_of[n], 8), 0)),
+            pl.BlockSpec((128, 4096), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec(
+                (None, 4096, 2048),
+                lambda n: (g_of[n], 0, 0),
+                pipeline_mode=pl.Buffered(4),
+            ),
+            pl.BlockSpec(
+                (8, 2048),
+                lambda n: (jax.lax.div(g_of[n], 8), 0),
+                pipeline_mode=pl.Buffered(4),
+            ),
         ],
         out_specs=[pl.BlockSpec((128, 2048), lambda n: (tm_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
@@ -94,7 +102,7 @@ def weight_only_grouped_gemm(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=68157440),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=91226112),
         interpret=interpret,
     )(offsets, x, w, scale)
     return y

@@ -25,6 +25,7 @@ from .body.pieces import in_pieces
 from .boxes import blocks_in_boxes
 from .estimate import rank
 from .estimate.interiors import with_interiors
+from .in_flight import sooner
 from .launch import plan_launch
 from .memory import with_margin
 from .normalised import normalised
@@ -58,7 +59,7 @@ def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     if isinstance(alone, Refusal):
         return alone
     if found.ranked:
-        alone = _faster(problem, config, alone)
+        alone = _sooner(problem, config, _faster(problem, config, alone))
     return alone if alone.groups else _in_turns(problem, config, alone)
 
 
@@ -196,6 +197,19 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
     yield from [plan for seconds, plan in made[::-1] if seconds <= INSIDE_CLOSE * least][:1]
 
 
+def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
+    """The plan with more blocks in flight, if that is faster beyond doubt."""
+    asked = sooner(alone, config, config_of(alone))
+    found = alone if asked is None else _fastest(problem, asked, alone.target)
+    whole = _in_pieces(found, config.pieces) if isinstance(found, _Found) else alone
+    if not isinstance(whole, Plan) or whole is alone or not rank.fits(whole):
+        return alone
+    before = _seconds(alone)
+    if FORM_WORTH * _seconds(whole) >= before:
+        return alone
+    return replace(whole, why=(*alone.why, f"  two blocks in flight: {before * 1e6:.4g} us"))
+
+
 def _ragged_columns(alone: Plan) -> list[str]:
     """Loops over rows of groups that are steps, where all that they read and write fits."""
     arrays = sum(math.prod(t.shape) * itemsize(t.dtype) for t in alone.ir.tensors if not t.view)
@@ -237,7 +251,7 @@ def _in_turns(problem: Problem, config: Config, alone: Plan) -> Plan:
     if found is None:
         return alone
     name, count = found
-    asked = replace(config_of(alone), cores=config.cores, buffers=config.buffers)
+    asked = replace(config_of(alone), cores=config.cores)
     asked = replace(asked, blocks={**dict(asked.blocks), name: count}, pieces=config.pieces)
     made = _of_groups(problem, asked, alone.target, {name: count})
     return made if isinstance(made, Plan) and rank.fits(made) else alone
@@ -445,7 +459,8 @@ def config_of(chosen: Plan) -> Config:
     """The config that says what was chosen."""
     sizes_of = dict(chosen.blocks)
     blocks = named(chosen.ir, sizes_of) | dict(chosen.groups)
-    return Config(blocks, loop_type=chosen.config.loop_type, within=chosen.config.within)
+    used = chosen.config
+    return Config(blocks, loop_type=used.loop_type, within=used.within, buffers=used.buffers)
 
 
 def _plan(

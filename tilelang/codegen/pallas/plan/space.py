@@ -29,7 +29,7 @@ from .search import Form, config_of, formed, plan
 from .types import Plan
 
 BUFFERS = (3, 4)  # besides two
-UNKNOWN = 1.05  # nothing estimates what more buffers are good for: what is as good comes first
+UNKNOWN = 1.05  # more buffers take memory: what is as good without them comes first
 
 
 @dataclass(frozen=True, order=True)

@@ -88,7 +88,7 @@ def of_launch(
     cycles = _cycles(done, costs, launch) + _waits_for_pipes(done, launch, steps, chip)
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
-    body = _piped(compute, copied, chip) * steps.times * share
+    body = _piped(compute, copied, chip, _ahead(launch)) * steps.times * share
     ends = copied.last / chip.bandwidth + chip.write
     table = _table(launch, steps, arrays) / chip.clock
     moved = copied.total * steps.times
@@ -249,8 +249,15 @@ def _copied(launch: Launch, steps: Steps) -> Copied:
     return found
 
 
-def _piped(compute: np.ndarray, copied: Copied, chip: Chip) -> float:
-    """Seconds of the steps.  When a step ends, the blocks of the next but one are asked for:
+def _ahead(launch: Launch) -> int:
+    """How many steps before its own a block is asked for: one fewer than it has buffers."""
+    held = (w.buffers or 2 for w in launch.windows if not w.output and not w.far)
+    return max(min(held, default=2) - 1, 1)
+
+
+def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> float:
+    """Seconds of the steps.  When a step ends, the blocks of the next but one are asked for, or
+    those of the next but `ahead`:
 
         step i  |       | ...waits... | compute |
                 | read of step i + 1: latency, then bytes |
@@ -262,15 +269,16 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip) -> float:
     least, compute = np.maximum(least, inside), np.maximum(compute, inside)
     begin = slice(0, FOLLOWED)
     read, written = (b[begin] / chip.bandwidth for b in (copied.read, copied.written))
-    coming = [*read.tolist(), 0.0]
-    arrives = free = chip.read + coming[0]
+    coming = [*read.tolist(), *[0.0] * ahead]
+    arrives = list[float](chip.read + np.cumsum(coming[:ahead]))
+    free = arrives[-1]
     ended = 0.0
-    each = zip(compute[begin].tolist(), coming[1:], written.tolist(), strict=True)
-    for took, comes, goes in each:
-        here = arrives
+    each = zip(compute[begin].tolist(), coming[ahead:], written.tolist(), strict=True)
+    for step, (took, comes, goes) in enumerate(each):
         if comes:
-            arrives = free = max(free, ended + chip.read) + comes
-        ended = max(ended, here) + took
+            free = max(free, ended + chip.read) + comes
+        arrives.append(free if comes else arrives[-1])
+        ended = max(ended, arrives[step]) + took
         if goes:
             free = max(free, ended) + goes
     first = float(least[begin].sum())
