@@ -90,7 +90,8 @@ def test_grouped_gemm_is_walked_a_few_times(monkeypatch):
 def test_every_attempt_walks_a_launch_once_and_every_window_is_found_once(name, monkeypatch):
     calls = planning(subject_of(name), monkeypatch)
     # an attempt walks a launch once more where the index of a loop that runs once is written out
-    assert calls.walks <= MOST_WALKS + 2 * calls.lowered
+    # and one is planned again with more blocks in flight
+    assert calls.walks <= MOST_WALKS + 2 * calls.lowered + 1
     assert calls.surveys <= 2 * calls.lowered
     assert set(calls.windows.values()) == {1}
 

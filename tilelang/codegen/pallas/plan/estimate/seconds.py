@@ -251,8 +251,8 @@ def _copied(launch: Launch, steps: Steps) -> Copied:
 
 def _ahead(launch: Launch) -> int:
     """How many steps before its own a block is asked for: one fewer than it has buffers."""
-    held = (w.buffers or 2 for w in launch.windows if not w.output and not w.far)
-    return max(min(held, default=2) - 1, 1)
+    moved = (w for w in launch.windows if w.axes and not w.output and not w.far)
+    return max(min((w.buffers or 2 for w in moved), default=2) - 1, 1)
 
 
 def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> float:

@@ -157,7 +157,7 @@ def all_windows(
 ) -> tuple[Window, ...]:
     """Inputs, then copies of what outputs held before, then outputs."""
     found = list(dict.fromkeys(arrays.windows.values()))
-    inputs = [replace(w, buffers=config.buffers) for w in found if not w.output]
+    inputs = [replace(w, buffers=config.buffers if w.axes else None) for w in found if not w.output]
     written = [outputs[w.ref] for w in found if w.output]
     before = [
         replace(
