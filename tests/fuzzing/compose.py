@@ -47,8 +47,11 @@ class Composed:
     changes: tuple[str, ...]
 
 
-def compose(seed: int) -> Composed:
-    """The program of a seed; every seed gives one that means something."""
+def compose(seed: int, sized: bool = True) -> Composed:
+    """The program of a seed; every seed gives one that means something.
+
+    sized  whether the author may give a block_size
+    """
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
         softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
@@ -79,7 +82,7 @@ def compose(seed: int) -> Composed:
                 program, changes = made, [*changes, "kept"]
         summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
         often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED
-        if random.Random(f"fixed {seed} {attempt}").random() < often:
+        if sized and random.Random(f"fixed {seed} {attempt}").random() < often:
             program, changes = fixed(program, random.Random(f"block {seed}")), [*changes, "fixed"]
         if program.results:
             return Composed(program, tuple(changes))

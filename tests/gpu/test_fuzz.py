@@ -34,7 +34,7 @@ ROWS = np.random.default_rng(0).integers(0, 16, (4, 16)).astype(np.int32)
 
 @pytest.mark.parametrize("seed", [1, 3, 14, 16, 3286, 500, 504])  # the first five were wrong once
 def test_random_kernels(seed):
-    program = compose(seed).program
+    program = compose(seed, sized=False).program
     ways = list(configs(program, random.Random(seed), 2))
     for config in ways:
         assert try_gpu(program, config, (1000 * seed, 1000 * seed + 1)).kind in ("ok", "refused")
@@ -161,5 +161,5 @@ def test_a_wrong_access_is_seen(change):
 
 
 def test_short_sums_have_the_lanes_of_a_product():
-    program = compose(1).program
+    program = compose(1, sized=False).program
     assert try_gpu(program, None, (1000,)) == OK
