@@ -48,7 +48,7 @@ have lengths that differ up to twenty times, which the default does not know; ha
 those of which the estimate thinks best, half are drawn from the next hundred. `size` is one of an
 example's three: small and aligned, odd, production.
 
-`python -m benchmarks.defaults {asked}` made this page
+`python -m benchmarks.defaults {asked}` makes this page
 (libtpu {libtpu}, {day}): {count} cases,
 {configs} configs in all. A default is within 10 % of the best of its case in **{close:.0%}** (the
 aim is 95 %), more than 25 % behind in {bad} (the aim is 0); the worst takes {worst:.2f} times as

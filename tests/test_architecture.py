@@ -166,7 +166,7 @@ BUDGET = {
     "autotune": 2710,  # what waits for transfers of XLA; what cannot be tuned
     "commands": 560,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
-    PACKAGE: 2650,  # breaks attributes of long expressions
+    PACKAGE: 2655,  # breaks attributes of long expressions; reads: what is a kernel
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60

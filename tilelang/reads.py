@@ -136,6 +136,11 @@ def _other(value: Any) -> Hashable:
     return (kind, value) if _is_constant(kind) else Object(kind)
 
 
+def is_kernel(value: object) -> bool:
+    """Whether it is a kernel, asked where no module may import those of calls."""
+    return type(value).__module__ == "tilelang.api" and type(value).__name__ == "Kernel"
+
+
 def in_library(value: Any) -> bool:
     """Whether it is part of Python or of a framework, and so does not change."""
     name = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)

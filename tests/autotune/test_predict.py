@@ -18,8 +18,9 @@ from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.moe import moe
 from tests.aot.written import double, needs_libtpu
 from tilelang.aot import Worker
+from tilelang.aot.hlo import Transfer
 from tilelang.autotune.model import predict
-from tilelang.autotune.model.prediction import Prediction, Transfer, duration, runs_of
+from tilelang.autotune.model.prediction import Prediction, duration, runs_of
 from tilelang.codegen.pallas.chips import CHIPS
 
 predicting = sys.modules["tilelang.autotune.model.predict"]
@@ -130,13 +131,13 @@ COPY = {
 
 def prediction(*runs: list[dict[str, Any]], transfers: tuple[Transfer, ...] = ()) -> Prediction:
     lowered = grouped_gemm.lower(X, W, SHAPE, target="tpu:v6e")
-    answer = {"runs": list(runs), "transfers": transfers}
+    answer = {"runs": list(runs), "transfers": [[t.bytes, t.beside] for t in transfers]}
     found = runs_of(answer, CHIPS["v6e"], moved_once=1_450_000)
     return Prediction(lowered.target, lowered.config, found)
 
 
 def test_a_prediction_is_a_few_lines() -> None:
-    found = prediction([KERNEL, COPY], transfers=((1_450_000, ("tuple.3",)),))
+    found = prediction([KERNEL, COPY], transfers=(Transfer(1_450_000, ("tuple.3",)),))
     assert str(found) == (
         "tpu:v6e, blocks tk=512, tm=128, tn=512: 12.31 us predicted, limit 2 us: 6.16x of it\n"
         "  grouped_gemm.1: 10 us; compute 3 us, traffic 5 us (7,250,000 B read, 0 written); waits: "
@@ -161,9 +162,9 @@ def test_a_prediction_is_a_few_lines() -> None:
     ],
 )
 def test_transfers_of_xla_have_the_bandwidth_that_kernels_leave(
-    transfers: tuple[Transfer, ...], waits: int
+    transfers: tuple[tuple[int, tuple[str, ...]], ...], waits: int
 ) -> None:
-    found = prediction([KERNEL, COPY], transfers=transfers)
+    found = prediction([KERNEL, COPY], transfers=tuple(Transfer(*each) for each in transfers))
     latency = CHIPS["v6e"].read if waits else 0
     assert found.runs[0].fetched == pytest.approx(waits * 1e-6 + latency, abs=1e-12)
     assert found.seconds == pytest.approx(11e-6 + found.runs[0].fetched)

@@ -218,7 +218,7 @@ def test_planted_a_block_size_that_is_not_kept(monkeypatch):
     program = compose(SCALED).program
     assert try_kernel(program, None, [0]) == OK
     monkeypatch.setattr(defaults, "_open", lambda problem, name: problem.bounds(name) is None)
-    monkeypatch.setattr(verify, "_fixed_blocks", lambda plan, here: None)
+    monkeypatch.setattr(verify, "_fixed_blocks", lambda plan: None)
     assert try_kernel(program, None, [0]).kind == "wrong"
 
 

@@ -59,7 +59,7 @@ def _under_any(graph: Any, roots: Any) -> Any:
 
 def _nowhere(place: Any) -> Any:
     """The same place, stored to in the author's kernel as if nothing moved it."""
-    return None if place is None else (*place[:2], Along(place[2].axis))
+    return place and replace(place, written=Along(place.written.axis))
 
 
 def _refuses(name: str) -> Callable[[], None]:

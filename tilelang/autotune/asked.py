@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..errors import CallError
+from ..reads import is_kernel
 
 
 def check_asked(kernel: object, cases: Sequence[object], trials: object) -> None:
     """CallError for what is no kernel, no list of cases or no number of trials."""
-    if type(kernel).__name__ != "Kernel":
+    if not is_kernel(kernel):
         hint = "decorate the function with @tile.kernel"
         raise CallError(f"tile.tune takes a kernel, and got {kernel!r}", hint=hint)
     if not len(cases):

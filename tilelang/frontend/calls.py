@@ -21,6 +21,7 @@ from ..language.calls import Builder, creation, creation_method, marker, method,
 from ..language.dtypes import DType, canonical, to_numpy
 from ..language.handles import Method, TensorHandle, TileHandle
 from ..language.values import name_of
+from ..reads import is_kernel
 from . import observed, tensors
 from .attributes import attribute_of
 from .containers import check_comparable, check_mutable, consumed, items, keywords, own
@@ -149,7 +150,7 @@ def _python(here: Here, fn: Any, given: Arguments) -> Any:
     loc, is_on_device = given.loc, _on_device(given)
     if not callable(fn):
         raise ParseError(f"{given.text} is called, and is {kind_of(fn)}", loc)
-    if type(fn).__module__ == "tilelang.api":
+    if is_kernel(fn):
         hint = "call it before this one, and pass what it returns; functions are inlined"
         raise ParseError(f"the kernel {given.text} is called inside of a kernel", loc, hint)
     found = inlinable(fn)

@@ -121,14 +121,8 @@ def kind_of(value: object) -> str:
     match value:
         case None:
             return "None"
-        case TensorHandle(tensor):
-            return f"the tensor {tensor.name}"
-        case TileHandle(_, user):
-            return f"the tile {user}"
-        case BlockHandle(name):
-            return f"the block size {name}"
-        case Method(_, name):
-            return f"the method {name}"
+        case TensorHandle() | TileHandle() | BlockHandle() | Method():
+            return repr(value)
         case Nested(name):
             return f"the function {name}"
     if isinstance(value, EXPRS):
@@ -163,8 +157,8 @@ def truth(loc: Loc, value: Any, what: str) -> bool | Expr:
     value = number_of(value, loc)
     if isinstance(value, EXPRS):
         if value.type.rank:
-            hint = "hl.where(condition, a, b) chooses for each element"
-            hint = "~ negates elements: ~(a > 0)" if what == "not" else hint
+            chooses = "hl.where(condition, a, b) chooses for each element"
+            hint = "~ negates elements: ~(a > 0)" if what == "not" else chooses
             raise ParseError(f"{what} has a condition of type {value.type}", loc, hint)
         return value
     match value:

@@ -155,9 +155,9 @@ def _span(value: slice, size: int, loc: Loc) -> ir.Span:
     for part in (value.start, value.stop, value.step):
         if is_value(part) or isinstance(part, TileHandle):
             hint = (
-                "loop with hl.tile(begin, end) and index with it; of a length that is known, begin"
+                "loop with hl.tile(begin, end) and index with it; of a length that is known, begin "
+                "+ hl.arange(length), or x.reshape(..., length, ...)[i] before the loops"
             )
-            hint += " + hl.arange(length), or x.reshape(..., length, ...)[i] before the loops"
             if isinstance(part, ir.TileScalar) and part.what == "begin":
                 hint = "index with the tile"
             raise ParseError("a slice has bounds that depend on data", loc, hint)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from ..errors import CallError, Loc
+from ..reads import is_kernel
 
 RESERVED = ("config", "target")
 
@@ -33,7 +34,7 @@ class Signature:
 def plain_function(fn: object) -> FunctionType:
     """The function of a kernel; CallError for what is no plain `def`."""
     above = "decorate a function: @tile.kernel above a def"
-    if not isinstance(fn, FunctionType) and type(fn).__name__ == "Kernel":
+    if is_kernel(fn):
         name = getattr(fn, "__name__", "it")
         hint = f"tile.kernel({name}.__wrapped__, ...) makes another one, with other options"
         raise CallError(f"{name} is a kernel already", hint=hint)

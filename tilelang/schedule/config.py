@@ -122,12 +122,13 @@ class Config:
             ("split", split, 1, 1 << 10),
             ("max_registers", max_registers, 16, 255),
         ):
-            _check_optional(name, value, least, most)
-        inside = None if within is None else _names("within", within)
+            if value is not None:
+                _check_count(name, value, most, least)
+        _check_warps(warps)
         values = (
-            pairs, sizes, loop_type, steps, buffers, cores, inside, windows, gathers, pieces, warps,
-            stages, indexing, persistent, worklist, l2_group, precision, split, max_registers,
-            warp_specialize,
+            pairs, sizes, loop_type, steps, buffers, cores, _names("within", within), windows,
+            gathers, pieces, warps, stages, indexing, persistent, worklist, l2_group, precision,
+            split, max_registers, warp_specialize,
         )  # fmt: skip
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
@@ -211,13 +212,6 @@ def _listed(value: object, field: str = "block_sizes") -> tuple[Any, ...]:
     raise PlanError(f"{field} must be a list, got {value!r}", hint=hint)
 
 
-def _check_optional(field: str, value: object, least: int, most: int) -> None:
-    if value is not None:
-        _check_count(field, value, most, least)
-    if field == "warps":
-        _check_warps(value)
-
-
 def _check_count(what: str, value: object, most: int = 1 << 20, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise PlanError(f"{what} must be an integer from {least} to {most}, got {value!r}")
@@ -228,12 +222,14 @@ def _check_flag(field: str, value: object) -> None:
         raise PlanError(f"{field} must be True or False, got {value!r}")
 
 
-def _check_warps(warps: Any) -> None:
+def _check_warps(warps: int | None) -> None:
     if warps is not None and warps & (warps - 1):
         raise PlanError(f"warps must be 1, 2, 4, 8 or 16, got {warps}")
 
 
-def _names(field: str, value: object) -> tuple[str, ...]:
+def _names(field: str, value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(value)
     raise PlanError(f"{field} must be a list of names of loops, got {value!r}")

@@ -57,6 +57,19 @@ class Saved:
     value: Expr
 
 
+@dataclass(frozen=True)
+class Place:
+    """How an array of what is saved is indexed in one dimension of `size`.
+
+    read     in axes of the graph
+    written  in names of the author's kernel
+    """
+
+    read: Index
+    size: int
+    written: Index
+
+
 @dataclass
 class Residuals:
     """Collects what is read: value -> the load, and the arrays that the forward kernel adds.
@@ -159,26 +172,25 @@ class Residuals:
 
     def _bytes(self, expr: Var) -> int:
         index = self._index(expr)
-        return 0 if index is None else math.prod(n for _, n, _ in index) * itemsize(expr.type.dtype)
+        return 0 if index is None else math.prod(p.size for p in index) * itemsize(expr.type.dtype)
 
-    def _index(self, expr: Var) -> list[tuple[Index, int, Index]] | None:
-        """Where an array holds the value, its lengths, and where in names of the author's kernel.
+    def _index(self, expr: Var) -> list[Place] | None:
+        """Where an array holds the value; None if no array can.
 
-        None if no array can.  A launch cuts a tile at one place: there, if results are stored at
-        an offset.
+        A launch cuts a tile at one place: there, if results are stored at an offset.
         """
         graph = self.launched.graph
         own = [d for d in expr.type.shape if isinstance(d, str)]
         moved = {d: self._offset(d) for d in own}
         apart = {axis for d in own if moved[d] is None for axis in self._apart(d)}
-        found: list[tuple[Index, int, Index]] = []
+        found: list[Place] = []
         for axis in graph.ordered(graph.scope(expr)):
             if axis in own or axis in apart:
                 continue
             size = self._size(axis)
             if graph.ranges[axis].axis.kind == "tile" or size is None:
                 return None
-            found.append((At(GridIndex(axis)), size, At(GridIndex(axis))))
+            found.append(Place(At(GridIndex(axis)), size, At(GridIndex(axis))))
         for dim in expr.type.shape:
             place = (moved[dim] or self._in_place(dim)) if isinstance(dim, str) else _whole(dim)
             if place is None:
@@ -186,9 +198,9 @@ class Residuals:
             found.append(place)
         return found
 
-    def _in_place(self, axis: str) -> tuple[Index, int, Index] | None:
+    def _in_place(self, axis: str) -> Place | None:
         size = self._size(axis)
-        return None if size is None else (Along(axis), size, Along(axis))
+        return None if size is None else Place(Along(axis), size, Along(axis))
 
     def _apart(self, name: str) -> frozenset[str]:
         """Loops in each of whose iterations the positions of a tile are others.
@@ -198,7 +210,7 @@ class Residuals:
         rises = {self.launched.same[outer] for outer in self.facts.axis(name).rises}
         return self.launched.graph.bounds(name) & rises
 
-    def _offset(self, axis: str) -> tuple[Index, int, Index] | None:
+    def _offset(self, axis: str) -> Place | None:
         """How results are stored along a tile that they move, if it is at one offset."""
         stores = self.launched.stores
         mine = {(entry, self._length(s.tensor, n)) for s in stores for n, entry in _along(s, axis)}
@@ -210,7 +222,9 @@ class Residuals:
             return None
         entry, size = max(mine, key=lambda found: found[1])
         (offset,) = written
-        return None if offset is None else (Along(axis, entry.offset), size, Along(axis, offset))
+        if offset is None:
+            return None
+        return Place(Along(axis, entry.offset), size, Along(axis, offset))
 
     def _length(self, tensor: str, dim: int) -> int:
         return self.kernel.tensor(tensor).shape[dim]
@@ -240,10 +254,10 @@ class Residuals:
         if written is None or places is None:
             return False
         name = self.name(f"saved_{self.launched.graph.hints.get(expr.name, 'value')}")
-        shape = tuple(size for _, size, _ in places)
-        index = tuple(entry for entry, _, _ in places)
+        shape = tuple(place.size for place in places)
+        index = tuple(place.read for place in places)
         tensor = Tensor(name, shape, expr.type.dtype, "output", self.kernel.loc, 0)
-        saved = Saved(tensor, tuple(entry for _, _, entry in places), written)
+        saved = Saved(tensor, tuple(place.written for place in places), written)
         if not _stores(storing(self.launched.loop, (saved,), self.launched.same), name):
             return False  # nowhere does the author's kernel know all parts of the formula
         self.added.append(saved)
@@ -281,8 +295,8 @@ def _only_multiplied(graph: Graph, value: Var, roots: Sequence[Expr]) -> bool:
     return not any(isinstance(r, Var) and r.name in same for r in roots)
 
 
-def _whole(size: int) -> tuple[Index, int, Index]:
-    return Span(0, size), size, Span(0, size)
+def _whole(size: int) -> Place:
+    return Place(Span(0, size), size, Span(0, size))
 
 
 def _along(store: Stored | Store, axis: str) -> list[tuple[int, Along]]:

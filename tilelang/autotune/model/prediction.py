@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...aot.hlo import Transfer
 from ...codegen.pallas.chips import Chip
 from ...codegen.pallas.target import Target
 from ...schedule.config import Config
-
-Transfer = tuple[int, tuple[str, ...]]  # bytes, and the kernels beside them
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class Prediction:
 
 def runs_of(answer: Mapping[str, Any], chip: Chip, moved_once: int) -> tuple[Run, ...]:
     """The worker's answer as values; `moved_once` are the bytes of arguments and results."""
-    transfers = [(size, tuple(beside)) for size, beside in answer["transfers"]]
+    transfers = [Transfer(size, tuple(beside)) for size, beside in answer["transfers"]]
     return tuple(_run(kernels, transfers, chip, moved_once) for kernels in answer["runs"])
 
 
@@ -140,7 +139,7 @@ def _run(
     kernels: list[dict[str, Any]], transfers: Sequence[Transfer], chip: Chip, moved_once: int
 ) -> Run:
     bandwidth = chip.bandwidth * chip.cores
-    fetched = sum(size for size, _ in transfers)
+    fetched = sum(transfer.bytes for transfer in transfers)
     moved = fetched + sum(k["read"] + k["written"] for k in kernels)
     multiplied = sum(k["matrix"] for k in kernels) / _matrix_cycles(chip)
     times = tuple(_kernel(k, chip) for k in kernels)
@@ -163,9 +162,9 @@ def _waits(kernels: Sequence[KernelTime], transfers: Sequence[Transfer], bandwid
     """
     free = {k.name: max(k.seconds - k.traffic, 0.0) for k in kernels}
     waits = 0.0
-    for size, beside in transfers:
-        left = size / bandwidth
-        for name in beside:
+    for transfer in transfers:
+        left = transfer.bytes / bandwidth
+        for name in transfer.beside:
             used = min(left, free.get(name, 0.0))
             if used:
                 free[name] -= used

@@ -1,4 +1,4 @@
-"""sooner(plan, config) -> Config | None: the config with which blocks do not come too late.
+"""sooner(plan, guess, ...) -> Config | None: the config with which blocks do not come too late.
 
 While a step computes, the block of the next one comes; a step that is shorter than a copy's latency
 waits for it.  With more blocks in flight it was asked for several steps before.
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tilelang.schedule.config import Config
 
-from .estimate import rank
+from .estimate.seconds import Estimate
 from .types import Plan
 
 COUNT = 4  # blocks of an input in flight
@@ -18,13 +18,12 @@ WAITS = 1.3  # steps take that much longer than their work and their copies alon
 MANY = 64  # steps: how few begin and end, and that is not known well enough
 
 
-def sooner(alone: Plan, config: Config, chosen: Config) -> Config | None:
+def sooner(alone: Plan, guess: Estimate, config: Config, chosen: Config) -> Config | None:
     """What to ask for instead of `chosen`, which `config` led to; None where that gains nothing.
 
     A grid has two blocks in flight, and becomes a pipeline where the config leaves that open.
     """
-    guess, _ = rank.judged(alone)
-    if guess is None or guess.steps < MANY or alone.groups or config.buffers is not None:
+    if guess.steps < MANY or alone.groups or config.buffers is not None:
         return None
     grid = any(launch.form == "grid" for launch in alone.launches)
     waits = guess.seconds >= WAITS * max(guess.traffic, guess.compute)

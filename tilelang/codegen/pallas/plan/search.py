@@ -157,10 +157,8 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
         return alone
     others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
     if guess.seconds >= FORM_WORTH * guess.traffic:
-        found = _inside(problem, config, alone)
-        others += [(_seconds(plan), INSIDE_WORTH, plan) for plan in found]
-        found = _with_groups(problem, config, alone)
-        others += [(_seconds(plan), FORM_WORTH, plan) for plan in found]
+        for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
+            others += [(_seconds(one), worth, one) for one in forms(problem, config, alone)]
     seconds, worth, found = min(others, key=lambda o: o[0], default=(guess.seconds, 1.0, alone))
     if worth * seconds >= guess.seconds:
         return alone
@@ -199,15 +197,16 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
 
 def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
     """The plan with more blocks in flight, if that is faster beyond doubt."""
-    asked = sooner(alone, config, config_of(alone))
+    guess, _ = rank.judged(alone)
+    asked = None if guess is None else sooner(alone, guess, config, config_of(alone))
     found = alone if asked is None else _fastest(problem, asked, alone.target)
     whole = _in_pieces(found, config.pieces) if isinstance(found, _Found) else alone
-    if not isinstance(whole, Plan) or whole is alone or not rank.fits(whole):
+    if guess is None or not isinstance(whole, Plan) or whole is alone or not rank.fits(whole):
         return alone
-    before = _seconds(alone)
-    if FORM_WORTH * _seconds(whole) >= before:
+    if FORM_WORTH * _seconds(whole) >= guess.seconds:
         return alone
-    return replace(whole, why=(*alone.why, f"  two blocks in flight: {before * 1e6:.4g} us"))
+    told = f"  two blocks in flight: {guess.seconds * 1e6:.4g} us"
+    return replace(whole, why=(*alone.why, told))
 
 
 def _ragged_columns(alone: Plan) -> list[str]:

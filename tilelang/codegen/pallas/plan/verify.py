@@ -53,18 +53,22 @@ class Reader:
         self.must(f"reads {what} where nothing defines it", found)
 
     def must(self, wrong: str, found: bool) -> None:
-        if not found:
-            raise InternalError(
-                f"internal error: {self.what} {wrong}",
-                self.loc,
-                "this is a fault of the compiler, not of the kernel: please report it",
-            )
+        _must(self.what, wrong, found, self.loc)
+
+
+def _must(what: str, wrong: str, found: bool, loc: Loc | None) -> None:
+    if not found:
+        raise InternalError(
+            f"internal error: {what} {wrong}",
+            loc,
+            "this is a fault of the compiler, not of the kernel: please report it",
+        )
 
 
 def verify(plan: Plan) -> Plan:
     """The plan; raises InternalError if some text of it would read what nothing defines."""
+    _fixed_blocks(plan)
     for launch in plan.launches:
-        _fixed_blocks(plan, Reader(launch, frozenset()))
         single = (a.name for a in launch.axes if a.place == "single" and a.block is not None)
         start = Reader(launch, frozenset(single))
         _table(start)
@@ -79,15 +83,15 @@ def verify(plan: Plan) -> Plan:
     return plan
 
 
-def _fixed_blocks(plan: Plan, here: Reader) -> None:
+def _fixed_blocks(plan: Plan) -> None:
     """What the author gave as block_size is the block: numbers of tiles mean it."""
     blocks = dict(plan.blocks)
     for axis in plan.ir.axes:
         if isinstance(axis.block, int) and axis.name in blocks:
             size, block = plan.problem.extent(axis.name), blocks[axis.name]
-            own = here.of(f"the loop of {axis.user}", axis.loc)
-            whole = block == max(size, 1) <= axis.block
-            own.must(f"has blocks of {block}, not of {axis.block}", whole or block == axis.block)
+            kept = block == axis.block or block == max(size, 1) <= axis.block
+            wrong = f"has blocks of {block}, not of {axis.block}"
+            _must(f"the loop of {axis.user}", wrong, kept, axis.loc)
 
 
 def _table(here: Reader) -> None:
