@@ -209,9 +209,9 @@ def _iterations(run: Run, axis: ir.Axis, frame: Frame) -> list[Tile]:
 
 
 def _block_size(run: Run, axis: ir.Axis) -> int:
-    if isinstance(axis.block, int):
-        return axis.block
-    given = (run.blocks.get(n) for n in (axis.name, axis.block, axis.user) if n is not None)
+    if axis.fixed is not None:
+        return axis.fixed
+    given = (run.blocks.get(n) for n in (axis.name, axis.block, axis.user) if isinstance(n, str))
     chosen, bounds = next((b for b in given if b is not None), None), run.kernel.block_size(axis)
     if bounds is None:
         return DEFAULT_BLOCK if chosen is None else chosen

@@ -84,13 +84,13 @@ def is_cut(axis: Axis) -> bool:
     if axis.kind != "tile" or axis.static is None:
         return axis.kind == "tile"
     begin, end = axis.static
-    one = isinstance(axis.block, int) and begin // axis.block == (end - 1) // axis.block
+    one = axis.fixed is not None and begin // axis.fixed == (end - 1) // axis.fixed
     return end - begin > 1 and not one
 
 
 def is_free(name: str, ir: KernelIR) -> bool:
     """Whether it goes by tiles of which the author does not say how long they are."""
-    return is_cut(ir.axis(name)) and not isinstance(ir.axis(name).block, int)
+    return is_cut(ir.axis(name)) and ir.axis(name).fixed is None
 
 
 def apart(load: Load, store: Store) -> bool:

@@ -264,6 +264,11 @@ class Axis:
             return int(self.begin.value), int(self.end.value)
         return None
 
+    @property
+    def fixed(self) -> int | None:
+        """The block that the author fixed, which no config changes."""
+        return self.block if isinstance(self.block, int) else None
+
 
 @dataclass(frozen=True)
 class BlockSize:

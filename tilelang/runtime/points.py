@@ -189,7 +189,7 @@ def slides(name: str, loops: Iterable[Axis]) -> bool:
 
 def _any_block(axis: Axis, ir: KernelIR) -> bool:
     bounds = ir.block_size(axis)
-    return not isinstance(axis.block, int) and (bounds is None or bounds.least <= 1)
+    return axis.fixed is None and (bounds is None or bounds.least <= 1)
 
 
 def edges(exprs: Iterable[Expr]) -> frozenset[str]:

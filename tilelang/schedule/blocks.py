@@ -16,7 +16,7 @@ def chosen(ir: KernelIR, config: Config) -> dict[str, int]:
     Raises PlanError if the config names an axis that is not there.
     """
     tiles = [a for a in ir.axes if a.kind == "tile"]
-    names = list(dict.fromkeys(str(a.block) for a in tiles if not isinstance(a.block, int)))
+    names = list(dict.fromkeys(str(a.block) for a in tiles if a.fixed is None))
     given = dict(config.blocks)
     if config.block_sizes is not None:
         if len(config.block_sizes) != len(names):
@@ -29,14 +29,14 @@ def chosen(ir: KernelIR, config: Config) -> dict[str, int]:
         given = dict(zip(names, config.block_sizes, strict=True))
     for name in given:
         if name not in names:
-            fixed = [a for a in tiles if a.name == name and isinstance(a.block, int)]
+            fixed = [a for a in tiles if a.name == name and a.fixed is not None]
             reason = "its block_size is fixed in the kernel" if fixed else "no tile axis has it"
             raise PlanError(
                 f"config names a block for {name!r}, but {reason}",
                 fixed[0].loc if fixed else ir.loc,
                 f"blocks that can be chosen: {', '.join(names) or 'none'}",
             )
-    fixed_sizes = {a.name: a.block for a in tiles if isinstance(a.block, int)}
+    fixed_sizes = {a.name: a.fixed for a in tiles if a.fixed is not None}
     return {**fixed_sizes, **{a.name: given[str(a.block)] for a in tiles if str(a.block) in given}}
 
 

@@ -195,8 +195,8 @@ class _Printer:
             bounds = bounds[1:]
         if axis.static is None:
             bounds.append(f"max_extent={axis.max_extent}")
-        if isinstance(axis.block, int):
-            bounds.append(f"block_size={axis.block}")
+        if axis.fixed is not None:
+            bounds.append(f"block_size={axis.fixed}")
         return f"hl.{axis.kind}({', '.join(bounds)})"
 
     def store(self, store: Store) -> str:

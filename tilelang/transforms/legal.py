@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from ..analysis.placed import root
 from ..ir import (
     Apply,
-    Axis,
     Gather,
     KernelIR,
     Store,
@@ -92,11 +91,7 @@ def _check_tiles(launched: Launched, store: Stored) -> None:
     graph = launched.graph
     roots = [store.value, *(e for i in store.index for e in index_exprs(i))]
     for leaf in graph.leaves([*roots, *(() if store.mask is None else (store.mask,))]):
-        if isinstance(leaf, TileScalar) and not _is_fixed(graph.ranges[leaf.axis].axis):
+        if isinstance(leaf, TileScalar) and graph.ranges[leaf.axis].axis.fixed is None:
             user = graph.ranges[leaf.axis].axis.user
             what = f"what is stored depends on {user}.{leaf.what}, and so on the block size"
             raise Underivable(what, store.loc)
-
-
-def _is_fixed(axis: Axis) -> bool:
-    return isinstance(axis.block, int)

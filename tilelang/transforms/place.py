@@ -199,7 +199,7 @@ class _Writer:
         known = self.graph.ranges[axis]
         begin, end = (self.value(e, scope) for e in bounds(self.graph, axis, scope.opened))
         name = self.fresh(known.axis.user)
-        block = known.axis.block if isinstance(known.axis.block, int) else name
+        block = name if known.axis.fixed is None else known.axis.fixed
         made = replace(
             known.axis, name=name, begin=begin, end=end, max_extent=known.extent, user=name,
             block=None if known.axis.kind == "grid" else block,

@@ -33,7 +33,7 @@ def of_axis(graph: Graph, axis: Axis, rises: Sequence[str]) -> Range:
         return plain
     (other,) = others
     around = graph.ranges.get(other)
-    if around is None or isinstance(around.axis.block, int):
+    if around is None or around.axis.fixed is not None:
         return plain
     first = low.rest if low.rest is not None else _moved(graph, around.begin, low.offset)
     last = high.rest if high.rest is not None else _moved(graph, around.end, high.offset)
@@ -99,8 +99,7 @@ def same(one: Range, other: Range) -> bool:
     return (
         (one.begin, one.end, one.near, mine.kind) == (other.begin, other.end, other.near, its.kind)
         and (mine.begin, mine.end) == (its.begin, its.end)
-        and isinstance(mine.block, int) == isinstance(its.block, int)
-        and (mine.block == its.block or not isinstance(mine.block, int))
+        and mine.fixed == its.fixed
     )
 
 

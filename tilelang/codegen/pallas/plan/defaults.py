@@ -37,8 +37,7 @@ def start_sizes(problem: Problem, target: Target, together: bool = False) -> dic
     found: dict[str, int] = {}
     for axis in problem.ir.axes:
         if axis.kind == "tile":
-            fixed = axis.block if isinstance(axis.block, int) else None
-            found[axis.name] = fixed or _start(problem, target, axis, found, together)
+            found[axis.name] = axis.fixed or _start(problem, target, axis, found, together)
     for names in problem.alike:
         found |= dict.fromkeys(names, min(found[n] for n in names))
     for names in problem.registered:
@@ -48,7 +47,7 @@ def start_sizes(problem: Problem, target: Target, together: bool = False) -> dic
 
 def least_of_author(problem: Problem, target: Target, blocks: Mapping[str, int]) -> dict[str, int]:
     """How small blocks may become that the author fixed or registered: a fixed one stays."""
-    found = {n: b for n, b in blocks.items() if isinstance(problem.axis(n).block, int)}
+    found = {n: b for n, b in blocks.items() if problem.axis(n).fixed is not None}
     for names in problem.registered:
         bounds = problem.bounds(names[0])
         need = max(multiple(problem, n, target) for n in names)
@@ -154,7 +153,7 @@ def whole_products(
 
 def _open(problem: Problem, name: str) -> bool:
     """Whether the author says nothing of the blocks of an axis."""
-    return problem.bounds(name) is None and not isinstance(problem.axis(name).block, int)
+    return problem.bounds(name) is None and problem.axis(name).fixed is None
 
 
 def _clamped(want: int, size: int, need: int) -> int:
@@ -192,7 +191,7 @@ def grow(
 
     What the author fixed or bounded, and what is a dimension already, stays.
     """
-    able = [n for n in axes if n in sizes and not isinstance(problem.axis(n).block, int)]
+    able = [n for n in axes if n in sizes and problem.axis(n).fixed is None]
     able += [n for names in problem.registered if not set(names).isdisjoint(able) for n in names]
     free = [n for n in dict.fromkeys(able) if _in_bounds(problem, n, 2 * sizes[n])]
     longer = {n: min(2 * sizes[n], max(problem.extent(n), 1)) for n in free}

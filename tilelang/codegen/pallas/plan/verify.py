@@ -87,10 +87,10 @@ def _fixed_blocks(plan: Plan) -> None:
     """What the author gave as block_size is the block: numbers of tiles mean it."""
     blocks = dict(plan.blocks)
     for axis in plan.ir.axes:
-        if isinstance(axis.block, int) and axis.name in blocks:
+        if axis.fixed is not None and axis.name in blocks:
             size, block = plan.problem.extent(axis.name), blocks[axis.name]
-            kept = block == axis.block or block == max(size, 1) <= axis.block
-            wrong = f"has blocks of {block}, not of {axis.block}"
+            kept = block == axis.fixed or block == max(size, 1) <= axis.fixed
+            wrong = f"has blocks of {block}, not of {axis.fixed}"
             _must(f"the loop of {axis.user}", wrong, kept, axis.loc)
 
 

@@ -31,7 +31,7 @@ def emit(plan: Plan) -> Source:
 
 
 def _head(plan: Plan) -> list[str]:
-    open_ones = {axis.name for axis in plan.ir.axes if not isinstance(axis.block, int)}
+    open_ones = {axis.name for axis in plan.ir.axes if axis.fixed is None}
     blocks = ", ".join(f"{name}={size}" for name, size in plan.blocks if name in open_ones)
     text = f'"""{plan.ir.name} for {plan.target.name}'
     return [f'{text}, blocks {blocks}."""' if blocks else f'{text}."""', ""]

@@ -177,7 +177,7 @@ def _fitting(
 ) -> dict[str, int]:
     """Blocks whose operands in flight fit into shared memory; summed axes shrink first."""
     kernel_roles = roles(problem.ir)
-    fixed = {a.name for a in problem.ir.axes if isinstance(a.block, int)}
+    fixed = {a.name for a in problem.ir.axes if a.fixed is not None}
     while True:
         width = width_for(problem, config, target, blocks)
         if _needed(problem, blocks, width, target) <= target.shared:

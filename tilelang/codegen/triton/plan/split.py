@@ -111,7 +111,7 @@ def _free(ir: KernelIR, facts: Facts, top: Loop, loop: Loop) -> frozenset[str]:
     exprs = (e for s in statements((top,)) for x in statement_exprs(s) for e in walk(x))
     seen = {e.axis for e in exprs if isinstance(e, TileScalar)}
     seen |= {axis for store in facts.stores for axis in store.varies}
-    seen |= {a.name for a in ir.axes if isinstance(a.block, int)}
+    seen |= {a.name for a in ir.axes if a.fixed is not None}
     dims = {d for c in loop.carries for d in c.init.type.shape if isinstance(d, str)}
     return frozenset(dims - seen)
 

@@ -242,7 +242,7 @@ def _tied(problem: Problem) -> list[tuple[str, ...]]:
     found: dict[object, list[str]] = {}
     for axis in problem.ir.axes:
         if axis.kind == "tile":
-            bound = isinstance(axis.block, int) or problem.bounds(axis.name) is not None
+            bound = axis.fixed is not None or problem.bounds(axis.name) is not None
             key = axis.user, problem.extent(axis.name), bound
             found.setdefault(key, []).append(axis.name)
     return [tuple(names) for names in found.values()]
