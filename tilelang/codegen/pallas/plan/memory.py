@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, scalar_bytes
+from tilelang.errors import Loc
 from tilelang.ir import Apply, KernelIR, Type
 from tilelang.schedule.refusal import Need, Refused, Rule
 
 from .axis import AxisPlan
 from .body.gathers import extents
 from .lives import Life
-from .physical import GroupSum, Inner, PStmt
-from .types import Form, Memory, Scratch, Section, Table
+from .physical import Bind, GroupSum, Inner
+from .types import Form, Launch, Memory, Scratch, Section, Table
 from .windows.types import Window
 
 Axes = Mapping[str, AxisPlan]
+TEMPORARIES = "temporaries"
 RESERVED = 128 * 1024  # bytes that libtpu keeps in every kernel: 72 to 110 KiB were seen
 
 
@@ -47,8 +49,7 @@ def estimate(
     parts += max(streams.values(), key=lambda each: sum(size for _, size in each), default=[])
     held = (s for s in scratch if s.dtype != "semaphore")
     parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in held]
-    needs = (_temporaries(axes, s, target, form) for s in sections)
-    parts.append(("temporaries", RESERVED + max(needs, default=0)))
+    parts.append((TEMPORARIES, _temporaries(axes, sections, target, form)))
     each = {name: scalar_bytes(kernel.tensor(name).shape) for name in scalars}
     smem = sum(each.values())
     if table is not None and table.steps == "table":
@@ -62,8 +63,22 @@ def estimate(
             "make matrices flat, because each of their rows takes at least 512 bytes, or split the "
             f"kernel; the sum is: {_sum(each.items())}",
         )
+    return _memory(kernel.name, kernel.loc, target, tuple(parts), smem)
+
+
+def again(launch: Launch, target: Target) -> Memory:
+    """The memory of a launch whose sections have changed, and nothing else."""
+    axes = {a.name: a for a in launch.axes}
+    size = _temporaries(axes, launch.sections, target, launch.form)
+    parts = {**dict(launch.memory.parts), TEMPORARIES: size}
+    return _memory(launch.name, launch.loc, target, tuple(parts.items()), launch.memory.smem)
+
+
+def _memory(
+    name: str, loc: Loc, target: Target, parts: tuple[tuple[str, int], ...], smem: int
+) -> Memory:
     vmem = sum(size for _, size in parts)
-    return Memory(tuple(parts), vmem, smem, _limit(kernel, target, vmem, parts))
+    return Memory(parts, vmem, smem, _limit(name, loc, target, vmem, parts))
 
 
 def _sum(parts: Iterable[tuple[str, int]]) -> str:
@@ -78,14 +93,15 @@ def _buffered(window: Window, form: Form, target: Target) -> int:
     return padded_bytes(window.shown, window.dtype, target) * buffers
 
 
-def _temporaries(axes: Axes, section: Section, target: Target, form: Form) -> int:
+def _temporaries(axes: Axes, sections: Iterable[Section], target: Target, form: Form) -> int:
     """Bytes of values that do not fit the registers, of those that are alive at once."""
 
     def size(value: Type) -> int:
         dtype = "int8" if value.dtype == "bool" else value.dtype
         return padded_bytes(extents(value, axes), dtype, target) if value.shape else 0
 
-    return _alive(section.lives, Sizes(axes, size, form, target.wide))
+    sizes = Sizes(axes, size, form, target.wide)
+    return RESERVED + max((_alive(s.lives, sizes) for s in sections), default=0)
 
 
 @dataclass(frozen=True)
@@ -115,30 +131,37 @@ def _alive(body: tuple[Life, ...], sizes: Sizes) -> int:
 def _during(life: Life, held: int, sizes: Sizes) -> int:
     """What is alive while a statement runs, with `held` bytes around it.
 
-    Values are computed register by register, in place of those that die: half of the smaller part
-    is there besides.
+    Values are computed register by register, in place of those that die, and go into stores and
+    products from there: a quarter of the largest is kept for some time, or half of what is around,
+    if that is less.  Iterations come one after another, however they are written.  The fractions
+    are those with which most kernels of docs/compile-matrix.md are within 15 % of what the compiler
+    took, and none took more than 15 % more.
     """
     if isinstance(life.stmt, Inner):
-        turn = _alive(life.inside, sizes) + sum(sizes.of(c.next.type) for c in life.stmt.carries)
-        return held + turn * _iterations(sizes.axes, life.stmt)
+        carried = sum(sizes.of(c.next.type) for c in life.stmt.carries)
+        return held + carried + _ahead(life.stmt, sizes) + _alive(life.inside, sizes)
     largest = max(map(sizes.of, life.computed), default=0)
-    copied = sum(_operands(product, sizes) for product in life.products)
+    copied = sum(_anew(product, sizes) for product in life.products)
     copied += sum(_parts(sums, sizes) for sums in life.sums)
-    return max(held, largest) + min(held, largest) // 2 + copied
+    return max(held, largest // 4) + min(held, largest) // 2 + copied
 
 
-def _operands(dot: Apply, sizes: Sizes) -> int:
-    """Bytes that a product makes of its operands: computed ones are stored first.
+def _anew(dot: Apply, sizes: Sizes) -> int:
+    """Bytes of the first operand of a product, where it streams through the units more than once.
 
-    The first one is laid out anew where it streams through the units more than once; units of 256
-    lanes do that in a grid only.
+    Units of 256 lanes do that in a grid only.  Half of it is laid out anew.
     """
     left, right = dot.args
-    made = sum(sizes.of(a.type) for a in (left, right) if isinstance(a, Apply))
     shape, (_, contracted) = extents(right.type, sizes.axes), dot.attr("contract")
     columns = math.prod(d for place, d in enumerate(shape) if place != contracted)
     straight = sizes.wide and (sizes.form == "pipeline" or columns <= 256)
-    return made + (0 if straight or isinstance(left, Apply) else sizes.of(left.type))
+    return 0 if straight or isinstance(left, Apply) else sizes.of(left.type) // 2
+
+
+def _ahead(loop: Inner, sizes: Sizes) -> int:
+    """Bytes of what the next turn hands over while one runs."""
+    handed = (s.value.type for s in loop.body if isinstance(s, Bind) and s.name in loop.handed)
+    return sum(map(sizes.of, handed))
 
 
 def _parts(sums: GroupSum, sizes: Sizes) -> int:
@@ -151,12 +174,10 @@ def _parts(sums: GroupSum, sizes: Sizes) -> int:
     return rows * quarters // 4 + sizes.of(replace(sums.member.type, dtype="int32"))
 
 
-def _iterations(axes: Axes, stmt: PStmt) -> int:
-    """How many iterations of loops within the step a statement stands for."""
-    if not isinstance(stmt, Inner) or axes[stmt.axis].place != "within":
-        return 1
-    inside = max((_iterations(axes, s) for s in stmt.body), default=1)
-    return inside * (axes[stmt.axis].tiles or 1) // stmt.together
+def _ahead(loop: Inner, sizes: Sizes) -> int:
+    """Bytes of what the next turn hands over while one runs."""
+    handed = (s.value.type for s in loop.body if isinstance(s, Bind) and s.name in loop.handed)
+    return sum(map(sizes.of, handed))
 
 
 def with_margin(vmem: int) -> int:
@@ -165,7 +186,7 @@ def with_margin(vmem: int) -> int:
 
 
 def _limit(
-    kernel: KernelIR, target: Target, vmem: int, parts: Iterable[tuple[str, int]]
+    name: str, loc: Loc, target: Target, vmem: int, parts: Iterable[tuple[str, int]]
 ) -> int | None:
     """What to ask the compiler for: nothing while the default is ample."""
     if with_margin(vmem) <= target.vmem_default:
@@ -177,9 +198,8 @@ def _limit(
         return target.vmem_physical
     raise Refused(
         Rule.MEMORY,
-        f"{kernel.name} needs {vmem:,} bytes of vector memory, {target} has "
-        f"{target.vmem_physical:,}",
-        kernel.loc,
+        f"{name} needs {vmem:,} bytes of vector memory, {target} has {target.vmem_physical:,}",
+        loc,
         f"use smaller blocks; the sum is: {_sum(parts)}",
         Need("vmem", vmem, "smaller"),
     )

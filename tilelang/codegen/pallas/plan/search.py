@@ -27,7 +27,7 @@ from .estimate import rank
 from .estimate.interiors import with_interiors
 from .in_flight import sooner
 from .launch import plan_launch
-from .memory import with_margin
+from .memory import again, with_margin
 from .normalised import normalised
 from .physical import Inner
 from .placement import place
@@ -68,7 +68,7 @@ def _in_pieces(made: _Found, rows: int | None) -> Plan | Refusal:
     found = made.plan
     if rows == 0:
         return verify(with_interiors(made.problem, found))
-    cut = [in_pieces(launch, rows, found.target) for launch in found.launches]
+    cut = [_cut(launch, rows, found.target) for launch in found.launches]
     if rows and not any(cut):
         return Refusal(
             Rule.CONFIG,
@@ -81,6 +81,12 @@ def _in_pieces(made: _Found, rows: int | None) -> Plan | Refusal:
     each = zip(found.launches, cut, strict=True)
     whole = replace(found, launches=tuple(new or old for old, new in each))
     return verify(with_interiors(made.problem, whole))
+
+
+def _cut(launch: Launch, rows: int | None, target: Target) -> Launch | None:
+    """A launch whose steps run in pieces, and what those take of memory."""
+    found = in_pieces(launch, rows, target)
+    return None if found is None else replace(found, memory=again(found, target))
 
 
 @dataclass(frozen=True)
