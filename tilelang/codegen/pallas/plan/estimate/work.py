@@ -39,6 +39,10 @@ Trips = Mapping[str, float]
 Parts = dict[int, tuple[Apply | GroupSum | MovedRows | TakeRows | Read | Kept, ...]]
 REGISTERS = 48  # of 64: what of a value is more than that lives in memory
 
+# Independent iterations in one step hide what each waits for: so many of them each other's chains,
+# and of what goes between lanes the latency.  By schedules of v6e of attention in eight kinds.
+BESIDE, LANES_BESIDE = 6, 0.45
+
 # Operations of the ALU for one register, where it is not one: counted in libtpu's schedules.
 ALU = {
     "exp": 3, "exp2": 2, "div": 4, "log": 6, "log2": 6, "log1p": 8, "rsqrt": 3, "sqrt": 4,
@@ -116,12 +120,21 @@ def work(body: Iterable[PStmt], core: Core, trips: Trips) -> Work:
             add(found, {"pipes": 1} if piped else {})
             for carry in stmt.carries:
                 add(turn, _evaluated(carry.next, core))
-            add(found, turn, trips[stmt.axis] / stmt.together)
+            turns = trips[stmt.axis] / stmt.together
+            if stmt.axis in core.axes and core.axes[stmt.axis].place == "within":
+                turn = _beside(turn, turns)
+            add(found, turn, turns)
             continue
         if id(stmt) not in core.done:
             core.done[id(stmt)] = _stated(stmt, core)
         add(found, core.done[id(stmt)])
     return found
+
+
+def _beside(turn: Work, turns: float) -> Work:
+    """The work of one of several iterations that wait for nothing of each other."""
+    hidden = {"chain": 1 / min(max(turns, 1), BESIDE), "lanes": LANES_BESIDE}
+    return {term: amount * hidden.get(term, 1) for term, amount in turn.items()}
 
 
 def _stated(stmt: Bind | Keep | Write, core: Core) -> Work:
