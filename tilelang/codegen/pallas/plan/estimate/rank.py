@@ -190,6 +190,8 @@ def _cautious(choice: Choice) -> float:
 
 def _worth(plan: Plan, more: float) -> float:
     """By how much something of so many `more` steps must be better to be taken, not the thumb."""
+    if any(axis.place == "within" for launch in plan.launches for axis in launch.axes):
+        return WORTH  # its products wait for none of the other iterations
     chained = WORTH_STEPS if more > 0 else WORTH_FEWER if more < 0 else WORTH_CHAINED
     return (WORTH_ROWS, WORTH, chained)[min(_chained(plan.launches), 2)]
 
