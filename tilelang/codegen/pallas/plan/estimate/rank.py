@@ -143,7 +143,7 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
             continue
         true = Choice(made.blocks, estimate(made, arrays), _need(made.launches))
         more = true.estimate.steps - thumb.estimate.steps
-        rows = CLOSE if not _chained(plan.launches) else 1  # the first one needs less memory
+        rows = CLOSE if not products(plan.launches) else 1  # the first one needs less memory
         worth = _worth(plan, more) if found is thumb else rows
         if true.estimate.seconds * worth < found.estimate.seconds:
             found, at = true, made
@@ -176,7 +176,7 @@ def judged(plan: Plan) -> tuple[Estimate | None, int]:
 
 def shorter(launch: Launch, length: float) -> bool:
     """Whether so many instructions are not too many for what a step of the launch does."""
-    return length <= LONGEST[min(_chained((launch,)), 2)]
+    return length <= LONGEST[min(products((launch,)), 2)]
 
 
 def fits(plan: Plan) -> bool:
@@ -192,11 +192,12 @@ def _cautious(choice: Choice) -> float:
 def _worth(plan: Plan, more: float) -> float:
     """By how much something of so many `more` steps must be better to be taken, not the thumb."""
     chained = WORTH_STEPS if more > 0 else WORTH_FEWER if more < 0 else WORTH_CHAINED
-    return (WORTH_ROWS, WORTH, chained)[min(_chained(plan.launches), 2)]
+    rows = WORTH_FEWER if more < 0 else WORTH_ROWS
+    return (rows, WORTH, chained)[min(products(plan.launches), 2)]
 
 
-def _chained(launches: tuple[Launch, ...]) -> int:
-    """How many products one body has at most."""
+def products(launches: tuple[Launch, ...]) -> int:
+    """How many products one body has at most, which wait for each other."""
     bodies = (stmts for launch in launches for stmts in _bodies(launch))
     return max((sum(map(_products, body)) for body in bodies), default=0)
 
