@@ -1,4 +1,4 @@
-"""backward_kv for tpu:v6e, blocks tk=256, tq=128."""
+"""backward_kv for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ def backward_kv_kernel(
     #     offsets is sorted
     # tk: column of the step table, blocks of 256; parallel: each tk writes its own slices of dk
     #     and dv
-    # tq: column of the step table, blocks of 128; ordered: carries sum_v, sum_k, sums
+    # tq: column of the step table, blocks of 256; ordered: carries sum_v, sum_k, sums
     # h: every step runs all of them; parallel: each h writes its own rows of dk and dv
     # Step table: one row for every (b, tk, tq), in the order of the loops.
     # A tk of no range gets one too, so that its outputs are defined;
@@ -28,13 +28,13 @@ def backward_kv_kernel(
     def add_tk(b, tk, n):
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
-        tq_first = jax.lax.div(tq_begin, 128)
+        tq_first = jax.lax.div(tq_begin, 256)
         tk_runs = jnp.maximum(offsets[b], tk * 256) < jnp.minimum(offsets[b + 1], tk * 256 + 256)
         tq_first = jnp.where(
-            (n == 0) | tk_runs, jnp.minimum(tq_first, 127), tq_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tk_runs, jnp.minimum(tq_first, 63), tq_of[jnp.maximum(n - 1, 0)]
         )
         tq_stop = jnp.maximum(
-            jnp.where((tq_end > tq_begin) & tk_runs, jax.lax.div(tq_end + 127, 128), tq_first),
+            jnp.where((tq_end > tq_begin) & tk_runs, jax.lax.div(tq_end + 255, 256), tq_first),
             tq_first + 1,
         )
         return jax.lax.fori_loop(tq_first, tq_stop, lambda tq, n: add_tq(b, tk, tq, n), n)
@@ -76,7 +76,7 @@ def backward_kv_kernel(
             sum_v_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         # jagged_attention_backward.py:85: for h, b in hl.grid([q.shape[0], offsets.shape[0] - 1]):
-        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
         for h in range(16):
             # jagged_attention_backward.py:90: g = grad[h, tq, :]
@@ -98,7 +98,7 @@ def backward_kv_kernel(
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
-        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
         for h in range(16):
             # jagged_attention_backward.py:90: g = grad[h, tq, :]
@@ -145,11 +145,11 @@ def backward_kv_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
             pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
-            pl.BlockSpec((16, 128), lambda n: (0, tq_of[n])),
+            pl.BlockSpec((16, 256), lambda n: (0, tq_of[n])),
             pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
         out_specs=[
@@ -191,12 +191,13 @@ def backward_kv(
         scratch_shapes=[
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 128, 256), jnp.float32),
-            pltpu.VMEM((16, 128, 256), jnp.float32),
-            pltpu.SMEM((12160,), jnp.int32),
-            pltpu.SMEM((12160,), jnp.int32),
-            pltpu.SMEM((12160,), jnp.int32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.SMEM((6080,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48234496),
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v)
     return dk, dv

@@ -1,4 +1,4 @@
-"""backward_q for tpu:v6e, blocks tk=128, tq=256."""
+"""backward_q for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ def backward_q_kernel(
     # b: column of the step table; parallel: dq slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of dq
-    # tk: column of the step table, blocks of 128; ordered: carries acc, a sum
+    # tk: column of the step table, blocks of 256; ordered: carries acc, a sum
     # h: every step runs all of them; parallel: each h writes its own rows of dq
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -27,13 +27,13 @@ def backward_q_kernel(
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 128)
+        tk_first = jax.lax.div(tk_begin, 256)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 63), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.maximum(
-            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 127, 128), tk_first),
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
             tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
@@ -101,9 +101,9 @@ def backward_q_kernel(
                 (((1,), (1,)), ((), ())),
                 preferred_element_type=jnp.float32,
             )
-        tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
         tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
-        tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask_1 = (tk_index_1 >= offsets[b]) & (tk_index_1 < offsets[b + 1])
         for h in range(16):
             # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
@@ -111,7 +111,11 @@ def backward_q_kernel(
             lse_h = jnp.sum(jnp.where(h_row, lse_ref[...], 0.0), axis=0, keepdims=True)
             p = jnp.exp(scores_ref[h] - lse_h.T)
             # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
-            ds = jnp.where(tk_mask, p * (dp_ref[h] - delta_ref[h]) * 0.08838834764831845, 0.0)
+            ds = jnp.where(
+                tk_mask,
+                p * (dp_ref[h] - jnp.tile(delta_ref[h], (1, 2))) * 0.08838834764831845,
+                0.0,
+            )
             # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
             acc_ref[h] += jnp.dot(
                 ds.astype(jnp.bfloat16),
@@ -135,9 +139,9 @@ def backward_q_kernel(
             pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
             pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
             pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
             pl.BlockSpec((16, 256), lambda n: (0, tq_of[n])),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
         out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
@@ -172,12 +176,13 @@ def backward_q(
         scratch_shapes=[
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.SMEM((12160,), jnp.int32),
-            pltpu.SMEM((12160,), jnp.int32),
-            pltpu.SMEM((12160,), jnp.int32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.SMEM((6080,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=38797312),
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v)
     return dq

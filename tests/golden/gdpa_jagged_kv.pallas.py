@@ -1,4 +1,4 @@
-"""gdpa_jagged_kv for tpu:v6e, blocks tk=512, tq=256."""
+"""gdpa_jagged_kv for tpu:v6e, blocks tk=256, tq=128."""
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ def gdpa_jagged_kv_kernel(
 ):
     # b: column of the step table; parallel: out slices of different b are disjoint because
     #     q_offsets is sorted
-    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
+    # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
+    # tk: column of the step table, blocks of 256; ordered: carries acc, a sum
     # h: every step runs all of them; parallel: each h writes its own rows of out
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -26,15 +26,15 @@ def gdpa_jagged_kv_kernel(
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(kv_offsets[b], 0)
         tk_end = jnp.minimum(kv_offsets[b + 1], 65536)
-        tk_first = jax.lax.div(tk_begin, 512)
+        tk_first = jax.lax.div(tk_begin, 256)
         tq_runs = (
-            jnp.maximum(q_offsets[b], tq * 256) < jnp.minimum(q_offsets[b + 1], tq * 256 + 256)
+            jnp.maximum(q_offsets[b], tq * 128) < jnp.minimum(q_offsets[b + 1], tq * 128 + 128)
         )
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 255), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.maximum(
-            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 511, 512), tk_first),
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
             tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
@@ -43,14 +43,14 @@ def gdpa_jagged_kv_kernel(
         n, seen = state
         tq_begin = jnp.maximum(q_offsets[b], 0)
         tq_end = jnp.minimum(q_offsets[b + 1], 16384)
-        tq_first = jax.lax.div(tq_begin, 256)
-        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), seen)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), seen)
         tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
         return n, jnp.maximum(seen, tq_stop)
 
     steps, seen = jax.lax.fori_loop(0, 128, add_b, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 64, lambda tq, n: add_tq(127, tq, n), steps)
+    steps = jax.lax.fori_loop(seen, 128, lambda tq, n: add_tq(127, tq, n), steps)
 
     def step(q_ref, k_ref, v_ref, out_ref):
         n = pl.program_id(0)
@@ -61,15 +61,15 @@ def gdpa_jagged_kv_kernel(
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # first step at this block of out: rows of no range keep 0.0
-            out_ref[...] = jnp.zeros((8, 256, 128), jnp.bfloat16)
+            out_ref[...] = jnp.zeros((8, 128, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (b_of[before] != b) | (tq_of[before] != tq))
         def _():
             # gdpa_jagged_kv.py:47: acc = jnp.zeros([tq, width], dtype=jnp.float32)
-            acc_ref[...] = jnp.zeros((8, 256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((8, 128, 128), jnp.float32)
 
         @pl.when(
-            jnp.maximum(kv_offsets[b], tk * 512) < jnp.minimum(kv_offsets[b + 1], tk * 512 + 512)
+            jnp.maximum(kv_offsets[b], tk * 256) < jnp.minimum(kv_offsets[b + 1], tk * 256 + 256)
         )
         def _():
             # gdpa_jagged_kv.py:45: for h, b in hl.grid([H, q_offsets.shape[0] - 1]):
@@ -81,9 +81,9 @@ def gdpa_jagged_kv_kernel(
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
             tk_mask = (tk_index >= kv_offsets[b]) & (tk_index < kv_offsets[b + 1])
-            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+            tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask_1 = (tk_index_1 >= kv_offsets[b]) & (tk_index_1 < kv_offsets[b + 1])
             for h in range(8):
                 # gdpa_jagged_kv.py:50: weights = activation(scores * D**-0.5).astype(v.dtype)
@@ -102,7 +102,7 @@ def gdpa_jagged_kv_kernel(
         @pl.when((n == steps - 1) | (b_of[after] != b) | (tq_of[after] != tq))
         def _():
             # gdpa_jagged_kv.py:45: for h, b in hl.grid([H, q_offsets.shape[0] - 1]):
-            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tq_mask = (tq_index >= q_offsets[b]) & (tq_index < q_offsets[b + 1])
             for h in range(8):
                 # gdpa_jagged_kv.py:52: out[h, tq, :] = acc.astype(out.dtype)
@@ -112,11 +112,11 @@ def gdpa_jagged_kv_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((8, 256, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((8, 512, 128), lambda n: (0, tk_of[n], 0)),
-            pl.BlockSpec((8, 512, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
-        out_specs=[pl.BlockSpec((8, 256, 128), lambda n: (0, tq_of[n], 0))],
+        out_specs=[pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
     )(q, k, v, out)
 
@@ -143,11 +143,11 @@ def gdpa_jagged_kv(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((8, 256, 128), jnp.float32),
-            pltpu.VMEM((8, 256, 512), jnp.float32),
-            pltpu.SMEM((24448,), jnp.int32),
-            pltpu.SMEM((24448,), jnp.int32),
-            pltpu.SMEM((24448,), jnp.int32),
+            pltpu.VMEM((8, 128, 128), jnp.float32),
+            pltpu.VMEM((8, 128, 256), jnp.float32),
+            pltpu.SMEM((65280,), jnp.int32),
+            pltpu.SMEM((65280,), jnp.int32),
+            pltpu.SMEM((65280,), jnp.int32),
         ],
         interpret=interpret,
     )(q_offsets, kv_offsets, q, k, v)

@@ -1,4 +1,4 @@
-"""grouped_query_attention for tpu:v6e, blocks tk=128, tq=128."""
+"""grouped_query_attention for tpu:v6e, blocks tk=256, tq=128."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ def grouped_query_attention_kernel(
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own rows of out
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -26,13 +26,13 @@ def grouped_query_attention_kernel(
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], tq * 128 + 128)
-        tk_first = jax.lax.div(tk_begin, 128)
+        tk_first = jax.lax.div(tk_begin, 256)
         tq_runs = jnp.maximum(offsets[b], tq * 128) < jnp.minimum(offsets[b + 1], tq * 128 + 128)
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 63), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.maximum(
-            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 127, 128), tk_first),
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
             tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
@@ -81,15 +81,15 @@ def grouped_query_attention_kernel(
                         (((1,), (1,)), ((), ())),
                         preferred_element_type=jnp.float32,
                     )
-                ).reshape((4, 128, 128))
+                ).reshape((4, 128, 256))
                 * 0.12751743082459868
             )
-        tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
         tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
         tk_mask = (
             (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 128 + 128))
         )
-        tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask_1 = (
             (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 128 + 128))
         )
@@ -102,7 +102,7 @@ def grouped_query_attention_kernel(
             # grouped_query_attention.py:52: alpha = hl.exp(m - m_new)
             alpha = jnp.exp2(m - m_new)
             # grouped_query_attention.py:53: p = hl.exp(scores - m_new[:, None])
-            p = jnp.exp2(scores - m_new)
+            p = jnp.exp2(scores - jnp.tile(m_new, (1, 1, 2)))
             # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
             total_ref[h : h + 4] = total_ref[h : h + 4] * alpha + jnp.sum(p, axis=2, keepdims=True)
             # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], ac...
@@ -110,7 +110,7 @@ def grouped_query_attention_kernel(
                 acc_ref[h : h + 4] * alpha
                 + (
                     jnp.dot(
-                        p.astype(jnp.bfloat16).reshape((512, 128)),
+                        p.astype(jnp.bfloat16).reshape((512, 256)),
                         jnp.where(tk_mask_1, v_ref[h // 4], 0.0),
                         preferred_element_type=jnp.float32,
                     )
@@ -135,8 +135,8 @@ def grouped_query_attention_kernel(
         grid=(steps,),
         in_specs=[
             pl.BlockSpec((32, 128, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((8, 128, 128), lambda n: (0, tk_of[n], 0)),
-            pl.BlockSpec((8, 128, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
         out_specs=[pl.BlockSpec((32, 128, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
@@ -166,11 +166,12 @@ def grouped_query_attention(
             pltpu.VMEM((32, 128, 128), jnp.float32),
             pltpu.VMEM((32, 128, 128), jnp.float32),
             pltpu.VMEM((32, 128, 128), jnp.float32),
-            pltpu.VMEM((32, 128, 128), jnp.float32),
-            pltpu.SMEM((20352,), jnp.int32),
-            pltpu.SMEM((20352,), jnp.int32),
-            pltpu.SMEM((20352,), jnp.int32),
+            pltpu.VMEM((32, 128, 256), jnp.float32),
+            pltpu.SMEM((10176,), jnp.int32),
+            pltpu.SMEM((10176,), jnp.int32),
+            pltpu.SMEM((10176,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=36700160),
         interpret=interpret,
     )(offsets, q, k, v)
     return out

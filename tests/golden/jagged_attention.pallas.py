@@ -1,4 +1,4 @@
-"""jagged_attention for tpu:v6e, blocks tk=128, tq=256."""
+"""jagged_attention for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ def jagged_attention_kernel(
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own rows of out
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -26,13 +26,13 @@ def jagged_attention_kernel(
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 128)
+        tk_first = jax.lax.div(tk_begin, 256)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 63), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.maximum(
-            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 127, 128), tk_first),
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
             tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
@@ -71,7 +71,7 @@ def jagged_attention_kernel(
             total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         # jagged_attention.py:73: for h, b in hl.grid([H, B]):
-        tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
         tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
         for h in range(16):
             # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
@@ -86,7 +86,7 @@ def jagged_attention_kernel(
                 * 0.12751743082459868,
                 -jnp.inf,
             )
-        tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
         for h in range(16):
             m = m_ref[h]
@@ -96,7 +96,7 @@ def jagged_attention_kernel(
             # jagged_attention.py:86: alpha = hl.exp(m - m_new)
             alpha = jnp.exp2(m - m_new)
             # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-            p = jnp.exp2(scores - m_new)
+            p = jnp.exp2(scores - jnp.tile(m_new, (1, 2)))
             # jagged_attention.py:88: total = total * alpha + p.sum(-1)
             total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
@@ -127,8 +127,8 @@ def jagged_attention_kernel(
         grid=(steps,),
         in_specs=[
             pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tk_of[n], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
         out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
@@ -158,11 +158,12 @@ def jagged_attention(
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.SMEM((12160,), jnp.int32),
-            pltpu.SMEM((12160,), jnp.int32),
-            pltpu.SMEM((12160,), jnp.int32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.SMEM((6080,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=39845888),
         interpret=interpret,
     )(offsets, q, k, v)
     return out

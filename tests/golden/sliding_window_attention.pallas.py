@@ -1,4 +1,4 @@
-"""sliding_window_attention for tpu:v6e, blocks tk=128, tq=256."""
+"""sliding_window_attention for tpu:v6e, blocks tk=256, tq=128."""
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ def sliding_window_attention_kernel(
 ):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
-    # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own rows of out
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -25,16 +25,16 @@ def sliding_window_attention_kernel(
 
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(
-            jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0
+            jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 128) - 20 + 1), 0
         )
-        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-        tk_first = jax.lax.div(tk_begin, 128)
-        tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 128 + 128)
+        tk_first = jax.lax.div(tk_begin, 256)
+        tq_runs = jnp.maximum(offsets[b], tq * 128) < jnp.minimum(offsets[b + 1], tq * 128 + 128)
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 127), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 63), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.maximum(
-            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 127, 128), tk_first),
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
             tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
@@ -43,14 +43,14 @@ def sliding_window_attention_kernel(
         n, seen = state
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
-        tq_first = jax.lax.div(tq_begin, 256)
-        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), seen)
+        tq_first = jax.lax.div(tq_begin, 128)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), seen)
         tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
         return n, jnp.maximum(seen, tq_stop)
 
     steps, seen = jax.lax.fori_loop(0, 32, add_b, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 64, lambda tq, n: add_tq(31, tq, n), steps)
+    steps = jax.lax.fori_loop(seen, 128, lambda tq, n: add_tq(31, tq, n), steps)
 
     def step(q_ref, k_ref, v_ref, out_ref):
         n = pl.program_id(0)
@@ -61,20 +61,20 @@ def sliding_window_attention_kernel(
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # first step at this block of out: rows of no range keep 0.0
-            out_ref[...] = jnp.zeros((16, 256, 128), jnp.bfloat16)
+            out_ref[...] = jnp.zeros((16, 128, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (b_of[before] != b) | (tq_of[before] != tq))
         def _():
             # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((16, 128, 128), jnp.float32)
             # sliding_window_attention.py:44: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((16, 256, 128), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((16, 128, 128), -jnp.inf, jnp.float32)
             # sliding_window_attention.py:45: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
+            total_ref[...] = jnp.zeros((16, 128, 128), jnp.float32)
 
         # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
-        tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-        tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+        tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
         distance = tq_index - tk_index
         # sliding_window_attention.py:49: seen = (distance >= 0) & (distance < window)
         seen = (distance >= 0) & (distance < 20)
@@ -91,13 +91,13 @@ def sliding_window_attention_kernel(
                 * 0.08838834764831845
             )
         tk_mask = (
-            (tk_index >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
-            & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            (tk_index >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 128) - 20 + 1))
+            & (tk_index < jnp.minimum(offsets[b + 1], tq * 128 + 128))
         )
-        tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask_1 = (
-            (tk_index_1 >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
-            & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
+            (tk_index_1 >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 128) - 20 + 1))
+            & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 128 + 128))
         )
         for h in range(16):
             # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
@@ -110,7 +110,7 @@ def sliding_window_attention_kernel(
             # sliding_window_attention.py:54: alpha = hl.exp(m - known)
             alpha = jnp.exp(m - known)
             # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
-            p = jnp.where(tk_mask, jnp.exp(scores - known), 0.0)
+            p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(known, (1, 2))), 0.0)
             # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
             total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
@@ -139,11 +139,11 @@ def sliding_window_attention_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tk_of[n], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
-        out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0))],
+        out_specs=[pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
     )(q, k, v, out)
 
@@ -168,13 +168,13 @@ def sliding_window_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.SMEM((12160,), jnp.int32),
-            pltpu.SMEM((12160,), jnp.int32),
-            pltpu.SMEM((12160,), jnp.int32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 256), jnp.float32),
+            pltpu.SMEM((10176,), jnp.int32),
+            pltpu.SMEM((10176,), jnp.int32),
+            pltpu.SMEM((10176,), jnp.int32),
         ],
         interpret=interpret,
     )(offsets, q, k, v)

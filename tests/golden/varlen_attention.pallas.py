@@ -1,4 +1,4 @@
-"""varlen_attention for tpu:v6e, blocks tk=128, tq=256."""
+"""varlen_attention for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ def varlen_attention_kernel(
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own rows of out
-    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own slices of out
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -27,17 +27,17 @@ def varlen_attention_kernel(
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-        tk_first = jax.lax.div(tk_begin, 128)
+        tk_first = jax.lax.div(tk_begin, 256)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 511), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 255), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.minimum(
             jnp.maximum(
-                jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 127, 128), tk_first),
+                jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
                 tk_first + 1,
             ),
-            tk_first + (8687 - n),
+            tk_first + (4599 - n),
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
 
@@ -97,14 +97,14 @@ def varlen_attention_kernel(
                         (((1,), (1,)), ((), ())),
                         preferred_element_type=jnp.float32,
                     )
-                ).reshape((2, 256, 128))
+                ).reshape((2, 256, 256))
                 * 0.18033688011112042
             )
-        tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask = (
             (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         )
-        tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+        tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
         tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask_1 = (
             (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
@@ -122,13 +122,13 @@ def varlen_attention_kernel(
             # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
             alpha = jnp.exp2(m - m_new)
             # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-            p = jnp.exp2(scores - m_new)
+            p = jnp.exp2(scores - jnp.tile(m_new, (1, 1, 2)))
             # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
             total_ref[h : h + 2] = total_ref[h : h + 2] * alpha + jnp.sum(p, axis=2, keepdims=True)
             # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
             new = (
                 jnp.dot(
-                    p.astype(jnp.bfloat16).reshape((512, 128)),
+                    p.astype(jnp.bfloat16).reshape((512, 256)),
                     values,
                     preferred_element_type=jnp.float32,
                 )
@@ -155,8 +155,8 @@ def varlen_attention_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((128, 8, 64), lambda n: (tk_of[n], 0, 0)),
-            pl.BlockSpec((128, 8, 64), lambda n: (tk_of[n], 0, 0)),
+            pl.BlockSpec((256, 8, 64), lambda n: (tk_of[n], 0, 0)),
+            pl.BlockSpec((256, 8, 64), lambda n: (tk_of[n], 0, 0)),
             pl.BlockSpec((256, 16, 64), lambda n: (tq_of[n], 0, 0)),
         ],
         out_specs=[pl.BlockSpec((256, 16, 64), lambda n: (tq_of[n], 0, 0))],
@@ -187,15 +187,16 @@ def varlen_attention(
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 64), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((8, 128, 64), jnp.bfloat16),
-            pltpu.VMEM((8, 128, 64), jnp.bfloat16),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.VMEM((8, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((8, 256, 64), jnp.bfloat16),
             pltpu.VMEM((16, 256, 64), jnp.bfloat16),
             pltpu.VMEM((16, 256, 64), jnp.bfloat16),
-            pltpu.SMEM((8687,), jnp.int32),
-            pltpu.SMEM((8687,), jnp.int32),
-            pltpu.SMEM((8687,), jnp.int32),
+            pltpu.SMEM((4599,), jnp.int32),
+            pltpu.SMEM((4599,), jnp.int32),
+            pltpu.SMEM((4599,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=42991616),
         interpret=interpret,
     )(offsets, k, v, q)
     return out

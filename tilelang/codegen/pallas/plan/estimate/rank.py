@@ -102,21 +102,20 @@ def _us(seconds: float) -> str:
 def provable(plan: Plan) -> bool:
     """Whether the estimate is known to be right for what steps of this plan do.
 
-    It is not for single rows that are copied, for pipelines inside of steps, for heads that run
-    within a step, unrolled loops and work lists: none of them has been fitted.
+    It is not for single rows that are copied, for pipelines inside of steps, unrolled loops and
+    work lists: none of them has been fitted.
     """
     if generation(plan.target) is None:
         return False
     for launch in plan.launches:
         if launch.worklist or any(w.stream is not None for w in launch.windows):
             return False
-        if any(a.place == "within" for a in launch.axes):
-            return False
+        heads = {a.name for a in launch.axes if a.place == "within"}
         for section in launch.sections:
             for stmt in flat(section.body):
                 if isinstance(stmt, Write) and stmt.rows is not None:
                     return False
-                if isinstance(stmt, Inner) and stmt.form == "unroll":
+                if isinstance(stmt, Inner) and stmt.form == "unroll" and stmt.axis not in heads:
                     return False
                 if any(isinstance(e, TakeRows) for e in parts_of(stmt)):
                     return False

@@ -39,6 +39,10 @@ Trips = Mapping[str, float]
 Parts = dict[int, tuple[Apply | GroupSum | MovedRows | TakeRows | Read | Kept, ...]]
 REGISTERS = 48  # of 64: what of a value is more than that lives in memory
 
+# Independent iterations in one step hide what each waits for: so many of them each other's chains,
+# and of what goes between lanes the latency.  By schedules of v6e of attention in eight kinds.
+BESIDE, LANES_BESIDE = 6, 0.45
+
 # Operations of the ALU for one register, where it is not one: counted in libtpu's schedules.
 ALU = {
     "exp": 3, "exp2": 2, "div": 4, "log": 6, "log2": 6, "log1p": 8, "rsqrt": 3, "sqrt": 4,
@@ -112,18 +116,35 @@ def work(body: Iterable[PStmt], core: Core, trips: Trips) -> Work:
     found: Work = {}
     for stmt in body:
         if isinstance(stmt, Inner):
-            turn = work(stmt.body, core, trips)
-            piped = stmt.form == "pipeline"
-            add(turn, {"piped" if piped else "turns": 1})
-            add(found, {"pipes": 1} if piped else {})
-            for carry in stmt.carries:
-                add(turn, _evaluated(carry.next, core))
-            add(found, turn, trips[stmt.axis] / stmt.together)
+            add(found, _turned(stmt, core, trips), trips[stmt.axis] / stmt.together)
+            add(found, {"pipes": 1} if stmt.form == "pipeline" else {})
             continue
         if id(stmt) not in core.done:
             core.done[id(stmt)] = _stated(stmt, core)
         add(found, core.done[id(stmt)])
     return found
+
+
+def _turned(stmt: Inner, core: Core, trips: Trips) -> Work:
+    """The work of one turn of a loop inside."""
+    turn = work(stmt.body, core, trips)
+    if stmt.axis in core.axes and core.axes[stmt.axis].place == "within":
+        alone = work((s for s in stmt.body if isinstance(s, Inner)), core, trips)
+        turn = _beside(turn, alone, trips[stmt.axis] / stmt.together)
+    add(turn, {"piped" if stmt.form == "pipeline" else "turns": 1})
+    for carry in stmt.carries:
+        add(turn, _evaluated(carry.next, core))
+    return turn
+
+
+def _beside(turn: Work, alone: Work, turns: float) -> Work:
+    """The work of one of several iterations that wait for nothing of each other.
+
+    Loops of its own stand `alone`: those of one iteration come after those of the one before.
+    """
+    hidden = {"chain": 1 / min(max(turns, 1), BESIDE), "lanes": LANES_BESIDE}
+    saved = {t: (1 - part) * (turn.get(t, 0) - alone.get(t, 0)) for t, part in hidden.items()}
+    return {term: amount - saved.get(term, 0) for term, amount in turn.items()}
 
 
 def _stated(stmt: Bind | Keep | Write, core: Core) -> Work:
