@@ -16,6 +16,7 @@ from examples.dense.embedding import embedding
 from examples.dense.matmul import matmul
 from examples.dense.rms_norm import rms_norm
 from examples.dense.softmax import softmax
+from examples.jagged.grouped_query_attention import grouped_query_attention
 from examples.jagged.jagged_dense_add import jagged_dense_add
 from examples.jagged.jagged_dense_bmm import jagged_dense_bmm
 from examples.jagged.padded_to_jagged import padded_to_jagged
@@ -141,6 +142,18 @@ def test_products_inside_of_a_step_have_long_tiles():
         for kernel in (jagged_dense_bmm, jagged_dense_add)
     ]
     assert [dict(config.blocks)["tm"] for config in each] == [512, 128]
+
+
+HEADS = tile.spec((8, 1024, 128), HALF), *(tile.spec((2, 1024, 128), HALF),) * 2, OFFSETS
+
+
+def test_heads_of_a_step_are_planned_before_they_are_called_slower(monkeypatch):
+    """20.9 -> 16.3 us by v6e's schedules: 128 rows of several heads are stacked, 256 are not."""
+    config = grouped_query_attention.default_config(*HEADS, target="tpu:v6e")
+    assert dict(config.blocks) == {"tk": 256, "tq": 128}
+    monkeypatch.setattr(rank, "RESIZED_WITHIN", 1)
+    fresh = tile.Kernel(grouped_query_attention._fn)
+    assert dict(fresh.default_config(*HEADS, target="tpu:v6e").blocks) == {"tk": 256, "tq": 256}
 
 
 @pytest.mark.parametrize("kernel", [jagged_dense_add, padded_to_jagged, segment_reduction])
