@@ -166,3 +166,22 @@ def constant():
 def test_a_kernel_without_inputs_has_the_imports_it_needs(loop_type: str) -> None:
     result = constant(config=tile.Config({"tn": 32}, loop_type=loop_type))
     assert np.array_equal(np.asarray(result), np.ones((40, 50)))
+
+
+@tile.kernel
+def second(x):
+    y = hl.empty([40, 50], dtype=x.dtype)
+    for tm, tn in hl.tile([40, 50]):
+        y[tm, tn] = x[1, tm, tn] + 1.0
+    return y
+
+
+def test_a_part_of_an_array_is_shown_by_a_grid():
+    """No TPU kernel without one has windows that are not the whole array."""
+    asked = tile.Config({"tm": 40, "tn": 50})
+    x = np.arange(3 * 40 * 50, dtype=np.float32).reshape(3, 40, 50)
+    text = second.source(x, config=asked, target="tpu:v5e")
+    assert "grid=(1,)" in text and "lambda _: (1, 0, 0)" in text
+    assert np.array_equal(np.asarray(second(x, config=asked)), x[1] + 1)
+    whole = constant.source(config=tile.Config({"tn": 50}), target="tpu:v5e")
+    assert "grid=" not in whole

@@ -1,4 +1,4 @@
-"""cross_entropy for tpu:v6e, blocks tm=512, tv=2048."""
+"""cross_entropy for tpu:v6e, blocks tm=256, tv=8192."""
 
 import jax
 import jax.numpy as jnp
@@ -7,21 +7,21 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref, m_ref):
-    # tm: grid dimension, blocks of 512; parallel: each tm writes its own elements of loss
-    # tv: grid dimension, blocks of 2048; ordered: carries total, target, m
+    # tm: grid dimension, blocks of 256; parallel: each tm writes its own elements of loss
+    # tv: grid dimension, blocks of 8192; ordered: carries total, target, m
     tv = pl.program_id(1)
 
     @pl.when(tv == 0)
     def _():
         # cross_entropy.py:29: m = hl.full([tm], LOWEST, dtype=hl.float32)
-        m_ref[...] = jnp.full((512, 128), -3.4028234663852886e+38, jnp.float32)
+        m_ref[...] = jnp.full((256, 128), -3.4028234663852886e+38, jnp.float32)
         # cross_entropy.py:30: total = hl.zeros([tm], dtype=hl.float32)
-        total_ref[...] = jnp.zeros((512, 128), jnp.float32)
+        total_ref[...] = jnp.zeros((256, 128), jnp.float32)
         # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
-        target_ref[...] = jnp.zeros((512, 128), jnp.float32)
+        target_ref[...] = jnp.zeros((256, 128), jnp.float32)
 
     # whole tiles, of which no lane is masked
-    @pl.when(tv * 2048 + 2047 < 128256)
+    @pl.when(tv * 8192 + 8191 < 128256)
     def _():
         # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
         row = logits_ref[...].astype(jnp.float32)
@@ -31,10 +31,10 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
         # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).s...
         total_ref[...] = (
             total_ref[...] * jnp.exp(m - m_new)
-            + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 16))), axis=1, keepdims=True)
+            + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 64))), axis=1, keepdims=True)
         )
         # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
-        tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
+        tv_index = tv * 8192 + jax.lax.broadcasted_iota(jnp.int32, (1, 8192), 1)
         here = tv_index == labels_ref[...].T
         # cross_entropy.py:37: target = target + hl.where(here, row, 0.0).sum(-1)
         target_ref[...] += jnp.sum(jnp.where(here, row, 0.0), axis=1, keepdims=True)
@@ -42,10 +42,10 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
         m_ref[...] = m_new
 
     # the tiles that a mask cuts
-    @pl.when(tv * 2048 + 2047 >= 128256)
+    @pl.when(tv * 8192 + 8191 >= 128256)
     def _():
         # cross_entropy.py:33: row = logits[tm, tv].to(hl.float32)
-        tv_index = tv * 2048 + jax.lax.broadcasted_iota(jnp.int32, (1, 2048), 1)
+        tv_index = tv * 8192 + jax.lax.broadcasted_iota(jnp.int32, (1, 8192), 1)
         tv_mask = tv_index < 128256
         row = jnp.where(tv_mask, logits_ref[...].astype(jnp.float32), -jnp.inf)
         m = m_ref[...]
@@ -54,7 +54,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
         # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).s...
         total_ref[...] = (
             total_ref[...] * jnp.exp(m - m_new)
-            + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 16))), axis=1, keepdims=True)
+            + jnp.sum(jnp.exp(row - jnp.tile(m_new, (1, 64))), axis=1, keepdims=True)
         )
         # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
         here = tv_index == labels_ref[...].T
@@ -63,7 +63,7 @@ def cross_entropy_kernel(logits_ref, labels_ref, loss_ref, total_ref, target_ref
         # cross_entropy.py:38: m = m_new
         m_ref[...] = m_new
 
-    @pl.when(tv == 62)
+    @pl.when(tv == 15)
     def _():
         # cross_entropy.py:39: loss[tm] = hl.log(total) + (m - target)
         loss_ref[...] = (jnp.log(total_ref[...]) + (m_ref[...] - target_ref[...]))[:, :1].T
@@ -75,16 +75,16 @@ def cross_entropy(logits: jax.Array, labels: jax.Array, *, interpret: bool = Fal
     loss_row = pl.pallas_call(
         cross_entropy_kernel,
         out_shape=jax.ShapeDtypeStruct((1, 8192), jnp.float32),
-        grid=(16, 63),
+        grid=(32, 16),
         in_specs=[
-            pl.BlockSpec((512, 2048), lambda tm, tv: (tm, tv)),
-            pl.BlockSpec((1, 512), lambda tm, tv: (0, tm)),
+            pl.BlockSpec((256, 8192), lambda tm, tv: (tm, tv)),
+            pl.BlockSpec((1, 256), lambda tm, tv: (0, tm)),
         ],
-        out_specs=pl.BlockSpec((1, 512), lambda tm, tv: (0, tm)),
+        out_specs=pl.BlockSpec((1, 256), lambda tm, tv: (0, tm)),
         scratch_shapes=[
-            pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.VMEM((512, 128), jnp.float32),
-            pltpu.VMEM((512, 128), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
+            pltpu.VMEM((256, 128), jnp.float32),
         ],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         interpret=interpret,

@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.schedule.written import INT, Writing, add, expected, full, mul, planned, run, total
+from tests.schedule.written import (
+    INT,
+    Writing,
+    add,
+    edge,
+    expected,
+    full,
+    mul,
+    planned,
+    run,
+    total,
+)
+from tilelang.codegen.pallas.plan import placement
 from tilelang.codegen.pallas.plan.types import Plan
 from tilelang.errors import PlanError
 from tilelang.ir import Along, Const, KernelIR
@@ -183,6 +195,46 @@ def test_loops_of_one_step_are_written_out() -> None:
     plan = planned(matmul(), Config({"tm": 64, "tn": 128, "tk": 256}))
     assert places(plan) == {"tm": "single", "tn": "single", "tk": "single"}
     assert dims(plan) == []
+
+
+def sums(to: str = "end") -> KernelIR:
+    """Row sums of x[i, j] over j < the end of the tile of i: what one tile of j holds is masked."""
+    k = Writing("sums")
+    k.input("x", 100, 100)
+    k.output("y", 100)
+    with k.tile("tm", 0, 100):
+        with k.tile("tk", 0, edge("tm", to)):
+            acc = k.carried("acc", full(("tm",), 0.0))
+            k.becomes(acc, add(acc, total(k.load("x", "tm", "tk"), 1)))
+        k.store("y", "tm", value=k.after("acc", acc))
+    return k.ir()
+
+
+ONE_TILE = Config({"tm": 32, "tk": 100})
+
+
+def _sums(block: int) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).standard_normal((100, 100), np.float32)
+    ends = np.minimum((np.arange(100) // block + 1) * block, 100)
+    want = np.where(np.arange(100) < ends[:, None], x, 0).sum(1)
+    return run(sums(), {"x": x}, Config({"tm": block, "tk": 100}))["y"], want
+
+
+def test_a_range_that_moves_within_one_tile_needs_no_table() -> None:
+    plan = planned(sums(), ONE_TILE)
+    assert places(plan) == {"tm": "dim", "tk": "single"}
+    assert plan.launches[0].table is None
+    np.testing.assert_allclose(*_sums(32), rtol=1e-4, atol=1e-4)
+
+
+def test_a_range_in_one_tile_that_may_be_empty_keeps_its_table() -> None:
+    assert places(planned(sums("begin"), ONE_TILE)) == {"tm": "table", "tk": "table"}
+
+
+def test_planted_one_tile_without_its_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_at_edge", lambda *_: True)
+    got, want = _sums(48)
+    assert not np.allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("begin", [64, 60, 127])

@@ -1,4 +1,4 @@
-"""jagged_layer_norm for tpu:v6e, blocks tm=256, tm_1=256, tm_2=256."""
+"""jagged_layer_norm for tpu:v6e, blocks tm=512, tm_1=512, tm_2=512."""
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,9 @@ def jagged_layer_norm_kernel(
 ):
     # g: column of the step table; parallel: y rows of different g are disjoint because offsets is
     #     sorted
-    # tm: column of the step table, blocks of 256; ordered: carries total, a sum
-    # tm_1: column of the step table, blocks of 256; ordered: carries squares, a sum
-    # tm_2: column of the step table, blocks of 256; parallel: each tm writes its own rows of y
+    # tm: column of the step table, blocks of 512; ordered: carries total, a sum
+    # tm_1: column of the step table, blocks of 512; ordered: carries squares, a sum
+    # tm_2: column of the step table, blocks of 512; parallel: each tm writes its own rows of y
     # Step table: for every g, a row for each tile of tm, then tm_1, then tm_2.
     # A tm_2 of no range gets one too, so that its outputs are defined;
     # every tm_2 below `tm_2_seen` has a row already.
@@ -30,14 +30,14 @@ def jagged_layer_norm_kernel(
         n, tm_seen, tm_1_seen, tm_2_seen = state
         tm_begin = jnp.maximum(offsets[g], 0)
         tm_end = jnp.minimum(offsets[g + 1], 131072)
-        tm_first = jax.lax.div(tm_begin, 256)
+        tm_first = jax.lax.div(tm_begin, 512)
         tm_first = jnp.maximum(tm_first, tm_seen - 1)
-        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), 0)
-        tm_1_first = jax.lax.div(tm_begin, 256)
+        tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), 0)
+        tm_1_first = jax.lax.div(tm_begin, 512)
         tm_1_first = jnp.maximum(tm_1_first, tm_1_seen - 1)
-        tm_1_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), 0)
-        tm_2_first = jax.lax.div(tm_begin, 256)
-        tm_2_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 255, 256), tm_2_seen)
+        tm_1_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), 0)
+        tm_2_first = jax.lax.div(tm_begin, 512)
+        tm_2_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), tm_2_seen)
         tm_2_start = jnp.where(
             (tm_end > tm_begin) & (tm_2_first < tm_2_seen), tm_2_seen - 1, tm_2_seen
         )
@@ -60,7 +60,7 @@ def jagged_layer_norm_kernel(
         0, 512, add_g, (jnp.int32(0), jnp.int32(0), jnp.int32(0), jnp.int32(0))
     )
     steps = jax.lax.fori_loop(
-        tm_2_seen, 512, lambda tm_2, n: add_phase(511, 2, tm_2, tm_2, n), steps
+        tm_2_seen, 256, lambda tm_2, n: add_phase(511, 2, tm_2, tm_2, n), steps
     )
 
     def step(x_ref, weight_ref, bias_ref, y_ref):
@@ -71,7 +71,7 @@ def jagged_layer_norm_kernel(
         @pl.when((n == 0) | (tm_2_of[before] != tm_2))
         def _():
             # first step at this block of y: rows of no range keep 0.0
-            y_ref[...] = jnp.zeros((256, 512), jnp.bfloat16)
+            y_ref[...] = jnp.zeros((512, 512), jnp.bfloat16)
 
         @pl.when((n == 0) | (g_of[before] != g))
         def _():
@@ -81,7 +81,7 @@ def jagged_layer_norm_kernel(
         @pl.when(phase == 0)
         def _():
             # jagged_layer_norm.py:46: total += jnp.sum(x[tm, :].astype(jnp.float32))
-            tm_index = tm * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
             total_ref[...] += jnp.sum(
                 jnp.where(
@@ -103,7 +103,7 @@ def jagged_layer_norm_kernel(
             # jagged_layer_norm.py:50: centred = x[tm, :].astype(jnp.float32) - mean
             centred = x_ref[...].astype(jnp.float32) - mean
             # jagged_layer_norm.py:51: squares += jnp.sum(centred * centred)
-            tm_index = tm * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
             squares_ref[...] += jnp.sum(
                 jnp.where(tm_mask, jnp.sum(centred * centred, axis=1, keepdims=True), 0.0),
@@ -133,7 +133,7 @@ def jagged_layer_norm_kernel(
             # jagged_layer_norm.py:54: normal = (x[tm, :].astype(jnp.float32) - mean) * scale
             normal = (x_ref[...].astype(jnp.float32) - mean) * scale_ref[...]
             # jagged_layer_norm.py:55: y[tm, :] = (normal * weight[:] + bias[:]).astype(y.dtype)
-            tm_2_index = tm_2 * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tm_2_index = tm_2 * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tm_2_mask = (tm_2_index >= offsets[g]) & (tm_2_index < offsets[g + 1])
             y_ref[...] = jnp.where(
                 tm_2_mask,
@@ -147,11 +147,11 @@ def jagged_layer_norm_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((256, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0)),
             pl.BlockSpec((1, 512), lambda n: (0, 0)),
             pl.BlockSpec((1, 512), lambda n: (0, 0)),
         ],
-        out_specs=[pl.BlockSpec((256, 512), lambda n: (tm_2_of[n], 0))],
+        out_specs=[pl.BlockSpec((512, 512), lambda n: (tm_2_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
     )(x, weight_row, bias_row, y)
 
@@ -181,10 +181,10 @@ def jagged_layer_norm(
             pltpu.VMEM((1, 1), jnp.float32),
             pltpu.VMEM((1, 1), jnp.float32),
             pltpu.VMEM((1, 1), jnp.float32),
-            pltpu.SMEM((3069,), jnp.int32),
-            pltpu.SMEM((3069,), jnp.int32),
-            pltpu.SMEM((3069,), jnp.int32),
-            pltpu.SMEM((3069,), jnp.int32),
+            pltpu.SMEM((2301,), jnp.int32),
+            pltpu.SMEM((2301,), jnp.int32),
+            pltpu.SMEM((2301,), jnp.int32),
+            pltpu.SMEM((2301,), jnp.int32),
         ],
         interpret=interpret,
     )(offsets, x, weight_row, bias_row)

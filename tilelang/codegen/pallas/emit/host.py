@@ -229,7 +229,9 @@ def _gridded(launch: Launch, names: Names, shared: list[Keyword], leading: int) 
     if launch.form == "pipeline":
         cores = [Keyword("grid", Atom(f"({launch.cores},)"))] if launch.cores > 1 else []
         return [*cores, *shared]
-    return [Keyword("grid", grid), *shared] if launch.dims else shared
+    one = Atom("(1,)") if launch.only_step else None
+    grid = grid if launch.dims else one
+    return shared if grid is None else [Keyword("grid", grid), *shared]
 
 
 def _one_or_list(items: list[Node]) -> Node:

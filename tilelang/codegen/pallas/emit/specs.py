@@ -50,6 +50,8 @@ def block_spec(printer: Printer, window: plan.Window) -> Node:
     """`pl.BlockSpec(block, index_map)` of one window."""
     launch, names = printer.launch, printer.names
     params = [names.step if d.axis is None else names.axes[d.axis] for d in launch.dims]
+    if launch.only_step:
+        params = ["_"]
     if launch.prefetches:
         params = [*(params or ["_"]), *launch.scalars, *prefetched_list(printer)]
     return _spec(_mapped(printer, window), window, params)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -12,14 +11,13 @@ from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.target import Target
-from tilelang.language.dtypes import itemsize
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.legal import check_kernel
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
-from . import defaults
+from . import defaults, inside
 from .blocks import multiple, sizes
 from .body.pieces import in_pieces
 from .boxes import blocks_in_boxes
@@ -40,8 +38,7 @@ from .windows.types import HostArray
 # How much faster steps with many groups, or with whole arrays, must be where nobody asks for them:
 # how long groups are is known as a mean only.  Rows that are only moved take what copies take.
 FORM_WORTH = 1.3
-# Tiles of loops inside of the step, where little goes by how long groups are.
-INSIDE, INSIDE_CLOSE, INSIDE_WORTH = (32, 64, 128), 1.1, 1.08
+INSIDE_CLOSE, INSIDE_WORTH = 1.1, 1.08  # for loops inside of the step
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -164,7 +161,7 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
     others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
     if guess.seconds >= FORM_WORTH * guess.traffic:
         for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
-            others += [(_seconds(one), worth, one) for one in forms(problem, config, alone)]
+            others += [(took, worth, one) for took, one in forms(problem, config, alone)]
     seconds, worth, found = min(others, key=lambda o: o[0], default=(guess.seconds, 1.0, alone))
     if worth * seconds >= guess.seconds:
         return alone
@@ -180,17 +177,17 @@ def _seconds(plan: Plan) -> float:
     return guess.seconds
 
 
-def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
     """The plan whose ragged loops run inside of the step, which has all rows of all groups.
 
     As steps each of them waits for its copies, or copies its rows again.  The longest tiles are
     taken that are about as fast as any: loops of few turns wait less.
     """
-    loops = _ragged_columns(alone)
+    loops = inside.loops(alone)
     if not loops or any(t.view is not None and t.view.how == "spans" for t in problem.ir.tensors):
         return
     made: list[tuple[float, Plan]] = []
-    for block in INSIDE:
+    for block in inside.tiles(alone):
         sizes_of = named(alone.ir, dict(alone.blocks) | dict.fromkeys(loops, block))
         asked = replace(config, blocks=sizes_of, loop_type="fori_loop")
         found = _fastest(problem, asked, alone.target)
@@ -198,7 +195,8 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
         if isinstance(whole, Plan) and rank.fits(whole):
             made.append((_seconds(whole), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
-    yield from [plan for seconds, plan in made[::-1] if seconds <= INSIDE_CLOSE * least][:1]
+    close = [one for one in made[::-1] if one[0] <= INSIDE_CLOSE * least]
+    yield from [(least if inside.little(alone) else seconds, plan) for seconds, plan in close[:1]]
 
 
 def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
@@ -215,22 +213,14 @@ def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
     return replace(whole, why=(*alone.why, told))
 
 
-def _ragged_columns(alone: Plan) -> list[str]:
-    """Loops over rows of groups that are steps, where all that they read and write fits."""
-    arrays = sum(math.prod(t.shape) * itemsize(t.dtype) for t in alone.ir.tensors if not t.view)
-    if arrays > alone.target.vmem_physical:
-        return []
-    columns = (c.axis for each in alone.launches if each.table for c in each.table.columns)
-    return [name for name in columns if alone.problem.fact(name).ragged]
-
-
-def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has all groups of a block."""
     for axis in (a for a in problem.ir.axes if a.kind == "grid"):
         made = attempted(partial(of_groups, problem, axis.name))
         found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
         if isinstance(found, Plan):
-            yield replace(found, groups=((axis.name, dict(found.blocks)[axis.name]),))
+            groups = ((axis.name, dict(found.blocks)[axis.name]),)
+            yield _seconds(found), replace(found, groups=groups)
 
 
 def _in_boxes(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:

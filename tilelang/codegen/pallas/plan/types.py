@@ -329,6 +329,15 @@ class Launch:
         return self.form == "grid" and self.table is not None
 
     @property
+    def only_step(self) -> bool:
+        """Whether a grid has one step, in which a window shows a part of its array.
+
+        A `pallas_call` without a grid has arrays as a whole.
+        """
+        alone = self.form == "grid" and not self.dims and not self.prefetches
+        return alone and not all(w.shows_all or w.stream is not None for w in self.windows)
+
+    @property
     def outputs(self) -> tuple[Window, ...]:
         return tuple(w for w in self.windows if w.output)
 

@@ -45,6 +45,9 @@ SLACK = 1.3  # and copies still take longer than the work, if that takes so much
 # Of those that wait, more steps than the thumb's take longer than they are estimated to, and fewer
 # take less: by v6e's schedules 256 x 512 scores 1.1 of it, and 512 x 512 0.95.
 WORTH, WORTH_ROWS, WORTH_CHAINED, WORTH_STEPS, WORTH_FEWER = 1.02, 1.1, 1.06, 1.25, 1.02
+# What is known better: steps that run several heads have the costs of such.  How these are laid out
+# goes by blocks, which no resized plan shows.
+WORTH_WITHIN, RESIZED_WITHIN = 1.1, 1.1
 TRIED = 3  # plans that are made of the best ones found
 
 
@@ -133,8 +136,9 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
     arrays = search.arrays
     thumb = Choice(plan.blocks, estimate(plan, arrays), _need(plan.launches))
     found, at = thumb, plan
-    for choice in search.ranked()[:TRIED]:
-        slower = choice.estimate.seconds > found.estimate.seconds
+    unsure = RESIZED_WITHIN if _within(plan) else 1
+    for choice in search.ranked()[: TRIED + (unsure > 1)]:
+        slower = choice.estimate.seconds > unsure * found.estimate.seconds
         if slower or dict(choice.blocks) == dict(plan.blocks):
             continue
         made = make(dict(choice.blocks))
@@ -142,7 +146,7 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
             continue
         true = Choice(made.blocks, estimate(made, arrays), _need(made.launches))
         more = true.estimate.steps - thumb.estimate.steps
-        rows = CLOSE if not _chained(plan.launches) else 1  # the first one needs less memory
+        rows = CLOSE if not products(plan.launches) else 1  # the first one needs less memory
         worth = _worth(plan, more) if found is thumb else rows
         if true.estimate.seconds * worth < found.estimate.seconds:
             found, at = true, made
@@ -175,7 +179,7 @@ def judged(plan: Plan) -> tuple[Estimate | None, int]:
 
 def shorter(launch: Launch, length: float) -> bool:
     """Whether so many instructions are not too many for what a step of the launch does."""
-    return length <= LONGEST[min(_chained((launch,)), 2)]
+    return length <= LONGEST[min(products((launch,)), 2)]
 
 
 def fits(plan: Plan) -> bool:
@@ -190,14 +194,19 @@ def _cautious(choice: Choice) -> float:
 
 def _worth(plan: Plan, more: float) -> float:
     """By how much something of so many `more` steps must be better to be taken, not the thumb."""
-    if any(axis.place == "within" for launch in plan.launches for axis in launch.axes):
-        return WORTH  # its products wait for none of the other iterations
-    chained = WORTH_STEPS if more > 0 else WORTH_FEWER if more < 0 else WORTH_CHAINED
-    return (WORTH_ROWS, WORTH, chained)[min(_chained(plan.launches), 2)]
+    steps = WORTH_WITHIN if _within(plan) else WORTH_STEPS
+    chained = steps if more > 0 else WORTH_FEWER if more < 0 else WORTH_CHAINED
+    rows = WORTH_FEWER if more < 0 else WORTH_ROWS
+    return (rows, WORTH, chained)[min(products(plan.launches), 2)]
 
 
-def _chained(launches: tuple[Launch, ...]) -> int:
-    """How many products one body has at most."""
+def _within(plan: Plan) -> bool:
+    """Whether a step runs all iterations of some loop."""
+    return any(axis.place == "within" for launch in plan.launches for axis in launch.axes)
+
+
+def products(launches: tuple[Launch, ...]) -> int:
+    """How many products one body has at most, which wait for each other."""
     bodies = (stmts for launch in launches for stmts in _bodies(launch))
     return max((sum(map(_products, body)) for body in bodies), default=0)
 

@@ -20,6 +20,7 @@ from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.language.dtypes import itemsize
 
+from . import near
 from .costs import COSTS, DEEP, GROUP, RECTANGLE, ROW, Costs
 from .numbers import Numbers, value
 from .steps import Steps, listed, with_lines
@@ -88,8 +89,14 @@ def of_launch(
     cycles = _cycles(done, costs, launch) + _waits_for_pipes(done, launch, steps, chip)
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
-    body = _piped(compute, copied, chip, _ahead(launch)) * steps.times * share
-    ends = copied.last / chip.bandwidth + chip.write
+    there = near.bytes_near(launch, target)
+    if there is None:
+        body = _piped(compute, copied, chip, _ahead(launch)) * steps.times * share
+        ends = copied.last / chip.bandwidth + chip.write
+    else:
+        compute = compute - (near.saved(launch, costs) / chip.clock if steps.count == 1 else 0)
+        body = float(compute.sum()) * steps.times * share
+        ends = there / chip.bandwidth + chip.read + chip.write
     table = _table(launch, steps, arrays) / chip.clock
     moved = copied.total * steps.times
     terms = tuple(float(t.sum()) * steps.times for t in done)

@@ -30,7 +30,7 @@ from tilelang.codegen.pallas.plan.physical import (
     Write,
     walk_physical,
 )
-from tilelang.ir import Apply, TileIndex, Type, Var
+from tilelang.ir import Apply, Const, TileIndex, Type, Var
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 
@@ -85,12 +85,14 @@ class Core:
 
     parts  what makes work in the values that were met, by their identity: the same for all blocks
     done   the work of statements so far, by theirs
+    lanes  names of columns that are in all lanes
     """
 
     axes: Axes
     chip: Chip
     parts: Parts = field(default_factory=dict)
     done: dict[int, Work] = field(default_factory=dict)
+    lanes: set[str] = field(default_factory=set)
 
     def shape(self, value: Type) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else self.axes[d].size for d in value.shape)
@@ -155,8 +157,9 @@ def _stated(stmt: Bind | Keep | Write, core: Core) -> Work:
             add(found, {"memory": size, "rows": _length(value.type, core) if put else 0})
         case Keep(value=value):
             add(found, {**_spilled(value, core), "memory": size})
-        case Bind(value=value):
+        case Bind(name=name, value=value):
             add(found, _spilled(value, core))
+            core.lanes.update({name} if _in_all_lanes(value, core) else ())
         case _:
             assert_never(stmt)
     return found
@@ -236,18 +239,28 @@ def _applied(expr: Apply, core: Core) -> Work:
 
 
 def _column(arg: PExpr, core: Core) -> bool:
-    """Whether an operand has one number a row, which is spread over the lanes.
-
-    What a reduction over lanes gives is in all of them.
-    """
+    """Whether an operand has one number a row, which is spread over the lanes."""
     while isinstance(arg, Apply) and arg.op in ("broadcast", "expand_dims"):
         arg = arg.args[0]
     if isinstance(arg, TileIndex | InRange) or not getattr(arg, "type", None):
         return False
-    if isinstance(arg, Apply) and OPS[arg.op].kind == "reduce":
-        return False
     shape = core.shape(arg.type)
-    return len(shape) >= 2 and shape[-1] == 1 and math.prod(shape) > 1
+    column = len(shape) >= 2 and shape[-1] == 1 and math.prod(shape) > 1
+    return column and not _in_all_lanes(arg, core)
+
+
+def _in_all_lanes(value: PExpr, core: Core) -> bool:
+    """Whether each lane has the number of its row: what reductions over lanes give, and numbers,
+    and what is made of these alone."""
+    match value:
+        case Var(name):
+            return name in core.lanes
+        case Apply("dot" | "transpose"):
+            return False
+        case Apply(op, args):
+            return OPS[op].kind == "reduce" or all(_in_all_lanes(a, core) for a in args)
+        case _:
+            return isinstance(value, Const)
 
 
 def _reduced(expr: Apply, core: Core) -> Work:

@@ -169,6 +169,12 @@ class Window:
         return math.nan if is_float(self.dtype) else 1
 
     @property
+    def shows_all(self) -> bool:
+        """Whether its block is the array itself, in every step."""
+        sizes = (extent_of(dim) or 1 for dim in self.dims)
+        return tuple(sizes) == self.shape and all(n.expr == integers.const(0) for n in self.numbers)
+
+    @property
     def far(self) -> bool:
         """Whether the array stays where it is, and no pipeline cuts it into blocks."""
         return self.stream == UNCUT
