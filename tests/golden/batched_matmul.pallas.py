@@ -1,4 +1,4 @@
-"""batched_matmul for tpu:v6e, blocks tb=32, tk=1024, tm=128, tn=256."""
+"""batched_matmul for tpu:v6e, blocks tb=1, tk=1024, tm=1024, tn=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -7,12 +7,12 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def batched_matmul_kernel(x_ref, w_ref, y_ref):
-    # tb: grid dimension, blocks of 32; parallel: each tb writes its own rows of y
-    # tn: grid dimension, blocks of 256; parallel: each tn writes its own slices of y
-    # tm: grid dimension, blocks of 128; parallel: each tm writes its own slices of y
+    # tb: grid dimension, blocks of 1; parallel: each tb writes its own rows of y
     # tk: one tile, blocks of 1024; ordered: carries acc, a sum
+    # tm: one tile, blocks of 1024; parallel: each tm writes its own slices of y
+    # tn: one tile, blocks of 1024; parallel: each tn writes its own slices of y
     # batched_matmul.py:25: acc = torch.zeros([tb, tm, tn], dtype=torch.float32)
-    acc = jnp.zeros((32, 128, 256), jnp.float32)
+    acc = jnp.zeros((1, 1024, 1024), jnp.float32)
     # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
     acc = (
         acc
@@ -32,16 +32,13 @@ def batched_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> ja
     y = pl.pallas_call(
         batched_matmul_kernel,
         out_shape=jax.ShapeDtypeStruct((64, 1024, 1024), jnp.bfloat16),
-        grid=(2, 4, 8),
+        grid=(64,),
         in_specs=[
-            pl.BlockSpec((32, 128, 1024), lambda tb, tn, tm: (tb, tm, 0)),
-            pl.BlockSpec((32, 1024, 256), lambda tb, tn, tm: (tb, 0, tn)),
+            pl.BlockSpec((1, 1024, 1024), lambda tb: (tb, 0, 0)),
+            pl.BlockSpec((1, 1024, 1024), lambda tb: (tb, 0, 0)),
         ],
-        out_specs=pl.BlockSpec((32, 128, 256), lambda tb, tn, tm: (tb, tm, tn)),
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "parallel"),
-            vmem_limit_bytes=84934656,
-        ),
+        out_specs=pl.BlockSpec((1, 1024, 1024), lambda tb: (tb, 0, 0)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         interpret=interpret,
     )(x, w)
     return y

@@ -1,4 +1,4 @@
-"""batched_matmul for tpu:v6e, blocks tb=32, tk=1024, tm=128, tn=256."""
+"""batched_matmul for tpu:v6e, blocks tb=1, tk=1024, tm=1024, tn=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -7,13 +7,13 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def batched_matmul_kernel(x, w, y):
-    # tb: grid dimension, blocks of 32; parallel: each tb writes its own rows of y
-    # tn: grid dimension, blocks of 256; parallel: each tn writes its own slices of y
-    # tm: grid dimension, blocks of 128; parallel: each tm writes its own slices of y
+    # tb: grid dimension, blocks of 1; parallel: each tb writes its own rows of y
     # tk: one tile, blocks of 1024; ordered: carries acc, a sum
+    # tm: one tile, blocks of 1024; parallel: each tm writes its own slices of y
+    # tn: one tile, blocks of 1024; parallel: each tn writes its own slices of y
     def step(x_ref, w_ref, y_ref):
         # batched_matmul.py:25: acc = torch.zeros([tb, tm, tn], dtype=torch.float32)
-        acc = jnp.zeros((32, 128, 256), jnp.float32)
+        acc = jnp.zeros((1, 1024, 1024), jnp.float32)
         # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
         acc = (
             acc
@@ -29,13 +29,13 @@ def batched_matmul_kernel(x, w, y):
 
     pltpu.emit_pipeline(
         step,
-        grid=(2, 4, 8),
+        grid=(64,),
         in_specs=[
-            pl.BlockSpec((32, 128, 1024), lambda tb, tn, tm: (tb, tm, 0)),
-            pl.BlockSpec((32, 1024, 256), lambda tb, tn, tm: (tb, 0, tn)),
+            pl.BlockSpec((1, 1024, 1024), lambda tb: (tb, 0, 0)),
+            pl.BlockSpec((1, 1024, 1024), lambda tb: (tb, 0, 0)),
         ],
-        out_specs=[pl.BlockSpec((32, 128, 256), lambda tb, tn, tm: (tb, tm, tn))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL, pltpu.PARALLEL),
+        out_specs=[pl.BlockSpec((1, 1024, 1024), lambda tb: (tb, 0, 0))],
+        dimension_semantics=(pltpu.PARALLEL,),
     )(x, w, y)
 
 
@@ -46,7 +46,6 @@ def batched_matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> ja
         out_shape=jax.ShapeDtypeStruct((64, 1024, 1024), jnp.bfloat16),
         in_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=74448896),
         interpret=interpret,
     )(x, w)
     return y

@@ -33,6 +33,7 @@ Make = Callable[[Blocks], "Plan | Refusal"]
 LEAST = 128  # positions of a block that is no whole dimension, where they may be so few
 RAGGED = 4096  # the most of one that is cut where ranges end: how long those are, no shape tells
 ROWS = 32  # LEAST of a dimension that is nowhere the last one
+BATCH = 1  # LEAST of one that is neither of the last two: more of it is another product, as long
 WHOLE = 32768  # the longest dimension that is tried whole
 # A program of more instructions gains little by it, and takes half a minute and more to compile:
 # for bodies with no product, with one, and with several.  Without products libtpu is quicker: 7 to
@@ -261,8 +262,8 @@ def _tied(problem: Problem) -> list[tuple[str, ...]]:
 def _sizes(problem: Problem, names: tuple[str, ...], target: Target) -> tuple[int, ...]:
     length = max(problem.extent(names[0]), 1)
     need = max(multiple(problem, n, target) for n in names)
-    rows = all(use.place != 1 for n in names for use in problem.uses(n))
-    least = max(need, ROWS if rows else LEAST)
+    places = {use.place for n in names for use in problem.uses(n)}
+    least = max(need, LEAST if 1 in places else ROWS if 2 in places else BATCH)
     most = RAGGED if any(problem.fact(n).ragged for n in names) else length
     sizes = [least << k for k in range(12) if least << k < length and least << k <= most]
     return tuple(sizes) + ((length,) if length <= WHOLE or not sizes else ())
