@@ -50,6 +50,7 @@ from .steps.moves import Order, first_visit, owns
 from .steps.neighbours import with_steps
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table, in_scratch
 from .windows.exact import check_cuts
+from .windows.flowing import flowing
 from .windows.outputs import all_windows, early, initialised, lowered, selective, whole
 from .windows.types import HostArray, Window
 
@@ -122,7 +123,8 @@ def plan_launch(
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
     )  # fmt: skip
     bodies = (replace(s, body=tuple(map(as_held, _with_rests(s.body, axes)))) for s in sections)
-    return with_steps(replace(launch, sections=tuple(bodies))), tuple(arrays.hosts.values())
+    launch = flowing(replace(launch, sections=tuple(bodies)), target, config)
+    return with_steps(launch), tuple(arrays.hosts.values())
 
 
 def _with_rests(body: tuple[PStmt, ...], axes: Mapping[str, AxisPlan]) -> tuple[PStmt, ...]:

@@ -295,11 +295,26 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Flow:
+    """Whole arrays come, and go, in pieces of their rows, while steps compute.
+
+    rows, pieces  of a piece, and how many there are
+    begin, end    the rows that a step uses, in positions; they may lie outside of the arrays
+    """
+
+    rows: int
+    pieces: int
+    begin: Expr
+    end: Expr
+
+
+@dataclass(frozen=True)
 class Launch:
     """One `pallas_call`.
 
     prefetches  scalars are there before the first step, which takes a grid spec
     moving      axes of grid dimensions; those whose first tile depends on others behind these
+    flow        how those windows come and go that are whole arrays, where a step waits for parts
     """
 
     name: str
@@ -316,6 +331,7 @@ class Launch:
     loc: Loc
     prefetches: bool
     moving: tuple[str, ...]
+    flow: Flow | None = None
 
     def axis(self, name: str) -> AxisPlan:
         return next(a for a in self.axes if a.name == name)
@@ -435,6 +451,10 @@ def _launch_text(launch: Launch) -> str:
     lines += dict.fromkeys(_mask_text(launch, *found) for stmt in body for found in masks(stmt))
     lines += dict.fromkeys(map(_clear_text, _clear(launch)))
     lines += [_scratch_text(scratch) for scratch in launch.scratch]
+    if launch.flow is not None:
+        names = ", ".join(w.array for w in launch.windows if w.flows)
+        pieces = f"{launch.flow.pieces} pieces of {launch.flow.rows} rows"
+        lines.append(f"  {names}: in {pieces}, which come and go while steps compute")
     lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
     limit = launch.memory.limit
     asked = "" if limit is None else f"; asks for {limit:,} B"

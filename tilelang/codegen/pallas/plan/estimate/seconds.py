@@ -89,9 +89,13 @@ def of_launch(
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
     body = _piped(compute, copied, chip, _ahead(launch)) * steps.times * share
+    flows = [float(np.mean(_size(w, steps))) for w in launch.windows if w.flows]
+    if launch.flow is not None:  # beside the steps, but for the first pieces and the last ones
+        flow = sum(flows) / chip.bandwidth
+        body = max(body, flow) + flow / launch.flow.pieces + chip.read
     ends = copied.last / chip.bandwidth + chip.write
     table = _table(launch, steps, arrays) / chip.clock
-    moved = copied.total * steps.times
+    moved = copied.total * steps.times + sum(flows)
     terms = tuple(float(t.sum()) * steps.times for t in done)
     return Estimate(
         body + ends + table,
@@ -237,7 +241,7 @@ def _copied(launch: Launch, steps: Steps) -> Copied:
     found = Copied(np.zeros(count), np.zeros(count), np.zeros(count))
     trips = _trips(launch, steps)
     for window in launch.windows:
-        if window.far:
+        if window.far or window.flows:
             continue
         size = _size(window, steps)
         if window.stream is not None:
