@@ -12,7 +12,6 @@ from typing import Literal
 
 from tilelang.codegen.pallas.plan.types import AtDim, Flow, Launch, Window
 from tilelang.codegen.writer import Atom, Call, Node, filled, flat
-from tilelang.ir import Expr
 
 from . import ops
 from .block import Block

@@ -34,6 +34,7 @@ from .placement import place
 from .small_steps import loops_of_small_steps, turns_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
 from .verify import verify
+from .windows.flowing import at_once
 from .windows.turned import picked_last
 from .windows.types import HostArray
 
@@ -158,7 +159,8 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
     others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
     if guess.seconds >= FORM_WORTH * guess.traffic:
         for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
-            others += [(_seconds(one), worth, one) for one in forms(problem, config, alone)]
+            made = forms(problem, config, alone)
+            others += [(_seconds(at_once(one)), worth, one) for one in made]
     seconds, worth, found = min(others, key=lambda o: o[0], default=(guess.seconds, 1.0, alone))
     if worth * seconds >= guess.seconds:
         return alone
@@ -190,7 +192,7 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
         found = _fastest(problem, asked, alone.target)
         whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
         if isinstance(whole, Plan) and rank.fits(whole):
-            made.append((_seconds(whole), whole))
+            made.append((_seconds(at_once(whole)), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
     yield from [plan for seconds, plan in made[::-1] if seconds <= INSIDE_CLOSE * least][:1]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilelang.codegen.pallas.chips import CHIPS, Chip
 from tilelang.codegen.pallas.plan.physical import Inner, flat
-from tilelang.codegen.pallas.plan.types import Dim, Launch, Plan, Window
+from tilelang.codegen.pallas.plan.types import Dim, Flow, Launch, Plan, Window
 from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.language.dtypes import itemsize
@@ -89,13 +89,11 @@ def of_launch(
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
     body = _piped(compute, copied, chip, _ahead(launch)) * steps.times * share
-    flows = [float(np.mean(_size(w, steps))) for w in launch.windows if w.flows]
-    if launch.flow is not None:  # beside the steps, but for the first pieces and the last ones
-        flow = sum(flows) / chip.bandwidth
-        body = max(body, flow) + flow / launch.flow.pieces + chip.read
+    flows = sum(float(np.mean(_size(w, steps))) for w in launch.windows if w.flows)
+    body = _flowing(body, flows / chip.bandwidth, launch.flow, steps)
     ends = copied.last / chip.bandwidth + chip.write
     table = _table(launch, steps, arrays) / chip.clock
-    moved = copied.total * steps.times + sum(flows)
+    moved = copied.total * steps.times + flows
     terms = tuple(float(t.sum()) * steps.times for t in done)
     return Estimate(
         body + ends + table,
@@ -287,6 +285,14 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> f
             free = max(free, ended) + goes
     first = float(least[begin].sum())
     return ended * (float(least.sum()) / first if first else 1)
+
+
+def _flowing(body: float, copies: float, flow: Flow | None, steps: Steps) -> float:
+    """Seconds of steps beside copies in pieces: both wait for the first piece, or the last step."""
+    if flow is None:
+        return body
+    parts = min(flow.pieces, max(steps.count * steps.times, 1))
+    return max(body, copies) + min(body, copies) / parts
 
 
 def _size(window: Window, steps: Steps) -> np.ndarray | float:

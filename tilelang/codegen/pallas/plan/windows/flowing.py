@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from tilelang import ir
@@ -29,7 +29,7 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from ..axis import AxisPlan
 from ..physical import PStmt, Read, Select, Step, TakeRows, Write, flat, parts_of
-from ..types import Flow, Launch
+from ..types import Flow, Launch, Plan
 from .types import Whole, Window
 
 WORTH = 1 << 20  # bytes of arrays: less comes about as fast at once
@@ -47,12 +47,13 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     found = tuple(_flowing_windows(launch)) if _steps_in_order(launch) else ()
     used = [a for w in found for a in _axes(launch, w)]
     rows = _piece(found, used, target)
-    if rows is None:
+    if not found or rows is None:
         return _refused(asked, launch, launch.loc)
-    size = sum(_row_bytes(w) * w.shape[0] for w in found)
-    if not asked and size < WORTH:
-        return launch
     refs = frozenset(w.ref for w in found)
+    size = sum(_row_bytes(w) * w.shape[0] for w in found)
+    others = any(w.axes for w in launch.windows)  # their copies would wait behind all pieces
+    if not asked and (others or size < WORTH):
+        return launch
     ends = dict.fromkeys((a.begin, a.end) for a in used)
     flow = Flow(
         rows,
@@ -62,6 +63,16 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     )
     windows = tuple(replace(w, flows=w.ref in refs) for w in launch.windows)
     return replace(launch, windows=windows, flow=flow)
+
+
+def at_once(plan: Plan) -> Plan:
+    """The plan without pieces.  Forms are compared so: what estimates of long bodies lack, the
+    copies in front of them made up for."""
+    launches = (
+        replace(each, flow=None, windows=tuple(replace(w, flows=False) for w in each.windows))
+        for each in plan.launches
+    )
+    return replace(plan, launches=tuple(launches))
 
 
 def _refused(asked: bool, launch: Launch, loc: Loc | None) -> Launch:
@@ -110,10 +121,8 @@ def _axes(launch: Launch, window: Window) -> list[AxisPlan]:
     """The loops inside of a step that use the window; none, if anything else does."""
     steps = list(tiles(launch, window))
     axes = [launch.axis(s.axis) for s in steps if s is not None]
-    (dim,) = (d.axis for d in launch.dims)
-    if len(axes) < len(steps) or not all(_rises(a, dim or "") for a in axes):
-        return []
-    return axes
+    every = len(axes) == len(steps) and all(_rises(a, launch.dims[0].axis or "") for a in axes)
+    return axes if every else []
 
 
 def tiles(launch: Launch, window: Window) -> Iterator[Step | None]:
@@ -141,8 +150,8 @@ def _rises(axis: AxisPlan, dim: str) -> bool:
     """Whether the loop's ranges rise from step to step, by numbers that are there before it."""
     known = all(_is_known(e, dim) for end in (axis.begin, axis.end) for e in ir.walk(end))
     plain = axis.shift is None and axis.base is None and axis.length is None
-    return axis.place == "inner" and axis.block is not None and plain and known and (
-        dim in axis.rises
+    return (
+        axis.place == "inner" and axis.block is not None and plain and known and (dim in axis.rises)
     )
 
 
@@ -160,7 +169,7 @@ def _is_known(expr: Expr, dim: str) -> bool:
 
 
 def _piece(found: Iterable[Window], axes: Iterable[AxisPlan], target: Target) -> int | None:
-    """Rows of a piece: whole tiles of every loop, and of registers; None if none divide the rows."""
+    """Rows of a piece: whole tiles of all loops, and of registers; None if none divide the rows."""
     windows = tuple(found)
     if not windows:
         return None
