@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -23,7 +24,8 @@ AT_ONCE = tile.Config({"tm": 16}, loop_type="fori_loop", windows="aligned")
 ROWS = 48
 # No rows, all rows, more rows than a piece has, ends at pieces, gaps in front and behind.
 LAYOUTS = (
-    (0, 5, 5, 20, 40), (0, 16, 32, 32, 48), (0, 0, 48, 48, 48), (3, 3, 4, 47, 47), (17, 18, 30, 31, 33)
+    (0, 5, 5, 20, 40), (0, 16, 32, 32, 48), (0, 0, 48, 48, 48), (3, 3, 4, 47, 47),
+    (17, 18, 30, 31, 33),
 )  # fmt: skip
 WILD = ((48, 0, 10, 90, 5), (-9, 40, 20, 30, 99), (47, 46, 45, 1, 0), (40, 48, 0, 20, 30))
 
@@ -42,7 +44,7 @@ def shifted(x, offsets):
 
 def oracle(x: np.ndarray, offsets: tuple[int, ...]) -> np.ndarray:
     y = np.zeros_like(x)
-    for begin, end in zip(offsets, offsets[1:], strict=False):
+    for begin, end in pairwise(offsets):
         if begin < end:
             y[begin:end] = x[begin:end] - x[begin:end].min(0)
     return y
@@ -52,7 +54,7 @@ def given(offsets: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Rows, of which those that are in no group hold NaN."""
     x = np.random.default_rng(0).standard_normal((ROWS, 8), np.float32)
     mine = np.zeros(ROWS, bool)
-    for begin, end in zip(offsets, offsets[1:], strict=False):
+    for begin, end in pairwise(offsets):
         mine[max(begin, 0) : max(end, 0)] = True
     x[~mine] = np.nan
     return x, np.array(offsets, np.int32)
@@ -139,7 +141,7 @@ BUGS: tuple[tuple[Bug, tuple[int, ...]], ...] = (
     (_SHIFTED("nobody waits for what has gone", "@pl.loop(flow[2], 3)",
               "@pl.loop(flow[1], 3)"), LAYOUTS[0]),
     (_SHIFTED("what had gone does not go again",
-              "flow[1], flow[2] = back, back", "pass"), WILD[1]),
+              "flow[1], flow[2] = back, back", "flow[2] = flow[1]"), WILD[1]),
     (_SHIFTED("all pieces go to the place of the first", "y.at[pl.ds(piece * 16, 16)]",
               "y.at[pl.ds(0, 16)]"), LAYOUTS[1]),
 )  # fmt: skip

@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from tilelang.codegen.pallas.plan.types import AtDim, Flow, Launch, Window
+from tilelang.codegen.pallas.plan.types import (
+    BACK,
+    GONE,
+    HERE,
+    REACH,
+    AtDim,
+    Flow,
+    Launch,
+    Window,
+)
 from tilelang.codegen.writer import Atom, Call, Node, filled, flat
 
 from . import ops
 from .block import Block
 from .conditions import test_of
-from .expressions import Printer
+from .expressions import Printer, any_of
 from .names import Names
 
 COPY = """
@@ -42,10 +51,8 @@ def _():
 
 """
 GOES_BACK = """
-{back} = jax.lax.div(jnp.clip({begin}, 0, {total}), {size})
-
 # ranges that do not rise: what had gone is waited for, and goes again
-@pl.when({back} < {flow}[1])
+@pl.when({again})
 def _():
     @wait
     {flow}[1], {flow}[2] = {back}, {back}
@@ -87,50 +94,55 @@ def print_start(printer: Printer, block: Block) -> None:
 
 def print_reach(printer: Printer, block: Block) -> None:
     """Waits for the pieces that the step uses, and for those that had gone, if they are used."""
-    launch, flow, names = printer.launch, printer.launch.flow, printer.names
+    launch, flow, count = printer.launch, printer.launch.flow, printer.names.words.get("flow", "")
     if flow is None:
         return
-    count, reach, coming, going = names.word("flow"), "reach", _coming(launch), _going(launch)
-    begin, end = printer.text(flow.begin), printer.text(flow.end)
-    words = {
-        "flow": count, "back": names.word("back"), "begin": begin, "size": str(flow.rows),
-        "total": str(flow.rows * flow.pieces),
-    }  # fmt: skip
-    tests, content = [], []
-    if coming:
-        reach = names.word("reach")
-        tests.append(f"({end} > {count}[0] * {flow.rows})")
-        content += [f"{reach} = {_piece_of(flow, end, flow.rows - 1)}"]
+    own, (reach, back) = _scope(printer), map(printer.names.word, ("reach", "back"))
+    tests: list[Node] = []
+    content: list[str] = []
+    if coming := _coming(launch):
+        tests.append(own.node(flow.lacks))
+        content.append(f"{reach} = {own.text(flow.reach)}")
         content += _each(printer, coming, f"{count}[0]", reach, "wait")
-        content += [f"{count}[0] = jnp.maximum({count}[0], {reach})"]
-    if going:
-        tests.append(f"({begin} < {count}[1] * {flow.rows})")
+        content.append(f"{count}[0] = {own.text(flow.here)}")
+    if going := _going(launch):
+        tests.append(own.node(flow.early))
         wait = _each(printer, going, f"{count}[2]", f"{count}[1]", "wait")
+        words = {"flow": count, "back": back, "again": own.text(flow.again)}
+        content += [f"{back} = {own.text(flow.back)}", ""]
         content += filled(GOES_BACK, words, wait=wait)
-    _put(block, filled(WAITS, {"tests": " | ".join(tests)}, content=content))
+    _put(block, filled(WAITS, {"tests": flat(any_of(tests))}, content=content))
 
 
 def print_end(printer: Printer, block: Block) -> None:
     """Pieces go that the step leaves behind; in the last step, all that are left."""
-    launch, flow, names = printer.launch, printer.launch.flow, printer.names
+    launch, flow, count = printer.launch, printer.launch.flow, printer.names.words.get("flow", "")
     if flow is None:
         return
-    count, every, end = names.word("flow"), str(flow.pieces), printer.text(flow.end)
+    own, reach, every = _scope(printer), printer.names.word("reach"), str(flow.pieces)
     coming, going = _coming(launch), _going(launch)
-    block.raw("")
     if going:
-        reach = names.word("reach")
-        content = [f"{reach} = {_piece_of(flow, end, 0)}"]
+        content = [f"{reach} = {own.text(flow.left)}"]
         content += _each(printer, going, f"{count}[1]", reach, "start")
-        content += [f"{count}[1] = jnp.maximum({count}[1], {reach})"]
-        tests = f"{end} >= ({count}[1] + 1) * {flow.rows}"
-        _put(block, filled(WAITS, {"tests": tests}, content=content))
+        content.append(f"{count}[1] = {own.text(flow.gone)}")
+        _put(block, filled(WAITS, {"tests": own.text(flow.passed)}, content=content))
     content = [
         line
         for windows, first, what in ((coming, 0, "wait"), (going, 1, "start"), (going, 2, "wait"))
         for line in _each(printer, windows, f"{count}[{first}]", every, what)
     ]
     _put(block, filled(WAITS, {"tests": _at(printer, "last")}, content=content))
+
+
+def _scope(printer: Printer) -> Printer:
+    """A printer that knows what is counted."""
+    count, words = printer.names.word("flow"), printer.names.words
+    own = printer.scope()
+    own.locals |= {
+        HERE.name: f"{count}[0]", GONE.name: f"{count}[1]",
+        REACH.name: words["reach"], BACK.name: words["back"],
+    }  # fmt: skip
+    return own
 
 
 def _coming(launch: Launch) -> list[Window]:
@@ -146,12 +158,6 @@ def _at(printer: Printer, end: Literal["first", "last"]) -> str:
     (axis,) = (d.axis for d in printer.launch.dims)
     assert axis is not None
     return flat(test_of(printer, AtDim(axis, end)))
-
-
-def _piece_of(flow: Flow, position: str, more: int) -> str:
-    """The piece that a position lies in, or how many there are up to it."""
-    above = f" + {more}" if more else ""
-    return f"jax.lax.div(jnp.clip({position}, 0, {flow.rows * flow.pieces}){above}, {flow.rows})"
 
 
 def _copy(printer: Printer, window: Window, flow: Flow) -> list[str]:

@@ -123,8 +123,8 @@ def plan_launch(
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
     )  # fmt: skip
     bodies = (replace(s, body=tuple(map(as_held, _with_rests(s.body, axes)))) for s in sections)
-    launch = flowing(replace(launch, sections=tuple(bodies)), target, config)
-    return with_steps(launch), tuple(arrays.hosts.values())
+    made = with_steps(replace(launch, sections=tuple(bodies)))
+    return flowing(made, target, config), tuple(arrays.hosts.values())
 
 
 def _with_rests(body: tuple[PStmt, ...], axes: Mapping[str, AxisPlan]) -> tuple[PStmt, ...]:

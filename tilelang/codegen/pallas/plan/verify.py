@@ -25,7 +25,7 @@ from .reads import made_of
 from .shapes import broadcasts, held_as, holds, shows
 from .steps import conditions
 from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
-from .types import Column, Launch, Plan, Section, Table
+from .types import BACK, GONE, HERE, REACH, Column, Launch, Plan, Section, Table
 from .windows import types as windows
 from .windows.flowing import tiles
 
@@ -89,7 +89,8 @@ def _flow(here: Reader) -> None:
     """Pieces are whole tiles of every loop that uses them, and steps know which they use."""
     launch, flow = here.launch, here.launch.flow
     if flow is not None:
-        _exprs(here.of("what a step waits for", launch.loc), flow.begin, flow.end)
+        known = here.plus(names=[v.name for v in (HERE, GONE, REACH, BACK)])
+        _exprs(known.of("what a step waits for", launch.loc), *flow.exprs)
     for window in (w for w in launch.windows if w.flows):
         own = here.of(f"a piece of {window.array}", launch.loc)
         pieces = flow is not None and flow.rows * flow.pieces == window.shape[0]

@@ -21,15 +21,15 @@ from functools import reduce
 from tilelang import ir
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Apply, Expr
+from tilelang.ir import Apply, Expr, integers
 from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.config import Config
 from tilelang.schedule.refusal import Refused, Rule
 
 from ..axis import AxisPlan
-from ..physical import PStmt, Read, Select, Step, TakeRows, Write, flat, parts_of
-from ..types import Flow, Launch, Plan
+from ..physical import PStmt, Read, Select, Step, TakeRows, Tiles, Write, flat, parts_of
+from ..types import BACK, GONE, HERE, REACH, Flow, Launch, Plan
 from .types import Whole, Window
 
 WORTH = 1 << 20  # bytes of arrays: less comes about as fast at once
@@ -55,14 +55,38 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     if not asked and (others or size < WORTH):
         return launch
     ends = dict.fromkeys((a.begin, a.end) for a in used)
-    flow = Flow(
-        rows,
-        found[0].shape[0] // rows,
-        reduce(lambda a, b: Apply("minimum", (a, b), INT), dict.fromkeys(b for b, _ in ends)),
-        reduce(lambda a, b: Apply("maximum", (a, b), INT), dict.fromkeys(e for _, e in ends)),
-    )
+    begin = reduce(lambda a, b: Apply("minimum", (a, b), INT), dict.fromkeys(b for b, _ in ends))
+    end = reduce(lambda a, b: Apply("maximum", (a, b), INT), dict.fromkeys(e for _, e in ends))
+    flow = _flow(rows, found[0].shape[0] // rows, begin, end)
     windows = tuple(replace(w, flows=w.ref in refs) for w in launch.windows)
     return replace(launch, windows=windows, flow=flow)
+
+
+def _flow(rows: int, pieces: int, begin: Expr, end: Expr) -> Flow:
+    """What steps compute that use the rows from `begin` on, which may lie anywhere."""
+    last, first = (integers.clamped(e, rows * pieces + 1) for e in (end, begin))
+    behind = Apply("add", (last, integers.const(rows - 1)), INT)
+    return Flow(
+        rows=rows,
+        pieces=pieces,
+        lacks=_is("gt", end, _times(HERE, rows)),
+        reach=Tiles(behind, rows),
+        back=Tiles(first, rows),
+        again=_is("lt", BACK, GONE),
+        early=_is("lt", begin, _times(GONE, rows)),
+        passed=_is("ge", end, _times(Apply("add", (GONE, integers.const(1)), INT), rows)),
+        left=Tiles(last, rows),
+        here=Apply("maximum", (HERE, REACH), INT),
+        gone=Apply("maximum", (GONE, REACH), INT),
+    )
+
+
+def _is(op: str, a: Expr, b: Expr) -> Apply:
+    return Apply(op, (a, b), ir.Type((), "bool"))
+
+
+def _times(a: Expr, by: int) -> Apply:
+    return Apply("mul", (a, integers.const(by)), INT)
 
 
 def at_once(plan: Plan) -> Plan:
