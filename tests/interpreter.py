@@ -51,6 +51,13 @@ SPACES = (
     Space(rows=23, groups=5, block=16),
     Space(rows=48, groups=2, block=16),
 )
+
+
+def whole_columns(subject: Subject) -> dict[str, int]:
+    """The blocks of an example, but for those of its features, which a step has all of."""
+    return {name: block for name, block in subject.blocks.items() if name not in ("tf", "tn")}
+
+
 # Name -> the config for an example; the first one must be possible.
 FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "table": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", steps="table"),
@@ -61,6 +68,7 @@ FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "exact": lambda s: tile.Config(s.blocks, windows="exact"),
     "groups": lambda s: tile.Config(s.blocks_in("groups")),
     "pieces": lambda s: tile.Config(s.blocks, pieces=8),
+    "flowing": lambda s: tile.Config(whole_columns(s), loop_type="fori_loop", windows="flowing"),
 }
 MUST = "table"
 # Besides these, wild offsets meet steps that do nothing.
@@ -69,6 +77,7 @@ WILD: Mapping[str, Callable[[Subject], tile.Config]] = {
     "rectangle": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", steps="rectangle"),
 }
 WILD_SPACE = Space(rows=23, groups=3, block=16)
+OWN = {"flowing": Space(rows=48, groups=4, block=16)}  # three pieces of whole tiles
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,7 @@ class Outcome:
 def programs(seed: int) -> list[Program]:
     """Every ragged example in every form; the seed turns which space each one gets."""
     return [
-        Program(subject, form, SPACES[(number + place + seed) % len(SPACES)])
+        Program(subject, form, OWN.get(form, SPACES[(number + place + seed) % len(SPACES)]))
         for number, subject in enumerate(JAGGED)
         for place, form in enumerate(FORMS)
         if has(subject, form)
@@ -209,7 +218,8 @@ def run_wild(program: Program, seed: int, only: Sequence[str] = ()) -> Outcome:
 
 def run_all_wild(seed: int, name: str = "") -> Iterator[tuple[Program, Outcome]]:
     """Every ragged example in every form that it has."""
-    for program in (Program(s, form, WILD_SPACE) for s in JAGGED for form in WILD):
+    every = (Program(s, f, OWN.get(f, WILD_SPACE)) for s in JAGGED for f in WILD)
+    for program in every:
         able = has(program.subject, program.form)
         if able and name in program.subject.name and not refused(program):
             yield program, run_wild(program, seed)

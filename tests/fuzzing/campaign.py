@@ -139,6 +139,9 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         yield tile.Config(dict.fromkeys(tiles, size), **form)
     if count:  # refused unless something is made of each row of a product
         yield tile.Config(dict.fromkeys(tiles, 16), pieces=rng.choice((4, 8)))
+        for block in (8, 16):  # refused unless blocks divide the rows of loops inside of a step
+            sizes_of = dict.fromkeys(tiles, block)
+            yield tile.Config(sizes_of, loop_type="fori_loop", windows="flowing")
     grids = sorted(a.name for a in program.axes if a.kind == "grid")
     if grids and count:  # refused unless the loop is parallel and short
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])

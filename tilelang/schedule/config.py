@@ -12,7 +12,7 @@ from ..errors import PlanError
 
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
-WINDOWS = ("aligned", "exact")
+WINDOWS = ("aligned", "exact", "flowing")
 GATHERS = ("ahead", "inside")
 INDEXING = ("pointer", "descriptor")
 WORKLIST = ("search", "table")
@@ -42,7 +42,8 @@ class Config:
     within      parallel `hl.grid` loops of which a step runs all iterations, e.g. ["h"]: blocks
                 then hold all heads of [tokens, heads, width], and no array is transposed
     windows     "aligned" (a tile is a block of the array; ranges share tiles) | "exact" (the first
-                tile of a range begins where the range does)
+                tile of a range begins where the range does) | "flowing" (rows of whole arrays come
+                and go in pieces while steps compute)
     gathers     "ahead" (rows that an index array picks are put together by XLA) | "inside"
     pieces      rows of a tile that a step multiplies at once, while other units are busy with the
                 rows before; 0: all of them

@@ -10,7 +10,7 @@ from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, signature,
 from tilelang.ir import Tensor, View
 from tilelang.ir.names import first_free
 
-from . import ops, specs, worklist
+from . import flows, ops, specs, worklist
 from .block import Block
 from .expressions import Printer
 from .names import Names
@@ -245,6 +245,7 @@ def _scratch(launch: Launch) -> list[Node]:
         else Call("pltpu.VMEM", (ops.shape(s.shape), ops.dtype(s.dtype)))
         for s in launch.scratch
     ]
+    out += flows.scratch(launch)
     table = launch.table
     if table is not None and table.steps == "table" and not launch.worklist:
         column = Call("pltpu.SMEM", (ops.shape((table.rows,)), Atom("jnp.int32")))

@@ -7,7 +7,7 @@ from tilelang.codegen.pallas.plan.reads import Reads, step_reads, targets
 from tilelang.codegen.pallas.plan.steps.names import COUNT, STEP
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, statement
 
-from . import ops, specs
+from . import flows, ops, specs
 from .block import Block
 from .conditions import test_of
 from .expressions import Printer, all_of
@@ -37,6 +37,7 @@ def print_kernel(launch: plan.Launch, names: Names) -> list[str]:
     else:
         inputs, outputs = specs.operands(launch)
         arrays = [o.param for o in (*inputs, *outputs)]
+        scratch += flows.params(launch, names)
         params = [*launch.scalars, *specs.prefetched_list(printer), *arrays, *scratch]
         _print_step(printer, block)
     return [*_head(launch.name, params, 0), *_facts(launch), *block.lines]
@@ -130,8 +131,14 @@ def _print_step(printer: Printer, block: Block) -> None:
         columns = {names.axes.get(key, key): column for key, column in names.columns.items()}
         _print_row(printer, block, table, reads, columns)
         _print_neighbours(printer, block, table)
-    for section in launch.sections:
+    flows.print_start(printer, block)
+    first = [s for s in launch.sections if s.title]
+    for section in first:
         _print_section(printer, block, section)
+    flows.print_reach(printer, block)
+    for section in launch.sections[len(first) :]:
+        _print_section(printer, block, section)
+    flows.print_end(printer, block)
     if not launch.sections:
         block.raw("pass")
 

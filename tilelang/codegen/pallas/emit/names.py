@@ -9,6 +9,7 @@ from tilelang.codegen.pallas.plan.types import MODULE_NAMES, Launch, Plan, Table
 from tilelang.ir.names import first_free, stem
 
 WORDS = ("n", "steps", "step", "at", "before", "after", "live")
+FLOW_WORDS = ("piece", "flow", "reach", "back")
 TABLE_WORDS = ("seen", "state", "outer_step")
 
 
@@ -67,6 +68,11 @@ def names_of(plan: Plan, launch: Launch) -> Names:
         names.words[word] = names.fresh(word)
     if launch.table is not None:
         _name_columns(names, launch.table, others)
+    for window in (w for w in launch.windows if w.flows):
+        names.scratch[window.ref] = names.fresh(f"{window.argument}_copied")
+        names.words[window.ref] = names.fresh(f"{window.argument}_piece")
+    for word in FLOW_WORDS if launch.flow is not None else ():
+        names.words[word] = names.fresh(word)
     if launch.worklist:
         names.taken |= {f"{names.steps}_of", "expand", "held"}
     # the table's loops are functions of their own: their words are free again in the step

@@ -50,6 +50,7 @@ from .steps.moves import Order, first_visit, owns
 from .steps.neighbours import with_steps
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table, in_scratch
 from .windows.exact import check_cuts
+from .windows.flowing import flowing
 from .windows.outputs import all_windows, early, initialised, lowered, selective, whole
 from .windows.types import HostArray, Window
 
@@ -109,20 +110,20 @@ def plan_launch(
     every, sections = unrolled(placed, target, windows, order, spread, sections)
     why = {old.name: IN_ALL_LANES for old, new in zip(kept, spread, strict=True) if old != new}
     why |= {k.name: BY_PHASES for k in every[len(kept) :]}
-    everything = [stmt for s in sections for stmt in flat(s.body)]
     scratch = tuple(_scratch(k, placed, why.get(k.name, "")) for k in every) + copies(windows)
-    scratch += buffers(everything, axes)
+    scratch += buffers([stmt for s in sections for stmt in flat(s.body)], axes)
     memory = estimate(
         kernel, target, axes, placed.form, windows, scratch, sections, table, arrays.scalars
     )
     dims = _dims(placed, order, windows, table)
-    launch = Launch(
+    made = Launch(
         name, placed.form, tuple(axes.values()), dims, table, arrays.scalars, windows,
         scratch, sections, memory, _cores(kernel, config, target, dims, placed.form), kernel.loc,
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
     )  # fmt: skip
     bodies = (replace(s, body=tuple(map(as_held, _with_rests(s.body, axes)))) for s in sections)
-    return with_steps(replace(launch, sections=tuple(bodies))), tuple(arrays.hosts.values())
+    made = flowing(with_steps(replace(made, sections=tuple(bodies))), target, config)
+    return made, tuple(arrays.hosts.values())
 
 
 def _with_rests(body: tuple[PStmt, ...], axes: Mapping[str, AxisPlan]) -> tuple[PStmt, ...]:

@@ -63,6 +63,8 @@ def step_reads(launch: Launch) -> Reads:
     found = {axis for c in conditions for axis in _condition(launch, c)}
     for section in launch.sections:
         found |= body_reads(launch, section.body)
+    if launch.flow is not None:  # which rows a step uses goes by where it is
+        found |= {d.axis for d in launch.dims if d.axis is not None}
     for axis in reversed(launch.moving):
         base = launch.axis(axis).base
         if base is not None and axis in found:

@@ -32,6 +32,7 @@ from .placement import place
 from .small_steps import loops_of_small_steps, turns_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
 from .verify import verify
+from .windows.flowing import at_once
 from .windows.turned import picked_last
 from .windows.types import HostArray
 
@@ -193,7 +194,7 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
         found = _fastest(problem, asked, alone.target)
         whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
         if isinstance(whole, Plan) and rank.fits(whole):
-            made.append((_seconds(whole), whole))
+            made.append((_seconds(at_once(whole)), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
     close = [one for one in made[::-1] if one[0] <= INSIDE_CLOSE * least]
     yield from [(least if inside.little(alone) else seconds, plan) for seconds, plan in close[:1]]
@@ -220,7 +221,7 @@ def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tupl
         found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
         if isinstance(found, Plan):
             groups = ((axis.name, dict(found.blocks)[axis.name]),)
-            yield _seconds(found), replace(found, groups=groups)
+            yield _seconds(at_once(found)), replace(found, groups=groups)
 
 
 def _in_boxes(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:

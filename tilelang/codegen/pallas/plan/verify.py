@@ -25,8 +25,9 @@ from .reads import made_of
 from .shapes import broadcasts, held_as, holds, shows
 from .steps import conditions
 from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
-from .types import Column, Launch, Plan, Section, Table
+from .types import BACK, GONE, HERE, REACH, Column, Launch, Plan, Section, Table
 from .windows import types as windows
+from .windows.flowing import tiles
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,23 @@ def verify(plan: Plan) -> Plan:
                 _window(here.plus(seen), window)
         for section in launch.sections:
             _section(here, section)
+        _flow(here)
     return plan
+
+
+def _flow(here: Reader) -> None:
+    """Pieces are whole tiles of every loop that uses them, and steps know which they use."""
+    launch, flow = here.launch, here.launch.flow
+    if flow is not None:
+        known = here.plus(names=[v.name for v in (HERE, GONE, REACH, BACK)])
+        _exprs(known.of("what a step waits for", launch.loc), *flow.exprs)
+    for window in (w for w in launch.windows if w.flows):
+        own = here.of(f"a piece of {window.array}", launch.loc)
+        pieces = flow is not None and flow.rows * flow.pieces == window.shape[0]
+        own.must("is no part of its rows", pieces)
+        sizes = (launch.axis(t.axis).size if t is not None else 0 for t in tiles(launch, window))
+        whole = flow is not None and all(size and flow.rows % size == 0 for size in sizes)
+        own.must("is no number of whole tiles", whole)
 
 
 def _fixed_blocks(plan: Plan) -> None:

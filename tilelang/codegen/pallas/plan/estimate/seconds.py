@@ -15,7 +15,7 @@ import numpy as np
 
 from tilelang.codegen.pallas.chips import CHIPS, Chip
 from tilelang.codegen.pallas.plan.physical import Inner, flat
-from tilelang.codegen.pallas.plan.types import Dim, Launch, Plan, Window
+from tilelang.codegen.pallas.plan.types import Dim, Flow, Launch, Plan, Window
 from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.language.dtypes import itemsize
@@ -90,15 +90,17 @@ def of_launch(
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
     there = near.bytes_near(launch, target)
+    flows = sum(float(np.mean(_size(w, steps))) for w in launch.windows if w.flows)
     if there is None:
         body = _piped(compute, copied, chip, _ahead(launch)) * steps.times * share
+        body = _flowing(body, flows / chip.bandwidth, launch.flow, steps)
         ends = copied.last / chip.bandwidth + chip.write
     else:
         compute = compute - (near.saved(launch, costs) / chip.clock if steps.count == 1 else 0)
         body = float(compute.sum()) * steps.times * share
         ends = there / chip.bandwidth + chip.read + chip.write
     table = _table(launch, steps, arrays) / chip.clock
-    moved = copied.total * steps.times
+    moved = copied.total * steps.times + flows
     terms = tuple(float(t.sum()) * steps.times for t in done)
     return Estimate(
         body + ends + table,
@@ -244,7 +246,7 @@ def _copied(launch: Launch, steps: Steps) -> Copied:
     found = Copied(np.zeros(count), np.zeros(count), np.zeros(count))
     trips = _trips(launch, steps)
     for window in launch.windows:
-        if window.far:
+        if window.far or window.flows:
             continue
         size = _size(window, steps)
         if window.stream is not None:
@@ -290,6 +292,14 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> f
             free = max(free, ended) + goes
     first = float(least[begin].sum())
     return ended * (float(least.sum()) / first if first else 1)
+
+
+def _flowing(body: float, copies: float, flow: Flow | None, steps: Steps) -> float:
+    """Seconds of steps beside copies in pieces: both wait for the first piece, or the last step."""
+    if flow is None:
+        return body
+    parts = min(flow.pieces, max(steps.count * steps.times, 1))
+    return max(body, copies) + min(body, copies) / parts
 
 
 def _size(window: Window, steps: Steps) -> np.ndarray | float:

@@ -119,6 +119,7 @@ class Window:
     track      of loops in a row, the part of the step table that picks the block
     whole      the array's shape rounded up, so that every window on it sees whole blocks
     early      the next other block is fetched as soon as there is room, not just before its step
+    flows      it is the whole array, whose rows come, or go, in the pieces of the launch's flow
     """
 
     ref: str
@@ -139,6 +140,7 @@ class Window:
     track: str | None = None
     whole: tuple[int, ...] = ()
     early: bool = False
+    flows: bool = False
 
     @property
     def axes(self) -> frozenset[str]:

@@ -1,0 +1,158 @@
+"""Whole arrays whose rows come, and go, in pieces while steps compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pytest
+from jax.experimental.pallas import tpu as pltpu
+
+import tilelang as tile
+import tilelang.language as hl
+from tests.planted import trial
+from tests.planted.bug import Bug, bug
+from tilelang.codegen.pallas.plan.estimate.offsets import typical
+from tilelang.codegen.pallas.plan.estimate.seconds import estimate
+from tilelang.codegen.pallas.plan.windows.flowing import at_once
+
+FLOWING = tile.Config({"tm": 16}, loop_type="fori_loop", windows="flowing")
+AT_ONCE = tile.Config({"tm": 16}, loop_type="fori_loop", windows="aligned")
+ROWS = 48
+# No rows, all rows, more rows than a piece has, ends at pieces, gaps in front and behind.
+LAYOUTS = (
+    (0, 5, 5, 20, 40), (0, 16, 32, 32, 48), (0, 0, 48, 48, 48), (3, 3, 4, 47, 47),
+    (17, 18, 30, 31, 33),
+)  # fmt: skip
+WILD = ((48, 0, 10, 90, 5), (-9, 40, 20, 30, 99), (47, 46, 45, 1, 0), (40, 48, 0, 20, 30))
+
+
+def shifted(x, offsets):
+    """Rows less the smallest of their group."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        least = hl.full([x.shape[1]], float("inf"), dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            least = hl.minimum(least, x[tm, :].amin(0))
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm, :] = x[tm, :] - least[None, :]
+    return y
+
+
+def oracle(x: np.ndarray, offsets: tuple[int, ...]) -> np.ndarray:
+    y = np.zeros_like(x)
+    for begin, end in pairwise(offsets):
+        if begin < end:
+            y[begin:end] = x[begin:end] - x[begin:end].min(0)
+    return y
+
+
+def given(offsets: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, of which those that are in no group hold NaN."""
+    x = np.random.default_rng(0).standard_normal((ROWS, 8), np.float32)
+    mine = np.zeros(ROWS, bool)
+    for begin, end in pairwise(offsets):
+        mine[max(begin, 0) : max(end, 0)] = True
+    x[~mine] = np.nan
+    return x, np.array(offsets, np.int32)
+
+
+def strict(copies: Literal["on_wait", "eager"] = "on_wait") -> pltpu.InterpretParams:
+    return pltpu.InterpretParams(
+        detect_races=True, dma_execution_mode=copies, out_of_bounds_reads="raise",
+        uninitialized_memory="nan",
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    yield
+    pltpu.reset_tpu_interpret_mode_state()
+
+
+KERNEL = tile.kernel(shifted, interpret=strict(), checks=False)
+PLAIN = tile.kernel(shifted, checks=False)
+
+
+@pytest.mark.parametrize("offsets", LAYOUTS)
+def test_groups_have_their_own_rows(offsets):
+    result = KERNEL(*given(offsets), config=FLOWING)
+    np.testing.assert_array_equal(result, oracle(given(offsets)[0], offsets))
+
+
+@pytest.mark.parametrize("offsets", WILD)
+def test_ranges_that_do_not_rise_are_those_of_whole_arrays(offsets):
+    x, cuts = given(offsets)
+    np.testing.assert_array_equal(KERNEL(x, cuts, config=FLOWING), PLAIN(x, cuts, config=AT_ONCE))
+
+
+def test_what_the_plan_says():
+    plan = PLAIN.lower(*given(LAYOUTS[0]), config=FLOWING).plan
+    assert "  x, y: in 3 pieces of 16 rows, which come and go while steps compute" in str(plan)
+
+
+# ---------------------------------------------------------------- by default
+
+LONG = tile.spec((8192, 256), "bfloat16"), tile.spec((33,), "int32")
+
+
+def test_long_arrays_come_in_pieces_by_default():
+    config = tile.Config({"tm": 64}, loop_type="fori_loop")
+    plan = PLAIN.lower(*LONG, target="tpu:v6e", config=config).plan
+    (launch,) = plan.launches
+    assert launch.flow is not None
+    assert launch.flow.rows * launch.flow.pieces == 8192
+    steered = typical(plan.problem)
+    assert estimate(plan, steered).seconds < 0.7 * estimate(at_once(plan), steered).seconds
+    alone = replace(config, windows="aligned")
+    assert PLAIN.lower(*LONG, target="tpu:v6e", config=alone).plan.launches[0].flow is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "fields"),
+    [
+        ((50, 8), {"blocks": {"tm": 16}, "loop_type": "fori_loop"}),  # tiles do not divide the rows
+        ((48, 8), {"blocks": {"tm": 16}, "loop_type": "outer_pipeline"}),  # loops are steps
+        ((16, 8), {"blocks": {"tm": 16}, "loop_type": "fori_loop"}),  # one piece
+    ],
+)
+def test_what_has_no_pieces_is_refused(shape, fields):
+    config = tile.Config(**fields, windows="flowing")
+    with pytest.raises(tile.PlanError, match="no array of shifted_kernel is whole in every step"):
+        PLAIN.lower(tile.spec(shape, "float32"), tile.spec((5,), "int32"), config=config)
+
+
+# ---------------------------------------------------------------- planted bugs
+
+_SHIFTED = partial(bug, "shifted", "flowing")
+REACH = "reach = jax.lax.div(jnp.clip(offsets[g + 1], 0, 48)"
+BUGS: tuple[tuple[Bug, tuple[int, ...]], ...] = (
+    (_SHIFTED("the piece that a range ends in is not waited for",
+              f"{REACH} + 15, 16)", f"{REACH}, 16)"), LAYOUTS[0]),
+    (_SHIFTED("a piece goes before the next group has stored to it",
+              f"{REACH}, 16)", f"{REACH} + 15, 16)",
+              (">= (flow[1] + 1) * 16", "> flow[1] * 16"),
+              ("back < flow[1]", "back < 0")), LAYOUTS[0]),
+    (_SHIFTED("the last piece does not go", "@pl.loop(flow[1], 3)", "@pl.loop(flow[1], 2)",
+              ("@pl.loop(flow[2], 3)", "@pl.loop(flow[2], 2)")), LAYOUTS[0]),
+    (_SHIFTED("nobody waits for what has gone", "@pl.loop(flow[2], 3)",
+              "@pl.loop(flow[1], 3)"), LAYOUTS[0]),
+    (_SHIFTED("what had gone does not go again",
+              "flow[1], flow[2] = back, back", "flow[2] = flow[1]"), WILD[1]),
+    (_SHIFTED("all pieces go to the place of the first", "y.at[pl.ds(piece * 16, 16)]",
+              "y.at[pl.ds(0, 16)]"), LAYOUTS[1]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("planted", "offsets"), BUGS, ids=str)
+def test_a_planted_bug_is_noticed(planted, offsets):
+    """Copies may be made as soon as they start, or as late as somebody waits for them."""
+    x, cuts = given(offsets)
+    lowered = PLAIN.lower(x, cuts, config=FLOWING)
+    wanted = PLAIN(x, cuts, config=AT_ONCE)
+    text = planted.plant(lowered.source.text)
+    calls = [trial.runnable(lowered, text, strict(when)) for when in ("on_wait", "eager")]
+    assert not all(np.array_equal(np.asarray(call(x, cuts)), wanted) for call in calls)

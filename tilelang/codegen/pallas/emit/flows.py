@@ -1,0 +1,190 @@
+"""Flows: the copies of arrays that come and go in pieces, and what a step waits for.
+
+flow[0]  how many pieces are here
+flow[1]  how many have gone
+flow[2]  of how many of those nobody has to wait any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from tilelang.codegen.pallas.plan.types import (
+    BACK,
+    GONE,
+    HERE,
+    REACH,
+    AtDim,
+    Flow,
+    Launch,
+    Window,
+)
+from tilelang.codegen.writer import Atom, Call, Node, filled, flat
+
+from . import ops
+from .block import Block
+from .conditions import test_of
+from .expressions import Printer, any_of
+from .names import Names
+
+COPY = """
+def {name}({piece}):
+    return pltpu.make_async_copy(
+        {source}.at[{rows}],
+        {to}.at[{rows}],
+        {copied},
+    )
+
+"""
+EACH = """
+
+@pl.loop({first}, {stop})
+def _({piece}):
+    @each
+
+"""
+WAITS = """
+@pl.when({tests})
+def _():
+    @content
+
+"""
+GOES_BACK = """
+# ranges that do not rise: what had gone is waited for, and goes again
+@pl.when({again})
+def _():
+    @wait
+    {flow}[1], {flow}[2] = {back}, {back}
+"""
+
+
+def params(launch: Launch, names: Names) -> list[str]:
+    """What the kernel takes for the flow: the arrays' memory, what counts copies, and pieces."""
+    found = [w for w in launch.windows if w.flows]
+    refs = [*(w.ref for w in found), *(names.scratch[w.ref] for w in found)]
+    return [*refs, names.word("flow")] if found else []
+
+
+def scratch(launch: Launch) -> list[Node]:
+    """The same, as scratch memory."""
+    if launch.flow is None:
+        return []
+    found = [w for w in launch.windows if w.flows]
+    held = [Call("pltpu.VMEM", (ops.shape(w.shape), ops.dtype(w.dtype))) for w in found]
+    each = Atom(f"pltpu.SemaphoreType.DMA(({launch.flow.pieces},))")
+    counts = [Atom("pltpu.SemaphoreType.DMA") if w.output else each for w in found]
+    return [*held, *counts, Atom("pltpu.SMEM((3,), jnp.int32)")]
+
+
+def print_start(printer: Printer, block: Block) -> None:
+    """The copies; those of all that is read start with the first step."""
+    launch, flow = printer.launch, printer.launch.flow
+    if flow is None:
+        return
+    block.raw("")
+    block.raw(f"# Pieces of {flow.rows} rows are copied while steps compute.")
+    for window in (w for w in launch.windows if w.flows):
+        _put(block, _copy(printer, window, flow))
+    count = printer.names.word("flow")
+    content = [", ".join(f"{count}[{i}]" for i in range(3)) + " = 0, 0, 0"]
+    content += _each(printer, _coming(launch), "0", str(flow.pieces), "start")
+    _put(block, filled(WAITS, {"tests": _at(printer, "first")}, content=content))
+
+
+def print_reach(printer: Printer, block: Block) -> None:
+    """Waits for the pieces that the step uses, and for those that had gone, if they are used."""
+    launch, flow, count = printer.launch, printer.launch.flow, printer.names.words.get("flow", "")
+    if flow is None:
+        return
+    own, (reach, back) = _scope(printer), map(printer.names.word, ("reach", "back"))
+    tests: list[Node] = []
+    content: list[str] = []
+    if coming := _coming(launch):
+        tests.append(own.node(flow.lacks))
+        content.append(f"{reach} = {own.text(flow.reach)}")
+        content += _each(printer, coming, f"{count}[0]", reach, "wait")
+        content.append(f"{count}[0] = {own.text(flow.here)}")
+    if going := _going(launch):
+        tests.append(own.node(flow.early))
+        wait = _each(printer, going, f"{count}[2]", f"{count}[1]", "wait")
+        words = {"flow": count, "back": back, "again": own.text(flow.again)}
+        content += [f"{back} = {own.text(flow.back)}", ""]
+        content += filled(GOES_BACK, words, wait=wait)
+    _put(block, filled(WAITS, {"tests": flat(any_of(tests))}, content=content))
+
+
+def print_end(printer: Printer, block: Block) -> None:
+    """Pieces go that the step leaves behind; in the last step, all that are left."""
+    launch, flow, count = printer.launch, printer.launch.flow, printer.names.words.get("flow", "")
+    if flow is None:
+        return
+    own, reach, every = _scope(printer), printer.names.word("reach"), str(flow.pieces)
+    coming, going = _coming(launch), _going(launch)
+    if going:
+        content = [f"{reach} = {own.text(flow.left)}"]
+        content += _each(printer, going, f"{count}[1]", reach, "start")
+        content.append(f"{count}[1] = {own.text(flow.gone)}")
+        _put(block, filled(WAITS, {"tests": own.text(flow.passed)}, content=content))
+    content = [
+        line
+        for windows, first, what in ((coming, 0, "wait"), (going, 1, "start"), (going, 2, "wait"))
+        for line in _each(printer, windows, f"{count}[{first}]", every, what)
+    ]
+    _put(block, filled(WAITS, {"tests": _at(printer, "last")}, content=content))
+
+
+def _scope(printer: Printer) -> Printer:
+    """A printer that knows what is counted."""
+    count, words = printer.names.word("flow"), printer.names.words
+    own = printer.scope()
+    own.locals |= {
+        HERE.name: f"{count}[0]", GONE.name: f"{count}[1]",
+        REACH.name: words["reach"], BACK.name: words["back"],
+    }  # fmt: skip
+    return own
+
+
+def _coming(launch: Launch) -> list[Window]:
+    return [w for w in launch.windows if w.flows and not w.output]
+
+
+def _going(launch: Launch) -> list[Window]:
+    return [w for w in launch.windows if w.flows and w.output]
+
+
+def _at(printer: Printer, end: Literal["first", "last"]) -> str:
+    """Whether the step is that one."""
+    (axis,) = (d.axis for d in printer.launch.dims)
+    assert axis is not None
+    return flat(test_of(printer, AtDim(axis, end)))
+
+
+def _copy(printer: Printer, window: Window, flow: Flow) -> list[str]:
+    names, piece = printer.names, printer.names.word("piece")
+    copied, pair = names.scratch[window.ref], (window.argument, window.ref)
+    source, to = reversed(pair) if window.output else pair
+    words = {
+        "name": names.words[window.ref], "piece": piece, "source": source, "to": to,
+        "rows": f"pl.ds({piece} * {flow.rows}, {flow.rows})",
+        "copied": copied if window.output else f"{copied}.at[{piece}]",
+    }  # fmt: skip
+    return filled(COPY, words)
+
+
+def _each(
+    printer: Printer, windows: Sequence[Window], first: str, stop: str, what: str
+) -> list[str]:
+    """The same for every piece of some arrays."""
+    piece = printer.names.word("piece")
+    each = [f"{printer.names.words[w.ref]}({piece}).{what}()" for w in windows]
+    words = {"first": first, "stop": stop, "piece": piece}
+    return ["", *filled(EACH, words, each=each), ""] if each else []
+
+
+def _put(block: Block, lines: list[str]) -> None:
+    """The lines of a function, with one blank line before it, after it, and around those in it."""
+    for line in ("", *lines, ""):
+        last = block.lines[-1] if block.lines else ""
+        if line or (last and not last.endswith(":") and not last.lstrip().startswith("#")):
+            block.raw(line)
