@@ -122,7 +122,7 @@ def read_in_a_select(v):
 
 
 def number_of_a_tile(x):
-    """dimension 0 of y has length 2, t.id + 2 reaches 2
+    """dimension 0 of y has length 2, t.id + 2 reaches 3
     y[t.id + 2, :] = x[t, :].sum(0) | loop over fewer, or write it in an `if`: if t.id + 2 < 2: ...
     """
     y = hl.zeros([2, 8], dtype=x.dtype)

@@ -11,6 +11,7 @@ from tests.fuzzing.changes import changed, swapped
 from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
+from tests.fuzzing.narrow import narrowed
 from tests.fuzzing.program import (
     Axis,
     Binary,
@@ -22,7 +23,16 @@ from tests.fuzzing.program import (
     Value,
     parts,
 )
-from tests.fuzzing.small import attention, boxes, grouped, paged, scaled, small
+from tests.fuzzing.small import (
+    attention,
+    boxes,
+    grouped,
+    lanes,
+    paged,
+    scaled,
+    scaled_twice,
+    small,
+)
 from tests.fuzzing.text import source
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
@@ -33,6 +43,9 @@ KEPT = 0.15  # of the programs that have such a sum
 GROUPED = 0.08  # of the programs
 SCALED = 0.04  # of the programs
 BOXES = 0.06  # of the programs
+LANES = 0.08  # of the programs
+TWICE = 0.06  # of the programs
+NARROW = 0.35  # of the programs have arrays of narrower dtypes
 FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
@@ -50,7 +63,7 @@ class Composed:
 def compose(seed: int, sized: bool = True) -> Composed:
     """The program of a seed; every seed gives one that means something.
 
-    sized  whether the author may give a block_size
+    sized  whether the author may give a block_size, and narrower dtypes
     """
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
@@ -62,6 +75,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = grouped(rng), False
         elif random.Random(f"scaled {seed} {attempt}").random() < SCALED:
             program, softmax = scaled(rng), False
+        elif sized and random.Random(f"lanes {seed} {attempt}").random() < LANES:
+            program, softmax = lanes(rng), False
+        elif sized and random.Random(f"twice {seed} {attempt}").random() < TWICE:
+            program, softmax = scaled_twice(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
             program, softmax = boxes(rng), False
         else:
@@ -84,6 +101,9 @@ def compose(seed: int, sized: bool = True) -> Composed:
         often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED
         if sized and random.Random(f"fixed {seed} {attempt}").random() < often:
             program, changes = fixed(program, random.Random(f"block {seed}")), [*changes, "fixed"]
+        if sized and random.Random(f"narrow {seed} {attempt}").random() < NARROW:
+            made = narrowed(program, random.Random(f"dtypes {seed} {attempt}"))
+            program, changes = made, [*changes, "narrowed"]
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from tests.fuzzing.meaning import evaluate
@@ -95,15 +96,17 @@ def _drawn(tensor: Tensor, rng: np.random.Generator) -> tuple[np.ndarray, str]:
         return np.asarray(values), f"{values.tolist()}"
     if tensor.dtype == "bool":
         return rng.random(tensor.shape) < 0.5, ""
-    if tensor.dtype == "int32":
-        return rng.integers(-3, 4, tensor.shape).astype(np.int32), ""
+    if tensor.whole or "int" in tensor.dtype:
+        least = 0 if tensor.dtype == "uint8" else -3
+        drawn = np.asarray(rng.integers(least, 4, tensor.shape))
+        return drawn.astype(getattr(ml_dtypes, tensor.dtype, tensor.dtype)), ""
     return as_dtype(rng.standard_normal(tensor.shape, np.float32), tensor.dtype), ""
 
 
 def _hidden(array: np.ndarray, read: np.ndarray) -> np.ndarray:
     if array.dtype.kind == "b":
         return array | ~read
-    if array.dtype.kind == "i":
+    if array.dtype.kind in "iu":
         return np.where(read, array, np.iinfo(array.dtype).max).astype(array.dtype)
     bad = np.resize([np.nan, np.inf, -np.inf, np.nan], array.shape)
     return np.where(read, array, bad.astype(array.dtype))

@@ -26,6 +26,7 @@ from tests.fuzzing.program import (
     Loop,
     Mask,
     Masked,
+    Native,
     Number,
     Pick,
     Position,
@@ -43,6 +44,7 @@ from tests.fuzzing.program import (
     Update,
     Value,
     Whole,
+    parts,
 )
 
 Array = np.ndarray
@@ -167,7 +169,7 @@ def _term(run: Run, term: Term) -> int:
 def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Named]) -> None:
     begin, end = _range(run, axis)
     single = run.program.axis(axis).kind == "grid"
-    size = 1 if single else run.block or max(end - begin, 1)
+    size = 1 if single else _size(run, axis) or max(end - begin, 1)
     for first in range(begin, end, size):
         step = np.asarray(first) if single else np.arange(first, min(first + size, end))
         at = _inserted(run, axis, step)
@@ -176,6 +178,14 @@ def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Na
         scope = dict(values)
         _block(inner, body, scope)
         values.update({name: scope[name] for name in values})
+
+
+def _size(run: Run, name: str) -> int:
+    """How many positions are done at a time, 0 for all: the author's tiles, where they count."""
+    numbered = any(
+        p.number and p.axis == name for p in parts(run.program.body) if isinstance(p, Pick)
+    )
+    return run.program.axis(name).block if numbered else run.block
 
 
 def _inserted(run: Run, axis: str, step: Array) -> dict[str, Array]:
@@ -247,6 +257,8 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
         case Whole(op, load, by):
             found = _load(run, load)
             return Named(found.dims, WHOLE[op](found.array.astype(np.int64), by))
+        case Native(op, left, right):
+            return _together(run, BINARY[op], _load(run, left), _load(run, right))
         case Scalar(term):
             return Named((), np.asarray(_term(run, term) / 8))
         case Chosen(load, left, right):
@@ -316,7 +328,7 @@ def _load(run: Run, load: Load) -> Named:
 def _masked(run: Run, value: Masked) -> Named:
     """Only the positions that the mask lets through are read."""
     other = value.other
-    if run.program.tensor(value.load.tensor).dtype == "int32":
+    if "int" in run.program.tensor(value.load.tensor).dtype:
         other = int(other)
     whole = _other(run, value.load, other)
     holds, lanes = _let_through(run, value.masks)
@@ -355,7 +367,7 @@ def _other(run: Run, load: Load, other: float) -> Named:
 
 
 def _dims(run: Run, index: tuple[Pick, ...]) -> tuple[str, ...]:
-    return tuple(p.axis for p in index if p.axis and run.at[p.axis].ndim)
+    return tuple(p.axis for p in index if p.axis and run.at[p.axis].ndim and not p.number)
 
 
 def _positions(run: Run, tensor: str, index: tuple[Pick, ...]) -> tuple[Array, ...]:
@@ -375,6 +387,8 @@ def _positions(run: Run, tensor: str, index: tuple[Pick, ...]) -> tuple[Array, .
 
 def _position(run: Run, pick: Pick) -> Array:
     at = run.at[pick.axis] if pick.axis else np.asarray(0)
+    if pick.number:
+        return np.asarray(at[0] // run.program.axis(pick.axis).block)
     if pick.through:
         run.read[pick.through][at] = True
         at = run.memory[pick.through][at].astype(np.int64)

@@ -51,6 +51,7 @@ class Tensor:
            `limit`; "offsets": sorted, to `limit`
     fill   what an output is created with; None if that is unspecified
     short  of so many positions in every dimension: calls that reach them are to be refused
+    whole  of an input: it holds small whole numbers, which every dtype has
     """
 
     name: str
@@ -60,6 +61,7 @@ class Tensor:
     fill: float | None = None
     limit: int = 0
     short: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Pick:
     shift    axis + shift
     factor   factor * axis
     terms    scalars that are added
+    number   the number of the tile of an axis with a block_size, which is one position
     through  the name of an index tensor: through[axis]
     start    of a local axis: counts from the begin of its range in the whole array
     back     of another ragged axis: counts from the begin of its range on
@@ -90,6 +93,7 @@ class Pick:
     back: bool = False
     factor: int = 1
     terms: tuple[Term, ...] = ()
+    number: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,15 @@ class Whole:
     op: str
     load: Load
     by: int
+
+
+@dataclass(frozen=True)
+class Native:
+    """Arithmetic of two loads in the dtypes that they have, of numbers for which that is exact."""
+
+    op: str
+    left: Load
+    right: Load
 
 
 @dataclass(frozen=True)
@@ -219,11 +232,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Reduce:
-    """The sum or maximum along an axis; of a whole dimension a statistic, too."""
+    """The sum or maximum along an axis; of a whole dimension a statistic, too.
+
+    native  of a load in the dtype that it has
+    """
 
     op: str
     axis: str
     value: Value
+    native: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,7 +252,7 @@ class Dot:
     right: Value
 
 
-Leaf = Number | Ref | Load | Masked | Whole | Scalar | Position | TileNumber
+Leaf = Number | Ref | Load | Masked | Whole | Native | Scalar | Position | TileNumber
 Value = Leaf | Chosen | Joined | Unary | Binary | Even | Seen | Reduce | Dot
 
 
@@ -424,6 +441,7 @@ def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
         axis = program.axis(pick.axis)
         counted = axis.most and (pick.back or (axis.local and not pick.start))  # from the begin on
         size = max(1, min(axis.size, axis.most if counted else axis.size, *plain, 1 << 30))
+        size = -(-size // axis.block) if pick.number else size
         last += (size - 1) * pick.factor
     return last + 1
 

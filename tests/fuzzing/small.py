@@ -139,6 +139,73 @@ def scaled(rng: random.Random) -> Program:
     return fitted(pruned(Program((*outer, over), tuple(sprout.tensors), body)))
 
 
+def lanes(rng: random.Random) -> Program:
+    """Outputs whose rows are groups and whose lanes are the tiles of their rows; ragged columns."""
+    sprout, groups, rows = Sprout(rng), rng.randint(1, 6), rng.choice(SIZES)
+    sprout.tensors.append(Tensor("offsets1", (groups + 1,), "int32", "offsets", limit=rows))
+    group = Axis("g", "grid", groups)
+    over = Axis("tm", "tile", rows, "offsets1", "g", local=rng.random() < 0.3)
+    head = [Axis("i", "grid", rng.randint(1, 3))] if sprout.chance(0.4) else []
+    lines = rng.choice(([], [COLUMNS], [replace(COLUMNS, size=3)]))
+    outer = [group, *head]
+    rng.shuffle(outer)
+    stores: list[Statement] = []
+    for _ in range(rng.choice((1, 1, 2))):
+        where = [*outer, *lines, over] if sprout.chance(0.7) else [*head, *lines, over]
+        source = [*sprout._some([group, *head]), *lines, over]
+        store = sprout.store(where, Load((x := sprout.load(source)).tensor, _lying(x, over)))
+        if group in where and sprout.chance(0.3):  # counted from the begin of the group
+            store = replace(store, index=_counted(store.index, over))
+        stores.append(store)
+    body = nest((*outer, over), tuple(stores))
+    return fitted(pruned(Program((*outer, over, *lines), tuple(sprout.tensors), body)))
+
+
+def _lying(load: Load, over: Axis) -> tuple[Pick, ...]:
+    """The index of a load of rows that lie in one array, of all groups."""
+    return tuple(replace(p, start=over.local and p.axis == over.name) for p in load.index)
+
+
+def _counted(index: tuple[Pick, ...], over: Axis) -> tuple[Pick, ...]:
+    own = (p.axis == over.name for p in index)
+    return tuple(
+        replace(p, start=False, back=not over.local) if o else p for p, o in zip(index, own)
+    )
+
+
+def scaled_twice(rng: random.Random) -> Program:
+    """A product scaled by blocks in both dimensions, or a maximum for each of the tiles."""
+    sprout, rows = Sprout(rng), rng.choice(SIZES)
+    tn = Axis("tn", "tile", rng.choice((8, 40, 70, 130)), block=rng.choice((8, 16, 32, 128)))
+    tk = Axis("tk", "tile", rng.choice((24, 40, 200)), block=rng.choice((8, 16, 128)))
+    outer = [Axis("tm", "tile", rows), tn]
+    if sprout.chance(0.5):
+        offsets = Tensor("offsets1", (rng.randint(2, 5),), "int32", "offsets", limit=rows)
+        sprout.tensors.append(offsets)
+        group = Axis("g", "grid", offsets.shape[0] - 1)
+        outer = [group, Axis("tm", "tile", rows, offsets.name, "g"), tn]
+    *heads, row, _ = outer
+    numbers = (Pick("tk", number=True), Pick("tn", number=True))
+    own = sprout._some(heads)
+    scale = Load("scale", (*(Pick(a.name) for a in own), *numbers))
+    sprout.tensors.append(Tensor("scale", (), "float32", "input"))
+    if sprout.chance(0.3):  # a number for each row and tile
+        value: Value = Reduce(rng.choice(("sum", "max")), "tn", sprout.load((row, tn)))
+        store = sprout.store([row], value)
+        made: tuple[Statement, ...] = (replace(store, index=(*store.index, numbers[1])),)
+        return fitted(pruned(Program(tuple(outer), tuple(sprout.tensors), nest(outer, made))))
+    left, right = sprout.load((row, tk)), sprout.load((*sprout._some(heads), tk, tn))
+    product: Value = Binary("*", Dot("tk", left, right), scale)
+    if sprout.chance(0.5):
+        product = Dot("tk", left, Binary("*", right, scale))
+    body = (
+        Let("acc", (row.name, "tn"), Number(0.0)),
+        Loop("tk", (Update("acc", "sum", product),)),
+        sprout.store([row, tn], Ref("acc")),
+    )
+    return fitted(pruned(Program((*outer, tk), tuple(sprout.tensors), nest(outer, body))))
+
+
 class Sprout:
     """A small program in the making; arrays get their lengths when all of it is known."""
 

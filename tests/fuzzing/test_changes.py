@@ -16,14 +16,17 @@ from tests.fuzzing.compose import compose
 from tests.fuzzing.corpus import Entry, _read, written
 from tests.fuzzing.inputs import case, wild
 from tests.fuzzing.meaning import evaluate
+from tests.fuzzing.narrow import narrowed
 from tests.fuzzing.program import (
     Axis,
+    Dot,
     If,
     Let,
     Load,
     Loop,
     Mask,
     Masked,
+    Native,
     Number,
     Pick,
     Program,
@@ -37,7 +40,7 @@ from tests.fuzzing.program import (
     fitted,
     parts,
 )
-from tests.fuzzing.small import paged
+from tests.fuzzing.small import lanes, paged, scaled_twice, small
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import block_names, try_kernel, try_reference
 
@@ -259,3 +262,28 @@ def test_several_turns_of_a_loop_over_blocks_that_are_looked_up(seed):
     first, *_ = _turns(program, block_names(program), random.Random(seed), 1)
     assert dict(first.blocks)["b"] == 2
     assert try_kernel(program, first, (0, 1)).kind == "ok"
+
+
+# ---------------------------------------------------------------- narrower dtypes, numbered tiles
+
+
+def test_arrays_of_narrower_dtypes_meet_as_they_are():
+    programs = [narrowed(lanes(random.Random(n)), random.Random(n)) for n in range(40)]
+    programs += [narrowed(small(random.Random(n)), random.Random(f"{n}")) for n in range(200)]
+    drawn = {t.dtype for p in programs for t in p.arguments if t.role == "input"}
+    assert drawn >= {"int8", "uint8", "bfloat16", "float16", "int32", "bool", "float32"}
+    assert {t.dtype for p in programs for t in p.outputs} >= {"int8", "int32", "bool", "bfloat16"}
+    assert any(isinstance(p, Native) for program in programs for p in parts(program.body))
+    for program in programs:
+        whole = {t.whole for t in program.arguments if t.role == "input"}
+        assert not (whole == {False} and any(isinstance(p, Native) for p in parts(program.body)))
+
+
+def test_numbers_of_tiles_are_positions():
+    """scale[tk.id, tn.id] in the text, an element for each pair of blocks in the meaning."""
+    drawn = (scaled_twice(random.Random(n)) for n in range(100))
+    program = next(p for p in drawn if any(isinstance(x, Dot) for x in parts(p.body)))
+    assert "scale[" in source(program) and "tk.id, tn.id]" in source(program)
+    tn, tk = program.axis("tn"), program.axis("tk")
+    assert program.tensor("scale").shape[-2:] == (-(-tk.size // tk.block), -(-tn.size // tn.block))
+    assert try_kernel(program, None, (1, 2)).kind == "ok"

@@ -83,6 +83,6 @@ def test_what_is_split_wrongly_is_seen(monkeypatch):
 
 
 def test_what_a_pass_breaks_is_seen(monkeypatch):
-    program = wide(compose(2205).program)
+    program = wide(compose(2205, sized=False).program)
     monkeypatch.setattr(turn_late, "rewrite_body", _turned_stay)
     assert "turn_late, " in try_gradient(program, [2205000]).detail

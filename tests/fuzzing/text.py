@@ -22,6 +22,7 @@ from tests.fuzzing.program import (
     Loop,
     Mask,
     Masked,
+    Native,
     Number,
     Pick,
     Position,
@@ -151,7 +152,8 @@ def _created(tensor: Tensor, shape: str) -> str:
     dtype = f"dtype=hl.{tensor.dtype}"
     if tensor.fill is None:
         return f"{tensor.name} = hl.empty({shape}, {dtype})"
-    return f"{tensor.name} = hl.full({shape}, {tensor.fill}, {dtype})"
+    fill = str(bool(tensor.fill)) if tensor.dtype == "bool" else tensor.fill
+    return f"{tensor.name} = hl.full({shape}, {fill}, {dtype})"
 
 
 # ---------------------------------------------------------------- statements
@@ -168,7 +170,8 @@ def _statement(scope: Scope, statement: Statement) -> list[str]:
             return [f"{name} = {_let(scope, dims, value)}"]
         case Update(name, op, value):
             found = _value(scope, value)
-            if op == "sum" and isinstance(value, Dot) and found.dims == scope.named[name]:
+            plain = found.text.startswith("hl.dot") and found.dims == scope.named[name]
+            if op == "sum" and isinstance(value, Dot) and plain:
                 return [f"{name} = {found.text[:-1]}, acc={name})"]
             fitted = _broadcast(found, scope.named[name])
             return [f"{name} = {UPDATE[op].format(name, fitted)}"]
@@ -321,6 +324,9 @@ def _value(scope: Scope, value: Value) -> Text:
             return Text(found.dims, f"{text}.to(hl.float32)")
         case Masked():
             return _float(scope, value.load, _masked(scope, value))
+        case Native(op, left, right):
+            dims, texts = _beside(scope, (_load(scope, left), _load(scope, right)))
+            return Text(dims, f"{BINARY[op].format(*texts)}.to(hl.float32)")
         case Scalar(term):
             return Text((), f"({_term(term)} * 0.125)")
         case Chosen(load, left, right):
@@ -340,6 +346,11 @@ def _value(scope: Scope, value: Value) -> Text:
         case Unary(op, inner):
             found = _value(scope, inner)
             return Text(found.dims, UNARY[op].format(found.text))
+        case Reduce(op, axis, Load() as inner, native=True):
+            found = _load(scope, inner)
+            kept = tuple(d for d in found.dims if d != axis)
+            text = REDUCE[op].format(_atom(found.text), found.dims.index(axis))
+            return Text(kept, f"{text}.to(hl.float32)")
         case Reduce(op, axis, inner):
             found = _value(scope, inner)
             kept = tuple(d for d in found.dims if d != axis)
@@ -386,7 +397,7 @@ def _dot(scope: Scope, dot: Dot) -> Text:
     """`hl.dot(a, b)` with operands turned as it needs them; loads keep their dtype if it is one."""
     pair = (dot.left, dot.right)
     dtypes = {scope.program.tensor(v.tensor).dtype if isinstance(v, Load) else "" for v in pair}
-    as_it_is = dtypes in ({"float32"}, {"bfloat16"})
+    as_it_is = dtypes in ({"float32"}, {"bfloat16"}, {"int8"})
     sides = [
         _load(scope, v) if as_it_is and isinstance(v, Load) else _value(scope, v) for v in pair
     ]
@@ -394,7 +405,8 @@ def _dot(scope: Scope, dot: Dot) -> Text:
     columns = tuple(d for d in sides[1].dims if d != dot.axis)
     left = _permuted(sides[0], (*rows, dot.axis))
     right = _permuted(sides[1], (dot.axis, *columns))
-    return Text((*rows, *columns), f"hl.dot({left}, {right})")
+    made = f"hl.dot({left}, {right})"
+    return Text((*rows, *columns), f"({made}).to(hl.float32)" if dtypes == {"int8"} else made)
 
 
 def _load(scope: Scope, load: Load) -> Text:
@@ -408,7 +420,7 @@ def _masked(scope: Scope, masked: Masked) -> Text:
     load, written = masked.load, _written(scope, masked.load.index)
     given = f"{load.tensor}, {_listed(scope, load.index)}"
     mask = _mask(scope, masked.masks, load.index)
-    whole = scope.program.tensor(load.tensor).dtype == "int32"
+    whole = "int" in scope.program.tensor(load.tensor).dtype
     other = int(masked.other) if whole else masked.other
     found = Text(written, f"hl.load({given}, mask={mask}, other={other})")
     dims = scope.order(set(written))
@@ -448,7 +460,7 @@ def _float(scope: Scope, load: Load, text: Text) -> Text:
 
 def _written(scope: Scope, index: tuple[Pick, ...]) -> tuple[str, ...]:
     """The dimensions of a value in the order of its index."""
-    return tuple(p.axis for p in index if p.axis and scope.vector(p.axis))
+    return tuple(p.axis for p in index if p.axis and scope.vector(p.axis) and not p.number)
 
 
 def _index(scope: Scope, index: tuple[Pick, ...]) -> str:
@@ -463,6 +475,8 @@ def _pick(scope: Scope, pick: Pick) -> str:
     axis = scope.program.axis(pick.axis)
     if axis.kind == "full":
         return ":"
+    if pick.number:
+        return f"{axis.name}.id"
     terms = [*map(_term, pick.terms), _along(axis, pick)]
     if pick.shift < 0:
         return f"{' + '.join(terms)} - {-pick.shift}"

@@ -25,7 +25,7 @@ from tilelang.aot import Worker, compile_lowered
 from tilelang.errors import InternalError
 
 # Of the largest exact value: kernels compute in float32 from at most a few thousand terms.
-TOLERANCE = {"float32": 2e-4, "bfloat16": 2.0**-6}
+TOLERANCE = {"float32": 2e-4, "bfloat16": 2.0**-6, "float16": 2.0**-9}
 AT_THE_CALL = ("RaggedValueError: ", "CallError: ")  # refusals of values, not of the kernel
 FAULT = "inside of tilelang"  # in the message of an error that is a fault of the compiler
 
@@ -311,7 +311,7 @@ def difference(tensor: Tensor, result: np.ndarray, exact: np.ndarray) -> str:
     scale = max(1.0, float(np.abs(exact[np.isfinite(exact)]).max(initial=0)))
     made = result.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        near = (made == exact) | (np.abs(made - exact) <= TOLERANCE[tensor.dtype] * scale)
+        near = (made == exact) | (np.abs(made - exact) <= TOLERANCE.get(tensor.dtype, 0) * scale)
     bad = specified & ~near
     if not bad.any():
         return ""

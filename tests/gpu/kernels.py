@@ -18,6 +18,16 @@ def odd_product(x, w):
 
 
 @tile.kernel
+def numbers(x, n, scale):
+    """Tensors without dimensions: a bound, a factor, and what is made."""
+    count, total = hl.zeros([], dtype=hl.int32), hl.zeros([], dtype=hl.float32)
+    for t in hl.tile(n):
+        hl.atomic_add(count, [], (x[t, :] > 0).to(hl.int32).sum())
+        hl.atomic_add(total, [], (x[t, :] * scale).sum())
+    return count, total
+
+
+@tile.kernel
 def scatter(x, rows):
     """Several values for one row: the last one stays."""
     (T,) = rows.shape

@@ -135,12 +135,13 @@ def agrees(kernel, *args, tolerance=1e-5, **config):
 
 
 def floats(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
+    return np.asarray(RNG.standard_normal(shape), np.float32)
 
 
 ROWS = np.array([3, 1, 3, 7, 4, 3, 6, 1, 1, 0], np.int32)
 SMALL = {
     "odd_product": (kernels.odd_product, (floats(37, 9), floats(9, 20)), {"blocks": {"tm": 16}}),
+    "numbers": (kernels.numbers, (floats(10, 5), np.array(7, np.int32), floats()), {}),
     "scatter": (kernels.scatter, (floats(10, 24), ROWS), {"blocks": {"t": 4}}),
     "scatter in one tile": (kernels.scatter, (floats(10, 24), ROWS), {"blocks": {"t": 16}}),
     "scattered sums": (kernels.scattered_sums, (floats(10, 24), ROWS), {"blocks": {"t": 4}}),

@@ -184,6 +184,10 @@ def _first_and_last(symbol: sympy.Symbol, known: Ranges) -> tuple[sympy.Expr, ..
         case "end":
             return (interval.end,)
         case "id":
-            return (sympy.Integer(0),)
+            block = known.axes[
+                axis
+            ].block  # else it is the plan's, and how many tiles there are too
+            last = (interval.end - 1) // block if isinstance(block, int) else ZERO
+            return ZERO, last
         case _:
             return None

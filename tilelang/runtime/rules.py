@@ -28,14 +28,16 @@ from ..ir import (
     Loop,
     Store,
     TileIndex,
+    TileScalar,
     definitions,
     inlined,
     loads,
     map_index,
+    rewrite,
     statement_exprs,
     walk,
 )
-from ..ir.integers import INT, add, fold, linear, plus
+from ..ir.integers import INT, add, floordiv, fold, linear, plus
 from .points import (
     Iterations,
     Where,
@@ -362,9 +364,26 @@ def _of_reference(
         value, limit = _position(entry, reference), reference.limit(dim, ir)
         if value is None or not ((value, limit.size) in doubted or reads_data(value, ir)):
             continue
+        value = _counted(value, ir)
         guards = (a for a in around if may_skip(a, around, ir))
         chosen = iterations_of((value,), around, guards, where, ir)
         yield IndexRule(value, limit, reference.loc, chosen)
+
+
+def _counted(value: Expr, ir: KernelIR) -> Expr:
+    """With numbers of tiles as what they are of positions, where the author fixed the block.
+
+    Only tiles of ranges that begin at 0 have numbers.
+    """
+
+    def number(expr: Expr) -> Expr | None:
+        match expr:
+            case TileScalar(axis, "id") if isinstance(block := ir.axis(axis).block, int):
+                return floordiv(TileIndex(axis, INT), block)
+            case _:
+                return None
+
+    return rewrite(value, number)
 
 
 def _position(entry: Index, reference: Reference) -> Expr | None:

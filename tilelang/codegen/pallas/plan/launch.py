@@ -182,14 +182,16 @@ def _check_position(placed: Placed, expr: ir.Expr, loc: Loc) -> None:
 
 def _check_bools(problem: Problem, target: Target, windows: tuple[Window, ...]) -> None:
     """PlanError for tiles of bools that ragged loops change in place: no TPU copies them."""
-    if target.name != "cpu" and any(fact.ragged for fact in problem.facts.axes):
-        for window in (w for w in windows if w.dtype == "bool"):
-            tensor = problem.ir.tensor(window.array)
-            raise PlanError(
-                f"{tensor.name} is bool and changed in place, and a TPU copies no bools",
-                tensor.loc,
-                f"pass {tensor.name} as int8, or return a new array",
-            )
+    held = any(w.dtype == "bool" for w in windows)
+    if target.name == "cpu" or not held or not any(f.ragged for f in problem.facts.axes):
+        return
+    stored = {s.tensor for s in ir.statements(problem.ir.body) if isinstance(s, ir.Store)}
+    tensor = next(t for t in problem.ir.tensors if t.dtype == "bool" and t.name in stored)
+    raise PlanError(
+        f"{tensor.name} is bool and changed in place, and a TPU copies no bools",
+        tensor.loc,
+        f"pass {tensor.name} as int8, or return a new array",
+    )
 
 
 def _effects(groups: Groups, placed: Placed) -> dict[str, bool]:

@@ -11,6 +11,7 @@ from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
+from tilelang.codegen.pallas.passes.wide_operands import wide_operands
 from tilelang.codegen.pallas.target import Target
 from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.inline_indices import inline_indices
@@ -41,6 +42,7 @@ def normalised(
         ("select_numbers", select_numbers),
         ("fold_empty", fold_empty),
         ("bool_bytes", bool_bytes),
+        ("wide_operands", wide_operands if target.name != "cpu" else lambda k: k),
         ("powers_of_two", powers_of_two),
         ("name_shared", name_shared),
         ("turn_late", turn_late),

@@ -269,10 +269,13 @@ def _chain(nest: Nest, loop_type: str) -> Chain:
 
 
 def _needed(nest: Nest, chained: Set[str]) -> set[str]:
-    """Axes whose tiles are known only when the kernel runs, and all that these depend on."""
+    """Axes whose tiles are known only when the kernel runs, and all that these depend on.
+
+    That is what moves the tiles that their ranges are read of, too, also where there is one.
+    """
     problem, found = nest.problem, nest.dynamic & chained
-    needed = {d for a in found for d in (*problem.fact(a).depends, *moved_by(problem, a))}
-    return {*found, *needed & chained}
+    tiles = {t for a in found for t in (a, *problem.fact(a).depends)}
+    return {*found, *({*tiles, *(d for t in tiles for d in moved_by(problem, t))} & chained)}
 
 
 def _moves_with_steps(placed: Placed) -> bool:

@@ -112,7 +112,8 @@ def _returned(plan: Plan) -> list[str]:
 
 
 def _viewed(result: Result) -> Node:
+    """torch takes lengths one by one; where there are none, it must be told so."""
     node: Node = Atom(result.name)
     for how, arg in result.views:
-        node = Call(how, tuple(Atom(str(a)) for a in arg), of=node)
+        node = Call(how, tuple(Atom(str(a)) for a in arg) or (Atom("()"),), of=node)
     return node

@@ -215,8 +215,15 @@ def block_shape(
 
 
 def _one_row(scope: Scope, value: PExpr, position: int, packed: Packed, tensor: str) -> PExpr:
-    """The one row of a packed block that is meant: a masked sum, exact and blind to NaN."""
+    """The one row of a packed block that is meant: a masked sum, exact and blind to NaN.
+
+    Of unsigned integers it is that of as many signed ones: Mosaic sums up no others.
+    """
     shape, dtype = value.type.shape, value.type.dtype
+    if dtype.startswith("uint"):
+        signed = apply("cast", (value,), shape, "int32")
+        row = _one_row(scope, signed, position, packed, tensor)
+        return apply("cast", (row,), row.type.shape, dtype)
     zero = ir.Const(0, Type((), dtype), weak=True)
     own, why = row_mask(scope, shape, position, packed), (("row", tensor),)
     masked = apply("where", (own, value, zero), shape, dtype, masks=why)

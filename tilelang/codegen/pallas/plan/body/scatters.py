@@ -103,6 +103,6 @@ def _stored(
             f"rows of {store.tensor} can be stored to where an index array picks them along the "
             "first of two or more dimensions, and the others are whole or tiles of a static range",
             store.loc,
-            "give the output a dimension of length 1 for single numbers",
+            "for single numbers give the output a dimension of length 1: y[ids[t], :] = v[:, None]",
         )
     return tuple(shape)
