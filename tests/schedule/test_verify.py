@@ -11,6 +11,7 @@ import pytest
 
 import tilelang as tile
 from examples.dense.flash_attention import flash_attention
+from examples.jagged.jagged_softmax import jagged_softmax
 from tests.schedule.written import Writing, planned
 from tests.subjects import SUBJECTS
 from tilelang import ir
@@ -247,6 +248,9 @@ def some_plans() -> Iterator[Plan]:
     yield rows_of_two()
     large = tile.spec((1, 2, 4096, 128), "bfloat16")
     yield flash_attention.lower(large, large, large, True, target="tpu:v6e").plan
+    pieces = Config({"tm": 64}, loop_type="fori_loop", windows="flowing")
+    rows = tile.spec((1024, 256), "bfloat16"), tile.spec((9,), "int32")
+    yield jagged_softmax.lower(*rows, target="tpu:v6e", config=pieces).plan
 
 
 def test_every_expression_that_is_printed_is_verified() -> None:
