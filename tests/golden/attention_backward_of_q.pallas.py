@@ -182,7 +182,6 @@ def backward_q(
             pltpu.SMEM((6080,), jnp.int32),
             pltpu.SMEM((6080,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=38797312),
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v)
     return dq

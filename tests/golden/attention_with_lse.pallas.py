@@ -1,4 +1,4 @@
-"""attention_with_lse for tpu:v6e, blocks tk=512, tq=256."""
+"""attention_with_lse for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ def attention_with_lse_kernel(
     #     is sorted; lse columns of different b are disjoint because offsets is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out;
     #     each tq writes its own columns of lse
-    # tk: column of the step table, blocks of 512; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own rows of out and lse
     # Step table: one row for every (b, tq, tk), in the order of the loops.
     # A tq of no range gets one too, so that its outputs are defined;
@@ -27,13 +27,13 @@ def attention_with_lse_kernel(
     def add_tq(b, tq, n):
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 512)
+        tk_first = jax.lax.div(tk_begin, 256)
         tq_runs = jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256)
         tk_first = jnp.where(
-            (n == 0) | tq_runs, jnp.minimum(tk_first, 31), tk_of[jnp.maximum(n - 1, 0)]
+            (n == 0) | tq_runs, jnp.minimum(tk_first, 63), tk_of[jnp.maximum(n - 1, 0)]
         )
         tk_stop = jnp.maximum(
-            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 511, 512), tk_first),
+            jnp.where((tk_end > tk_begin) & tq_runs, jax.lax.div(tk_end + 255, 256), tk_first),
             tk_first + 1,
         )
         return jax.lax.fori_loop(tk_first, tk_stop, lambda tk, n: add_tk(b, tq, tk, n), n)
@@ -77,7 +77,7 @@ def attention_with_lse_kernel(
             total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         # jagged_attention_backward.py:41: for h, b in hl.grid([H, offsets.shape[0] - 1]):
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
         tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
         for h in range(16):
             # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
@@ -92,7 +92,7 @@ def attention_with_lse_kernel(
                 * 0.08838834764831845,
                 -jnp.inf,
             )
-        tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
+        tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
         tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
         for h in range(16):
             m = m_ref[h]
@@ -102,7 +102,7 @@ def attention_with_lse_kernel(
             # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
             alpha = jnp.exp(m - m_new)
             # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
-            p = jnp.exp(scores - jnp.tile(m_new, (1, 4)))
+            p = jnp.exp(scores - jnp.tile(m_new, (1, 2)))
             # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
             total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
             # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc *...
@@ -141,8 +141,8 @@ def attention_with_lse_kernel(
         grid=(steps,),
         in_specs=[
             pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((16, 512, 128), lambda n: (0, tk_of[n], 0)),
-            pl.BlockSpec((16, 512, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
         ],
         out_specs=[
             pl.BlockSpec((16, 256, 128), lambda n: (0, tq_of[n], 0)),
@@ -178,12 +178,11 @@ def attention_with_lse(
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 512), jnp.float32),
-            pltpu.SMEM((3040,), jnp.int32),
-            pltpu.SMEM((3040,), jnp.int32),
-            pltpu.SMEM((3040,), jnp.int32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.SMEM((6080,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=60817408),
         interpret=interpret,
     )(offsets, q, k, v)
     return out, lse

@@ -171,7 +171,6 @@ def grouped_query_attention(
             pltpu.SMEM((10176,), jnp.int32),
             pltpu.SMEM((10176,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=36700160),
         interpret=interpret,
     )(offsets, q, k, v)
     return out

@@ -163,7 +163,6 @@ def jagged_attention(
             pltpu.SMEM((6080,), jnp.int32),
             pltpu.SMEM((6080,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=39845888),
         interpret=interpret,
     )(offsets, q, k, v)
     return out

@@ -369,7 +369,6 @@ def paged_attention(
             pltpu.SMEM((1520,), jnp.int32),
             pltpu.SMEM((1520,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=54525952),
         interpret=interpret,
     )(table, lengths, offsets, k_pages, q, v_pages)
     return out

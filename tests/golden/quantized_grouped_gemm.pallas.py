@@ -104,7 +104,7 @@ def quantized_grouped_gemm(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48234496),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=47185920),
         interpret=interpret,
     )(offsets, x, w, row_scale_row, scale)
     return y

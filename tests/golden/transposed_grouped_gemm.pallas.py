@@ -93,7 +93,6 @@ def transposed_grouped_gemm(
             pltpu.SMEM((160,), jnp.int32),
             pltpu.SMEM((160,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=44040192),
         interpret=interpret,
     )(offsets, x, dy)
     return dw

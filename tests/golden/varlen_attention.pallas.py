@@ -196,7 +196,6 @@ def varlen_attention(
             pltpu.SMEM((4599,), jnp.int32),
             pltpu.SMEM((4599,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=42991616),
         interpret=interpret,
     )(offsets, k, v, q)
     return out

@@ -102,7 +102,7 @@ def weight_only_grouped_gemm(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=91226112),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=54525952),
         interpret=interpret,
     )(offsets, x, w, scale)
     return y

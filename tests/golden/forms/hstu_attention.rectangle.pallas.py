@@ -1,4 +1,4 @@
-"""hstu_attention for tpu:v6e, blocks tk=256, tq=256."""
+"""hstu_attention for tpu:v6e, blocks tk=512, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -10,25 +10,25 @@ def hstu_attention_kernel(offsets, q, k, v, out_in, out, acc_ref, scores_ref):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 256; ordered: carries acc, a sum
+    # tk: column of the step table, blocks of 512; ordered: carries acc, a sum
     # h: every step runs all of them; parallel: each h writes its own rows of out
-    # Rectangle of steps (b, tq, tk), 256 x 17 x 17; dead steps move no data.
+    # Rectangle of steps (b, tq, tk), 256 x 17 x 9; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 289)
-        tq_step = jax.lax.rem(jax.lax.div(n, 17), 17)
+        b = jax.lax.div(n, 153)
+        tq_step = jax.lax.rem(jax.lax.div(n, 9), 17)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 65536)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 255)
-        tk_step = jax.lax.rem(n, 17)
+        tk_step = jax.lax.rem(n, 9)
         tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-        tk_first = jax.lax.div(tq_begin, 256)
-        tk_stop = jax.lax.div(tk_end + 255, 256)
-        tk_step = jnp.where(tq_live, tk_step, 16)
+        tk_first = jax.lax.div(tq_begin, 512)
+        tk_stop = jax.lax.div(tk_end + 511, 512)
+        tk_step = jnp.where(tq_live, tk_step, 8)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 255)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
         live = tq_live & tk_live
         return live, (b, tq, tk), (tk_first, tk_stop)
 
@@ -58,12 +58,12 @@ def hstu_attention_kernel(offsets, q, k, v, out_in, out, acc_ref, scores_ref):
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
+            tk_index = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (1, 512), 1)
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask = (
                 (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
             )
-            tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tk_index_1 = tk * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
             tk_mask_1 = (
                 (tk_index_1 >= offsets[b])
                 & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
@@ -91,11 +91,11 @@ def hstu_attention_kernel(offsets, q, k, v, out_in, out, acc_ref, scores_ref):
 
     pltpu.emit_pipeline(
         step,
-        grid=(73984,),
+        grid=(39168,),
         in_specs=[
             pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][2], 0)),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 512, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 512, 128), lambda n: (0, at(n)[1][2], 0)),
             pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
         out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0))],
@@ -125,7 +125,7 @@ def hstu_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((16, 256, 128), jnp.float32), pltpu.VMEM((16, 256, 256), jnp.float32)
+            pltpu.VMEM((16, 256, 128), jnp.float32), pltpu.VMEM((16, 256, 512), jnp.float32)
         ],
         input_output_aliases={4: 0},
         interpret=interpret,

@@ -1,4 +1,4 @@
-"""jagged_attention for tpu:v6e, blocks tk=128, tq=256."""
+"""jagged_attention for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -10,24 +10,24 @@ def jagged_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc_ref, m
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own rows of out
-    # Rectangle of steps (b, tq, tk), 32 x 64 x 128; dead steps move no data.
+    # Rectangle of steps (b, tq, tk), 32 x 64 x 64; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 8192)
-        tq_step = jax.lax.rem(jax.lax.div(n, 128), 64)
+        b = jax.lax.div(n, 4096)
+        tq_step = jax.lax.rem(jax.lax.div(n, 64), 64)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 63)
-        tk_step = jax.lax.rem(n, 128)
-        tk_first = jax.lax.div(tq_begin, 128)
-        tk_stop = jax.lax.div(tq_end + 127, 128)
-        tk_step = jnp.where(tq_live, tk_step, 127)
+        tk_step = jax.lax.rem(n, 64)
+        tk_first = jax.lax.div(tq_begin, 256)
+        tk_stop = jax.lax.div(tq_end + 255, 256)
+        tk_step = jnp.where(tq_live, tk_step, 63)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 63)
         live = tq_live & tk_live
         return live, (b, tq, tk), (tk_first, tk_stop)
 
@@ -53,7 +53,7 @@ def jagged_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc_ref, m
         @pl.when(live)
         def _():
             # jagged_attention.py:73: for h, b in hl.grid([H, B]):
-            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
             for h in range(16):
                 # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
@@ -68,7 +68,7 @@ def jagged_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc_ref, m
                     * 0.12751743082459868,
                     -jnp.inf,
                 )
-            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
             for h in range(16):
                 m = m_ref[h]
@@ -78,7 +78,7 @@ def jagged_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc_ref, m
                 # jagged_attention.py:86: alpha = hl.exp(m - m_new)
                 alpha = jnp.exp2(m - m_new)
                 # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-                p = jnp.exp2(scores - m_new)
+                p = jnp.exp2(scores - jnp.tile(m_new, (1, 2)))
                 # jagged_attention.py:88: total = total * alpha + p.sum(-1)
                 total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
                 # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alph...
@@ -106,11 +106,11 @@ def jagged_attention_kernel(offsets, q, k, v, out_in, out, total_ref, acc_ref, m
 
     pltpu.emit_pipeline(
         step,
-        grid=(262144,),
+        grid=(131072,),
         in_specs=[
             pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][2], 0)),
             pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
         out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0))],
@@ -143,7 +143,7 @@ def jagged_attention(
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
         ],
         input_output_aliases={4: 0},
         interpret=interpret,

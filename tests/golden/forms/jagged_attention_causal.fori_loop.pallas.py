@@ -113,7 +113,7 @@ def jagged_attention(
         out_specs=pl.BlockSpec((None, 16384, 128), lambda h, b: (h, 0, 0)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=49283072,
+            vmem_limit_bytes=47185920,
         ),
         interpret=interpret,
     )(offsets, q, k, v)

@@ -37,7 +37,7 @@ def matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
         in_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=37748736),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=35651584),
         interpret=interpret,
     )(x, w)
     return y

@@ -1,4 +1,4 @@
-"""sliding_window_attention for tpu:v6e, blocks tk=128, tq=256."""
+"""sliding_window_attention for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -12,28 +12,28 @@ def sliding_window_attention_kernel(
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own slices of out
-    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own rows of out
-    # Rectangle of steps (b, tq, tk), 32 x 64 x 128; dead steps move no data.
+    # Rectangle of steps (b, tq, tk), 32 x 64 x 64; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 8192)
-        tq_step = jax.lax.rem(jax.lax.div(n, 128), 64)
+        b = jax.lax.div(n, 4096)
+        tq_step = jax.lax.rem(jax.lax.div(n, 64), 64)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 16384)
         tq_first = jax.lax.div(tq_begin, 256)
         tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
         tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 63)
-        tk_step = jax.lax.rem(n, 128)
+        tk_step = jax.lax.rem(n, 64)
         tk_begin = jnp.maximum(
             jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1), 0
         )
         tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-        tk_first = jax.lax.div(tk_begin, 128)
-        tk_stop = jax.lax.div(tk_end + 127, 128)
-        tk_step = jnp.where(tq_live, tk_step, 127)
+        tk_first = jax.lax.div(tk_begin, 256)
+        tk_stop = jax.lax.div(tk_end + 255, 256)
+        tk_step = jnp.where(tq_live, tk_step, 63)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 63)
         live = tq_live & tk_live
         return live, (b, tq, tk), (tk_first, tk_stop)
 
@@ -60,7 +60,7 @@ def sliding_window_attention_kernel(
         def _():
             # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
             tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
-            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
             distance = tq_index - tk_index
             # sliding_window_attention.py:49: seen = (distance >= 0) & (distance < window)
             seen = (distance >= 0) & (distance < 20)
@@ -80,7 +80,7 @@ def sliding_window_attention_kernel(
                 (tk_index >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
                 & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
             )
-            tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask_1 = (
                 (tk_index_1 >= jnp.maximum(offsets[b], jnp.maximum(offsets[b], tq * 256) - 20 + 1))
                 & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
@@ -96,7 +96,7 @@ def sliding_window_attention_kernel(
                 # sliding_window_attention.py:54: alpha = hl.exp(m - known)
                 alpha = jnp.exp(m - known)
                 # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
-                p = jnp.where(tk_mask, jnp.exp(scores - known), 0.0)
+                p = jnp.where(tk_mask, jnp.exp(scores - jnp.tile(known, (1, 2))), 0.0)
                 # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
                 total_ref[h] = total_ref[h] * alpha + jnp.sum(p, axis=1, keepdims=True)
                 # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=ac...
@@ -124,11 +124,11 @@ def sliding_window_attention_kernel(
 
     pltpu.emit_pipeline(
         step,
-        grid=(262144,),
+        grid=(131072,),
         in_specs=[
             pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
-            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][2], 0)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][2], 0)),
             pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
         out_specs=[pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0))],
@@ -161,7 +161,7 @@ def sliding_window_attention(
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
             pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
         ],
         input_output_aliases={4: 0},
         interpret=interpret,

@@ -1,4 +1,4 @@
-"""transposed_grouped_gemm for tpu:v6e, blocks tk=256, tm=256, tn=1024."""
+"""transposed_grouped_gemm for tpu:v6e, blocks tk=512, tm=256, tn=1024."""
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +8,12 @@ from jax.experimental.pallas import tpu as pltpu
 
 def transposed_grouped_gemm_kernel(offsets, x_ref, dy_ref, dw_ref):
     # tn: grid dimension, blocks of 1024; parallel: each tn writes its own slices of dw
-    # tk: grid dimension, blocks of 256; parallel: each tk writes its own slices of dw
+    # tk: grid dimension, blocks of 512; parallel: each tk writes its own slices of dw
     # g: grid dimension; parallel: each g writes its own rows of dw
     # tm: loop inside the step, blocks of 256; ordered: carries acc, a sum
     g = pl.program_id(2)
     # transposed_grouped_gemm.py:43: acc = hl.zeros([tk, tn], dtype=hl.float32)
-    acc = jnp.zeros((256, 1024), jnp.float32)
+    acc = jnp.zeros((512, 1024), jnp.float32)
     # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
     tm_begin = jnp.maximum(offsets[g], 0)
     tm_end = jnp.minimum(offsets[g + 1], 16384)
@@ -51,16 +51,16 @@ def transposed_grouped_gemm(
     dw = pl.pallas_call(
         transposed_grouped_gemm_kernel,
         out_shape=jax.ShapeDtypeStruct((64, 4096, 2048), jnp.bfloat16),
-        grid=(2, 16, 64),
+        grid=(2, 8, 64),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec((16384, 256), lambda tn, tk, g: (0, tk)),
+            pl.BlockSpec((16384, 512), lambda tn, tk, g: (0, tk)),
             pl.BlockSpec((16384, 1024), lambda tn, tk, g: (0, tn)),
         ],
-        out_specs=pl.BlockSpec((None, 256, 1024), lambda tn, tk, g: (g, tk, tn)),
+        out_specs=pl.BlockSpec((None, 512, 1024), lambda tn, tk, g: (g, tk, tn)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"),
-            vmem_limit_bytes=110100480,
+            vmem_limit_bytes=132120576,
         ),
         interpret=interpret,
     )(offsets, x, dy)

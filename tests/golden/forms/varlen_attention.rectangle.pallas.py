@@ -1,4 +1,4 @@
-"""varlen_attention for tpu:v6e, blocks tk=128, tq=128."""
+"""varlen_attention for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -12,26 +12,26 @@ def varlen_attention_kernel(
 ):
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted
-    # tq: column of the step table, blocks of 128; parallel: each tq writes its own rows of out
-    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # tq: column of the step table, blocks of 256; parallel: each tq writes its own rows of out
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own slices of out
-    # Rectangle of steps (b, tq, tk), 256 x 17 x 17; dead steps move no data.
+    # Rectangle of steps (b, tq, tk), 256 x 9 x 9; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 289)
-        tq_step = jax.lax.rem(jax.lax.div(n, 17), 17)
+        b = jax.lax.div(n, 81)
+        tq_step = jax.lax.rem(jax.lax.div(n, 9), 9)
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 65536)
-        tq_first = jax.lax.div(tq_begin, 128)
-        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), tq_first)
+        tq_first = jax.lax.div(tq_begin, 256)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 255, 256), tq_first)
         tq_live = tq_step < tq_stop - tq_first
-        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 511)
-        tk_step = jax.lax.rem(n, 17)
-        tk_end = jnp.minimum(offsets[b + 1], tq * 128 + 128)
-        tk_first = jax.lax.div(tq_begin, 128)
-        tk_stop = jax.lax.div(tk_end + 127, 128)
-        tk_step = jnp.where(tq_live, tk_step, 16)
+        tq = jnp.minimum(jnp.minimum(tq_first + tq_step, jnp.maximum(tq_stop - 1, tq_first)), 255)
+        tk_step = jax.lax.rem(n, 9)
+        tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
+        tk_first = jax.lax.div(tq_begin, 256)
+        tk_stop = jax.lax.div(tk_end + 255, 256)
+        tk_step = jnp.where(tq_live, tk_step, 8)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 511)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 255)
         live = tq_live & tk_live
         return live, (b, tq, tk), (tk_first, tk_stop)
 
@@ -58,11 +58,11 @@ def varlen_attention_kernel(
         @pl.when(live & (tk == tk_first))
         def _():
             # varlen_attention.py:55: acc = jnp.zeros([tq, D], dtype=jnp.float32)
-            acc_ref[...] = jnp.zeros((16, 128, 64), jnp.float32)
+            acc_ref[...] = jnp.zeros((16, 256, 64), jnp.float32)
             # varlen_attention.py:53: m = jnp.full([tq], -math.inf, dtype=jnp.float32)
-            m_ref[...] = jnp.full((16, 128, 128), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((16, 256, 128), -jnp.inf, jnp.float32)
             # varlen_attention.py:54: total = jnp.zeros([tq], dtype=jnp.float32)
-            total_ref[...] = jnp.zeros((16, 128, 128), jnp.float32)
+            total_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
 
         @pl.when(live)
         def _():
@@ -74,23 +74,23 @@ def varlen_attention_kernel(
                 scores_ref[h : h + 2] = (
                     (
                         jax.lax.dot_general(
-                            q_by_h_ref[h : h + 2].reshape((256, 64)),
+                            q_by_h_ref[h : h + 2].reshape((512, 64)),
                             keys,
                             (((1,), (1,)), ((), ())),
                             preferred_element_type=jnp.float32,
                         )
-                    ).reshape((2, 128, 128))
+                    ).reshape((2, 256, 256))
                     * 0.18033688011112042
                 )
-            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask = (
-                (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 128 + 128))
+                (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
             )
-            tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
-            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
+            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
             tk_mask_1 = (
                 (tk_index_1 >= offsets[b])
-                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 128 + 128))
+                & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
             )
             for h in range(0, 16, 2):
                 # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
@@ -105,7 +105,7 @@ def varlen_attention_kernel(
                 # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
                 alpha = jnp.exp2(m - m_new)
                 # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-                p = jnp.exp2(scores - m_new)
+                p = jnp.exp2(scores - jnp.tile(m_new, (1, 1, 2)))
                 # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
                 total_ref[h : h + 2] = (
                     total_ref[h : h + 2] * alpha + jnp.sum(p, axis=2, keepdims=True)
@@ -113,11 +113,11 @@ def varlen_attention_kernel(
                 # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_elem...
                 new = (
                     jnp.dot(
-                        p.astype(jnp.bfloat16).reshape((256, 128)),
+                        p.astype(jnp.bfloat16).reshape((512, 256)),
                         values,
                         preferred_element_type=jnp.float32,
                     )
-                ).reshape((2, 128, 64))
+                ).reshape((2, 256, 64))
                 # varlen_attention.py:67: acc = acc * alpha[:, None] + new
                 acc_ref[h : h + 2] = acc_ref[h : h + 2] * alpha[:, :, :64] + new
                 # varlen_attention.py:68: m = m_new
@@ -130,7 +130,7 @@ def varlen_attention_kernel(
                 # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
                 out_by_h_ref[h] = (acc_ref[h] / total_ref[h, :, :64]).astype(jnp.bfloat16)
             # varlen_attention.py:69: out[tq, h, :] = (acc / total[:, None]).astype(out.dtype)
-            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1, 1), 0)
+            tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
             out_ref[...] = jnp.where(
                 tq_mask, jnp.transpose(out_by_h_ref[...], (1, 0, 2)), out_ref[...]
@@ -138,14 +138,14 @@ def varlen_attention_kernel(
 
     pltpu.emit_pipeline(
         step,
-        grid=(73984,),
+        grid=(20736,),
         in_specs=[
-            pl.BlockSpec((128, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
-            pl.BlockSpec((128, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
-            pl.BlockSpec((128, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
-            pl.BlockSpec((128, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
+            pl.BlockSpec((256, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
+            pl.BlockSpec((256, 8, 64), lambda n: (at(n)[1][2], 0, 0)),
+            pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
+            pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0)),
         ],
-        out_specs=[pl.BlockSpec((128, 16, 64), lambda n: (at(n)[1][1], 0, 0))],
+        out_specs=[pl.BlockSpec((256, 16, 64), lambda n: (at(n)[1][1], 0, 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
     )(k, v, q, out_in, out)
 
@@ -172,14 +172,14 @@ def varlen_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((16, 128, 128), jnp.float32),
-            pltpu.VMEM((16, 128, 64), jnp.float32),
-            pltpu.VMEM((16, 128, 128), jnp.float32),
-            pltpu.VMEM((16, 128, 128), jnp.float32),
-            pltpu.VMEM((8, 128, 64), jnp.bfloat16),
-            pltpu.VMEM((8, 128, 64), jnp.bfloat16),
-            pltpu.VMEM((16, 128, 64), jnp.bfloat16),
-            pltpu.VMEM((16, 128, 64), jnp.bfloat16),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 64), jnp.float32),
+            pltpu.VMEM((16, 256, 128), jnp.float32),
+            pltpu.VMEM((16, 256, 256), jnp.float32),
+            pltpu.VMEM((8, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((8, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((16, 256, 64), jnp.bfloat16),
+            pltpu.VMEM((16, 256, 64), jnp.bfloat16),
         ],
         input_output_aliases={4: 0},
         interpret=interpret,

@@ -1,4 +1,4 @@
-"""varlen_attention for tpu:v6e, blocks tk=128, tq=256."""
+"""varlen_attention for tpu:v6e, blocks tk=256, tq=256."""
 
 import jax
 import jax.numpy as jnp
@@ -41,24 +41,24 @@ def varlen_attention_steps(offsets: jax.Array) -> tuple[jax.Array, ...]:
     # every range of tk, and the rows that its tiles are
     tk_begin = jnp.maximum(offsets[b], 0)
     tk_end = jnp.minimum(offsets[b + 1], tq * 256 + 256)
-    tk_first = jax.lax.div(tk_begin, 128)
+    tk_first = jax.lax.div(tk_begin, 256)
     tk_live = (
         (tk_end > tk_begin)
         & (jnp.maximum(offsets[b], tq * 256) < jnp.minimum(offsets[b + 1], tq * 256 + 256))
         & (jnp.arange(len(b)) < steps)
     )
-    tk_first = jnp.minimum(tk_first, 511)
+    tk_first = jnp.minimum(tk_first, 255)
     tk_entry, tk, steps = expand(
         tk_first,
         jnp.where(
             jnp.arange(len(b)) < steps,
             jnp.maximum(
-                jnp.where(tk_live, jnp.clip(jax.lax.div(tk_end + 127, 128) - tk_first, 0, 512), 0),
+                jnp.where(tk_live, jnp.clip(jax.lax.div(tk_end + 255, 256) - tk_first, 0, 256), 0),
                 1,
             ),
             0,
         ),
-        8687,
+        4599,
     )
     b, tq = b[tk_entry], tq[tk_entry]
     return b, tq, tk, steps.reshape((1,))
@@ -71,7 +71,7 @@ def varlen_attention_kernel(
     # b: column of the step table; parallel: out rows of different b are disjoint because offsets
     #     is sorted
     # tq: column of the step table, blocks of 256; parallel: each tq writes its own rows of out
-    # tk: column of the step table, blocks of 128; ordered: carries total, acc, m
+    # tk: column of the step table, blocks of 256; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own slices of out
     n = pl.program_id(0)
     steps = steps_of[0]
@@ -116,12 +116,12 @@ def varlen_attention_kernel(
                     (((1,), (1,)), ((), ())),
                     preferred_element_type=jnp.float32,
                 )
-            ).reshape((2, 256, 128))
+            ).reshape((2, 256, 256))
             * 0.18033688011112042
         )
-    tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+    tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
     tk_mask = (tk_index >= offsets[b]) & (tk_index < jnp.minimum(offsets[b + 1], tq * 256 + 256))
-    tk_index_1 = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (1, 128), 1)
+    tk_index_1 = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (1, 256), 1)
     tq_index = tq * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
     tk_mask_1 = (
         (tk_index_1 >= offsets[b]) & (tk_index_1 < jnp.minimum(offsets[b + 1], tq * 256 + 256))
@@ -137,13 +137,13 @@ def varlen_attention_kernel(
         # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
         alpha = jnp.exp2(m - m_new)
         # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-        p = jnp.exp2(scores - m_new)
+        p = jnp.exp2(scores - jnp.tile(m_new, (1, 1, 2)))
         # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
         total_ref[h : h + 2] = total_ref[h : h + 2] * alpha + jnp.sum(p, axis=2, keepdims=True)
         # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_type...
         new = (
             jnp.dot(
-                p.astype(jnp.bfloat16).reshape((512, 128)),
+                p.astype(jnp.bfloat16).reshape((512, 256)),
                 values,
                 preferred_element_type=jnp.float32,
             )
@@ -183,10 +183,10 @@ def varlen_attention(
             grid=(steps_of[0],),
             in_specs=[
                 pl.BlockSpec(
-                    (128, 8, 64), lambda n, offsets, b_of, tq_of, tk_of, steps_of: (tk_of[n], 0, 0)
+                    (256, 8, 64), lambda n, offsets, b_of, tq_of, tk_of, steps_of: (tk_of[n], 0, 0)
                 ),
                 pl.BlockSpec(
-                    (128, 8, 64), lambda n, offsets, b_of, tq_of, tk_of, steps_of: (tk_of[n], 0, 0)
+                    (256, 8, 64), lambda n, offsets, b_of, tq_of, tk_of, steps_of: (tk_of[n], 0, 0)
                 ),
                 pl.BlockSpec(
                     (256, 16, 64),
@@ -200,9 +200,9 @@ def varlen_attention(
                 pltpu.VMEM((16, 256, 128), jnp.float32),
                 pltpu.VMEM((16, 256, 64), jnp.float32),
                 pltpu.VMEM((16, 256, 128), jnp.float32),
-                pltpu.VMEM((16, 256, 128), jnp.float32),
-                pltpu.VMEM((8, 128, 64), jnp.bfloat16),
-                pltpu.VMEM((8, 128, 64), jnp.bfloat16),
+                pltpu.VMEM((16, 256, 256), jnp.float32),
+                pltpu.VMEM((8, 256, 64), jnp.bfloat16),
+                pltpu.VMEM((8, 256, 64), jnp.bfloat16),
                 pltpu.VMEM((16, 256, 64), jnp.bfloat16),
                 pltpu.VMEM((16, 256, 64), jnp.bfloat16),
             ],

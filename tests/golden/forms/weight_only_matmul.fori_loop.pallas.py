@@ -40,10 +40,7 @@ def weight_only_matmul(
             pl.BlockSpec((1, 1024), lambda tn, tm: (0, tn)),
         ],
         out_specs=pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn)),
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel"),
-            vmem_limit_bytes=50331648,
-        ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
     )(x, w, scale_row)
     return y

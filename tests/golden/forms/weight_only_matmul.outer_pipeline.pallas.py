@@ -56,7 +56,6 @@ def weight_only_matmul(
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=38797312),
         interpret=interpret,
     )(x, w, scale_row)
     return y
