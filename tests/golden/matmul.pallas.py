@@ -31,7 +31,7 @@ def matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
         out_specs=pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel"),
-            vmem_limit_bytes=37748736,
+            vmem_limit_bytes=40894464,
         ),
         interpret=interpret,
     )(x, w)

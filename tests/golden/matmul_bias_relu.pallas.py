@@ -36,7 +36,7 @@ def matmul(x: jax.Array, w: jax.Array, bias: jax.Array, *, interpret: bool = Fal
         out_specs=pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel"),
-            vmem_limit_bytes=38797312,
+            vmem_limit_bytes=40894464,
         ),
         interpret=interpret,
     )(x, w, bias_row)

@@ -38,7 +38,7 @@ def transposed_matmul(w: jax.Array, x: jax.Array, *, interpret: bool = False) ->
         out_specs=pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn)),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel"),
-            vmem_limit_bytes=39845888,
+            vmem_limit_bytes=42991616,
         ),
         interpret=interpret,
     )(x, w)

@@ -148,7 +148,7 @@ def test_the_source_says_where_tiles_begin():
         *args, target="tpu:v6e", config=tile.Config(windows="exact")
     )
     assert "blocks of 256 from where its range begins" in text
-    assert "pl.BlockSpec((pl.BoundedSlice(128), 16, 128), lambda n: (tk_rows(n), 0, 0))" in text
+    assert "pl.BlockSpec((pl.BoundedSlice(256), 16, 128), lambda n: (tk_rows(n), 0, 0))" in text
     assert not re.search(r"multiple_of|first step at this block", text)
 
 

@@ -147,15 +147,16 @@ def _during(life: Life, held: int, sizes: Sizes) -> int:
 
 
 def _anew(dot: Apply, sizes: Sizes) -> int:
-    """Bytes of the first operand of a product, where it streams through the units more than once.
+    """Bytes of the first operand of a product that is laid out anew.
 
-    Units of 256 lanes do that in a grid only.  Half of it is laid out anew.
+    It is where it streams through the units more than once; units of 256 lanes do that in a grid
+    only.
     """
     left, right = dot.args
     shape, (_, contracted) = extents(right.type, sizes.axes), dot.attr("contract")
     columns = math.prod(d for place, d in enumerate(shape) if place != contracted)
     straight = sizes.wide and (sizes.form == "pipeline" or columns <= 256)
-    return 0 if straight or isinstance(left, Apply) else sizes.of(left.type) // 2
+    return 0 if straight or isinstance(left, Apply) else sizes.of(left.type)
 
 
 def _ahead(loop: Inner, sizes: Sizes) -> int:
@@ -172,12 +173,6 @@ def _parts(sums: GroupSum, sizes: Sizes) -> int:
     rows = sizes.of(replace(sums.rows.type, dtype="float32"))
     quarters = 6 if sums.rows.type.dtype == "bfloat16" else 16
     return rows * quarters // 4 + sizes.of(replace(sums.member.type, dtype="int32"))
-
-
-def _ahead(loop: Inner, sizes: Sizes) -> int:
-    """Bytes of what the next turn hands over while one runs."""
-    handed = (s.value.type for s in loop.body if isinstance(s, Bind) and s.name in loop.handed)
-    return sum(map(sizes.of, handed))
 
 
 def with_margin(vmem: int) -> int:
