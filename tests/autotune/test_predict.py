@@ -139,7 +139,7 @@ def prediction(*runs: list[dict[str, Any]], transfers: tuple[Transfer, ...] = ()
 def test_a_prediction_is_a_few_lines() -> None:
     found = prediction([KERNEL, COPY], transfers=(Transfer(1_450_000, ("tuple.3",)),))
     assert str(found) == (
-        "tpu:v6e, blocks tk=512, tm=128, tn=512: 12.31 us predicted, limit 2 us: 6.16x of it\n"
+        "tpu:v6e, blocks tk=512, tm=256, tn=512: 12.31 us predicted, limit 2 us: 6.16x of it\n"
         "  grouped_gemm.1: 10 us; compute 3 us, traffic 5 us (7,250,000 B read, 0 written); waits: "
         "units 10%, reads 50%, writes 20%; matrix units 20%\n"
         "  copy.2 (XLA): 1 us; compute 1 us, traffic 0 ns (0 B read, 0 written); waits: none; "

@@ -95,6 +95,6 @@ def looks_back(x, ids):
 def test_what_moves_the_tile_of_a_bound_is_in_the_table(form):
     rows, ids = np.arange(128, dtype=np.float32).reshape(64, 2), np.arange(16)[::-1].copy()
     made = tile.kernel(looks_back)(
-        rows, ids.astype(np.int32), config=tile.Config({"tq": 16, "tk": 16}, loop_type=form)
+        rows, ids.astype(np.int32), config=tile.Config({"tq": 16, "tk": 8}, loop_type=form)
     )
     np.testing.assert_array_equal(made, np.cumsum(rows.sum(1).reshape(4, 16)[:, ids], 1).ravel())

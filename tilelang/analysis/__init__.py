@@ -19,7 +19,7 @@ from .mistakes import refuse
 from .order import order_facts
 from .outputs import output_facts
 from .placed import loops
-from .positions import limits, position_facts
+from .positions import limits, number_facts, position_facts
 from .ranges import ranges
 from .stores import store_facts
 from .symbols import scope
@@ -40,6 +40,7 @@ def analyze(ir: KernelIR) -> Facts:
         ),
         outputs=output_facts(refs, known),
         positions=position_facts(refs, known),
+        numbers=number_facts(refs, known),
         stores=store_facts(ir, defined, known),
         sorted=tuple(sorted({name for name, _ in known.sorted})),
         leaving=leaving(refs, known),

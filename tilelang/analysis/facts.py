@@ -85,6 +85,27 @@ class PositionFact:
 
 
 @dataclass(frozen=True)
+class NumberFact:
+    """An array that holds so many tiles of an axis at `most`, whose block is the plan's.
+
+    length  positions that the axis has, which is known
+    """
+
+    axis: str
+    length: int
+    most: int
+    why: str
+    loc: Loc | None
+
+    def least(self) -> int:
+        """The smallest block that makes no more tiles."""
+        return -(-self.length // self.most)
+
+    def __str__(self) -> str:
+        return f"{self.axis}: {self.why}"
+
+
+@dataclass(frozen=True)
 class StoreFact:
     """What is known of one store.
 
@@ -208,6 +229,7 @@ class Facts:
     folds: tuple[FoldFact, ...] = ()
     lags: tuple[LagFact, ...] = ()
     orders: tuple[OrderFact, ...] = ()
+    numbers: tuple[NumberFact, ...] = ()
 
     def axis(self, name: str) -> AxisFact:
         return next(a for a in self.axes if a.name == name)
@@ -230,6 +252,7 @@ class Facts:
             "values of the tile before": self.lags,
             "accesses in an order that depends on the blocks": self.orders,
             "tiles that may leave their arrays": self.leaving,
+            "arrays that hold so many tiles": self.numbers,
             "taken to be sorted": self.sorted,
         }
         pages = [

@@ -378,7 +378,7 @@ def _counted(value: Expr, ir: KernelIR) -> Expr:
 
     def number(expr: Expr) -> Expr | None:
         match expr:
-            case TileScalar(axis, "id") if isinstance(block := ir.axis(axis).block, int):
+            case TileScalar(axis, "id") if (block := ir.axis(axis).fixed) is not None:
                 return floordiv(TileIndex(axis, INT), block)
             case _:
                 return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..analysis.facts import Facts
 from ..errors import PlanError
 from ..ir import BlockSize, KernelIR
 from .config import Config
@@ -63,3 +64,16 @@ def check_bounds(bounds: BlockSize, block: int) -> None:
             bounds.loc,
             "choose one within the bounds, or change what hl.register_block_size is given",
         )
+
+
+def check_numbers(facts: Facts, blocks: Mapping[str, int]) -> None:
+    """Refused if a block makes more tiles than an array has room for that is indexed by tiles."""
+    for fact in (n for n in facts.numbers if n.axis in blocks):
+        tiles = -(-fact.length // blocks[fact.axis])
+        if tiles > fact.most:
+            raise Refused(
+                Rule.BLOCKS,
+                f"{fact.why}, and blocks of {blocks[fact.axis]} make {tiles} tiles of {fact.axis}",
+                fact.loc,
+                f"blocks of {fact.axis} are {fact.least()} at least, or that has to be longer",
+            )

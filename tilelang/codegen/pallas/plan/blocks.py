@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tilelang.codegen.pallas.moves import edges
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Axis
-from tilelang.schedule.blocks import check_bounds, chosen
+from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
@@ -42,6 +42,7 @@ def sizes(
         block = given.get(axis.name, default[axis.name])
         out[axis.name] = max(size, 1) if block >= size else block
         _check(problem, axis, out[axis.name], size, target)
+    check_numbers(problem.facts, out)
     return out
 
 

@@ -13,7 +13,7 @@ from math import prod
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
 from tilelang.ir import Apply, Axis
-from tilelang.schedule.blocks import check_bounds, chosen
+from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
@@ -78,7 +78,9 @@ def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, in
     found = _start(problem, target, given)
     if not config.blocks and config.block_sizes is None:
         found = _fitting(problem, config, target, found)
-    return {n: min(b, max(length_of(problem, n), 1)) for n, b in found.items()}
+    blocks = {n: min(b, max(length_of(problem, n), 1)) for n, b in found.items()}
+    check_numbers(problem.facts, blocks)
+    return blocks
 
 
 def _start(problem: Problem, target: Target, given: Mapping[str, int]) -> dict[str, int]:
