@@ -53,8 +53,8 @@ WHY: Mapping[str, str] = {
     "flash": "tiles on the diagonal are computed whole",
     "rows": "three passes over a resident block, of which each waits for its sums",
     "jagged rows": (
-        "softmax: one group after another, and all rows come before the first; layer norm of long "
-        "groups reads its rows three times"
+        "softmax: one group after another, which is what it takes now; layer norm of long groups "
+        "reads its rows three times"
     ),
 }
 TABLE = """
