@@ -197,7 +197,7 @@ def backward_kv(
             pltpu.SMEM((6080,), jnp.int32),
             pltpu.SMEM((6080,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=35651584),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=45088768),
         interpret=interpret,
     )(offsets, grad, out, q, k, lse, v)
     return dk, dv

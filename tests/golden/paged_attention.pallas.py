@@ -369,6 +369,7 @@ def paged_attention(
             pltpu.SMEM((1520,), jnp.int32),
             pltpu.SMEM((1520,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48234496),
         interpret=interpret,
     )(table, lengths, offsets, k_pages, q, v_pages)
     return out

@@ -1,4 +1,4 @@
-"""backward_kv for tpu:v6e, blocks tk=256, tq=128."""
+"""backward_kv for tpu:v6e, blocks tk=128, tq=128."""
 
 import jax
 import jax.numpy as jnp
@@ -12,20 +12,20 @@ def backward_kv_kernel(
 ):
     # b: column of the step table; parallel: dk and dv slices of different b are disjoint because
     #     offsets is sorted
-    # tk: column of the step table, blocks of 256; parallel: each tk writes its own slices of dk
+    # tk: column of the step table, blocks of 128; parallel: each tk writes its own slices of dk
     #     and dv
     # tq: column of the step table, blocks of 128; ordered: carries sum_v, sum_k, sums
     # h: every step runs all of them; parallel: each h writes its own rows of dk and dv
-    # Rectangle of steps (b, tk, tq), 32 x 64 x 128; dead steps move no data.
+    # Rectangle of steps (b, tk, tq), 32 x 128 x 128; dead steps move no data.
     def at(n):
-        b = jax.lax.div(n, 8192)
-        tk_step = jax.lax.rem(jax.lax.div(n, 128), 64)
+        b = jax.lax.div(n, 16384)
+        tk_step = jax.lax.rem(jax.lax.div(n, 128), 128)
         tk_begin = jnp.maximum(offsets[b], 0)
         tk_end = jnp.minimum(offsets[b + 1], 16384)
-        tk_first = jax.lax.div(tk_begin, 256)
-        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 255, 256), tk_first)
+        tk_first = jax.lax.div(tk_begin, 128)
+        tk_stop = jnp.where(tk_end > tk_begin, jax.lax.div(tk_end + 127, 128), tk_first)
         tk_live = tk_step < tk_stop - tk_first
-        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 63)
+        tk = jnp.minimum(jnp.minimum(tk_first + tk_step, jnp.maximum(tk_stop - 1, tk_first)), 127)
         tq_step = jax.lax.rem(n, 128)
         tq_first = jax.lax.div(tk_begin, 128)
         tq_stop = jax.lax.div(tk_end + 127, 128)
@@ -53,9 +53,9 @@ def backward_kv_kernel(
         @pl.when(live & (tq == tq_first))
         def _():
             # jagged_attention_backward.py:87: sum_k = hl.zeros([tk, D], dtype=hl.float32)
-            sum_k_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
+            sum_k_ref[...] = jnp.zeros((16, 128, 128), jnp.float32)
             # jagged_attention_backward.py:88: sum_v = hl.zeros([tk, D], dtype=hl.float32)
-            sum_v_ref[...] = jnp.zeros((16, 256, 128), jnp.float32)
+            sum_v_ref[...] = jnp.zeros((16, 128, 128), jnp.float32)
 
         @pl.when(live)
         def _():
@@ -117,7 +117,7 @@ def backward_kv_kernel(
         @pl.when(live & (tq == tq_stop - 1))
         def _():
             # jagged_attention_backward.py:85: for h, b in hl.grid([q.shape[0], offsets.shape[0] ...
-            tk_index = tk * 256 + jax.lax.broadcasted_iota(jnp.int32, (256, 1), 0)
+            tk_index = tk * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
             tk_mask = (tk_index >= offsets[b]) & (tk_index < offsets[b + 1])
             for h in range(16):
                 # jagged_attention_backward.py:98: dk[h, tk, :] = sum_k.to(dk.dtype)
@@ -127,20 +127,20 @@ def backward_kv_kernel(
 
     pltpu.emit_pipeline(
         step,
-        grid=(262144,),
+        grid=(524288,),
         in_specs=[
             pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
             pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
             pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][2], 0)),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][1], 0)),
             pl.BlockSpec((16, 128), lambda n: (0, at(n)[1][2])),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
         out_specs=[
-            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][1], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, at(n)[1][1], 0)),
         ],
         dimension_semantics=(pltpu.ARBITRARY,),
     )(grad, out, q, k, lse, v, dk_in, dv_in, dk, dv)
@@ -179,10 +179,10 @@ def backward_kv(
         ],
         out_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         scratch_shapes=[
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 256, 128), jnp.float32),
-            pltpu.VMEM((16, 128, 256), jnp.float32),
-            pltpu.VMEM((16, 128, 256), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
+            pltpu.VMEM((16, 128, 128), jnp.float32),
         ],
         input_output_aliases={7: 0, 8: 1},
         interpret=interpret,
