@@ -101,10 +101,9 @@ def number_facts(references: Sequence[Reference], known: Ranges) -> tuple[Number
     found: dict[tuple[str, int], NumberFact] = {}
     for reference in references:
         shape = known.scope.ir.tensor(reference.base).shape
-        sure = not reference.masked and all(nonempty(a, known) for a in reference.loops)
-        for reach, size in zip(reference.dims, shape, strict=True) if sure else ():
-            fact = _number(reference, reach.first, size, known)
-            if fact is not None:
+        for reach, size in zip(reference.dims, shape, strict=True):
+            fact = None if reference.masked else _number(reference, reach.first, size, known)
+            if fact is not None and all(nonempty(a, known) for a in reference.loops):
                 found.setdefault((fact.axis, fact.most), fact)
     return tuple(found.values())
 
@@ -118,7 +117,7 @@ def _number(
     axis, by = str(symbols[0]).partition(".")[0], place - symbols[0]
     interval = known.intervals[axis]
     whole = by.is_Integer and interval.begin.is_Integer and interval.end.is_Integer
-    if not whole or not isinstance(known.axes[axis].block, str) or not 0 <= by < size:
+    if not whole or known.axes[axis].fixed is not None or not 0 <= by < size:
         return None
     shown = written(place, known.scope)
     why = f"{reference.tensor} has length {size}, where {shown} is a position"

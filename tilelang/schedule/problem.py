@@ -10,10 +10,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..analysis.facts import AxisFact, Facts
-from ..analysis.uses import Reference, Use, cut, references, uses_of
+from ..analysis.uses import Reference, Use, cut, reads_memory, references, uses_of
 from ..errors import PlanError
 from ..ir import Apply, Axis, BlockSize, Body, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
-from ..ir.traversal import reduced, statement_exprs, statements, walk
+from ..ir.traversal import (
+    definitions,
+    inlined,
+    reduced,
+    statement_exprs,
+    statements,
+    walk,
+)
 from ..passes.drop_unused import drop_unused
 
 
@@ -38,6 +45,16 @@ class Problem:
         """The axes around over which tiles never go back; those that cut no array begin again."""
         cuts = self.axis(axis).kind == "grid" or self.uses(axis)
         return self.fact(axis).rises if cuts else ()
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """The axes whose ranges memory holds, directly or by way of a local."""
+        defined = definitions(self.ir.body)
+        return frozenset(
+            a.name
+            for a in self.ir.axes
+            if any(reads_memory(inlined(bound, defined)) for bound in (a.begin, a.end))
+        )
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:

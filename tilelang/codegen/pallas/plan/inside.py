@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import math
 
-from tilelang import ir
-from tilelang.analysis.uses import reads_memory
-from tilelang.ir.traversal import definitions, inlined
 from tilelang.language.dtypes import itemsize
 
 from .estimate import rank
@@ -30,14 +27,9 @@ def loops(alone: Plan) -> list[str]:
     """
     if _bytes(alone) > alone.target.vmem_physical:
         return []
-    defined = definitions(alone.ir.body)
-
-    def read(axis: ir.Axis) -> bool:
-        return any(reads_memory(inlined(bound, defined)) for bound in (axis.begin, axis.end))
-
     columns = (c.axis for each in alone.launches if each.table for c in each.table.columns)
-    ragged = (name for name in columns if alone.problem.fact(name).ragged)
-    return [name for name in ragged if read(alone.problem.axis(name))]
+    problem = alone.problem
+    return [n for n in columns if problem.fact(n).ragged and n in problem.read]
 
 
 def tiles(alone: Plan) -> tuple[int, ...]:

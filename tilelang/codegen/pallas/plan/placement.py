@@ -6,21 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal, NoReturn
 
-from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.plan.steps.ranges import UNBOUNDED, with_ranges
 from tilelang.codegen.pallas.plan.windows.exact import begin_with_range
 from tilelang.codegen.pallas.plan.windows.turned import all_at_once
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Axis, Expr, GridIndex, KernelIR, Loop, Stmt, TileScalar, integers
 from tilelang.ir.chain import Chain, Level, chain, interchange
-from tilelang.ir.traversal import (
-    definitions,
-    inlined,
-    map_range,
-    rewrite,
-    rewrite_body,
-    statements,
-)
+from tilelang.ir.traversal import map_range, rewrite, rewrite_body, statements
 from tilelang.passes.drop_unused import drop_unused
 from tilelang.passes.write_out import write_out
 from tilelang.schedule.config import Config
@@ -166,9 +158,7 @@ def _one_tile(problem: Problem, axis: Axis, blocks: Blocks) -> bool:
     """
     if axis.kind != "tile" or not problem.fact(axis.name).nonempty or problem.shift(axis.name):
         return False
-    defined = definitions(problem.ir.body)
-    read = any(reads_memory(inlined(bound, defined)) for bound in (axis.begin, axis.end))
-    return not read and problem.extent(axis.name) <= blocks[axis.name]
+    return axis.name not in problem.read and problem.extent(axis.name) <= blocks[axis.name]
 
 
 def _with_constants(problem: Problem, indices: Mapping[str, Expr]) -> Problem:

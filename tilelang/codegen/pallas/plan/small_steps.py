@@ -12,10 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.chips import CHIPS
 from tilelang.ir import Apply
-from tilelang.ir.traversal import definitions, inlined
 from tilelang.language.dtypes import itemsize
 
 from .axis import AxisPlan
@@ -79,10 +77,8 @@ def _bytes(window: Window) -> int:
 
 def _read_from_memory(planned: Plan) -> bool:
     """Whether a loop over tiles has a range that is read from memory."""
-    kernel = planned.ir
-    defined = definitions(kernel.body)
-    bounds = (b for axis in kernel.axes if axis.kind == "tile" for b in (axis.begin, axis.end))
-    return any(reads_memory(inlined(b, defined)) for b in bounds)
+    problem = planned.problem
+    return any(problem.axis(name).kind == "tile" for name in problem.read)
 
 
 def _waits(launch: Launch, short: bool) -> bool:
