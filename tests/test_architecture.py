@@ -147,7 +147,7 @@ BUDGET = {
     "passes": 1130,  # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     "transforms": 4460,  # what an `if` leaves out; views of arguments and results; moved residuals
-    # rules that stood in both back ends; which field of a config was meant; how many tiles there are
+    # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 795,  # which ranges memory holds, asked by three places of a plan
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
     # several turns of a loop in a step, and the proof that a maximum may be taken once; bodies
