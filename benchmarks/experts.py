@@ -17,7 +17,7 @@ import numpy as np
 
 from tilelang.aot.compile import TOPOLOGIES
 from tilelang.aot.process import Gone
-from tilelang.autotune.model import Compiler, Run, remembered, runs_of
+from tilelang.autotune.model import Compiler, ProgramRun, remembered, runs_of
 from tilelang.codegen.pallas.chips import CHIPS
 
 HEAD = "import jax\nimport jax.numpy as jnp\nimport numpy as np\n\n\n"
@@ -51,7 +51,7 @@ class Expert:
 class Answer:
     """What is known of an expert's time: a run, or why there is none."""
 
-    run: Run | None
+    run: ProgramRun | None
     notes: Mapping[str, int]
     error: str = ""
 

@@ -26,7 +26,7 @@ from tilelang.aot import compile_lowered
 from tilelang.errors import GradientError
 from tilelang.runtime.gradients import is_float
 from tilelang.runtime.lowering import target_of
-from tilelang.runtime.parsed import FORWARD, Parsed
+from tilelang.runtime.parsed import FORWARD, Remembered
 from tilelang.runtime.signature import bind
 
 TITLE = "# Every derived gradient, compiled for every TPU"
@@ -51,7 +51,7 @@ class Row:
         return f"| {' | '.join([self.example, self.part, *map(str, self.cells)])} |"
 
 
-def parts(subject: Subject) -> Iterator[tuple[str, Parsed]]:
+def parts(subject: Subject) -> Iterator[tuple[str, Remembered]]:
     """What is derived of the first case of an example, by what it is for; GradientError if not."""
     kernel = subject.kernel
     known = kernel._parsed(kernel._given(bind(kernel.signature, subject.cases[0], {})))
@@ -73,7 +73,7 @@ def rows(subject: Subject, worker: CachedWorker) -> Iterator[Row]:
         yield Row(subject.name, f"refused: {error.what}", ())
 
 
-def cell(subject: Subject, part: Parsed, target: str, worker: CachedWorker) -> Cell:
+def cell(subject: Subject, part: Remembered, target: str, worker: CachedWorker) -> Cell:
     """One kernel with its default config for one generation."""
     try:
         lowered = subject.kernel._planned(part, None, target_of(target))

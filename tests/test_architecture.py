@@ -181,7 +181,7 @@ LONG_FILES: dict[str, str] = {
 # Dataclasses that are not frozen -> why.  None may pass from one stage to the next.
 MUTABLE = {
     "codegen.pallas.emit.expressions.Printer": "collects the lines of one launch",
-    "passes.powers_of_two._Pass": "drops names while it walks, until those left can all be scaled",
+    "passes.powers_of_two._Scaling": "drops names while it walks, until the rest can be scaled",
     "codegen.pallas.emit.names.Names": "gives out names while one launch is printed",
     "codegen.pallas.emit.block.Block": "the lines of one scope while they are written",
     "codegen.pallas.plan.estimate.rank.Search": "remembers what was estimated during one search",
@@ -504,6 +504,27 @@ def test_no_inheritance_among_our_classes():
     plain = {c.name for _, c in _classes()} - errors
     wrong = [f"{c.name}({ast.unparse(b)})" for _, c in _classes() for b in c.bases]
     assert [w for w in wrong if w.partition("(")[2].rstrip(")") in plain] == []
+
+
+def _ambiguous(classes: Iterable[tuple[str, str]]) -> set[str]:
+    """Names of classes (of a module, name) that stand for two things.
+
+    The two back ends are twins: what both have, each in its own place, has one name.
+    """
+    homes: dict[str, list[str]] = {}
+    for module, name in classes:
+        twin = next((b for b in ("codegen.pallas", "codegen.triton") if module.startswith(b)), "")
+        homes.setdefault(name, []).append(twin)
+    return {
+        name for name, of in homes.items() if len(of) > 1 and ("" in of or len({*of}) < len(of))
+    }
+
+
+def test_a_class_name_stands_for_one_thing():
+    assert _ambiguous((m.name, c.name) for m, c in _classes()) == set()
+    assert _ambiguous([("codegen.pallas.plan", "Plan"), ("codegen.triton.plan", "Plan")]) == set()
+    assert _ambiguous([("codegen.pallas.plan", "Plan"), ("runtime", "Plan")]) == {"Plan"}
+    assert _ambiguous([("codegen.pallas.a", "Nest"), ("codegen.pallas.b", "Nest")]) == {"Nest"}
 
 
 def test_functions_are_short():

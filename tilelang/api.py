@@ -56,7 +56,7 @@ class Late:
 
 if TYPE_CHECKING:
     from . import aot, frontend, reference, transforms
-    from .aot import Compiled, CudaCompiled, Program
+    from .aot import Assembled, Compiled, CudaCompiled
     from .autotune import model
     from .autotune.model import Prediction
     from .ir import KernelIR
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from .runtime.gradients import Gradient, Run
     from .runtime.launch import Launch
     from .runtime.lowering import Lowered, Target
-    from .runtime.parsed import Parsed
+    from .runtime.parsed import Remembered
     from .schedule.candidate import Candidate
     from .schedule.config import Config
     from .transforms import batch
@@ -143,16 +143,16 @@ class Kernel:
         self._entries: dict[tuple[type, ...], Entry] = {}
         self._call: Callable[[tuple, Any, Any], Any] = self._by_types  # or an entry's
         self._launches: Choices[Filed] = Choices()
-        self._parses: Choices[Parsed] = Choices()
+        self._parses: Choices[Remembered] = Choices()
         self._lowered: dict[Hashable, Lowered] = {}
         self._jax: dict[str, jax_programs.Programs] = {}  # by what the lock file says
-        self._subjects: dict[tuple[Parsed, str], tuple[str, str]] = {}
+        self._subjects: dict[tuple[Remembered, str], tuple[str, str]] = {}
         self._part_launches: dict[Hashable, Launch] = {}
-        self._torches: dict[Hashable, torch_kernel.Compiler] = {}
+        self._torches: dict[Hashable, torch_kernel.KernelCompiler] = {}
         self._registration: gradients.Registration | None = None
         self._in_graph: Any = None
         self._is_method = is_method(fn)
-        self._batches: dict[Hashable, Parsed] = {}
+        self._batches: dict[Hashable, Remembered] = {}
         self._larger: dict[tuple[str, ...], Kernel] = {}
         self._element: tuple[Kernel, tuple[str, ...]] | None = None
         self._lock = threading.RLock()
@@ -258,7 +258,7 @@ class Kernel:
         return backward
 
     def _gradient(
-        self, parsed: Parsed, statics: Mapping[str, Any], wanted: frozenset[str], run: Run
+        self, parsed: Remembered, statics: Mapping[str, Any], wanted: frozenset[str], run: Run
     ) -> Gradient:
         """The registered gradient, or else a derived one; GradientError if there is neither."""
         if self._element is not None:
@@ -277,7 +277,7 @@ class Kernel:
 
     mark_constant(_enter_graph)
 
-    def _torch(self, config: Config | None, target: AnyTarget) -> torch_kernel.Compiler:
+    def _torch(self, config: Config | None, target: AnyTarget) -> torch_kernel.KernelCompiler:
         """What calls in torch's transforms are made of."""
         key = (config, target)
         if key not in self._torches:
@@ -287,7 +287,7 @@ class Kernel:
 
             identity = (self._fn.__module__, self._fn.__qualname__, *key)
             part = functools.partial(self._run_part, target)
-            self._torches[key] = torch_kernel.Compiler(
+            self._torches[key] = torch_kernel.KernelCompiler(
                 self.signature.kernel, identity, self._parsed, run, part, self._gradient
             )
         return self._torches[key]
@@ -299,7 +299,7 @@ class Kernel:
         return torch_kernel.called(compiler, self.signature.names, values)
 
     def _run_part(
-        self, target: AnyTarget, parsed: Parsed, tensors: Sequence[Any], checked: bool
+        self, target: AnyTarget, parsed: Remembered, tensors: Sequence[Any], checked: bool
     ) -> Any:
         """Runs a part of a derived gradient on plain tensors."""
         key = (parsed, target, key_of(tuple(map(type, tensors)))(*tensors))
@@ -527,7 +527,7 @@ class Kernel:
         goal = self._goal(given, target)
         return self._planned(self._parsed(given), chosen, goal, locks.active())
 
-    def _parsed(self, given: Given) -> Parsed:
+    def _parsed(self, given: Given) -> Remembered:
         """The kernel parsed for these shapes and static values, and for what it read."""
         if self._element is not None:
             kernel, names = self._element
@@ -539,28 +539,28 @@ class Kernel:
                 start = time.perf_counter()
                 with lowering.our_fault(self.signature.kernel):
                     parsed = frontend.parsed(self._fn, given.specs, self._texts)
-                known = parsing.Parsed(parsed.ir, parsed.reads, specs=given.specs)
+                known = parsing.Remembered(parsed.ir, parsed.reads, specs=given.specs)
                 self._parses.add(given.key, known.reads, known)
                 self._seconds += time.perf_counter() - start
             return known
 
-    def _batch(self, parsed: Parsed, names: Collection[str], size: int) -> Parsed:
+    def _batch(self, parsed: Remembered, names: Collection[str], size: int) -> Remembered:
         """The kernel of `size` elements, of which these arguments are not shared."""
         key = (parsed, frozenset(names), size)
         with self._lock:
             if key not in self._batches:
                 ir = batch.batched(parsed.ir, names, size)
-                self._batches[key] = parsing.Parsed(ir, parsed.reads, (parsed, names))
+                self._batches[key] = parsing.Remembered(ir, parsed.reads, (parsed, names))
             return self._batches[key]
 
-    def _stages(self, parsed: Parsed, config: Config | None) -> Stages:
+    def _stages(self, parsed: Remembered, config: Config | None) -> Stages:
         """The later stages, for when JAX lowers the kernel or makes a batch of its calls."""
 
         def batched(names: Collection[str], size: int) -> Stages:
             return self._stages(self._batch(parsed, names, size), config)
 
         def replaced(ir: KernelIR) -> Stages:
-            return self._stages(parsing.Parsed(ir, parsed.reads), config)
+            return self._stages(parsing.Remembered(ir, parsed.reads), config)
 
         lock, element = locks.active(), None
         planned = functools.partial(self._planned, parsed, config, lock=lock)
@@ -570,7 +570,7 @@ class Kernel:
 
     def _planned(
         self,
-        parsed: Parsed,
+        parsed: Remembered,
         config: Config | None,
         target: Target,
         lock: locks.Lock | None = None,
@@ -591,7 +591,9 @@ class Kernel:
                 lock.warn(entry.subject, f"its config is refused ({refused.what})")
         return self._kept(parsed, config, target)
 
-    def _entry(self, parsed: Parsed, target: Target, lock: locks.Lock) -> locks.Entry | None:
+    def _entry(
+        self, parsed: Remembered, target: Target, lock: locks.Lock
+    ) -> locks.LockEntry | None:
         """What a lock file says, if that was said of this kernel as it is."""
         if parsed.specs is None or not lock.knows(self._written):
             return None
@@ -607,7 +609,7 @@ class Kernel:
         """The kernel by its file and name: the same wherever the file lies."""
         return f"{Path(self._fn.__code__.co_filename).name}:{self._fn.__qualname__}"
 
-    def _subject(self, parsed: Parsed) -> tuple[str, str]:
+    def _subject(self, parsed: Remembered) -> tuple[str, str]:
         """The class of a call, and a digest of the kernel for the largest call of it."""
         key = (parsed, self._written)
         if key not in self._subjects:
@@ -620,7 +622,7 @@ class Kernel:
             self._subjects[key] = found.text, shape_class.digest(ir)
         return self._subjects[key]
 
-    def _kept(self, parsed: Parsed, config: Config | None, target: Target) -> Lowered:
+    def _kept(self, parsed: Remembered, config: Config | None, target: Target) -> Lowered:
         """The later stages with a config, or with the default one."""
         key = (parsed, config, target)
         with self._lock:
@@ -681,7 +683,7 @@ class Kernel:
 
     def _prepared(
         self,
-        known: Parsed,
+        known: Remembered,
         given: Given,
         config: Config | None,
         target: AnyTarget,
@@ -713,7 +715,7 @@ class Kernel:
                 )
             return self._jax[said]
 
-    def _filed(self, key: Hashable, known: Parsed, launch: Launch) -> Launch:
+    def _filed(self, key: Hashable, known: Remembered, launch: Launch) -> Launch:
         """The launch, kept for calls with this key."""
         if key is not None:
             with self._lock:
@@ -762,7 +764,7 @@ def kernel(
     return made if fn is None else made(fn)
 
 
-def _compiled(lowered: Lowered) -> Sequence[Program]:
+def _compiled(lowered: Lowered) -> Sequence[Assembled]:
     """What Triton makes of a kernel that is planned for a GPU."""
     made = aot.compile_standing(lowered)
     assert isinstance(made, aot.CudaCompiled)

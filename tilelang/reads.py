@@ -3,8 +3,8 @@
 A list of reads is a small program over values: value 0 is the kernel's function, then come its
 arguments, then the value of every step so far.
 
-    scale = cfg.layers[0].scale     Global(0, "cfg")  Attribute(2, "layers")  Item(3, 0)
-                                    Attribute(4, "scale") -> 2.0
+    scale = cfg.layers[0].scale     Global(0, "cfg")  Member(2, "layers")  Item(3, 0)
+                                    Member(4, "scale") -> 2.0
 
 `stamp(value)` is what a read has to give again for the specialisation to hold: the value itself for
 numbers, strings, dtypes, classes and tuples of them; for objects only their type, since whatever
@@ -213,7 +213,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Member:
     """value.name, stored or computed."""
 
     of: int
@@ -276,13 +276,13 @@ class Identical:
 
 
 @dataclass(frozen=True)
-class Part:
+class Argument:
     """An argument of a call: a value that was read, one that is known, or made of such parts."""
 
     of: int = -1
     known: Same | None = None
     make: Callable[[Any], Any] | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Argument, ...] = ()
 
     def made(self, values: Values) -> Any:
         if self.make is not None:
@@ -291,12 +291,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Call:
+class Computed:
     """What host code computes from objects: an operator, a method, a function of the author's."""
 
-    function: Part
-    args: tuple[Part, ...]
-    kwargs: tuple[tuple[str, Part], ...] = ()
+    function: Argument
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...] = ()
 
     def take(self, values: Values) -> Any:
         args = [part.made(values) for part in self.args]
@@ -304,11 +304,11 @@ class Call:
         return self.function.made(values)(*args, **kwargs)
 
 
-Step: TypeAlias = Global | Cell | Attribute | Item | Items | Constant | Identical | Call
+Step: TypeAlias = Global | Cell | Member | Item | Items | Constant | Identical | Computed
 
 
 @dataclass(frozen=True)
-class Read:
+class Stamped:
     """A step and the stamp of what it gave."""
 
     step: Step

@@ -24,7 +24,7 @@ GARBAGE = 0x5A  # every byte of integers in memory that was never written
 
 
 @dataclass(frozen=True)
-class Tile:
+class Covered:
     """What one iteration covers: positions begin to end - 1.  Of a grid axis, one position."""
 
     begin: int
@@ -53,11 +53,11 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Moment:
     """What is known at one point of the execution: values by name and the tile of each axis."""
 
     values: dict[str, Array]
-    tiles: Mapping[str, Tile]
+    tiles: Mapping[str, Covered]
     done: dict[int, Array] = field(default_factory=dict)  # by id, within one statement
 
 
@@ -80,7 +80,7 @@ def evaluate(
     shuffle = None if seed is None else np.random.default_rng(seed)
     run = Run(kernel, memory, positions, roots, blocks or {}, frozenset(parallel), shuffle)
     with np.errstate(all="ignore"):
-        _block(run, kernel.body, Frame({}, {}))
+        _block(run, kernel.body, Moment({}, {}))
     results = {t.name for t in kernel.tensors if t.role == "output" or t.mutated}
     results.update(kernel.returns)
     return {t.name: _result(run, t) for t in kernel.tensors if t.name in results}
@@ -166,7 +166,7 @@ def _result(run: Run, tensor: ir.Tensor) -> Array:
 # ---------------------------------------------------------------- statements
 
 
-def _block(run: Run, body: ir.Body, frame: Frame) -> None:
+def _block(run: Run, body: ir.Body, frame: Moment) -> None:
     """Runs statements in order, adding the values that they name to the frame."""
     for stmt in body:
         match stmt:
@@ -178,23 +178,23 @@ def _block(run: Run, body: ir.Body, frame: Frame) -> None:
                 _loop(run, stmt, frame)
 
 
-def _fresh(frame: Frame) -> Frame:
+def _fresh(frame: Moment) -> Moment:
     """The frame for one statement, within which an expression is evaluated once."""
-    return Frame(frame.values, frame.tiles)
+    return Moment(frame.values, frame.tiles)
 
 
-def _loop(run: Run, loop: ir.Loop, frame: Frame) -> None:
+def _loop(run: Run, loop: ir.Loop, frame: Moment) -> None:
     outer = _fresh(frame)
     state = {c.name: _value(run, c.init, outer) for c in loop.carries}
     for tile in _iterations(run, run.kernel.axis(loop.axis), outer):
-        inner = Frame({**frame.values, **state}, {**frame.tiles, loop.axis: tile})
+        inner = Moment({**frame.values, **state}, {**frame.tiles, loop.axis: tile})
         _block(run, loop.body, inner)
         last = _fresh(inner)
         state = {c.name: _value(run, c.next, last) for c in loop.carries}
     frame.values.update({c.out: state[c.name] for c in loop.carries})
 
 
-def _iterations(run: Run, axis: ir.Axis, frame: Frame) -> list[Tile]:
+def _iterations(run: Run, axis: ir.Axis, frame: Moment) -> list[Covered]:
     """The tiles or indices of an axis, in the order in which they run."""
     begin, end = (int(_value(run, e, frame)) for e in (axis.begin, axis.end))
     if axis.max_extent is not None and end - begin > axis.max_extent:
@@ -202,7 +202,7 @@ def _iterations(run: Run, axis: ir.Axis, frame: Frame) -> list[Tile]:
         raise RaggedValueError(what, axis.loc)
     block = 1 if axis.kind == "grid" else _block_size(run, axis)
     starts = range(begin, end, block)
-    tiles = [Tile(s, min(s + block, end), i, len(starts), block) for i, s in enumerate(starts)]
+    tiles = [Covered(s, min(s + block, end), i, len(starts), block) for i, s in enumerate(starts)]
     if run.shuffle is not None and axis.name in run.parallel:
         run.shuffle.shuffle(tiles)
     return tiles
@@ -224,7 +224,7 @@ def _block_size(run: Run, axis: ir.Axis) -> int:
 # ---------------------------------------------------------------- values
 
 
-def _value(run: Run, expr: ir.Expr, frame: Frame) -> Array:
+def _value(run: Run, expr: ir.Expr, frame: Moment) -> Array:
     """What an expression is worth; a shared subexpression is evaluated once."""
     known = frame.done.get(id(expr))
     if known is None:
@@ -232,7 +232,7 @@ def _value(run: Run, expr: ir.Expr, frame: Frame) -> Array:
     return known
 
 
-def _computed(run: Run, expr: ir.Expr, frame: Frame) -> Array:
+def _computed(run: Run, expr: ir.Expr, frame: Moment) -> Array:
     match expr:
         case ir.Const(value):
             return np.asarray(value).astype(to_numpy(expr.type.dtype))
@@ -252,11 +252,11 @@ def _computed(run: Run, expr: ir.Expr, frame: Frame) -> Array:
             return compute(op, operands, expr.type.dtype, shape, expr.attrs)
 
 
-def _covered(tile: Tile) -> Array:
+def _covered(tile: Covered) -> Array:
     return np.arange(tile.begin, tile.end)
 
 
-def _lengths(shape: Iterable[ir.Dim], frame: Frame) -> tuple[int, ...]:
+def _lengths(shape: Iterable[ir.Dim], frame: Moment) -> tuple[int, ...]:
     """A shape in numbers: along an axis, as many as the tile has positions."""
     return tuple(len(_covered(frame.tiles[d])) if isinstance(d, str) else d for d in shape)
 
@@ -264,7 +264,7 @@ def _lengths(shape: Iterable[ir.Dim], frame: Frame) -> tuple[int, ...]:
 # ---------------------------------------------------------------- loads and stores
 
 
-def _load(run: Run, load: ir.Load, frame: Frame) -> Array:
+def _load(run: Run, load: ir.Load, frame: Moment) -> Array:
     at, mask = _access(run, load, frame, "reads")
     found = _take(*_in_memory(run, load.tensor, at))
     dtype = to_numpy(load.type.dtype)
@@ -285,7 +285,7 @@ def _in_memory(run: Run, tensor: str, at: tuple[Array, ...]) -> tuple[Array, tup
     return run.memory[run.roots[tensor]].reshape(-1), (_take(run.positions[tensor], at),)
 
 
-def _store(run: Run, store: ir.Store, frame: Frame) -> None:
+def _store(run: Run, store: ir.Store, frame: Moment) -> None:
     stored = _value(run, store.value, frame)
     at, mask = _access(run, store, frame, "writes")
     target, at = _in_memory(run, store.tensor, at)
@@ -314,7 +314,7 @@ def _combine(
 
 
 def _access(
-    run: Run, access: ir.Load | ir.Store, frame: Frame, verb: str
+    run: Run, access: ir.Load | ir.Store, frame: Moment, verb: str
 ) -> tuple[tuple[Array, ...], Array]:
     """Where an access goes, clipped, and its mask; lanes that leave the tensor are errors.
 
@@ -338,7 +338,7 @@ def _access(
     return tuple(np.clip(p, 0, max(n - 1, 0)) for p, n in zip(at, sizes)), mask
 
 
-def _positions(run: Run, index: tuple[ir.Index, ...], frame: Frame) -> tuple[Array, ...]:
+def _positions(run: Run, index: tuple[ir.Index, ...], frame: Moment) -> tuple[Array, ...]:
     """One array of positions per tensor dimension; together they broadcast to the value's shape."""
     rank = sum(not isinstance(i, ir.At) for i in index)
     out: list[Array] = []
@@ -352,7 +352,7 @@ def _positions(run: Run, index: tuple[ir.Index, ...], frame: Frame) -> tuple[Arr
     return tuple(out)
 
 
-def _along(run: Run, entry: ir.Index, frame: Frame) -> Array:
+def _along(run: Run, entry: ir.Index, frame: Moment) -> Array:
     match entry:
         case ir.At(expr) | ir.Gather(expr):
             return _value(run, expr, frame).astype(np.int64)

@@ -184,7 +184,7 @@ def tune(
 
 
 def _listed(
-    ask: Ask, entry: locks.Entry | None, most: int | None, found: Sequence[Trial]
+    ask: Ask, entry: locks.LockEntry | None, most: int | None, found: Sequence[Trial]
 ) -> Iterator[Candidate]:
     """The default first; then the best estimates, or only the one in a lock file.
 
@@ -227,10 +227,10 @@ def _like(ask: Ask, config: Config) -> Iterator[Candidate]:
     return ask.kernel.configs(**ask.cases[0].values, target=ask.target, near=config)
 
 
-def _entry(subject: locks.Subject, source: str, lock: str | Path) -> locks.Entry:
+def _entry(subject: locks.Subject, source: str, lock: str | Path) -> locks.LockEntry:
     """The entry that is to hold; CallError if there is none, or of another kernel."""
     found = locks.read(lock).entries.get(subject)
-    if isinstance(found, locks.Entry) and found.source == source:
+    if isinstance(found, locks.LockEntry) and found.source == source:
         return found
     why = "has no entry" if found is None else "was made for another text of the kernel"
     if isinstance(found, locks.Broken):
@@ -256,7 +256,7 @@ def _require_held(tuned: Tuned, lock: str | Path) -> None:
 
 def _tried(
     ask: Ask,
-    entry: locks.Entry | None,
+    entry: locks.LockEntry | None,
     most: int | None,
     budget: float | None,
     progress: bool | None,

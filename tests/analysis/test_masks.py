@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.analysis.build import F32, floats, index, load, op
 from tilelang.analysis.masks import (
     Absent,
+    FillNeed,
     Foreign,
     Known,
-    Need,
     fills,
     lane_mask,
     masked_reads,
@@ -214,7 +214,7 @@ def test_long_chains_of_names_are_not_walked_twice():
 )
 def test_neutral_fill(name, dtype, fill):
     found = needs(reduce(name, load("x", "tm", dtype=dtype), 0), {"tm"})
-    assert found == (Need(0, 0, "tm", fill),)
+    assert found == (FillNeed(0, 0, "tm", fill),)
     assert type(found[0].fill) is type(fill)
 
 
@@ -225,7 +225,7 @@ def test_only_partial_axes_need_fills():
 
 
 def test_products_need_both_operands():
-    assert needs(dot(X, W), {"tm", "tk"}) == (Need(0, 1, "tk", 0.0), Need(1, 0, "tk", 0.0))
+    assert needs(dot(X, W), {"tm", "tk"}) == (FillNeed(0, 1, "tk", 0.0), FillNeed(1, 0, "tk", 0.0))
 
 
 def test_uses_in_a_whole_expression():

@@ -14,7 +14,7 @@ from tests.gpu import legality, matrix
 from tests.gpu.compiler import case
 from tests.subjects import SUBJECTS
 from tests.tiers import HALF, share
-from tilelang.aot import Gone, Program, compile_lowered
+from tilelang.aot import Assembled, Gone, compile_lowered
 from tilelang.codegen.triton.plan import memory
 
 needs_triton = pytest.mark.skipif(
@@ -172,7 +172,7 @@ def planned(name="matmul", dtype="bfloat16", arch=90):
     return one.kernel.lower(*case(one, dtype), target=f"cuda:sm{arch}").plan.launches
 
 
-GOOD = Program("k", 100, 0, 98352, 8, {"HGMMA": 4, "LDGSTS": 24})
+GOOD = Assembled("k", 100, 0, 98352, 8, {"HGMMA": 4, "LDGSTS": 24})
 FAULTS = {
     "k: stack 8": replace(GOOD, stack=8),
     "k: copies wait": replace(GOOD, instructions={"HGMMA": 4}),

@@ -13,7 +13,7 @@ from tests.autotune.programs import CASES, CHIP, Case, dump
 from tilelang.autotune.model import execute as executing
 from tilelang.autotune.model import memory
 from tilelang.autotune.model import program as parsing
-from tilelang.autotune.model.memory import Memory, words
+from tilelang.autotune.model.memory import CoreMemory, words
 from tilelang.autotune.model.units import Queues
 from tilelang.codegen.pallas.chips import CHIPS, Chip
 
@@ -55,7 +55,7 @@ def _unnamed_regions_lost(chunks: list[str]) -> dict[int, int]:
 
 
 def _from_the_start(fill: Callable[..., None]) -> Callable[..., None]:
-    def filled(of: Memory, home: str, size: int, source: Any, target: Any) -> None:
+    def filled(of: CoreMemory, home: str, size: int, source: Any, target: Any) -> None:
         fill(of, home, size, of._arrays[0][1] if of._arrays else source, target)
 
     return filled
@@ -70,14 +70,18 @@ def _unsigned(kind: str, texts: list[str]) -> str:
 
 
 FAULTS: dict[str, tuple[Any, str, Any]] = {
-    "waits are ignored": (Memory, "wait", lambda *_: None),
+    "waits are ignored": (CoreMemory, "wait", lambda *_: None),
     "a skipped copy is counted": (executing._Core, "_sure", lambda *_: True),
-    "latencies of copies are left out": (Memory, "_end", lambda m, way, at, size: (at, "reads")),
-    "flags only grow": (Memory, "add", lambda *_: None),
+    "latencies of copies are left out": (
+        CoreMemory,
+        "_end",
+        lambda m, way, at, size: (at, "reads"),
+    ),
+    "flags only grow": (CoreMemory, "add", lambda *_: None),
     "a region without a name is lost": (parsing, "_regions", _unnamed_regions_lost),
-    "offsets of copies are left out": (Memory, "_fill", _from_the_start(Memory._fill)),
+    "offsets of copies are left out": (CoreMemory, "_fill", _from_the_start(CoreMemory._fill)),
     "arrays lie without tiles": (memory, "words", lambda array: array.reshape(-1)),
-    "every argument is an address": (Memory, "register", Memory.base),
+    "every argument is an address": (CoreMemory, "register", CoreMemory.base),
     "numbers have no sign": (executing, "_compared", _unsigned),
     "delays are written out": (Chip, "implicit_delays", property(lambda chip: False)),
     "units are idle where a line begins": (Queues, "run", _entered_idle(Queues.run)),

@@ -11,11 +11,11 @@ import pytest
 import tilelang as tile
 from tests.aot.written import double, needs_libtpu
 from tilelang.__main__ import main
-from tilelang.aot import Compiled, Memory, Worker
+from tilelang.aot import Compiled, CompiledMemory, Worker
 from tilelang.codegen.pallas.target import Target
 from tilelang.commands import table
 from tilelang.commands.cases import Case, cases_of
-from tilelang.commands.check import Row, check
+from tilelang.commands.check import CheckRow, check
 from tilelang.schedule.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def written(folder, text, name="mine.py"):
 
 
 def result(**changes):
-    parts = {"memory": Memory(1, 1, 0), "copies": (), "seconds": 0.5, **changes}
+    parts = {"memory": CompiledMemory(1, 1, 0), "copies": (), "seconds": 0.5, **changes}
     return Compiled(Target.of("tpu:v6e"), Config(), "", **parts)
 
 
@@ -105,7 +105,7 @@ def test_a_missing_file(tmp_path):
 
 
 def test_cells():
-    moved = result(memory=Memory(1, 1, 2_500_000), copies=(1, 2))
+    moved = result(memory=CompiledMemory(1, 1, 2_500_000), copies=(1, 2))
     assert table.cell(result()) == "ok 0.50 s"
     assert table.cell(moved) == "ok 0.50 s, 2.50 MB, 2 moved"
     assert table.cell(tile.CompileError("f for tpu:v6e does not compile: no\nmore")) == "FAILED no"
@@ -115,10 +115,10 @@ def test_a_line_for_each_case_and_each_failure_once():
     error = tile.CompileError("double for tpu:7x does not compile: no such op", hint="another op")
     other = Case("again", double, (tile.spec((8, 128), "int8"), 3))
     rows = [
-        Row(CASE, "tpu:v6e", result()),
-        Row(other, "tpu:v6e", result()),
-        Row(CASE, "tpu:7x", error),
-        Row(other, "tpu:7x", error),
+        CheckRow(CASE, "tpu:v6e", result()),
+        CheckRow(other, "tpu:v6e", result()),
+        CheckRow(CASE, "tpu:7x", error),
+        CheckRow(other, "tpu:7x", error),
     ]
     assert table.plain(*table.table(rows)) == "\n".join(
         [

@@ -18,14 +18,14 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from tests.subjects import SUBJECTS, Subject
-from tilelang.aot import CudaCompiled, Program, Worker, compile_lowered, worker_for
+from tilelang.aot import Assembled, CudaCompiled, Worker, compile_lowered, worker_for
 
 TIMEOUT = 600.0  # seconds for one example; "ieee" products of float32 may take minutes
 
 
 def compiled(
     subject: Subject, dtype: str, target: str, worker: Worker
-) -> list[tuple[Program, int]]:
+) -> list[tuple[Assembled, int]]:
     """Every launch of an example, and the shared memory that its plan said."""
     lowered = subject.kernel.lower(*case(subject, dtype), target=target)
     made = compile_lowered(lowered, timeout=TIMEOUT, worker=worker)

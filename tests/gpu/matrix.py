@@ -25,7 +25,7 @@ import tilelang as tile
 from tests.compile_cache import CUDA, CachedWorker, Compiler
 from tests.gpu.compiler import case
 from tests.subjects import SUBJECTS, Subject
-from tilelang.aot import CudaCompiled, Program, Worker, compile_lowered
+from tilelang.aot import Assembled, CudaCompiled, Worker, compile_lowered
 from tilelang.codegen.triton.plan.steps import every_step, exprs
 from tilelang.codegen.triton.plan.types import Launch
 from tilelang.codegen.triton.target import Target
@@ -63,7 +63,7 @@ class Cell:
 
     arch: int
     launches: tuple[Launch, ...]
-    programs: tuple[Program, ...]
+    programs: tuple[Assembled, ...]
     problem: str = ""
 
     @property
@@ -92,7 +92,7 @@ class Row:
     cells: tuple[Cell, ...]
 
 
-def _faults(arch: int, launch: Launch, made: Program) -> Iterator[str]:
+def _faults(arch: int, launch: Launch, made: Assembled) -> Iterator[str]:
     if made.stack:
         yield f"{made.name}: stack {made.stack}"
     dots = products(launch)
@@ -111,12 +111,12 @@ def products(launch: Launch) -> list[Apply]:
     return [e for e in values if isinstance(e, Apply) and e.op == "multiply"]
 
 
-def counted(made: Program, names: Iterable[str]) -> int:
+def counted(made: Assembled, names: Iterable[str]) -> int:
     """How many of these instructions the code has."""
     return sum(made.instructions.get(name, 0) for name in names)
 
 
-def _shown(launch: Launch, made: Program) -> str:
+def _shown(launch: Launch, made: Assembled) -> str:
     parts = [f"{made.registers}"]
     if made.stack:
         parts.append(f"**stack {made.stack}**")

@@ -65,8 +65,8 @@ def main() -> None:
     from tilelang.runtime.cuda import execution, loaded, programs
 
     compiled: list[Any] = []
-    load_one = programs.Program._load
-    programs.Program._load = lambda self, unaligned: (
+    load_one = programs.Launchable._load
+    programs.Launchable._load = lambda self, unaligned: (
         compiled.append(list(unaligned)) or load_one(self, unaligned)
     )
     execution.place_of = lambda *_: torch.device("cpu")

@@ -14,7 +14,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.gradients.kernels import COLUMNS, OFFSETS, case, registered
 from tilelang.runtime import torch_shapes
-from tilelang.runtime.torch_shapes import Rule, rule_for
+from tilelang.runtime.torch_shapes import SizeRule, rule_for
 
 CASE = case()
 X, W, STARTS = (torch.from_numpy(a) for a in (CASE.x, CASE.w, OFFSETS))
@@ -207,7 +207,7 @@ class Symbol:
 def test_rules_of_shapes():
     a, b = Symbol("a", 20), Symbol("b", 24)
     rule = rule_for((a, b), lambda s: ((s[0] + 2 * s[1], 7),))
-    assert rule == Rule((20, 24), ((68, 7),), ((0,), (1,)), (((1, 0),), ((2, 0),)))
+    assert rule == SizeRule((20, 24), ((68, 7),), ((0,), (1,)), (((1, 0),), ((2, 0),)))
     assert rule.at((10, 1)) == ((12, 7),)
     assert rule.holds((10, 1), ((12, 7),))
     assert not rule.holds((10, 1), ((13, 7),))

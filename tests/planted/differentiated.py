@@ -172,7 +172,7 @@ def _everything(name: str, made: Any, ir: Any, wanted: Any) -> Any:
 def _in_any_order(ctx: Any) -> Any:
     leaves, tree = ctx.call.saved[0]
     tensors = iter(ctx.saved_tensors[::-1])
-    found = [next(tensors) if isinstance(x, torch_gradient._Place) else x for x in leaves]
+    found = [next(tensors) if isinstance(x, torch_gradient._SavedPlace) else x for x in leaves]
     return torch.utils._pytree.tree_unflatten(found, tree)
 
 

@@ -21,7 +21,7 @@ from tests.transforms import (
 )
 from tilelang.ir import Along, Apply, Expr
 from tilelang.language.build import unary, where
-from tilelang.language.derivatives import RULES, Rule, Use
+from tilelang.language.derivatives import RULES, OpUse, Rule
 from tilelang.transforms import (
     adjoints,
     asked_once,
@@ -82,13 +82,13 @@ def _with(op: str, rule: Rule) -> Mapping[str, Rule]:
     return {**RULES, op: rule}
 
 
-def _swapped(use: Use) -> tuple[Expr | None, ...]:
+def _swapped(use: OpUse) -> tuple[Expr | None, ...]:
     condition = use.args[0]
     yes = where(condition, use.adjoint, 0.0, use.loc)
     return None, where(condition, 0.0, use.adjoint, use.loc), yes
 
 
-def _without_sign(use: Use) -> tuple[Expr | None, ...]:
+def _without_sign(use: OpUse) -> tuple[Expr | None, ...]:
     over, minus = RULES["div"](use)
     assert minus is not None
     return over, unary("neg", minus, use.loc)

@@ -273,7 +273,7 @@ MUTATIONS = (
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
     ),
     Mutation(
-        "what the tile before left is this tile's", lags._Tiles, "taken_over",
+        "what the tile before left is this tile's", lags._LaggingTiles, "taken_over",
         lambda tiles, expr, at=None, over=None: (),
         lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.carried),
     ),

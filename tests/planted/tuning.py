@@ -53,7 +53,7 @@ def _without_digest(data, path):
 
 
 def _any_target(self, subject):
-    return next((e for e in self.entries.values() if isinstance(e, lock.Entry)), None)
+    return next((e for e in self.entries.values() if isinstance(e, lock.LockEntry)), None)
 
 
 def _whatever_text(self, parsed, target, used):

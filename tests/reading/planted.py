@@ -37,7 +37,7 @@ def _forget(kind: type) -> Callable[..., Any]:
     return add
 
 
-def _unaliased(self: observed.Log, read: reads.Read) -> int:
+def _unaliased(self: observed.Log, read: reads.Stamped) -> int:
     alias = isinstance(read.step, reads.Identical)
     self.reads.append(replace(read, step=reads.Identical(0, 0)) if alias else read)
     return self.roots + len(self.reads) - 1

@@ -274,7 +274,7 @@ def test_more_shared_memory_than_there_is():
     from tilelang.aot import cuda
 
     lowered = grouped_gemm.lower(*make_inputs(), target="cuda:sm90")
-    program = cuda.Program("grouped_gemm_kernel", 10, 0, 300_000, 4, {})
+    program = cuda.Assembled("grouped_gemm_kernel", 10, 0, 300_000, 4, {})
     with pytest.raises(CompileError) as caught:
         cuda._check_memory(lowered, lowered.target, program)
     assert caught.value.what == (

@@ -20,7 +20,7 @@ import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
 from tests.planted.later import PLANTED
 from tests.runtime.entered import entered
-from tilelang.reads import MISSING, Attribute, Global
+from tilelang.reads import MISSING, Global, Member
 from tilelang.runtime import entries, later, tensors, torch_ops
 from tilelang.runtime.written import Flat, function, listed, local
 
@@ -250,7 +250,7 @@ def test_a_function_whose_code_changes_is_read_again():
 def here() -> None: ...
 
 
-@pytest.mark.parametrize("step", [Global(0, "FACTOR"), Global(0, "len"), Attribute(0, "__code__")])
+@pytest.mark.parametrize("step", [Global(0, "FACTOR"), Global(0, "len"), Member(0, "__code__")])
 def test_a_step_is_written_as_it_is_taken(step):
     text = later._written(step)
     assert text is not None

@@ -16,7 +16,7 @@ from tilelang.errors import CallError, RaggedValueError
 from tilelang.ir import KernelIR, Param, Tensor
 from tilelang.runtime import bridge
 from tilelang.runtime.checks import Check
-from tilelang.runtime.launch import Operand, framework_of, launch
+from tilelang.runtime.launch import TensorArgument, framework_of, launch
 from tilelang.runtime.tensors import describe
 
 
@@ -36,7 +36,7 @@ def kernel(returns=("y",), structure="single", mutated=(), **tensors):
 def call(fn, *, check=None, returns=("y",), structure="single", mutated=(), **values):
     described = {name: describe(name, value) for name, value in values.items()}
     ir = kernel(returns, structure, mutated, **described)
-    operands = [Operand(i, n, d) for i, (n, d) in enumerate(described.items())]
+    operands = [TensorArgument(i, n, d) for i, (n, d) in enumerate(described.items())]
     run = launch(ir, operands, jax.jit(fn), check, framework_of("k", operands))
     return run(tuple(values.values()))
 

@@ -15,7 +15,7 @@ from tilelang.errors import CallError
 from tilelang.ir import TensorSpec
 from tilelang.runtime.device import refuse
 from tilelang.runtime.entries import key_of
-from tilelang.runtime.launch import Operand
+from tilelang.runtime.launch import TensorArgument
 from tilelang.runtime.tensors import Described, describe, home_of
 
 
@@ -150,7 +150,7 @@ def test_torch_on_a_tpu_is_told_of_its_own_way(device):
     """The data would go through the host: TorchTPU exports kernels for its TPU itself."""
     described = Described(TensorSpec((2, 3), "float32", "torch"), "torch", device)
     with pytest.raises(CallError) as caught:
-        refuse("gemm", [Operand(0, "x", described)])
+        refuse("gemm", [TensorArgument(0, "x", described)])
     assert str(caught.value) == (
         f"x is a torch tensor on device '{device}': gemm takes those of the CPU and of GPUs\n"
         "  hint: with TorchTPU, make an operation of it: tile.tpu_op('my::gemm', gemm)"

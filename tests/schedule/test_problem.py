@@ -14,7 +14,7 @@ from tests.subjects import SUBJECTS, Subject
 from tests.test_golden import TARGET
 from tilelang.analysis import analyze
 from tilelang.analysis import uses as analysis_uses
-from tilelang.analysis.uses import Reference
+from tilelang.analysis.uses import IndexedSite
 from tilelang.codegen.pallas.plan import search
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.codegen.pallas.target import Target
@@ -69,7 +69,7 @@ def planning(
     def survey(*_: object) -> None:
         calls.surveys += 1
 
-    def dims(_: object, to: Reference, part: int = 0) -> None:
+    def dims(_: object, to: IndexedSite, part: int = 0) -> None:
         calls.windows[calls.surveys, to.tensor, to.index, part] += 1
 
     counting(analysis_uses, "statements", walk)

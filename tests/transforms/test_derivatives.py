@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilelang.ir import Apply, Const, Type, Var
-from tilelang.language.derivatives import FLAT, RULES, Use
+from tilelang.language.derivatives import FLAT, RULES, OpUse
 from tilelang.language.evaluate import evaluate
 from tilelang.language.op import BINARY, OPS, UNARY
 
@@ -48,7 +48,7 @@ def _adjoints(op: str, *operands: np.ndarray, **attrs: object) -> list[np.ndarra
     values["adjoint"] = np.full(shape, 2, np.float32)
     with np.errstate(all="ignore"):
         values["value"] = evaluate(apply, values)
-        use = Use(apply, Var("value", apply.type), Var("adjoint", apply.type))
+        use = OpUse(apply, Var("value", apply.type), Var("adjoint", apply.type))
         return [evaluate(a, values) for a in RULES[op](use) if a is not None]
 
 
@@ -74,7 +74,7 @@ def test_a_whole_power():
         x = Var("x", Type((8,), "float32"))
         apply = Apply("pow", (x, Const(n, Type((), "float32"))), x.type)
         points = POINTS + FEW
-        (got, _) = RULES["pow"](Use(apply, apply, Const(1.0, Type((), "float32"))))
+        (got, _) = RULES["pow"](OpUse(apply, apply, Const(1.0, Type((), "float32"))))
         found = 0 * points if got is None else evaluate(got, {"x": points})
         wanted = jax.grad(lambda p, n=n: (p**n).sum())(points)
         np.testing.assert_allclose(np.broadcast_to(found, (8,)), wanted, rtol=1e-6)
@@ -86,7 +86,7 @@ def test_equal_elements_share(op):
     kind = Type((2,), "float32")
     apply = Apply(op, (Var("x", Type((2, 4), "float32")),), kind, (("axis", 1), ("keepdim", False)))
     value = Var("value", kind)
-    (adjoint,) = RULES[op](Use(apply, value, Var("adjoint", kind)))
+    (adjoint,) = RULES[op](OpUse(apply, value, Var("adjoint", kind)))
     assert adjoint is not None
     values = {"x": x, "adjoint": np.ones(2, np.float32), "value": getattr(x, op)(1)}
     wanted = jax.grad(lambda t: getattr(t, op)(1).sum())(jnp.asarray(x))

@@ -58,7 +58,7 @@ class Campaign:
         subject, source = sums.subject(
             tile.spec((64, 8), "float32"), tile.spec((3,), "int32"), target="cpu"
         )
-        other = locks.Entry(subject, source, tile.Config({"tf": 8, "tm": 16}), {})
+        other = locks.LockEntry(subject, source, tile.Config({"tf": 8, "tm": 16}), {})
         locks.write(self.lock, [other])
         self.x, self.s = arguments()
 
@@ -133,7 +133,10 @@ def foreign_lock(campaign: Campaign, rng: random.Random) -> str:
     subject, source = scale_rows.subject(campaign.x, campaign.s, target="cpu")
     config, illegal = tile.Config({"tm": 8}), tile.Config({"tq": 8})
     entry = rng.choice(
-        [locks.Entry(subject, "0" * 16, config, {}), locks.Entry(subject, source, illegal, {})]
+        [
+            locks.LockEntry(subject, "0" * 16, config, {}),
+            locks.LockEntry(subject, source, illegal, {}),
+        ]
     )
     locks.write(path, [entry])
     found = campaign.served(path)

@@ -178,7 +178,7 @@ def test_a_missing_file_is_an_error(tmp_path):
 def test_the_file_is_sorted_and_stable(path):
     text = path.read_text()
     (entry,) = locks.read(path).entries.values()
-    other = locks.Entry(locks.Subject("a.py:b", "x: int32[2]", "cpu"), "s", entry.config, {})
+    other = locks.LockEntry(locks.Subject("a.py:b", "x: int32[2]", "cpu"), "s", entry.config, {})
     locks.write(path, [other])
     both = path.read_text()
     assert both.index("a.py:b") < both.index("kernels.py:scale_rows")
@@ -219,7 +219,7 @@ def test_a_ragged_class_serves_every_length(tmp_path):
         tile.spec((64, 8), "float32"), tile.spec((3,), "int32"), target="cpu"
     )
     config = tile.Config({"tf": 8, "tm": 16})
-    locks.write(tmp_path / "l", [locks.Entry(subject, source, config, {})])
+    locks.write(tmp_path / "l", [locks.LockEntry(subject, source, config, {})])
     tile.use(tmp_path / "l")
     for rows in (33, 48, 64):
         x = np.ones((rows, 8), np.float32)

@@ -27,7 +27,7 @@ from ..ir import (
     walk,
 )
 from .placed import Place, placed, root
-from .symbols import Scope, position, symbolic
+from .symbols import Meanings, position, symbolic
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Reference:
 class Site:
     """Where a statement stands: the axes around it and the number of its launch."""
 
-    known: Scope
+    known: Meanings
     loops: Place
     launch: int
 
 
-def references(ir: KernelIR, known: Scope) -> tuple[Reference, ...]:
+def references(ir: KernelIR, known: Meanings) -> tuple[Reference, ...]:
     """Reads and writes in program order; a loop's bounds are read by the loops around it."""
     bounds = {a.name: (a.begin, a.end) for a in ir.axes}
     found: list[Reference] = []
@@ -129,7 +129,7 @@ def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:
     )
 
 
-def _reach(index: Index, size: int, known: Scope) -> Reach:
+def _reach(index: Index, size: int, known: Meanings) -> Reach:
     match index:
         case At(expr):
             place = symbolic(expr, known)

@@ -41,7 +41,7 @@ class _Term:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _Folds:
     """What is folded into a carry, or into an array; `place` is where it is stored."""
 
     ir: KernelIR
@@ -96,7 +96,7 @@ def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
             others = frozenset(c.name for c in loop.carries) - own
             if depends_on(carry.next, others, defined):
                 continue  # one goes by another: what that means only the author knows
-            for term in _Search(ir, defined, own).terms(carry.next):
+            for term in _Folds(ir, defined, own).terms(carry.next):
                 if what := _wrong(term, name, ir, defined):
                     yield FoldFact(carry.user, name, term.op, what, carry.loc)
 
@@ -104,7 +104,7 @@ def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
 def _of_stores(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
     stores = ((s, around) for s, around in placed(ir.body) if isinstance(s, Store))
     for stmt, around in stores:
-        search = _Search(ir, defined, frozenset(), stmt)
+        search = _Folds(ir, defined, frozenset(), stmt)
         under = tuple(e for entry in stmt.index for e in index_exprs(entry))
         under += () if stmt.mask is None else (stmt.mask,)
         own = {entry.axis for entry in stmt.index if isinstance(entry, Along)}

@@ -40,7 +40,7 @@ class _Placed:
 
 
 @dataclass(frozen=True)
-class _Tiles:
+class _LaggingTiles:
     """One loop over tiles.
 
     carries   what it carries, by name
@@ -111,7 +111,7 @@ def lag_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[LagFac
     return (*(fact for tiles in cut for fact in _facts(tiles)), *inside)
 
 
-def _inside(tiles: _Tiles, defined: Definitions, known: Ranges) -> Iterator[LagFact]:
+def _inside(tiles: _LaggingTiles, defined: Definitions, known: Ranges) -> Iterator[LagFact]:
     """Values that tiles carry through a loop of other iterations, where they change places."""
     for name, (loop, around) in loops(tiles.ir).items():
         if tiles.axis not in around or tiles.ir.axis(name).kind == "tile":
@@ -129,7 +129,7 @@ def _carries(parts: Iterable[Expr | Left]) -> list[Carry]:
     return [p for p in parts if isinstance(p, Carry)]
 
 
-def _facts(tiles: _Tiles) -> Iterator[LagFact]:
+def _facts(tiles: _LaggingTiles) -> Iterator[LagFact]:
     for carry in tiles.carries.values():
         left = [c for c in tiles.taken_over(carry.next) if not _same(c)]
         if left and carry not in left and _read(carry, tiles.ir):
@@ -140,7 +140,7 @@ def _facts(tiles: _Tiles) -> Iterator[LagFact]:
             yield LagFact(_user(store), _user(left[0]), tiles.axis, store.loc)
 
 
-def _tiles(ir: KernelIR, axis: str, defined: Definitions, known: Ranges) -> _Tiles:
+def _tiles(ir: KernelIR, axis: str, defined: Definitions, known: Ranges) -> _LaggingTiles:
     inside = [
         (stmt, _Placed(number, around))
         for number, (stmt, around) in enumerate(placed(ir.body))
@@ -148,7 +148,7 @@ def _tiles(ir: KernelIR, axis: str, defined: Definitions, known: Ranges) -> _Til
     ]
     stored = ((s, at) for s, at in inside if isinstance(s, Store) and s.combine is None)
     inner = [(loop, ir.axis(a)) for a, (loop, around) in loops(ir).items() if axis in around]
-    return _Tiles(
+    return _LaggingTiles(
         ir,
         axis,
         {c.name: c for c in loops(ir)[axis][0].carries},

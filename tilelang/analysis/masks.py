@@ -252,7 +252,7 @@ def _reduced(expr: Apply, axis: str, held: Scalar | None) -> Scalar | None:
 
 
 @dataclass(frozen=True)
-class Need:
+class FillNeed:
     """Operand number `operand` of an op must hold `fill` outside of the range of its dimension."""
 
     operand: int
@@ -261,7 +261,7 @@ class Need:
     fill: Scalar
 
 
-def needs(expr: Apply, partial: Collection[str]) -> tuple[Need, ...]:
+def needs(expr: Apply, partial: Collection[str]) -> tuple[FillNeed, ...]:
     """The fills that an op needs along axes whose tiles may be partial."""
     match kind(expr):
         case "reduce":
@@ -274,7 +274,7 @@ def needs(expr: Apply, partial: Collection[str]) -> tuple[Need, ...]:
         case _:
             wanted = []
     return tuple(
-        Need(operand, dim, str(axis), fill)
+        FillNeed(operand, dim, str(axis), fill)
         for operand, dim, fill in wanted
         if (axis := expr.args[operand].type.shape[dim]) in partial
     )
@@ -298,7 +298,7 @@ def _zero(expr: Apply, operand: int) -> Scalar:
 
 def masked_uses(
     expr: Expr, partial: Collection[str], definitions: Definitions
-) -> tuple[tuple[Expr, Need], ...]:
+) -> tuple[tuple[Expr, FillNeed], ...]:
     """(operand, need) for every operand in `expr` whose foreign lanes must be filled."""
     pads = _Pads(definitions)
     return tuple(
@@ -310,7 +310,7 @@ def masked_uses(
     )
 
 
-def _satisfied(operand: Expr, need: Need, pads: _Pads) -> bool:
+def _satisfied(operand: Expr, need: FillNeed, pads: _Pads) -> bool:
     state = _state(operand, need.axis, pads)
     return isinstance(state, Known) and state.value == need.fill
 
@@ -336,7 +336,7 @@ def _filled(expr: Expr, partial: frozenset[str], pads: _Pads) -> Expr:
     return replace(expr, args=tuple(args))
 
 
-def masked(operand: Expr, need: Need, definitions: Definitions) -> Expr:
+def masked(operand: Expr, need: FillNeed, definitions: Definitions) -> Expr:
     """where(in_range(axis), operand, fill); a select with the same fill gets one more condition.
 
     A rounded float is masked before it is rounded, so that `p` and `p.to(bfloat16)` share one mask,

@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 from ..ir import Axis, KernelIR
 from .inequalities import Knowledge, branches, linear, prove
 from .placed import Place, loops
-from .symbols import Scope, axes_of, edge, parts, position, renamed, symbolic
+from .symbols import Meanings, axes_of, edge, parts, position, renamed, symbolic
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Ranges:
     limits  what the index of each hl.grid axis is kept below
     """
 
-    scope: Scope
+    scope: Meanings
     axes: Mapping[str, Axis]
     around: Mapping[str, Place]
     intervals: Mapping[str, Interval]
@@ -47,7 +47,7 @@ class Ranges:
     limits: Mapping[str, int] = field(default_factory=dict)
 
 
-def ranges(ir: KernelIR, known: Scope) -> Ranges:
+def ranges(ir: KernelIR, known: Meanings) -> Ranges:
     """The range of every axis of the kernel."""
     intervals = {
         a.name: Interval(symbolic(a.begin, known), symbolic(a.end, known)) for a in ir.axes

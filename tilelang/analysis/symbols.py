@@ -45,7 +45,7 @@ ON_BOOLEANS = ("cast", "where", "eq", "ne", "logical_and", "logical_or", "logica
 
 
 @dataclass(frozen=True)
-class Scope:
+class Meanings:
     """What symbols of one kernel mean.
 
     values   scalar Var -> its value in terms of symbols
@@ -96,12 +96,12 @@ def to_sympy(expr: Expr, ir: KernelIR) -> sympy.Expr:
     return symbolic(expr, scope(ir))
 
 
-def scope(ir: KernelIR) -> Scope:
+def scope(ir: KernelIR) -> Meanings:
     """Gives every scalar value of the kernel its symbolic form, in statement order."""
     stored = frozenset(root(ir, s.tensor) for s, _ in placed(ir.body) if isinstance(s, Store))
     values: dict[str, sympy.Basic] = {}
     varies = _axis_symbols(ir)
-    made = Scope(ir, values, varies, stored, {a.name: a.user for a in ir.axes})
+    made = Meanings(ir, values, varies, stored, {a.name: a.user for a in ir.axes})
     for stmt, around in placed(ir.body):
         match stmt:
             case Assign(name, value) if not value.type.shape:
@@ -125,7 +125,7 @@ def _axis_symbols(ir: KernelIR) -> dict[sympy.Symbol, Place]:
 
 
 def _define(
-    made: Scope,
+    made: Meanings,
     values: dict[str, sympy.Basic],
     varies: dict[sympy.Symbol, Place],
     name: str,
@@ -138,14 +138,14 @@ def _define(
         values[name] = meaning
 
 
-def axes_of(expr: sympy.Basic, known: Scope) -> frozenset[str]:
+def axes_of(expr: sympy.Basic, known: Meanings) -> frozenset[str]:
     """The axes whose iterations may change the value; all of them for an unnamed unknown."""
     everything = tuple(known.users)
     symbols = (s for s in expr.free_symbols if isinstance(s, sympy.Symbol))
     return frozenset(a for s in symbols for a in known.varies.get(s, everything))
 
 
-def symbolic(expr: Expr, known: Scope) -> Any:
+def symbolic(expr: Expr, known: Meanings) -> Any:
     """`to_sympy` for a kernel whose scope is known."""
     match expr:
         case Const():
@@ -183,7 +183,7 @@ def _as(value: Any, expr: Expr) -> Any:
     return sympy.Piecewise((1, value), (0, True))
 
 
-def _loaded(expr: Load, known: Scope) -> sympy.Expr:
+def _loaded(expr: Load, known: Meanings) -> sympy.Expr:
     pure = expr.mask is None and root(known.ir, expr.tensor) not in known.stored
     scalars = [i.expr for i in expr.index if isinstance(i, At)]
     whole = expr.type.dtype in (*EXACT, "bool")
@@ -192,7 +192,7 @@ def _loaded(expr: Load, known: Scope) -> sympy.Expr:
     return table(expr.tensor)(*(symbolic(s, known) for s in scalars))
 
 
-def _applied(expr: Apply, known: Scope) -> Any:
+def _applied(expr: Apply, known: Meanings) -> Any:
     rule = RULES.get(expr.op)
     exact = all(a.type.dtype in (*EXACT, "bool") for a in (expr, *expr.args))
     scalar = not any(a.type.shape for a in (expr, *expr.args))
@@ -295,12 +295,12 @@ class _Subscripts(StrPrinter):
     _print_Min = _print_Max = _print_LatticeOp
 
 
-def written(expr: sympy.Basic, known: Scope) -> str:
+def written(expr: sympy.Basic, known: Meanings) -> str:
     """The expression in the author's names: offsets[g + 1], min(n, tq.end)."""
     renamed = {s: sympy.Symbol(_user(s, known)) for s in expr.free_symbols}
     return _Subscripts().doprint(expr.xreplace(renamed))
 
 
-def _user(symbol: Any, known: Scope) -> str:
+def _user(symbol: Any, known: Meanings) -> str:
     axis, dot, what = symbol.name.partition(".")
     return known.users.get(axis, axis.lstrip("%?")) + dot + what

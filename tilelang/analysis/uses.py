@@ -26,7 +26,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Reference:
+class IndexedSite:
     """One load or store: the statement at `loc` reads `index` of a tensor, or writes it."""
 
     tensor: str
@@ -35,17 +35,17 @@ class Reference:
     loc: Loc
 
 
-def references(body: Iterable[Stmt]) -> Iterator[Reference]:
+def references(body: Iterable[Stmt]) -> Iterator[IndexedSite]:
     """Every load and store, in program order."""
     for stmt in statements(tuple(body)):
         for expr in statement_exprs(stmt):
             for load in loads(expr):
-                yield Reference(load.tensor, load.index, False, stmt.loc)
+                yield IndexedSite(load.tensor, load.index, False, stmt.loc)
         if isinstance(stmt, Store):
-            yield Reference(stmt.tensor, stmt.index, True, stmt.loc)
+            yield IndexedSite(stmt.tensor, stmt.index, True, stmt.loc)
 
 
-def uses_of(ir: KernelIR, found: Iterable[Reference]) -> dict[str, tuple[Use, ...]]:
+def uses_of(ir: KernelIR, found: Iterable[IndexedSite]) -> dict[str, tuple[Use, ...]]:
     """The dimensions that every axis indexes, at whatever offset, without repeats."""
     out: dict[str, dict[Use, None]] = {}
     for reference in found:

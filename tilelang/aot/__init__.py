@@ -8,19 +8,19 @@ arrives here as a value or as a CompileError.
 from __future__ import annotations
 
 from .compile import GENERATIONS, compile_lowered, compile_standing, generation_of, worker_for
-from .cuda import CudaCompiled, Program
+from .cuda import Assembled, CudaCompiled
 from .process import Gone, Worker
-from .report import Bundles, Compiled, Copy, Memory, Schedule
+from .report import Bundles, Compiled, CompiledMemory, Copy, Schedule
 
 __all__ = [
     "GENERATIONS",
+    "Assembled",
     "Bundles",
     "Compiled",
+    "CompiledMemory",
     "Copy",
     "CudaCompiled",
     "Gone",
-    "Memory",
-    "Program",
     "Schedule",
     "Worker",
     "compile_lowered",

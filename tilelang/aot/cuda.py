@@ -25,7 +25,7 @@ COMMAND = (sys.executable, "-P", "-m", "tilelang.aot.cuda_worker")
 
 
 @dataclass(frozen=True)
-class Program:
+class Assembled:
     """What one @triton.jit function became.
 
     registers     32-bit registers per thread
@@ -76,7 +76,7 @@ class CudaCompiled:
     target: Target
     config: Config
     source: str = field(repr=False)
-    programs: tuple[Program, ...]
+    programs: tuple[Assembled, ...]
     seconds: float
     warnings: tuple[str, ...] = ()
 
@@ -106,7 +106,7 @@ def compile_for_cuda(
             raise gone(lowered, ended, timeout) from None
     if "error" in reply:
         raise refused(lowered, reply["error"], reply["line"])
-    programs = tuple(Program(**made) for made in reply["programs"])
+    programs = tuple(Assembled(**made) for made in reply["programs"])
     for program in programs:
         _check_memory(lowered, target, program)
     return CudaCompiled(
@@ -139,7 +139,7 @@ def request_of(lowered: Lowered, plan: Plan, target: Target) -> dict[str, Any]:
     }
 
 
-def _check_memory(lowered: Lowered, target: Target, program: Program) -> None:
+def _check_memory(lowered: Lowered, target: Target, program: Assembled) -> None:
     """CompileError for what would only be told when the program is launched."""
     for needs, may, what in (
         (program.shared, target.shared, "bytes of shared memory"),

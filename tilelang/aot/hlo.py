@@ -55,7 +55,7 @@ _LAUNCH = re.compile(
 
 
 @dataclass(frozen=True)
-class Instruction:
+class HloLine:
     """One line of a computation.
 
     dtype, shape    of the result; of the largest array if it is a loop's tuple
@@ -129,21 +129,21 @@ def transfers(text: str) -> list[Transfer]:
     return [transfer for _, transfer in sorted(found, key=lambda each: each[0])]
 
 
-def _fetched(instruction: Instruction, known: Mapping[str, Instruction]) -> bool:
+def _fetched(instruction: HloLine, known: Mapping[str, HloLine]) -> bool:
     """Whether it fetches an array as it is."""
     copy = instruction.op in ("copy", "copy-start")
     return copy and _elsewhere(known.get(instruction.operand), instruction)
 
 
-def _elsewhere(origin: Instruction | None, copied: Instruction) -> bool:
+def _elsewhere(origin: HloLine | None, copied: HloLine) -> bool:
     """Whether a copy lies in another memory, and nothing else changed."""
     return origin is not None and origin.layout == copied.layout and origin.memory != copied.memory
 
 
 def _moved(
-    instruction: Instruction,
-    inner: Mapping[str, list[Instruction]],
-    known: Mapping[str, Instruction],
+    instruction: HloLine,
+    inner: Mapping[str, list[HloLine]],
+    known: Mapping[str, HloLine],
 ) -> str:
     """The move that an instruction is, "" if it computes; those of a fusion or a loop in order.
 
@@ -161,7 +161,7 @@ def _moved(
     return "+".join(moves) if moves and set(ops) <= MOVES | FREE else ""
 
 
-def _inside(name: str, inner: Mapping[str, list[Instruction]]) -> Iterator[str]:
+def _inside(name: str, inner: Mapping[str, list[HloLine]]) -> Iterator[str]:
     """What a computation does to arrays, fusions opened; numbers are left out."""
     for instruction in inner.get(name, ()):
         if instruction.calls:
@@ -170,10 +170,10 @@ def _inside(name: str, inner: Mapping[str, list[Instruction]]) -> Iterator[str]:
             yield instruction.op
 
 
-def _computations(text: str) -> tuple[list[Instruction], dict[str, list[Instruction]]]:
+def _computations(text: str) -> tuple[list[HloLine], dict[str, list[HloLine]]]:
     """The entry computation, and the others by name."""
-    entry: list[Instruction] = []
-    inner: dict[str, list[Instruction]] = {}
+    entry: list[HloLine] = []
+    inner: dict[str, list[HloLine]] = {}
     current = entry
     for line in text.splitlines():
         if head := _COMPUTATION.match(line):
@@ -183,7 +183,7 @@ def _computations(text: str) -> tuple[list[Instruction], dict[str, list[Instruct
     return entry, inner
 
 
-def _instruction(match: re.Match[str], line: str) -> Instruction:
+def _instruction(match: re.Match[str], line: str) -> HloLine:
     calls = _CALLS.search(line)
     dtype, shape = match["dtype"], _sizes(match["shape"])
     if match["op"] == "while":
@@ -191,7 +191,7 @@ def _instruction(match: re.Match[str], line: str) -> Instruction:
         dtype, shape = max(arrays, key=lambda array: math.prod(array[1]))
     layout = match["layout"] or ""
     memory = _MEMORY.search(layout)
-    return Instruction(
+    return HloLine(
         name=match["name"],
         op=match["op"],
         dtype=dtype,

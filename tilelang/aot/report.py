@@ -12,7 +12,7 @@ from ..schedule.config import Config
 
 
 @dataclass(frozen=True)
-class Memory:
+class CompiledMemory:
     """Bytes that a compiled kernel needs.
 
     vmem         vector memory, as the plan predicts it (the largest launch)
@@ -101,7 +101,7 @@ class Compiled:
     target: Target
     config: Config
     source: str = field(repr=False)
-    memory: Memory
+    memory: CompiledMemory
     copies: tuple[Copy, ...]
     seconds: float
     warnings: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ def compiled(
         target=target,
         config=config,
         source=source,
-        memory=Memory(vmem, reply["code"], reply["temporaries"]),
+        memory=CompiledMemory(vmem, reply["code"], reply["temporaries"]),
         copies=tuple(Copy(op, name, dtype, tuple(s)) for op, name, dtype, s in reply["copies"]),
         seconds=reply["seconds"],
         warnings=tuple(reply["warnings"]),

@@ -42,7 +42,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LockEntry:
     """A choice.
 
     source  digest of the kernel that it was made for
@@ -81,12 +81,12 @@ class Lock:
 
     path: str
     token: str
-    entries: Mapping[Subject, Entry | Broken]
+    entries: Mapping[Subject, LockEntry | Broken]
 
     def knows(self, kernel: str) -> bool:
         return any(subject.kernel == kernel for subject in self.entries)
 
-    def find(self, subject: Subject) -> Entry | None:
+    def find(self, subject: Subject) -> LockEntry | None:
         """The choice; None, said once, if its entry is broken."""
         found = self.entries.get(subject)
         if isinstance(found, Broken):
@@ -119,7 +119,7 @@ def read(path: str | Path) -> Lock:
         raise CallError(
             f"{path} cannot be read: {error.strerror}", hint="tile.tune(...).save(path) makes it"
         ) from None
-    found: dict[Subject, Entry | Broken] = {}
+    found: dict[Subject, LockEntry | Broken] = {}
     for data in _entries(content, path):
         entry = _entry(data, path)
         if entry.subject in found:
@@ -143,7 +143,7 @@ def _entries(content: bytes, path: str | Path) -> list[Any]:
     raise CallError(f"{path} is no lock file: {why}", hint=hint)
 
 
-def _entry(data: Any, path: str | Path) -> Entry | Broken:
+def _entry(data: Any, path: str | Path) -> LockEntry | Broken:
     try:
         names = (data["kernel"], data["arguments"], data["target"])
         if not all(isinstance(name, str) for name in names):
@@ -157,12 +157,12 @@ def _entry(data: Any, path: str | Path) -> Entry | Broken:
         return Broken(subject, "it was changed after it was written")
     try:
         config = Config.from_json(json.dumps(data["config"]))
-        return Entry(subject, data["source"], config, data["facts"])
+        return LockEntry(subject, data["source"], config, data["facts"])
     except (TileError, KeyError, TypeError) as error:
         return Broken(subject, f"its config cannot be read ({error})")
 
 
-def write(path: str | Path, entries: Iterable[Entry]) -> None:
+def write(path: str | Path, entries: Iterable[LockEntry]) -> None:
     """Puts entries into the file, in place of those for the same things; others stay.
 
     All of it or nothing, one process after the other.

@@ -95,7 +95,7 @@ class Tuned:
         """Seconds of a good trial by the objective."""
         return OBJECTIVES[self.objective](trial.seconds)
 
-    def entry(self) -> lock.Entry:
+    def entry(self) -> lock.LockEntry:
         """The choice as it stands in a lock file."""
         facts: dict[str, Any] = {
             "by": self.by,
@@ -109,7 +109,7 @@ class Tuned:
         others = [t for t in self.ranked if t.config != self.config]
         if others:
             facts["runner-up"] = self._fact(others[0])
-        return lock.Entry(self.subject, self.source, self.config, facts)
+        return lock.LockEntry(self.subject, self.source, self.config, facts)
 
     def _fact(self, trial: Trial) -> dict[str, Any]:
         seconds = _figure(self.time(trial)) if trial.end == "good" else trial.end

@@ -1,4 +1,4 @@
-"""check(cases, targets) -> Row...: every case compiled for every target, a worker per target.
+"""check(cases, targets) -> CheckRow...: every case compiled for every target, a worker per target.
 
 Starting a worker costs seconds, so that one compiles many cases; if it dies the case is reported
 and the rest goes on in a fresh one.
@@ -16,7 +16,7 @@ from .cases import Case
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """One case for one target: what the compiler made of it, or why it refused."""
 
     case: Case
@@ -35,7 +35,7 @@ def check(
     jobs: int = 2,
     timeout: float = 120,
     start: Callable[[str], Worker] = worker_for,
-) -> tuple[Row, ...]:
+) -> tuple[CheckRow, ...]:
     """Rows of the first target, then of the next; `jobs` workers at a time."""
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
         rows = pool.map(lambda target: _for_one(cases, target, timeout, start), targets)
@@ -44,7 +44,7 @@ def check(
 
 def _for_one(
     cases: Sequence[Case], target: str, timeout: float, start: Callable[[str], Worker]
-) -> list[Row]:
+) -> list[CheckRow]:
     worker = start(target)
     rows = []
     try:
@@ -52,7 +52,7 @@ def _for_one(
             if not worker.alive:
                 worker.close()
                 worker = start(target)
-            rows.append(Row(case, target, _compile(case, target, timeout, worker)))
+            rows.append(CheckRow(case, target, _compile(case, target, timeout, worker)))
     finally:
         worker.close()
     return rows

@@ -9,12 +9,12 @@ from typing import Any
 
 from ..aot import Compiled, CudaCompiled
 from ..errors import TileError
-from .check import Row
+from .check import CheckRow
 
 HEAD = ("kernel", "case")
 
 
-def show(rows: Sequence[Row]) -> None:
+def show(rows: Sequence[CheckRow]) -> None:
     """Prints the table and what went wrong."""
     head, body = table(rows)
     if importlib.util.find_spec("rich") is None:
@@ -25,7 +25,7 @@ def show(rows: Sequence[Row]) -> None:
         print(f"\n{text}")
 
 
-def table(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def table(rows: Sequence[CheckRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The head, and for each case a line: kernel, arguments, a cell per target."""
     targets = tuple(dict.fromkeys(row.target for row in rows))
     count = len(rows) // max(len(targets), 1)
@@ -63,7 +63,7 @@ def reason(error: TileError) -> str:
     return said if len(said) <= 60 else f"{said[:57]}..."
 
 
-def failures(rows: Sequence[Row]) -> list[str]:
+def failures(rows: Sequence[CheckRow]) -> list[str]:
     """Every error in full, once, with the cases that it was raised for."""
     cases: dict[str, list[str]] = {}
     for row in rows:

@@ -18,7 +18,7 @@ from ..ir import KernelIR, Param, Tensor, TensorSpec
 from ..language.calls import marker
 from ..language.dtypes import REFUSED, SUPPORTED
 from ..language.handles import TensorHandle
-from ..reads import Read
+from ..reads import Stamped
 from ..texts import Texts
 from . import (
     attributes,
@@ -60,7 +60,7 @@ class Parsed:
     """A kernel, and what was read outside of its text to make it."""
 
     ir: KernelIR
-    reads: tuple[Read, ...]
+    reads: tuple[Stamped, ...]
 
 
 def parse(

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import Loc, ParseError
 from ..ir import Expr, TileIndex, TileScalar, Type
 from ..language.calls import creation_method, method, property_of
-from ..language.handles import BlockHandle, Method, TensorHandle, TileHandle
+from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHandle
 from . import observed, tensors
 from .hosting import is_value, on_device, reading
 from .inlining import inlinable, inline
@@ -39,7 +39,7 @@ def attribute_of(here: Here, loc: Loc, value: Any, name: str) -> Any:
         case BlockHandle(block):
             hint = "the length of a tile is tile.block_size"
             raise ParseError(f"block size {block} has no attribute {name}", loc, hint)
-        case Method():
+        case MethodHandle():
             hint = f"call it: .{value.name}(...)"
             raise ParseError(f"the method {value.name} has no attribute {name}", loc, hint)
     if is_value(value):
@@ -73,13 +73,13 @@ def _of_tile(here: Here, loc: Loc, tile: TileHandle, name: str) -> Expr:
     return TileScalar(tile.axis, name)
 
 
-def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> Method:
+def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> MethodHandle:
     if method(name) is not None or creation_method(name) is not None:
-        return Method(receiver, name)
+        return MethodHandle(receiver, name)
     what = "a value of the kernel"
     if isinstance(receiver, TensorHandle):
         if name in tensors.METHODS:
-            return Method(receiver, name)
+            return MethodHandle(receiver, name)
         what = f"the tensor {receiver.tensor.name}"
     close = difflib.get_close_matches(name, [n for n in _KNOWN if method(n) or property_of(n)], 1)
     hint = _HINTS.get(name, f"did you mean .{close[0]}?" if close else "")

@@ -18,7 +18,7 @@ from .scope import Here, as_written
 
 
 @dataclass(frozen=True)
-class Range:
+class AskedRange:
     """One dimension of a loop as it was asked for."""
 
     begin: Expr
@@ -27,7 +27,7 @@ class Range:
     block: int | BlockHandle | None
 
 
-def ranges(loc: Loc, kind: str, given: dict[str, Any]) -> list[Range]:
+def ranges(loc: Loc, kind: str, given: dict[str, Any]) -> list[AskedRange]:
     """The ranges in hl.tile([b0, b1], [e0, e1], max_extent=[..], block_size=[..])."""
     bounds = given["bounds"]
     if not 1 <= len(bounds) <= 2:
@@ -49,7 +49,7 @@ def ranges(loc: Loc, kind: str, given: dict[str, Any]) -> list[Range]:
             raise ParseError(f"{name} has {len(values)} entries for {many} dimensions", loc)
         options.append([_option(loc, name, least, v) for v in values])
     bounds = [[_bound(loc, b) for b in side] for side in (begins, ends)]
-    return [Range(*dimension) for dimension in zip(*bounds, *options, strict=True)]
+    return [AskedRange(*dimension) for dimension in zip(*bounds, *options, strict=True)]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -88,7 +88,9 @@ def _bound(loc: Loc, value: Any) -> Expr:
 # ---------------------------------------------------------------- axes
 
 
-def declare(here: Here, kind: Literal["grid", "tile"], user: str, asked: Range, loc: Loc) -> Axis:
+def declare(
+    here: Here, kind: Literal["grid", "tile"], user: str, asked: AskedRange, loc: Loc
+) -> Axis:
     """An axis whose max_extent may still be unknown, while its loop is evaluated."""
     user = user if user.strip("_") else {"grid": "i", "tile": "t"}[kind]
     name = here.draft.unique(user)

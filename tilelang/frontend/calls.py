@@ -19,7 +19,7 @@ from ..errors import ParseError
 from ..ir import Type, Var
 from ..language.calls import Builder, creation, creation_method, marker, method, operator, resolve
 from ..language.dtypes import DType, canonical, to_numpy
-from ..language.handles import Method, TensorHandle, TileHandle
+from ..language.handles import MethodHandle, TensorHandle, TileHandle
 from ..language.values import name_of
 from ..reads import is_kernel
 from . import observed, tensors
@@ -79,7 +79,7 @@ def invoke(here: Here, fn: Any, given: Arguments) -> Any:
     special = next((rule for python, rule in _SPECIAL if python is fn), None)
     if special is not None:
         return special(here, given)
-    if isinstance(fn, Method):
+    if isinstance(fn, MethodHandle):
         return _method(here, fn, _plain(given))
     if (name := marker(fn)) is not None:
         return MARKERS[name](here, _plain(given))
@@ -125,7 +125,7 @@ def _hosted(fn: Any, module: str, given: Arguments) -> Any:
     return really(given.loc, fn, *given.args, **given.kwargs)
 
 
-def _method(here: Here, bound: Method, given: Arguments) -> Any:
+def _method(here: Here, bound: MethodHandle, given: Arguments) -> Any:
     receiver: Any = bound.receiver
     name, builder = bound.name, method(bound.name)
     if isinstance(receiver, TensorHandle):

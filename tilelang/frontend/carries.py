@@ -25,7 +25,7 @@ from .scope import Bound, Here, Missing
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entering:
     """A carried variable on entry of a loop; `number`: it was a Python number before."""
 
     user: str
@@ -64,7 +64,7 @@ def _is_carried(bound: Bound) -> bool:
     return _is_number(bound.value) or is_value(number_of(bound.value, bound.loc))
 
 
-def enter(here: Here, users: Sequence[str]) -> list[Entry]:
+def enter(here: Here, users: Sequence[str]) -> list[Entering]:
     """Gives each variable its value inside the loop; those that have none before are left."""
     found = []
     for user in users:
@@ -74,7 +74,7 @@ def enter(here: Here, users: Sequence[str]) -> list[Entry]:
         init = as_expr(bound.value, bound.loc)
         if isinstance(init, Const):  # no weak number: its dtype is that of the carry
             init = Const(init.value, init.type)
-        entry = Entry(user, here.draft.unique(user), init, _is_number(bound.value))
+        entry = Entering(user, here.draft.unique(user), init, _is_number(bound.value))
         here.frame.names[user] = Bound(Var(entry.name, init.type), bound.loc)
         found.append(entry)
     return found
@@ -96,7 +96,7 @@ def _uncarried(user: str, value: object, line: int) -> Missing:
     return Missing(what, hint)
 
 
-def leave(here: Here, entries: Sequence[Entry], loc: Loc) -> tuple[Carry, ...]:
+def leave(here: Here, entries: Sequence[Entering], loc: Loc) -> tuple[Carry, ...]:
     """The loop's carries; the variables now have their values after it."""
     made = []
     for entry in entries:
@@ -111,7 +111,7 @@ def leave(here: Here, entries: Sequence[Entry], loc: Loc) -> tuple[Carry, ...]:
     return tuple(made)
 
 
-def _next(entry: Entry, bound: Bound) -> Expr:
+def _next(entry: Entering, bound: Bound) -> Expr:
     """What the body leaves; its type is what it was."""
     kind = entry.init.type
     if not _is_carried(bound):
@@ -132,7 +132,7 @@ def _fits(number: Const, dtype: str) -> bool:
     return is_float(dtype) or not is_float(number.type.dtype)
 
 
-def _hint(entry: Entry, after: Type) -> str:
+def _hint(entry: Entering, after: Type) -> str:
     user, kind = entry.user, entry.init.type
     value = entry.init.value if isinstance(entry.init, Const) else 0
     if entry.number and after.rank:

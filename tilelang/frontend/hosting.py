@@ -12,13 +12,13 @@ from typing import Any
 from ..errors import Loc, ParseError, TileError
 from ..ir import Expr
 from ..language.build import binary
-from ..language.handles import BlockHandle, Method, TensorHandle, TileHandle
+from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHandle
 from ..language.values import EXPRS, number_of
 from ..reads import MOST  # more items are certainly meant for a loop of the kernel
 from . import observed
 from .scope import Here, Nested
 
-HANDLES = (TensorHandle, TileHandle, BlockHandle, Method)
+HANDLES = (TensorHandle, TileHandle, BlockHandle, MethodHandle)
 
 
 def really(loc: Loc, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -121,7 +121,7 @@ def kind_of(value: object) -> str:
     match value:
         case None:
             return "None"
-        case TensorHandle() | TileHandle() | BlockHandle() | Method():
+        case TensorHandle() | TileHandle() | BlockHandle() | MethodHandle():
             return repr(value)
         case Nested(name):
             return f"the function {name}"
@@ -138,7 +138,7 @@ def counted(number: int, noun: str) -> str:
 
 def static_int(loc: Loc, value: Any, what: str) -> int:
     """A whole number that is known while compiling."""
-    if isinstance(value, Method):
+    if isinstance(value, MethodHandle):
         hint = f"call it: .{value.name}(...); x.shape[0] is a length"
         raise ParseError(f"{what} is the method {value.name}", loc, hint)
     if computed(value):

@@ -33,7 +33,7 @@ from .scope import (
     named,
     variable,
 )
-from .source import Function, Source, parameters, read
+from .source import Function, SourceLines, parameters, read
 
 # ---------------------------------------------------------------- functions defined in the kernel
 
@@ -189,7 +189,7 @@ def _entered(here: Here, fn: FunctionType | Nested, given: Arguments) -> tuple[H
     return inner, node
 
 
-def frame(source: Source, node: Function, outer: Callable[[str], object]) -> Frame:
+def frame(source: SourceLines, node: Function, outer: Callable[[str], object]) -> Frame:
     """A function's variables before its first statement."""
     given = [a.arg for a in parameters(node)]
     own = assigned(node.body) if isinstance(node, ast.FunctionDef) else ()

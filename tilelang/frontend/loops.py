@@ -69,7 +69,7 @@ def _of_kernel(here: Here, node: ast.For, call: ast.Call, kind: Literal["grid", 
     uncarried = refused(here, wanted, node.lineno)
     here.frame.names.update(uncarried)
     kept = [n for n in wanted if isinstance(here.frame.names.get(n), Bound)]
-    _nest(here, _Nest(node, axes, kept, loc), axes)
+    _nest(here, _LoopsOfStatement(node, axes, kept, loc), axes)
     forget(here, node, _names(node.target), kept)
     here.frame.names.update(uncarried)
 
@@ -102,7 +102,7 @@ def _check_free(here: Here, target: ast.expr, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Nest:
+class _LoopsOfStatement:
     """The loops of one statement: its axes, and the variables that they carry."""
 
     node: ast.For
@@ -111,7 +111,7 @@ class _Nest:
     loc: Loc
 
 
-def _nest(here: Here, nest: _Nest, axes: Sequence[Axis]) -> None:
+def _nest(here: Here, nest: _LoopsOfStatement, axes: Sequence[Axis]) -> None:
     """One loop, in which the rest of the axes and then the body are."""
     axis, *rest = axes
     entries = enter(here, nest.kept)
@@ -129,7 +129,7 @@ def _nest(here: Here, nest: _Nest, axes: Sequence[Axis]) -> None:
     here.into.append(Loop(axis.name, tuple(inner.into), carries, nest.loc))
 
 
-def _bind_targets(here: Here, nest: _Nest) -> None:
+def _bind_targets(here: Here, nest: _LoopsOfStatement) -> None:
     values: list[object] = [
         GridIndex(a.name) if a.kind == "grid" else TileHandle(a.name, a.user) for a in nest.axes
     ]

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from .. import reads
-from ..reads import MISSING, Read, Same, Step, is_atom, stamp, taken
+from ..reads import MISSING, Same, Stamped, Step, is_atom, stamp, taken
 
 CONTAINERS = (list, tuple, dict, set, frozenset)
 STATEFUL = ("torch", "jax", "jaxlib")  # libraries whose functions may answer by a global setting
@@ -34,27 +34,27 @@ class Log:
     """
 
     roots: int = 0
-    reads: list[Read] = field(default_factory=list)
+    reads: list[Stamped] = field(default_factory=list)
     places: dict[int, tuple[Any, int]] = field(default_factory=dict)
     steps: dict[Step, tuple[Any, Hashable]] = field(default_factory=dict)
 
     def add(self, step: Step, value: Any) -> Any:
         """Writes a read down, once, and where the object that it gave is from now on; the value."""
         made = stamp(value)
-        if not isinstance(step, reads.Call):
+        if not isinstance(step, reads.Computed):
             before, stamped = self.steps.get(step, (self, None))
             if before is value or (stamped == made and is_atom(value)):
                 return value
             self.steps[step] = value, made
-        place = self._append(Read(step, made))
+        place = self._append(Stamped(step, made))
         known = self.place(value)
         if known is None and not is_atom(value):
             self.places[id(value)] = value, place
         elif known is not None and isinstance(made, reads.Object):
-            self._append(Read(reads.Identical(known, place), stamp(True)))
+            self._append(Stamped(reads.Identical(known, place), stamp(True)))
         return value
 
-    def _append(self, read: Read) -> int:
+    def _append(self, read: Stamped) -> int:
         self.reads.append(read)
         return self.roots + len(self.reads) - 1
 
@@ -88,7 +88,7 @@ _LOG: ContextVar[Log] = ContextVar("reads of the parse that is going on")
 
 
 @contextmanager
-def recording(fn: FunctionType, arguments: Sequence[Any]) -> Iterator[list[Read]]:
+def recording(fn: FunctionType, arguments: Sequence[Any]) -> Iterator[list[Stamped]]:
     """What the block reads, starting from a function and its arguments."""
     log = Log(1 + len(arguments))
     for place, value in enumerate((fn, *arguments)):
@@ -112,7 +112,7 @@ def attribute(value: Any, name: str) -> Any:
     log = _LOG.get()
     place = log.adopted(value)
     found = getattr(value, name)
-    return found if place is None else log.add(reads.Attribute(place, name), found)
+    return found if place is None else log.add(reads.Member(place, name), found)
 
 
 def item(value: Any, key: Any) -> Any:
@@ -178,14 +178,14 @@ def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     is_stateful = module.partition(".")[0] in STATEFUL
     if (of_own and _is_known(function)) or (known and not is_stateful):
         return found
-    return log.add(reads.Call(function, parts, named), found)
+    return log.add(reads.Computed(function, parts, named), found)
 
 
-def _part(log: Log, value: Any) -> reads.Part:
+def _part(log: Log, value: Any) -> reads.Argument:
     """How a later call gets the argument."""
     place = log.adopted(value)
     if place is not None:
-        return reads.Part(of=place)
+        return reads.Argument(of=place)
     if type(value) is slice:
         parts = tuple(_part(log, v) for v in (value.start, value.stop, value.step))
         return _built(value, _slice, parts)
@@ -194,22 +194,24 @@ def _part(log: Log, value: Any) -> reads.Part:
         return _built(value, dict, parts)
     if type(value) in CONTAINERS:
         return _built(value, type(value), tuple(_part(log, v) for v in value))
-    return reads.Part(known=Same(value))
+    return reads.Argument(known=Same(value))
 
 
 def _slice(parts: list[Any]) -> slice:
     return slice(*parts)
 
 
-def _built(value: Any, make: Callable[[Any], Any], parts: tuple[reads.Part, ...]) -> reads.Part:
+def _built(
+    value: Any, make: Callable[[Any], Any], parts: tuple[reads.Argument, ...]
+) -> reads.Argument:
     return (
-        reads.Part(known=Same(value))
+        reads.Argument(known=Same(value))
         if all(map(_is_known, parts))
-        else reads.Part(make=make, parts=parts)
+        else reads.Argument(make=make, parts=parts)
     )
 
 
-def _is_known(part: reads.Part) -> bool:
+def _is_known(part: reads.Argument) -> bool:
     return part.known is not None
 
 

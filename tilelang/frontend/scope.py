@@ -24,7 +24,7 @@ from ..language.values import EXPRS
 from ..texts import Texts
 from .liveness import Live
 from .observed import name_in_module, variable_around
-from .source import Source
+from .source import SourceLines
 
 DEEPEST = 40  # calls within calls that are inlined
 LEAVES = (ir.Var, ir.Const, ir.GridIndex, ir.TileIndex, ir.TileScalar)  # need no name of their own
@@ -55,7 +55,7 @@ class Frame:
     outer  looks a name up in the enclosing functions, the globals and the builtins; KeyError
     """
 
-    source: Source
+    source: SourceLines
     names: dict[str, Bound | Missing]
     own: frozenset[str]
     outer: Callable[[str], object]

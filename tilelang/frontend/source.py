@@ -1,4 +1,4 @@
-"""read(fn) -> (Source, node): the syntax tree of a Python function, and where its nodes stand.
+"""read(fn) -> (SourceLines, node): the syntax tree of a Python function, and where its nodes stand.
 
 is_of(fn, node): whether a function was compiled from a piece of text.  The piece is compiled once
 more, where the same names are around it, and the instructions are compared.
@@ -27,7 +27,7 @@ Async = ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceLines:
     """Lines of a file, the first of which has number `first`."""
 
     filename: str
@@ -63,7 +63,7 @@ def parameters(node: Function) -> list[ast.arg]:
     return [*given.posonlyargs, *given.args, *given.kwonlyargs, *many]
 
 
-def read(fn: FunctionType, texts: Texts) -> tuple[Source, Function]:
+def read(fn: FunctionType, texts: Texts) -> tuple[SourceLines, Function]:
     """The function's source, from the text that it was compiled from.
 
     ParseError if it has none, as in the interactive interpreter, or if the file is another one now.
@@ -88,13 +88,13 @@ def read(fn: FunctionType, texts: Texts) -> tuple[Source, Function]:
     return source, node
 
 
-def _read(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function | Async] | None:
+def _read(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function | Async] | None:
     """The function in the lines of a file; None if it is not what they say there."""
     found = (_lambda if fn.__code__.co_name == "<lambda>" else _def)(fn, text)
     return found if found is not None and is_of(fn, found[1]) else None
 
 
-def _def(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function | Async] | None:
+def _def(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function | Async] | None:
     first = fn.__code__.co_firstlineno
     try:
         block = inspect.getblock(text[first - 1 :])
@@ -106,10 +106,10 @@ def _def(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function | Asyn
     found = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | Async)), None)
     if found is None or found.name != fn.__code__.co_name:
         return None
-    return Source(_filename(fn), first, tuple(block)), found
+    return SourceLines(_filename(fn), first, tuple(block)), found
 
 
-def _lambda(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function] | None:
+def _lambda(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function] | None:
     """A lambda is found in the tree of its whole file, since its lines need not parse alone.
 
     It starts where the code does, and holds all of its instructions.
@@ -126,7 +126,7 @@ def _lambda(fn: FunctionType, text: Sequence[str]) -> tuple[Source, Function] | 
             start = (body.lineno, body.col_offset)
             end = (body.end_lineno or 0, body.end_col_offset or 0)
             if all(start <= place <= end for place in places):
-                return Source(_filename(fn), 1, tuple(text)), node
+                return SourceLines(_filename(fn), 1, tuple(text)), node
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .. import ir
 from ..errors import Loc, ParseError
 from ..language.calls import Builder, created
-from ..language.handles import Method, TensorHandle
+from ..language.handles import MethodHandle, TensorHandle
 from ..language.values import const, dtype_name, retype, used_whole
 from .hosting import is_value, on_device, static_int
 from .scope import Arguments, Here, settled
@@ -51,7 +51,7 @@ def output(here: Here, kind: str, given: Arguments) -> TensorHandle | None:
 
 
 def _length(loc: Loc, length: object) -> int:
-    if on_device(length) and not isinstance(length, Method):
+    if on_device(length) and not isinstance(length, MethodHandle):
         hint = "make it as large as it can become; the loops then fill the part that is needed"
         raise ParseError("the shape of a tensor depends on data", loc, hint)
     number = static_int(loc, length, "a length")

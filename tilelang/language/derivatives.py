@@ -22,7 +22,7 @@ from .values import Number, Site
 
 
 @dataclass(frozen=True)
-class Use:
+class OpUse:
     """An operation in the forward kernel; `value` stands for its result."""
 
     apply: Apply
@@ -45,7 +45,7 @@ class Use:
         return (self.mul(self.adjoint, factor),)
 
 
-Rule = Callable[[Use], tuple[Expr | None, ...]]
+Rule = Callable[[OpUse], tuple[Expr | None, ...]]
 
 
 class NoRule(Exception):
@@ -55,69 +55,69 @@ class NoRule(Exception):
 # ---------------------------------------------------------------- one operand
 
 
-def _of_result(factor: Callable[[Use, Expr], Expr]) -> Rule:
+def _of_result(factor: Callable[[OpUse, Expr], Expr]) -> Rule:
     """A derivative that is written with the result."""
     return lambda use: use.times(factor(use, use.value))
 
 
-def _of_operand(factor: Callable[[Use, Expr], Expr]) -> Rule:
+def _of_operand(factor: Callable[[OpUse, Expr], Expr]) -> Rule:
     """A derivative that is written with the operand."""
     return lambda use: use.times(factor(use, use.args[0]))
 
 
-def _abs(use: Use) -> tuple[Expr]:
+def _abs(use: OpUse) -> tuple[Expr]:
     negative = unary("neg", use.adjoint, use.loc)
     return (where(binary("ge", use.args[0], 0.0, use.loc), use.adjoint, negative, use.loc),)
 
 
-def _divided(use: Use, by: Expr | Number) -> tuple[Expr]:
+def _divided(use: OpUse, by: Expr | Number) -> tuple[Expr]:
     return (binary("div", use.adjoint, by, use.loc),)
 
 
-def _rsqrt(use: Use, y: Expr) -> Expr:
+def _rsqrt(use: OpUse, y: Expr) -> Expr:
     return use.mul(-0.5, use.mul(y, use.mul(y, y)))
 
 
-def _sqrt(use: Use) -> tuple[Expr]:
+def _sqrt(use: OpUse) -> tuple[Expr]:
     return _divided(use, use.mul(2.0, use.value))
 
 
-def _log1p(use: Use) -> tuple[Expr]:
+def _log1p(use: OpUse) -> tuple[Expr]:
     return _divided(use, binary("add", use.args[0], 1.0, use.loc))
 
 
-def _cos(use: Use, x: Expr) -> Expr:
+def _cos(use: OpUse, x: Expr) -> Expr:
     return unary("neg", unary("sin", x, use.loc), use.loc)
 
 
-def _one_minus(use: Use, x: Expr) -> Expr:
+def _one_minus(use: OpUse, x: Expr) -> Expr:
     return binary("sub", 1.0, x, use.loc)
 
 
-def _tanh(use: Use, y: Expr) -> Expr:
+def _tanh(use: OpUse, y: Expr) -> Expr:
     return _one_minus(use, use.mul(y, y))
 
 
-def _sigmoid(use: Use, y: Expr) -> Expr:
+def _sigmoid(use: OpUse, y: Expr) -> Expr:
     return use.mul(y, _one_minus(use, y))
 
 
-def _bell(use: Use, x: Expr, scale: float) -> Expr:
+def _bell(use: OpUse, x: Expr, scale: float) -> Expr:
     """scale * exp(-x * x)"""
     return use.mul(scale, unary("exp", unary("neg", use.mul(x, x), use.loc), use.loc))
 
 
-def _erf(use: Use, x: Expr) -> Expr:
+def _erf(use: OpUse, x: Expr) -> Expr:
     return _bell(use, x, 2 / math.sqrt(math.pi))
 
 
-def _silu(use: Use, x: Expr) -> Expr:
+def _silu(use: OpUse, x: Expr) -> Expr:
     """s + x s (1 - s), where s is the sigmoid"""
     s = unary("sigmoid", x, use.loc)
     return use.mul(s, binary("add", 1.0, use.mul(x, _one_minus(use, s)), use.loc))
 
 
-def _gelu_tanh(use: Use, x: Expr) -> Expr:
+def _gelu_tanh(use: OpUse, x: Expr) -> Expr:
     """(1 + t) / 2 + x / 2 (1 - t t) u', where t = tanh(u), u = a (x + b x^3)"""
     a, b = math.sqrt(2 / math.pi), 0.044715
     square = use.mul(x, x)
@@ -128,7 +128,7 @@ def _gelu_tanh(use: Use, x: Expr) -> Expr:
     return binary("add", use.mul(0.5, binary("add", 1.0, t, use.loc)), second, use.loc)
 
 
-def _gelu_erf(use: Use, x: Expr) -> Expr:
+def _gelu_erf(use: OpUse, x: Expr) -> Expr:
     """(1 + erf(x / sqrt 2)) / 2 + x exp(-x x / 2) / sqrt(2 pi)"""
     small = use.mul(x, math.sqrt(0.5))
     first = use.mul(0.5, binary("add", 1.0, unary("erf", small, use.loc), use.loc))
@@ -136,7 +136,7 @@ def _gelu_erf(use: Use, x: Expr) -> Expr:
     return binary("add", first, second, use.loc)
 
 
-def _relu(use: Use) -> tuple[Expr]:
+def _relu(use: OpUse) -> tuple[Expr]:
     positive = binary("gt", use.args[0], 0.0, use.loc)
     return (where(positive, use.adjoint, 0.0, use.loc),)
 
@@ -144,27 +144,27 @@ def _relu(use: Use) -> tuple[Expr]:
 # ---------------------------------------------------------------- two operands
 
 
-def _sub(use: Use) -> tuple[Expr, Expr]:
+def _sub(use: OpUse) -> tuple[Expr, Expr]:
     return use.adjoint, unary("neg", use.adjoint, use.loc)
 
 
-def _mul(use: Use) -> tuple[Expr, Expr]:
+def _mul(use: OpUse) -> tuple[Expr, Expr]:
     x, y = use.args
     return use.mul(use.adjoint, y), use.mul(use.adjoint, x)
 
 
-def _div(use: Use) -> tuple[Expr, Expr]:
+def _div(use: OpUse) -> tuple[Expr, Expr]:
     over = binary("div", use.adjoint, use.args[1], use.loc)
     return over, unary("neg", use.mul(over, use.value), use.loc)
 
 
-def _mod(use: Use) -> tuple[Expr, Expr]:
+def _mod(use: OpUse) -> tuple[Expr, Expr]:
     """x - floor(x / y) y"""
     whole = unary("floor", binary("div", use.args[0], use.args[1], use.loc), use.loc)
     return use.adjoint, unary("neg", use.mul(use.adjoint, whole), use.loc)
 
 
-def _pow(use: Use) -> tuple[Expr | None, Expr | None]:
+def _pow(use: OpUse) -> tuple[Expr | None, Expr | None]:
     """y x^(y - 1), and x^y log x; as in JAX, log 1 for log 0, and 0 for a whole power of 0."""
     x, y = use.args
     if isinstance(y, Const):
@@ -179,7 +179,7 @@ def _pow(use: Use) -> tuple[Expr | None, Expr | None]:
     return use.mul(use.adjoint, use.mul(y, power)), use.mul(use.adjoint, of_y)
 
 
-def _extremum(use: Use) -> tuple[Expr, Expr]:
+def _extremum(use: OpUse) -> tuple[Expr, Expr]:
     """To the operand that the result is; half to each of two that are equal."""
     first, second = (binary("eq", a, use.value, use.loc) for a in use.args)
     half = use.mul(use.adjoint, 0.5)
@@ -191,13 +191,13 @@ def _extremum(use: Use) -> tuple[Expr, Expr]:
     return share(first, second), share(second, first)
 
 
-def _where(use: Use) -> tuple[None, Expr, Expr]:
+def _where(use: OpUse) -> tuple[None, Expr, Expr]:
     condition = use.args[0]
     yes = where(condition, use.adjoint, 0.0, use.loc)
     return None, yes, where(condition, 0.0, use.adjoint, use.loc)
 
 
-def _same(use: Use) -> tuple[Expr, ...]:
+def _same(use: OpUse) -> tuple[Expr, ...]:
     """To every operand what came."""
     return (use.adjoint,) * len(use.args)
 
@@ -205,16 +205,16 @@ def _same(use: Use) -> tuple[Expr, ...]:
 # ---------------------------------------------------------------- reductions and shapes
 
 
-def _kept(use: Use, x: Expr) -> Expr:
+def _kept(use: OpUse, x: Expr) -> Expr:
     """A reduced value with a dimension of length 1 where it was reduced."""
     return x if use.apply.attr("keepdim") else expand_dims(x, use.apply.attr("axis"), use.loc)
 
 
-def _sum(use: Use) -> tuple[Expr]:
+def _sum(use: OpUse) -> tuple[Expr]:
     return (broadcast(_kept(use, use.adjoint), use.args[0].type.shape, use.loc),)
 
 
-def _largest(use: Use) -> tuple[Expr]:
+def _largest(use: OpUse) -> tuple[Expr]:
     """Shared by the elements that are the largest."""
     x, axis = use.args[0], use.apply.attr("axis")
     here = binary("eq", x, _kept(use, use.value), use.loc)
@@ -223,27 +223,27 @@ def _largest(use: Use) -> tuple[Expr]:
     return (where(here, broadcast(share, x.type.shape, use.loc), 0.0, use.loc),)
 
 
-def _expand_dims(use: Use) -> tuple[Expr]:
+def _expand_dims(use: OpUse) -> tuple[Expr]:
     return (squeeze(use.adjoint, use.apply.attr("axis"), use.loc),)
 
 
-def _squeeze(use: Use) -> tuple[Expr]:
+def _squeeze(use: OpUse) -> tuple[Expr]:
     return (expand_dims(use.adjoint, use.apply.attr("axis"), use.loc),)
 
 
-def _transpose(use: Use) -> tuple[Expr]:
+def _transpose(use: OpUse) -> tuple[Expr]:
     perm: tuple[int, ...] = use.apply.attr("perm")
     return (transpose(use.adjoint, tuple(perm.index(i) for i in range(len(perm))), use.loc),)
 
 
-def _reshape(use: Use) -> tuple[Expr]:
+def _reshape(use: OpUse) -> tuple[Expr]:
     return (reshape(use.adjoint, use.args[0].type.shape, use.loc),)
 
 
 # ---------------------------------------------------------------- contraction
 
 
-def _dot(use: Use) -> tuple[Expr, Expr]:
+def _dot(use: OpUse) -> tuple[Expr, Expr]:
     """dx = adjoint y, dy = adjoint x, contracted over what is free in the other operand.
 
     Products are taken in the operands' dtype and added in float32, as those of the kernel are.
@@ -271,7 +271,7 @@ def _free(x: Expr, contract: int, batch: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _contracted(
-    use: Use,
+    use: OpUse,
     adjoint: Expr,
     dims: tuple[int, int],
     other: Expr,
@@ -296,7 +296,7 @@ def _contracted(
     return dot(adjoint, other, use.loc, (places[0], other_free[0]), pairs)
 
 
-def _plain(use: Use, x: Expr, of_x: int, y: Expr, of_y: int) -> Expr:
+def _plain(use: OpUse, x: Expr, of_x: int, y: Expr, of_y: int) -> Expr:
     """A product of two matrices over one dimension of each, as one writes it: x.T @ y."""
     left = x if of_x == 1 else transpose(x, (1, 0), use.loc)
     right = y if of_y == 0 else transpose(y, (1, 0), use.loc)
@@ -304,7 +304,7 @@ def _plain(use: Use, x: Expr, of_x: int, y: Expr, of_y: int) -> Expr:
 
 
 def _outer(
-    use: Use,
+    use: OpUse,
     adjoint: Expr,
     other: Expr,
     contract: int,
@@ -324,11 +324,11 @@ def _in_place(x: Expr, dims: tuple[int, ...], loc: Site) -> Expr:
     return transpose(x, tuple(dims.index(i) for i in range(len(dims))), loc)
 
 
-def _concat(use: Use) -> tuple[Expr, ...]:
+def _concat(use: OpUse) -> tuple[Expr, ...]:
     raise NoRule("values that were put together: store each of them by itself")
 
 
-def _full(use: Use) -> tuple[Expr, ...]:
+def _full(use: OpUse) -> tuple[Expr, ...]:
     """A scalar that was repeated everywhere."""
     if not use.args:
         return ()

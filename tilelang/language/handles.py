@@ -39,7 +39,7 @@ class BlockHandle:
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodHandle:
     """x.name of a tensor or of a value, which is going to be called."""
 
     receiver: TensorHandle | Expr

@@ -32,7 +32,7 @@ from .dtypes import (
     promote,
     to_numpy,
 )
-from .handles import BlockHandle, Method, TensorHandle, TileHandle
+from .handles import BlockHandle, MethodHandle, TensorHandle, TileHandle
 
 Number = bool | int | float
 Site = Loc | None  # where a call stands in the file of the author; None outside of a kernel
@@ -116,7 +116,7 @@ def _not_a_value(value: object, loc: Site) -> TypingError:
             return TypingError(f"tile {user} is used as a value", loc, hint)
         case TensorHandle(tensor):
             return TypingError(*used_whole(tensor, loc))
-        case Method(_, name):
+        case MethodHandle(_, name):
             what = f"the method {name} is used as a value"
             return TypingError(what, loc, f"call it: .{name}(...)")
         case BlockHandle(name):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from ..analysis.masks import Need, Reads, fills, needs, unknown
+from ..analysis.masks import FillNeed, Reads, fills, needs, unknown
 from ..ir import Apply, Assign, Body, Const, Expr, Stmt, Type, Var, walk
 from ..ir.chain import Chain, Level, chain_exprs, level_statements, map_chain
 from ..ir.traversal import definitions, map_stmt, rewrite, rewrite_stmt
@@ -32,7 +32,7 @@ def fill_pads(
 
 def _mask_definitions(levels: tuple[Level, ...], leaf: Body, partial: Collection[str]) -> Chain:
     made = definitions(level_statements(levels, leaf))
-    wanted: dict[str, set[tuple[Expr, Const] | Need]] = {}
+    wanted: dict[str, set[tuple[Expr, Const] | FillNeed]] = {}
     for expr in chain_exprs(levels, leaf):
         for value, mask, fill in filter(None, map(_masked_name, walk(expr))):
             wanted.setdefault(value.name, set()).add((mask, fill))
@@ -42,7 +42,7 @@ def _mask_definitions(levels: tuple[Level, ...], leaf: Body, partial: Collection
     single = {
         n: key
         for n, (key, *others) in wanted.items()
-        if not others and n in made and not isinstance(key, Need)
+        if not others and n in made and not isinstance(key, FillNeed)
     }
 
     def drop(expr: Expr) -> Expr | None:
@@ -58,7 +58,7 @@ def _mask_definitions(levels: tuple[Level, ...], leaf: Body, partial: Collection
     return map_chain(levels, leaf, place, lambda e: rewrite(e, drop)) if single else (levels, leaf)
 
 
-def _as_they_are(expr: Expr, partial: Collection[str]) -> Iterator[tuple[str, Need]]:
+def _as_they_are(expr: Expr, partial: Collection[str]) -> Iterator[tuple[str, FillNeed]]:
     """(name, need) of the values that hold what a reduction needs, and must go on doing so."""
     for part in walk(expr):
         if isinstance(part, Apply):

@@ -35,7 +35,7 @@ def powers_of_two(kernel: ir.KernelIR) -> ir.KernelIR:
     if not any(_is_exp(e) for s in ir.exprs_of(kernel.body, ()) for e in ir.walk(s)):
         return kernel
     names = _scaled(kernel)
-    run = _Pass(set(names))
+    run = _Scaling(set(names))
     body = map_body(kernel.body, lambda stmt: (run.statement(stmt),))
     assert run.names == names, "a value that is read as it was is scaled"
     return replace(kernel, body=body) if run.folded else kernel
@@ -55,7 +55,7 @@ def _scaled(kernel: ir.KernelIR) -> set[str]:
     while len(names) != before:
         before = len(names)
         for stmt in (*every, *reversed(every)):
-            _Pass(names).statement(stmt)
+            _Scaling(names).statement(stmt)
         for carry in carries:
             if not {carry.name, carry.out} <= names:
                 names -= {carry.name, carry.out}
@@ -67,7 +67,7 @@ class _NotScaled(Exception):
 
 
 @dataclass
-class _Pass:
+class _Scaling:
     """One run over a kernel, in which `names` are scaled; those that cannot be go.
 
     folded  factors that took log2(e)

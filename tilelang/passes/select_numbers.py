@@ -18,7 +18,7 @@ from ..ir.traversal import loads, map_body, map_children, map_index, map_range, 
 
 def select_numbers(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel in which no load of a single number has a mask."""
-    run = _Pass({})
+    run = _Selecting({})
     axes = tuple(map_range(axis, run.read) for axis in kernel.axes)
     body = map_body(kernel.body, lambda stmt: (run.statement(stmt),))
     return replace(kernel, axes=axes, body=body)
@@ -28,7 +28,7 @@ Stated = frozenset[ir.Expr]  # what holds wherever a value is used
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _Selecting:
     """One run over a kernel; what has no such load stays as it is, and shared where it was."""
 
     done: dict[tuple[int, Stated], ir.Expr]

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from ..errors import CallError
 from ..ir import Along, KernelIR, Load, Store, Tensor, exprs_of, statements, walk
 from .given import Given
-from .parsed import Parsed
+from .parsed import Remembered
 
 Shape = tuple[int, ...]
 LEAST = 64  # rows: fewer are one bucket
@@ -32,7 +32,7 @@ def bucket(rows: int) -> int:
     return -(-rows // step) * step
 
 
-def wider(parsed: Parsed, given: Given, parse: Callable[[Given], Parsed]) -> Parsed:
+def wider(parsed: Remembered, given: Given, parse: Callable[[Given], Remembered]) -> Remembered:
     """The kernel for the bucket; CallError where more rows make another kernel."""
     ir, rows = parsed.ir, ragged_rows(parsed.ir)
     if not any(rows.get(p.tensor) for p in ir.params):

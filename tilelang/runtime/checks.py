@@ -18,7 +18,7 @@ from ..errors import RaggedValueError
 from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined, loads
 from .phrase import phrase, settled
 from .points import domain, reads
-from .pointwise import Ahead, Arrays, term, written_out
+from .pointwise import Arrays, KnownAhead, term, written_out
 from .rules import IndexRule, RangeRule, certain, evident, index_rules, range_rules
 from .sorted_ranges import Sorted, order_of, sorted_ranges
 
@@ -147,7 +147,7 @@ def _sure(rule: Rule) -> Callable[[Values], bool]:
     return surely
 
 
-def _knowable(rule: RangeRule, ahead: Ahead) -> RangeRule | None:
+def _knowable(rule: RangeRule, ahead: KnownAhead) -> RangeRule | None:
     """What of it can be looked at: of ranges that end where a tile does what they are cut from."""
     begin, end = _arm(rule.begin, ahead), _arm(rule.end, ahead)
     if begin is None or end is None:
@@ -157,7 +157,7 @@ def _knowable(rule: RangeRule, ahead: Ahead) -> RangeRule | None:
     return replace(rule, begin=begin, end=end, most=None) if rule.strict else None
 
 
-def _arm(expr: Expr, ahead: Ahead, op: str = "") -> Expr | None:
+def _arm(expr: Expr, ahead: KnownAhead, op: str = "") -> Expr | None:
     """The expression or, of a minimum or maximum, the one arm that can be known."""
     if term(expr, ahead) is not None:
         return expr
@@ -195,7 +195,7 @@ def _faults(rule: Rule, *values: np.ndarray) -> Iterator[tuple[np.ndarray, Say]]
 class _Place:
     """One place of the loops around what is wrong: the words of expressions with its numbers."""
 
-    ahead: Ahead
+    ahead: KnownAhead
     arrays: Arrays
 
     def number(self, expr: Expr) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from ..reads import Read, Step, stamp
+from ..reads import Stamped, Step, stamp
 
 T = TypeVar("T")
 
@@ -22,18 +22,18 @@ class _Chosen(Generic[T]):
 
 
 @dataclass(frozen=True)
-class _Choice(Generic[T]):
+class _Following(Generic[T]):
     """What follows a step, for each stamp that it gave."""
 
     step: Step
-    branches: dict[Hashable, _Choice[T] | _Chosen[T]] = field(default_factory=dict)
+    branches: dict[Hashable, _Following[T] | _Chosen[T]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Choices(Generic[T]):
     """Results by the key of a call and, behind that, by what is read."""
 
-    roots: dict[Hashable, _Choice[T] | _Chosen[T]] = field(default_factory=dict)
+    roots: dict[Hashable, _Following[T] | _Chosen[T]] = field(default_factory=dict)
 
     def find(self, key: Hashable, values: Sequence[Any]) -> T | None:
         """The result whose reads still give what they gave; `values` are function and arguments.
@@ -41,25 +41,25 @@ class Choices(Generic[T]):
         None too if a read fails: specialising says why.
         """
         node = self.roots.get(key)
-        if type(node) is _Choice:
+        if type(node) is _Following:
             node = _follow(node, list(values))
         return node.result if isinstance(node, _Chosen) else None
 
-    def add(self, key: Hashable, reads: Sequence[Read], result: T) -> None:
+    def add(self, key: Hashable, reads: Sequence[Stamped], result: T) -> None:
         """Files a result under its reads; not safe without a lock around it."""
         branches, place = self.roots, key
         for read in reads:
             node = branches.get(place)
-            if not isinstance(node, _Choice) or node.step != read.step:
-                node = branches[place] = _Choice(read.step)
+            if not isinstance(node, _Following) or node.step != read.step:
+                node = branches[place] = _Following(read.step)
             branches, place = node.branches, read.stamp
         branches[place] = _Chosen(result)
 
 
-def _follow(node: _Choice[T], values: list[Any]) -> _Choice[T] | _Chosen[T] | None:
-    found: _Choice[T] | _Chosen[T] | None = node
+def _follow(node: _Following[T], values: list[Any]) -> _Following[T] | _Chosen[T] | None:
+    found: _Following[T] | _Chosen[T] | None = node
     try:
-        while type(found) is _Choice:
+        while type(found) is _Following:
             value = found.step.take(values)
             values.append(value)
             found = found.branches.get(stamp(value))

@@ -14,7 +14,7 @@ from ..codegen.triton.target import Target as GpuTarget
 from ..errors import CallError, PlanError
 from .cuda.device import of_capability
 from .jax_compat import default_platform, kind_of
-from .launch import Operand, refuse_shape
+from .launch import TensorArgument, refuse_shape
 from .primitive import PLATFORMS
 from .program import Device
 from .tensors import Described
@@ -35,7 +35,7 @@ def platform_of(described: Iterable[Described]) -> str:
     return next((p for p in ("tpu", "cuda") if p in devices), "cpu")
 
 
-def refuse(kernel: str, operands: Sequence[Operand]) -> None:
+def refuse(kernel: str, operands: Sequence[TensorArgument]) -> None:
     """CallError for arguments without data, or on a device that kernels do not run on."""
     for operand in operands:
         refuse_shape(kernel, operand)

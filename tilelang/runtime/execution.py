@@ -16,11 +16,11 @@ from .auto_axes import over_auto_axes
 from .batching import Stages
 from .buckets import fitted
 from .cuda.custom_call import traced as traced_on_gpu
-from .cuda.record import Compiled
+from .cuda.record import CompiledFunction
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
 from .jax_compat import mesh_of, sharded_axes
 from .jax_gradient import Resolve
-from .launch import Launch, Operand, check_of, framework_of, launch
+from .launch import Launch, TensorArgument, check_of, framework_of, launch
 from .lowering import Lowered, Target, launched_by_jax, proved
 from .primitive import Code, Flags, Generated, call
 from .program import at_once, generated, on_cpu, one_by_one, program
@@ -29,11 +29,11 @@ from .sharding import Split, over_mesh, split_of
 Programs = MutableMapping[Hashable, Callable[..., Any]]
 
 __all__ = [
-    "Chosen", "Launch", "Operand", "Stages", "platform_of", "prepare", "screen", "target_of",
+    "Chosen", "Launch", "Stages", "TensorArgument", "platform_of", "prepare", "screen", "target_of",
 ]  # fmt: skip
 
 
-def screen(kernel: str, operands: Sequence[Operand]) -> None:
+def screen(kernel: str, operands: Sequence[TensorArgument]) -> None:
     """CallError for arguments that no kernel could run on; looked at before anything compiles."""
     refuse(kernel, operands)
     framework_of(kernel, operands)
@@ -54,7 +54,7 @@ class Chosen:
 
     target: Target | None
     stages: Stages
-    compiled: Callable[[Lowered], Sequence[Compiled]]
+    compiled: Callable[[Lowered], Sequence[CompiledFunction]]
     strict: bool
     interpret: Any
     checks: bool | None
@@ -64,7 +64,7 @@ class Chosen:
 def prepare(
     ir: KernelIR,
     facts: Facts,
-    operands: Sequence[Operand],
+    operands: Sequence[TensorArgument],
     chosen: Chosen,
     programs: Programs,
     key: Hashable,

@@ -14,11 +14,11 @@ from ..errors import PlanError
 from ..ir import Expr, KernelIR, loads
 from .lowering import Lowered, Plan
 from .points import Iterations, depends, domain, reads
-from .pointwise import Ahead, term, written_out
+from .pointwise import KnownAhead, term, written_out
 
 
 @dataclass(frozen=True)
-class Tiles:
+class Tiling:
     """How a range is cut into tiles: from multiples of the block on, or from where it begins."""
 
     name: str
@@ -133,22 +133,22 @@ def waste(ir: KernelIR, plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterato
                 yield Waste(axis.user, axis.block, int(tiles.sum()), int(useful.sum()))
 
 
-def _launched(plan: Plan) -> Iterator[list[Tiles]]:
+def _launched(plan: Plan) -> Iterator[list[Tiling]]:
     """The tile axes of every launch; on TPUs, tile t covers [t * block, (t + 1) * block)."""
     if isinstance(plan, PallasPlan):
         for launch in plan.launches:
             yield [
-                Tiles(a.name, a.user, a.block, a.begin, a.end, True)
+                Tiling(a.name, a.user, a.block, a.begin, a.end, True)
                 for a in launch.axes
                 if a.block is not None
             ]
         return
     for launch in plan.launches:
-        yield [Tiles(a.name, a.user, a.step, a.begin, a.end, False) for a in launch.axes if a.tile]
+        yield [Tiling(a.name, a.user, a.step, a.begin, a.end, False) for a in launch.axes if a.tile]
 
 
 def _ranges(
-    axis: Tiles, ir: KernelIR, arrays: Mapping[str, np.ndarray]
+    axis: Tiling, ir: KernelIR, arrays: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """begin and end of every run of the loop; None if they depend on what is not known."""
     names = {t.name for t in ir.tensors}
@@ -162,7 +162,7 @@ def _ranges(
     if runs is None or not set(wanted) <= set(arrays):
         return None
     points, size = runs.listed(arrays)
-    begin, end = (term(e, Ahead(ir, points)) for e in (axis.begin, axis.end))
+    begin, end = (term(e, KnownAhead(ir, points)) for e in (axis.begin, axis.end))
     if begin is None or end is None:
         return None
     low, high = (np.broadcast_to(e.run(arrays, {}), size) for e in (begin, end))

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import CallError, GradientError
 from ..ir import KernelIR
 from ..transforms import Derivative
-from .parsed import FORWARD, Parsed
+from .parsed import FORWARD, Remembered
 
 Arrays = Sequence[Any]
 
@@ -56,7 +56,7 @@ class Registration:
 def registered(
     registration: Registration,
     kernel: Callable[..., Any],
-    parsed: Parsed,
+    parsed: Remembered,
     statics: Mapping[str, Any],
 ) -> Gradient:
     """The author's gradient of a kernel; `statics` are the arguments that are no tensors."""
@@ -151,7 +151,7 @@ def is_float(dtype: str) -> bool:
 Run = Callable[[int, Arrays], Arrays]
 
 
-def derived(parsed: Parsed, wanted: frozenset[str], run: Run) -> Gradient:
+def derived(parsed: Remembered, wanted: frozenset[str], run: Run) -> Gradient:
     """The derived gradient of a kernel; `run` computes its parts: FORWARD, and launch 0, 1, ..."""
     derivative = parsed.derivative(wanted)
     read = {name for launch in derivative.launches for name in launch.operands}

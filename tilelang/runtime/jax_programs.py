@@ -9,11 +9,11 @@ from typing import Any
 
 from ..schedule.config import Config
 from .batching import Stages
-from .cuda.record import Compiled
-from .execution import Chosen, Launch, Operand, jitted, prepare
+from .cuda.record import CompiledFunction
+from .execution import Chosen, Launch, TensorArgument, jitted, prepare
 from .gradients import Gradient, Run, derived
 from .lowering import Lowered, Target
-from .parsed import Parsed
+from .parsed import Remembered
 
 Statics = Mapping[str, Any]
 
@@ -27,22 +27,22 @@ class Programs:
     gradient   (kernel, its static arguments, wanted, how to run parts) -> its gradient
     """
 
-    stages: Callable[[Parsed, Config | None], Stages]
-    compiled: Callable[[Lowered], Sequence[Compiled]]
+    stages: Callable[[Remembered, Config | None], Stages]
+    compiled: Callable[[Lowered], Sequence[CompiledFunction]]
     interpret: Any
-    gradient: Callable[[Parsed, Statics, frozenset[str], Run], Gradient]
+    gradient: Callable[[Remembered, Statics, frozenset[str], Run], Gradient]
     lock: AbstractContextManager[Any]
     made: dict[Hashable, Callable[..., Any]] = field(default_factory=dict)
 
     def launch(
         self,
-        known: Parsed,
-        operands: Sequence[Operand],
+        known: Remembered,
+        operands: Sequence[TensorArgument],
         config: Config | None,
         goal: Target | None,
         checks: bool | None,
         statics: Statics | None,
-        wide: Parsed,
+        wide: Remembered,
     ) -> Launch:
         """The launch of a kernel; without `statics`, of a part of a derived gradient.
 
@@ -55,7 +55,7 @@ class Programs:
 
     def _chosen(
         self,
-        known: Parsed,
+        known: Remembered,
         config: Config | None,
         goal: Target | None,
         checks: bool | None,
@@ -74,7 +74,7 @@ class Programs:
         stages = self.stages(known, config)
         return Chosen(goal, stages, self.compiled, exact, self.interpret, checks, resolve)
 
-    def _part(self, part: Parsed, goal: Target | None) -> Callable[..., Any]:
+    def _part(self, part: Remembered, goal: Target | None) -> Callable[..., Any]:
         """A part of a derived gradient as a function of JAX arrays."""
         key = (part, "part", goal)
         with self.lock:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..reads import MISSING, UNCHANGING, Attribute, Global, Read, Step, stamp
+from ..reads import MISSING, UNCHANGING, Global, Member, Stamped, Step, stamp
 from .tensors import home_of
 from .written import Flat, function, listed, local
 
@@ -32,7 +32,7 @@ class Filed:
     """A specialisation: its launch, what its kernel read, and later calls by types."""
 
     launch: Launch
-    reads: Sequence[Read]
+    reads: Sequence[Stamped]
     later: dict[tuple[type, ...], Callable[..., Any]] = field(default_factory=dict)
 
 
@@ -74,7 +74,7 @@ def call_of(launch: Launch, parameters: Sequence[str]) -> Flat:
 
 def unchanged(
     kernel: Callable[..., Any],
-    reads: Sequence[Read],
+    reads: Sequence[Stamped],
     parameters: Sequence[str],
     values: Sequence[Any],
 ) -> tuple[tuple[str, ...], Mapping[str, Any]]:
@@ -96,7 +96,7 @@ def unchanged(
     return tuple(tests), known
 
 
-def holds(reads: Sequence[Read], values: Sequence[Any]) -> bool:
+def holds(reads: Sequence[Stamped], values: Sequence[Any]) -> bool:
     """Whether every read gives what it gave; `values` are function and arguments."""
     known = list(values)
     try:
@@ -112,7 +112,7 @@ def holds(reads: Sequence[Read], values: Sequence[Any]) -> bool:
 def _written(step: Step) -> str | None:
     """What a step takes, as an expression that cannot raise; None where there is none."""
     match step:
-        case Attribute(0, "__code__"):
+        case Member(0, "__code__"):
             return "_kernel.__code__"
         case Global(0, name):
             return f"_kernel.__globals__.get({name!r}, _missing)"

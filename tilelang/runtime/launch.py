@@ -28,7 +28,7 @@ Launch = Callable[[Values], Any]
 
 
 @dataclass(frozen=True)
-class Operand:
+class TensorArgument:
     """A tensor argument: its place among the parameters, its name and what is known of it."""
 
     place: int
@@ -36,13 +36,15 @@ class Operand:
     described: Described
 
 
-def operands_of(given: Given) -> list[Operand]:
+def operands_of(given: Given) -> list[TensorArgument]:
     """The tensors among the arguments of a call."""
     names = enumerate(given.values)
-    return [Operand(n, name, given.tensors[name]) for n, name in names if name in given.tensors]
+    return [
+        TensorArgument(n, name, given.tensors[name]) for n, name in names if name in given.tensors
+    ]
 
 
-def framework_of(kernel: str, operands: Sequence[Operand]) -> Framework:
+def framework_of(kernel: str, operands: Sequence[TensorArgument]) -> Framework:
     """The framework of the results; CallError if torch and JAX arguments are mixed."""
     first = {o.described.spec.framework: o.name for o in reversed(operands)}
     if "torch" in first and "jax" in first:
@@ -54,7 +56,7 @@ def framework_of(kernel: str, operands: Sequence[Operand]) -> Framework:
     return "torch" if "torch" in first else "jax" if "jax" in first else "numpy"
 
 
-def refuse_shape(kernel: str, operand: Operand) -> None:
+def refuse_shape(kernel: str, operand: TensorArgument) -> None:
     """CallError for an argument without data."""
     if operand.described.home == "shape":
         raise CallError(
@@ -64,7 +66,7 @@ def refuse_shape(kernel: str, operand: Operand) -> None:
 
 
 def check_of(
-    ir: KernelIR, facts: Facts, operands: Sequence[Operand], checks: bool | None
+    ir: KernelIR, facts: Facts, operands: Sequence[TensorArgument], checks: bool | None
 ) -> Check | None:
     """What a call looks at before it runs; None if it cannot, or must not."""
     check = None if checks is False else compile_checks(ir, facts)
@@ -83,7 +85,7 @@ def _readable(described: Described, checks: bool | None) -> bool:
 
 def launch(
     ir: KernelIR,
-    operands: Sequence[Operand],
+    operands: Sequence[TensorArgument],
     run: Callable[..., Any],
     check: Check | None,
     framework: Framework,
@@ -106,7 +108,9 @@ def launch(
     return call
 
 
-def _reading(operands: Sequence[Operand], framework: Framework) -> Callable[[Values], Sequence]:
+def _reading(
+    operands: Sequence[TensorArgument], framework: Framework
+) -> Callable[[Values], Sequence]:
     copy = framework == "jax"
     found = [bridge.reader(o.name, o.described.spec, o.described.home, copy) for o in operands]
     places = tuple(o.place for o in operands)
@@ -116,14 +120,14 @@ def _reading(operands: Sequence[Operand], framework: Framework) -> Callable[[Val
     return lambda values: [read(values[place]) for place, read in readers]
 
 
-def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Sequence], None]:
+def _verifying(check: Check, operands: Sequence[TensorArgument]) -> Callable[[Sequence], None]:
     names = [o.name for o in operands]
     wanted = [names.index(name) for name in check.reads]
     asarray = np.asarray
     return verifying(check, lambda arrays: [asarray(arrays[place]) for place in wanted])
 
 
-def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:
+def _refuse_mutation(ir: KernelIR, operand: TensorArgument) -> None:
     if operand.described.spec.framework != "jax" or not ir.tensor(operand.name).mutated:
         return
     stores = (s for s in statements(ir.body) if isinstance(s, Store) and _names(ir, s, operand))
@@ -131,7 +135,7 @@ def _refuse_mutation(ir: KernelIR, operand: Operand) -> None:
     raise stored_to_jax(operand.name, None if stored is None else stored.loc)
 
 
-def _refuse_late_stores(ir: KernelIR, operands: Sequence[Operand]) -> None:
+def _refuse_late_stores(ir: KernelIR, operands: Sequence[TensorArgument]) -> None:
     """A value that JAX is tracing comes after the call; memory of the host is stored to in it."""
     traced = next((o.name for o in operands if o.described.home == "traced"), None)
     mutated = next((o.name for o in operands if ir.tensor(o.name).mutated), None)
@@ -143,7 +147,7 @@ def _refuse_late_stores(ir: KernelIR, operands: Sequence[Operand]) -> None:
         )
 
 
-def _names(ir: KernelIR, store: Store, operand: Operand) -> bool:
+def _names(ir: KernelIR, store: Store, operand: TensorArgument) -> bool:
     tensor = ir.tensor(store.tensor)
     while tensor.view is not None:
         tensor = ir.tensor(tensor.view.source)
@@ -154,7 +158,7 @@ def _names(ir: KernelIR, store: Store, operand: Operand) -> bool:
 
 
 def _finishing(
-    ir: KernelIR, operands: Sequence[Operand], framework: Framework
+    ir: KernelIR, operands: Sequence[TensorArgument], framework: Framework
 ) -> Callable[[Any, Values], Any]:
     """Results in the author's structure; arguments that the kernel stores to are updated."""
     exports = [bridge.exporter(framework, ir.tensor(name)) or _as_is for name in ir.returns]

@@ -1,4 +1,4 @@
-"""Parsed: a kernel for one combination of shapes, and what is made of it when it is asked for."""
+"""Remembered: a kernel for one combination of shapes, and what is made of it when it is asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..analysis.facts import Facts
 from ..analysis.placed import root
 from ..errors import GradientError, Loc
 from ..ir import KernelIR, Store, Tensor, statements
-from ..reads import Read
+from ..reads import Stamped
 from ..transforms import Derivative, derive
 from .lowering import our_fault, proved
 
@@ -19,7 +19,7 @@ FORWARD = -1  # the part of a derivative that is no launch of its backward progr
 
 
 @dataclass(frozen=True, eq=False)
-class Parsed:
+class Remembered:
     """A parsed kernel and the reads that it rests on; a key that stands for itself.
 
     specs        the arguments that it was parsed for, as far as a caller gave them
@@ -29,11 +29,11 @@ class Parsed:
     """
 
     ir: KernelIR
-    reads: Sequence[Read] = ()
-    element: tuple[Parsed, Collection[str]] | None = None  # of a batch, and what it does not share
+    reads: Sequence[Stamped] = ()
+    element: tuple[Remembered, Collection[str]] | None = None  # of a batch; not shared
     specs: Mapping[str, Any] | None = None
     derivatives: dict[frozenset[str], Derivative] = field(default_factory=dict)
-    parts: dict[tuple[frozenset[str], int], Parsed] = field(default_factory=dict)
+    parts: dict[tuple[frozenset[str], int], Remembered] = field(default_factory=dict)
     backward: bool = False
 
     @functools.cached_property
@@ -54,12 +54,12 @@ class Parsed:
                 self.derivatives[wanted] = derive(self.ir, self.facts, wanted)
         return self.derivatives[wanted]
 
-    def part(self, wanted: frozenset[str], n: int) -> Parsed:
+    def part(self, wanted: frozenset[str], n: int) -> Remembered:
         """One kernel of the derived gradient: FORWARD, or a launch of the backward program."""
         if (wanted, n) not in self.parts:
             derivative = self.derivative(wanted)
             ir = derivative.forward if n == FORWARD else derivative.launches[n].kernel
-            self.parts[wanted, n] = self if ir is self.ir else Parsed(ir, backward=n != FORWARD)
+            self.parts[wanted, n] = self if ir is self.ir else Remembered(ir, backward=n != FORWARD)
         return self.parts[wanted, n]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..analysis.placed import root
 from ..analysis.uses import reads_memory
 from ..ir import Along, Axis, Expr, GridIndex, KernelIR, TileIndex, TileScalar, loads, walk
-from .pointwise import Ahead, Arrays, Points, Term, readable, term
+from .pointwise import Arrays, KnownAhead, Points, Term, readable, term
 
 MOST_STATIC = 1 << 22  # points that are laid out ahead of a call
 
@@ -28,7 +28,7 @@ class Domain:
     points  the places themselves, if no tensor changes them
     """
 
-    ahead: Ahead
+    ahead: KnownAhead
     empty: bool
     listed: Callable[[Arrays], tuple[Points, int]]
     points: Points | None
@@ -76,7 +76,7 @@ def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
     size, steps = 1, list[Step]()
     for axis in chosen.loops:
         # a step changes how many points there are
-        ahead = Ahead(ir, {} if steps else points, chosen.tiles)
+        ahead = KnownAhead(ir, {} if steps else points, chosen.tiles)
         begin, end = term(axis.begin, ahead), term(axis.end, ahead)
         if begin is None or end is None:
             return None
@@ -89,7 +89,7 @@ def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
         if size > MOST_STATIC:
             return None
     for condition, wanted in sorted(chosen.where, key=str):
-        holds = term(condition, Ahead(ir, {} if steps else points, chosen.tiles))
+        holds = term(condition, KnownAhead(ir, {} if steps else points, chosen.tiles))
         if holds is None:
             return None
         steps.append(_kept(holds, wanted))
@@ -102,7 +102,7 @@ def domain(chosen: Iterations, ir: KernelIR) -> Domain | None:
             here, count = step(arrays, here, count)
         return here, count
 
-    ahead = Ahead(ir, {} if steps else points, chosen.tiles)
+    ahead = KnownAhead(ir, {} if steps else points, chosen.tiles)
     return Domain(ahead, not steps and not size, listed, None if steps else points)
 
 

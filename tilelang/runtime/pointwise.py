@@ -3,7 +3,7 @@
 A term is evaluated at many points at once; a point says where every axis stands (`hl.grid` index or
 position in a tile's range), and a value is one number per point or one number for all of them.
 None stands for what cannot be known before the launch: floats, carried values, data that the kernel
-writes, and the begin and end of tiles, which depend on the blocks, except of `Ahead.ends`.
+writes, and the begin and end of tiles, which depend on the blocks, except of `KnownAhead.ends`.
 
 Names are written out before (`written_out`); what operations mean is `language.evaluate`.
 """
@@ -63,7 +63,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class KnownAhead:
     """What is known ahead of a call.
 
     points  of axes whose places no tensor changes
@@ -81,7 +81,7 @@ def written_out(ir: KernelIR) -> KernelIR:
     return replace(ir, axes=tuple(map_range(a, lambda e: inlined(e, values)) for a in ir.axes))
 
 
-def term(expr: Expr, ahead: Ahead) -> Term | None:
+def term(expr: Expr, ahead: KnownAhead) -> Term | None:
     """The expression as a function of tensors and points; None if it cannot be known."""
     match expr:
         case Const(value):
@@ -121,7 +121,7 @@ def _joined(fn: Callable[..., Any], parts: list[Term]) -> Term:
     return Term(lambda arrays, points: fn(*[p.run(arrays, points) for p in parts]))
 
 
-def _apply(expr: Apply, ahead: Ahead) -> Term | None:
+def _apply(expr: Apply, ahead: KnownAhead) -> Term | None:
     args = _every(term(a, ahead) for a in expr.args)
     exact = OPS[expr.op].kind == "elementwise" and expr.op != "pow"  # NumPy's raises if negative
     if args is None or not exact or expr.type.dtype not in (*INTEGERS, "bool"):
@@ -135,7 +135,7 @@ def _apply(expr: Apply, ahead: Ahead) -> Term | None:
     return _joined(meaning, args)
 
 
-def _load(load: Load, ahead: Ahead) -> Term | None:
+def _load(load: Load, ahead: KnownAhead) -> Term | None:
     ir = ahead.ir
     indices = _every(
         None if place is None else term(place, ahead) for place in map(position, load.index)

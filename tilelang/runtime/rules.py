@@ -115,7 +115,7 @@ class IndexRule:
 
 
 @dataclass(frozen=True)
-class Reference:
+class CheckedReference:
     """A tensor and its index that are evaluated whenever the loops around it run.
 
     where  and these conditions hold
@@ -168,7 +168,7 @@ def iterations_of(
     return Iterations(loops, filters, where, asked | placed_in - each, each, once)
 
 
-def evident(references: Iterable[Reference], ir: KernelIR) -> Iterator[Reference]:
+def evident(references: Iterable[CheckedReference], ir: KernelIR) -> Iterator[CheckedReference]:
     """The same with the names in indices and conditions written out."""
     values = definitions(ir.body)
 
@@ -186,7 +186,7 @@ def evident(references: Iterable[Reference], ir: KernelIR) -> Iterator[Reference
 
 def range_rules(
     ir: KernelIR,
-    references: Sequence[Reference],
+    references: Sequence[CheckedReference],
     doubted: Collection[tuple[Expr, int]] = (),
     rising: Collection[str] = (),
 ) -> tuple[RangeRule, ...]:
@@ -204,7 +204,7 @@ def range_rules(
 def _of_loop(
     axis: Axis,
     around: Place,
-    references: Sequence[Reference],
+    references: Sequence[CheckedReference],
     ir: KernelIR,
     doubted: Collection[tuple[Expr, int]],
 ) -> Iterator[RangeRule]:
@@ -272,7 +272,7 @@ def _follows(low: Load, high: Load) -> bool:
 
 
 def _limits(
-    axis: Axis, around: Place, references: Sequence[Reference], ir: KernelIR
+    axis: Axis, around: Place, references: Sequence[CheckedReference], ir: KernelIR
 ) -> Iterator[tuple[Expr | None, Place, Where, Limit]]:
     """(offset, where, under which conditions, dimension) of references that the axis moves along.
 
@@ -343,7 +343,7 @@ def _merged(found: Iterable[RangeRule]) -> Iterator[RangeRule]:
 
 
 def index_rules(
-    ir: KernelIR, references: Sequence[Reference], doubted: Collection[tuple[Expr, int]]
+    ir: KernelIR, references: Sequence[CheckedReference], doubted: Collection[tuple[Expr, int]]
 ) -> tuple[IndexRule, ...]:
     """Rules of the scalar and gathered positions that are read from tensors.
 
@@ -357,7 +357,7 @@ def index_rules(
 
 
 def _of_reference(
-    reference: Reference, ir: KernelIR, doubted: Collection[tuple[Expr, int]]
+    reference: CheckedReference, ir: KernelIR, doubted: Collection[tuple[Expr, int]]
 ) -> Iterator[IndexRule]:
     around, where = reference.around, reference.where
     for dim, entry in enumerate(reference.index):
@@ -386,7 +386,7 @@ def _counted(value: Expr, ir: KernelIR) -> Expr:
     return rewrite(value, number)
 
 
-def _position(entry: Index, reference: Reference) -> Expr | None:
+def _position(entry: Index, reference: CheckedReference) -> Expr | None:
     """A position of its own: no rule of a range speaks of it."""
     match entry:
         case At(GridIndex()) if not reference.where:
@@ -403,7 +403,7 @@ def _position(entry: Index, reference: Reference) -> Expr | None:
 # ---------------------------------------------------------------- what certainly happens
 
 
-def certain(ir: KernelIR) -> Iterator[Reference]:
+def certain(ir: KernelIR) -> Iterator[CheckedReference]:
     """Loads and stores that happen wherever their mask, if it is a scalar, holds.
 
     The frontend turns a dynamic `if` into such masks.  A select excuses nothing: both of its arms
@@ -423,9 +423,9 @@ def certain(ir: KernelIR) -> Iterator[Reference]:
                 yield from _masked(load, place, load.loc or stmt.loc)
 
 
-def _masked(access: Load | Store, around: Place, loc: Loc | None) -> Iterator[Reference]:
+def _masked(access: Load | Store, around: Place, loc: Loc | None) -> Iterator[CheckedReference]:
     if access.mask is None:
-        yield Reference(access.tensor, access.index, around, loc)
+        yield CheckedReference(access.tensor, access.index, around, loc)
     elif not access.mask.type.rank:
         where = frozenset({(access.mask, True)})
-        yield Reference(access.tensor, access.index, around, loc, where)
+        yield CheckedReference(access.tensor, access.index, around, loc, where)

@@ -18,7 +18,7 @@ from ..errors import Loc, RaggedValueError
 from ..ir import Apply, At, Axis, Expr, GridIndex, KernelIR, Load, Loop, loads, walk
 from ..ir.integers import linear
 from .points import Iterations, domain, ragged
-from .pointwise import Ahead, Arrays, Points, Term, term
+from .pointwise import Arrays, KnownAhead, Points, Term, term
 from .rules import iterations_of, may_skip
 
 Row = tuple[Term, tuple[Term, ...]]  # a number, and where it is read
@@ -121,7 +121,7 @@ def order_of(rule: Sorted, ir: KernelIR) -> Callable[[Arrays], None] | None:
     return run
 
 
-def _row(load: Load, ahead: Ahead) -> Row | None:
+def _row(load: Load, ahead: KnownAhead) -> Row | None:
     terms = [term(e, ahead) for e in (*_places(load), load)]
     known = tuple(t for t in terms if t is not None)
     return (known[-1], known[:-1]) if len(known) == 1 + len(load.index) else None

@@ -19,7 +19,7 @@ from .launch import Launch, Values
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class BatchedCall:
     """One call.
 
     values   the arguments by parameter; `tensors` are those of torch
@@ -59,7 +59,7 @@ def vmapped(
         if not any(is_batched(v) for v in tensors.values()):
             return launch(values)
         _refuse_stores(ir)
-        made = Call(given, tuple(tensors), launch, batched, chosen)
+        made = BatchedCall(given, tuple(tensors), launch, batched, chosen)
         return _operation().apply(made, *tensors.values())
 
     keep_out(call)
@@ -80,9 +80,9 @@ def _operation() -> Any:
     """The operation, a class of torch's: made when torch is there."""
     torch = bridge.torch()
 
-    class Kernel(torch.autograd.Function):
+    class Batched(torch.autograd.Function):
         @staticmethod
-        def forward(call: Call, *tensors: Any) -> Any:
+        def forward(call: BatchedCall, *tensors: Any) -> Any:
             return call.launch(tuple(call.given(tensors).values()))
 
         @staticmethod
@@ -90,14 +90,14 @@ def _operation() -> Any:
             pass
 
         @staticmethod
-        def vmap(info: Any, dims: tuple[int | None, ...], call: Call, *tensors: Any) -> Any:
+        def vmap(info: Any, dims: tuple[int | None, ...], call: BatchedCall, *tensors: Any) -> Any:
             moved = [t if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims[1:])]
             names = [n for n, d in zip(call.tensors, dims[1:], strict=True) if d is not None]
             results = call.batched(*names)(**call.given(moved), **call.chosen)
             shared = [t for t, d in zip(moved, dims[1:]) if d is None]
             return results, _map(lambda r: None if any(r is t for t in shared) else 0, results)
 
-    return Kernel
+    return Batched
 
 
 def _map(change: Callable[[Any], Any], results: Any) -> Any:

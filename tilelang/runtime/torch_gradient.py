@@ -22,7 +22,7 @@ Find = Callable[[], Gradient]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _SavedPlace:
     """Where backward finds a tensor that was saved: argument, result or extra number n."""
 
     kind: str
@@ -30,7 +30,7 @@ class _Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class Differentiated:
     """One call that is differentiated.
 
     names  the arguments that are tensors
@@ -45,9 +45,9 @@ class Call:
     results: list[int] = field(default_factory=list)
 
 
-def differentiated(call: Call, tensors: Sequence[Any]) -> list[Any]:
+def differentiated(call: Differentiated, tensors: Sequence[Any]) -> list[Any]:
     """The kernel's results, which autograd differentiates by the gradient."""
-    outputs = _Kernel.apply(call, *tensors)
+    outputs = _Gradient.apply(call, *tensors)
     return list(outputs)[: call.results[0]]
 
 
@@ -79,21 +79,21 @@ def when_needed(run: Callable[[Sequence[Any]], Sequence[Any]], find: Find) -> Gr
     return Gradient(lambda arrays: (tuple(run(arrays)), list(arrays)), backward)
 
 
-class _Kernel(torch.autograd.Function):
+class _Gradient(torch.autograd.Function):
     """Arguments -> results, then extras: tensors that are saved and are neither."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(call: Call, *tensors: Any) -> Any:
+    def forward(call: Differentiated, *tensors: Any) -> Any:
         results, saved = call.gradient.forward(tensors)
         leaves, tree = pytree.tree_flatten(saved)
-        places = {id(t): _Place("argument", n) for n, t in enumerate(tensors)}
-        places |= {id(t): _Place("result", n) for n, t in enumerate(results)}
+        places = {id(t): _SavedPlace("argument", n) for n, t in enumerate(tensors)}
+        places |= {id(t): _SavedPlace("result", n) for n, t in enumerate(results)}
         extras = list[Any]()
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor) and id(leaf) not in places:
-                places[id(leaf)] = _Place("extra", len(extras))
+                places[id(leaf)] = _SavedPlace("extra", len(extras))
                 extras.append(leaf)
         call.saved[:] = [([places.get(id(leaf), leaf) for leaf in leaves], tree)]
         call.results[:] = [len(results)]
@@ -104,10 +104,10 @@ class _Kernel(torch.autograd.Function):
         call, *tensors = inputs
         (leaves, _), (count,) = call.saved[0], call.results
         sources = {"argument": tensors, "result": output[:count], "extra": output[count:]}
-        places = [leaf for leaf in leaves if isinstance(leaf, _Place)]
+        places = [leaf for leaf in leaves if isinstance(leaf, _SavedPlace)]
         if len(output) > count:  # so that second gradients find what first ones depend on
             wanted = [n for n, name in enumerate(call.names) if name in call.wanted]
-            places += [_Place("argument", n) for n in wanted]
+            places += [_SavedPlace("argument", n) for n in wanted]
         places = list(dict.fromkeys(places))
         ctx.call, ctx.places = call, places
         ctx.like = [(t.shape, t.dtype, t.device) for t in output[:count]]
@@ -151,7 +151,7 @@ def _saved(ctx: Any) -> Any:
     """What forward saved, with the tensors in their places."""
     leaves, tree = ctx.call.saved[0]
     tensors = dict(zip(ctx.places, ctx.saved_tensors, strict=True))
-    found = [tensors[leaf] if isinstance(leaf, _Place) else leaf for leaf in leaves]
+    found = [tensors[leaf] if isinstance(leaf, _SavedPlace) else leaf for leaf in leaves]
     return pytree.tree_unflatten(found, tree)
 
 

@@ -20,8 +20,8 @@ from . import torch_ops
 from .given import Given, check_value
 from .gradients import Gradient, Run, derived, refused
 from .later import call_of, flat_of
-from .launch import Launch, Operand, framework_of, refuse_shape
-from .parsed import FORWARD, Parsed
+from .launch import Launch, TensorArgument, framework_of, refuse_shape
+from .parsed import FORWARD, Remembered
 from .results import structured
 from .tensors import Described, describe, home_of, spec_of_torch
 from .torch_ops import Callee, unusual
@@ -62,7 +62,7 @@ class Guarded:
 
 
 @dataclass(frozen=True)
-class Compiler:
+class KernelCompiler:
     """What a kernel can do with the arguments of a call.
 
     name      of the kernel; `digest` tells it from others of that name
@@ -74,10 +74,10 @@ class Compiler:
 
     name: str
     digest: Hashable
-    parse: Callable[[Given], Parsed]
+    parse: Callable[[Given], Remembered]
     run: Callable[[Sequence[Any]], Any]
-    launch: Callable[[Parsed, Sequence[Any], bool], Any]
-    gradient: Callable[[Parsed, Statics, frozenset[str], Run], Gradient]
+    launch: Callable[[Remembered, Sequence[Any], bool], Any]
+    gradient: Callable[[Remembered, Statics, frozenset[str], Run], Gradient]
     callees: dict[Hashable, Callee] = field(default_factory=dict)
 
 
@@ -93,7 +93,7 @@ def set_apart(values: Sequence[Any]) -> bool:
     return any(isinstance(v, torch.Tensor) and torch_ops.without_data(v) for v in values)
 
 
-def called(compiler: Compiler, names: Sequence[str], values: Sequence[Any]) -> Any:
+def called(compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any]) -> Any:
     """What the kernel returns, as torch differentiates, traces or compiles it."""
     with torch_ops.untraced():
         callee, tensors = _bound(compiler, names, values)
@@ -102,7 +102,7 @@ def called(compiler: Compiler, names: Sequence[str], values: Sequence[Any]) -> A
 
 
 def _bound(
-    compiler: Compiler, names: Sequence[str], values: Sequence[Any]
+    compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any]
 ) -> tuple[Callee, list[Any]]:
     """The kernel with its static arguments, and the tensors."""
     named = {n: known(v) for n, v in zip(names, values, strict=True)}
@@ -119,7 +119,7 @@ def _screen(kernel: str, names: Sequence[str], tensors: Statics, statics: Static
     """CallError for arguments that no kernel takes, or that do not go together."""
     for name, value in statics.items():
         check_value(name, value)
-    operands = [Operand(names.index(n), n, _described(n, v)) for n, v in tensors.items()]
+    operands = [TensorArgument(names.index(n), n, _described(n, v)) for n, v in tensors.items()]
     framework_of(kernel, operands)
     full = [v for v in tensors.values() if v.shape and not _is_meta(v)]
     for operand in operands:
@@ -154,10 +154,12 @@ def _identity(value: Any) -> Hashable:
     return Same(value) if isinstance(found, Object) else found
 
 
-def _kernel(compiler: Compiler, names: tuple[str, ...], statics: Statics, key: Hashable) -> Callee:
+def _kernel(
+    compiler: KernelCompiler, names: tuple[str, ...], statics: Statics, key: Hashable
+) -> Callee:
     tensors = tuple(n for n in names if n not in statics)
 
-    def parse(specs: Sequence[TensorSpec], sizes: Sizes) -> Parsed:
+    def parse(specs: Sequence[TensorSpec], sizes: Sizes) -> Remembered:
         there = dict(zip(tensors, specs, strict=True))
         values = {n: there[n] if n in there else statics[n] for n in names}
         return compiler.parse(Given(values, {n: Described(s, "shape") for n, s in there.items()}))
@@ -167,7 +169,7 @@ def _kernel(compiler: Compiler, names: tuple[str, ...], statics: Statics, key: H
         result = compiler.run([there[n] if n in there else statics[n] for n in names])
         return torch_ops.listed(result)
 
-    def gradient(parsed: Parsed, wanted: frozenset[str], run_part: Run) -> Gradient:
+    def gradient(parsed: Remembered, wanted: frozenset[str], run_part: Run) -> Gradient:
         return compiler.gradient(parsed, statics, wanted, run_part)
 
     name = torch_ops.name_of(compiler.name, compiler.digest, key)
@@ -175,19 +177,19 @@ def _kernel(compiler: Compiler, names: tuple[str, ...], statics: Statics, key: H
 
 
 def _callee(
-    compiler: Compiler,
+    compiler: KernelCompiler,
     name: str,
     tensors: tuple[str, ...],
-    parse: Callable[[Sequence[TensorSpec], Sizes], Parsed],
+    parse: Callable[[Sequence[TensorSpec], Sizes], Remembered],
     run: Callable[[Sequence[Any], Sizes], Sequence[Any]],
-    gradient: Callable[[Parsed, frozenset[str], Run], Gradient],
+    gradient: Callable[[Remembered, frozenset[str], Run], Gradient],
     sized: bool = False,
 ) -> Callee:
     """An operation whose gradient, where it is derived, is made of operations too."""
     parts: dict[Hashable, Callee] = {}
 
     def found(
-        arrays: Sequence[Any], sizes: Sequence[Any], parsed: Parsed, wanted: frozenset[str]
+        arrays: Sequence[Any], sizes: Sequence[Any], parsed: Remembered, wanted: frozenset[str]
     ) -> Gradient:
         every = (*sizes_of(arrays), *sizes)
 
@@ -211,12 +213,12 @@ def _callee(
 
 
 def _part(
-    compiler: Compiler, whole: Callee, parsed: Parsed, wanted: frozenset[str], n: int
+    compiler: KernelCompiler, whole: Callee, parsed: Remembered, wanted: frozenset[str], n: int
 ) -> Callee:
     """A part of the gradient of `whole`; it is told the sizes of the tensors of that."""
     tensors = [parsed.ir.tensor(t) for t in whole.tensors]
 
-    def parse(own: Sequence[TensorSpec], sizes: Sizes) -> Parsed:
+    def parse(own: Sequence[TensorSpec], sizes: Sizes) -> Remembered:
         each = iter(sizes)
         specs = [TensorSpec(tuple(next(each) for _ in t.shape), t.dtype, "torch") for t in tensors]
         return whole.parse(specs, tuple(each)).part(wanted, n)

@@ -21,10 +21,10 @@ from torch.autograd import forward_ad
 from ..errors import CallError
 from ..ir import KernelIR, TensorSpec
 from .gradients import Gradient, is_float
-from .parsed import Parsed
+from .parsed import Remembered
 from .tensors import spec_of_torch
-from .torch_gradient import Call, differentiated, no_forward_mode, when_needed
-from .torch_shapes import Rule, Shapes, Sizes, hint, rule_for, sizes_of
+from .torch_gradient import Differentiated, differentiated, no_forward_mode, when_needed
+from .torch_shapes import Shapes, SizeRule, Sizes, hint, rule_for, sizes_of
 from .written import Flat, function
 
 NAMESPACE = "raggedtile"
@@ -45,15 +45,15 @@ class Callee:
 
     name: str
     tensors: tuple[str, ...]
-    parse: Callable[[Sequence[TensorSpec], Sizes], Parsed]
+    parse: Callable[[Sequence[TensorSpec], Sizes], Remembered]
     run: Callable[[Sequence[Any], Sizes], Sequence[Any]]
-    gradient: Callable[[Sequence[Any], Sequence[Any], Parsed, frozenset[str]], Gradient]
+    gradient: Callable[[Sequence[Any], Sequence[Any], Remembered, frozenset[str]], Gradient]
     sized: bool = False
-    operations: dict[Form, Operation] = field(default_factory=dict)
+    operations: dict[Schema, Operation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Form:
+class Schema:
     """What a schema says of a kernel.
 
     results  places among the returned tensors of those that are new ones
@@ -69,7 +69,7 @@ class Operation:
     """A registered operation, and the rules by which shapes were computed for it."""
 
     overload: Any
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[SizeRule] = field(default_factory=list)
 
 
 # ---------------------------------------------------------------- calls
@@ -158,7 +158,7 @@ def listed(results: Any) -> list[Any]:
 
 
 def _with_arguments(
-    ir: KernelIR, form: Form, callee: Callee, tensors: Sequence[Any], new: Sequence[Any]
+    ir: KernelIR, form: Schema, callee: Callee, tensors: Sequence[Any], new: Sequence[Any]
 ) -> list[Any]:
     """The returned tensors: new ones, and arguments that the kernel returns."""
     own, made = dict(zip(callee.tensors, tensors, strict=True)), iter(new)
@@ -183,8 +183,8 @@ def _recorded(
     operation: Operation,
     tensors: Sequence[Any],
     sizes: Sequence[Any],
-    parsed: Parsed,
-) -> Call:
+    parsed: Remembered,
+) -> Differentiated:
     """What autograd is to remember of a call."""
     ir, nested = parsed.ir, torch._C._are_functorch_transforms_active()
     wanted = frozenset(
@@ -197,7 +197,7 @@ def _recorded(
         return listed(operation.overload(*arrays, *_sizes(callee, sizes)))
 
     gradient = when_needed(run, lambda: callee.gradient(tensors, sizes, parsed, wanted))
-    return Call(ir.name, callee.tensors, wanted, gradient)
+    return Differentiated(ir.name, callee.tensors, wanted, gradient)
 
 
 def _refuse_tangents(kernel: str, names: Sequence[str], tensors: Sequence[Any]) -> None:
@@ -211,11 +211,11 @@ def _refuse_tangents(kernel: str, names: Sequence[str], tensors: Sequence[Any]) 
 # ---------------------------------------------------------------- operations
 
 
-def form_of(ir: KernelIR) -> Form:
+def form_of(ir: KernelIR) -> Schema:
     """What the schema of a kernel's operation says."""
     inputs = {t.name for t in ir.tensors if t.role == "input"}
     new = tuple(n for n, name in enumerate(ir.returns) if name not in inputs)
-    return Form(new, frozenset(t.name for t in ir.tensors if t.mutated and t.name in inputs))
+    return Schema(new, frozenset(t.name for t in ir.tensors if t.mutated and t.name in inputs))
 
 
 def name_of(kernel: str, *parts: object) -> str:
@@ -224,14 +224,14 @@ def name_of(kernel: str, *parts: object) -> str:
     return f"{kernel}_{digest}"
 
 
-def _operation(callee: Callee, form: Form) -> Operation:
+def _operation(callee: Callee, form: Schema) -> Operation:
     with _lock:
         if form not in callee.operations:
             callee.operations[form] = _registered(callee, form)
         return callee.operations[form]
 
 
-def _registered(callee: Callee, form: Form) -> Operation:
+def _registered(callee: Callee, form: Schema) -> Operation:
     """Defines the operation: its schema, what it computes, its shapes, its gradient."""
     count = _names[callee.name] = _names.get(callee.name, 0) + 1
     name = callee.name if count == 1 else f"{callee.name}_{count}"  # defined anew, as in notebooks
@@ -266,7 +266,7 @@ def _registered(callee: Callee, form: Form) -> Operation:
     return operation
 
 
-def _schema(callee: Callee, form: Form) -> str:
+def _schema(callee: Callee, form: Schema) -> str:
     stored = {name: f"(a{n}!)" for n, name in enumerate(callee.tensors) if name in form.stored}
     arguments = [f"Tensor{stored.get(name, '')} {name}" for name in callee.tensors]
     arguments += ["SymInt[] sizes_"] if callee.sized else []
@@ -296,7 +296,7 @@ def _refuse_transform(callee: Callee) -> None:
 
 def _empty(
     callee: Callee,
-    form: Form,
+    form: Schema,
     operation: Operation,
     tensors: Sequence[Any],
     sizes: Sequence[Any],
@@ -305,7 +305,7 @@ def _empty(
     found = specs(callee, tensors)
     every = (*sizes_of(tensors), *sizes)
 
-    def parsed_at(numbers: Sizes) -> Parsed:
+    def parsed_at(numbers: Sizes) -> Remembered:
         each = iter(numbers)
         there = [TensorSpec(tuple(next(each) for _ in s.shape), s.dtype, "torch") for s in found]
         return callee.parse(there, tuple(each))

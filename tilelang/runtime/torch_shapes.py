@@ -22,7 +22,7 @@ ShapesOf = Callable[[Sizes], Shapes]  # sizes of the arguments -> shapes of the 
 
 
 @dataclass(frozen=True)
-class Rule:
+class SizeRule:
     """Sizes of results: those at `hints`, and `step` more for each one that a symbol is more.
 
     symbols  places of sizes that are the same symbol, for each one that is free
@@ -78,7 +78,7 @@ def hint(size: Any) -> int:
     return int(known)
 
 
-def rule_for(sizes: Sequence[Any], shapes_of: ShapesOf) -> Rule:
+def rule_for(sizes: Sequence[Any], shapes_of: ShapesOf) -> SizeRule:
     """The rule for sizes of which some are symbols; those that follow none are fixed now."""
     hints = tuple(map(hint, sizes))
     base, places = shapes_of(hints), dict[str, list[int]]()
@@ -93,12 +93,12 @@ def rule_for(sizes: Sequence[Any], shapes_of: ShapesOf) -> Rule:
         else:
             symbols.append(tuple(found))
             steps.append(step)
-    rule = Rule(hints, base, tuple(symbols), tuple(steps))
+    rule = SizeRule(hints, base, tuple(symbols), tuple(steps))
     if _tested(rule, shapes_of):
         return rule
     for found in symbols:
         _fix(sizes, found)
-    return Rule(hints, base, (), ())
+    return SizeRule(hints, base, (), ())
 
 
 def _fix(sizes: Sequence[Any], places: Sequence[int]) -> None:
@@ -123,7 +123,7 @@ def _step(hints: Sizes, places: Sequence[int], base: Shapes, shapes_of: ShapesOf
     )
 
 
-def _tested(rule: Rule, shapes_of: ShapesOf) -> bool:
+def _tested(rule: SizeRule, shapes_of: ShapesOf) -> bool:
     """Whether the rule holds where every symbol is larger, each by another number: far and near."""
     try:
         return all(rule.at(s) == shapes_of(s) for s in map(rule.beyond, (37, 1031)) if rule.symbols)

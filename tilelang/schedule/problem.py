@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..analysis.facts import AxisFact, Facts
-from ..analysis.uses import Reference, Use, cut, reads_memory, references, uses_of
+from ..analysis.uses import IndexedSite, Use, cut, reads_memory, references, uses_of
 from ..errors import PlanError
 from ..ir import Apply, Axis, BlockSize, Body, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
 from ..ir.traversal import (
@@ -57,7 +57,7 @@ class Problem:
         )
 
     @cached_property
-    def references(self) -> tuple[Reference, ...]:
+    def references(self) -> tuple[IndexedSite, ...]:
         """Every load and store, in program order."""
         return tuple(references(self.ir.body))
 

@@ -3,4 +3,4 @@
 from .gradient_text import source as source
 from .reverse import derive as derive
 from .types import Derivative as Derivative
-from .types import Launch as Launch
+from .types import GradientLaunch as GradientLaunch

@@ -1,4 +1,4 @@
-"""adjoints(launched, cotangents, wanted) -> Site...: how much the loss changes with each load.
+"""adjoints(launched, cotangents, wanted) -> AdjointSite...: how much the loss changes with each load.
 
 One rule per operation (`language.derivatives`), and one for loops: an adjoint that leaves an axis
 is summed over it, whether the axis was broadcast along, or folded by a loop of the forward kernel.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ir import Apply, Dim, Expr, Load, Var
 from ..language.build import binary, cast, reduce, where
-from ..language.derivatives import FLAT, RULES, NoRule, Use
+from ..language.derivatives import FLAT, RULES, NoRule, OpUse
 from ..language.dtypes import is_float
 from ..language.shapes import broadcast, expand_dims
 from .forward import Launched, Stored
@@ -24,7 +24,7 @@ EXTREMES = frozenset(("max", "min", "maximum", "minimum"))
 
 
 @dataclass(frozen=True)
-class Site:
+class AdjointSite:
     """The gradient of load.tensor gets `adjoint` added at load.index, where load.mask holds."""
 
     load: Load
@@ -59,7 +59,7 @@ class _Reverse:
 
 def adjoints(
     launched: Launched, cotangents: Mapping[str, str], wanted: Collection[str]
-) -> tuple[Site, ...]:
+) -> tuple[AdjointSite, ...]:
     """The sites of all wanted arrays; `cotangents` names that of each array that is stored."""
     graph = launched.graph
     stores = [s for s in launched.stores if s.tensor in cotangents]
@@ -68,13 +68,13 @@ def adjoints(
     for store in stores:
         arriving = _arriving(store, cotangents[store.tensor])
         reverse.push(store.value, graph.add(arriving), graph.closed(store.around))
-    sites: list[Site] = []
+    sites: list[AdjointSite] = []
     for name, term in reversed(forward.items()):
         adjoint = reverse.taken(name)
         if adjoint is None:
             continue
         if isinstance(term, Load):
-            sites.append(Site(term, adjoint))
+            sites.append(AdjointSite(term, adjoint))
         else:
             _pass_on(reverse, Var(name, term.type), term, adjoint)
     return tuple(sites)
@@ -143,7 +143,7 @@ def _by_rule(graph: Graph, value: Var, term: Apply, adjoint: Expr) -> tuple[Expr
     if term.op != "dot":
         term = replace(term, args=tuple(graph.add(_wide(a)) for a in term.args))
     try:
-        return RULES[term.op](Use(term, graph.add(_wide(value)), adjoint))
+        return RULES[term.op](OpUse(term, graph.add(_wide(value)), adjoint))
     except NoRule as no:
         raise Underivable(f"{term.op}: {no}", term.loc) from None
 

@@ -16,11 +16,11 @@ from ..ir.names import unique
 from ..language.shapes import full
 from .graph import Graph
 from .kernels import kernel_of
-from .place import Target, placed
+from .place import StoreTarget, placed
 
 
 @dataclass(frozen=True)
-class Place:
+class StorePlace:
     """Where a store goes."""
 
     index: tuple[Index, ...]
@@ -30,7 +30,7 @@ class Place:
 
 
 def distinct(
-    kernel: KernelIR, graph: Graph, chain: Sequence[str], places: Sequence[Place], tensor: str
+    kernel: KernelIR, graph: Graph, chain: Sequence[str], places: Sequence[StorePlace], tensor: str
 ) -> bool:
     """Whether all iterations of the loops `chain` store to places of their own."""
     if not apart([p.index for p in places]):
@@ -43,7 +43,8 @@ def distinct(
     own = kernel.tensor(tensor)
     probe = Tensor(name, own.shape, "float32", "output", own.loc, 0.0)
     targets = [
-        Target(name, p.index, p.type, graph.add(_zero(p)), p.mask, False, p.loc) for p in places
+        StoreTarget(name, p.index, p.type, graph.add(_zero(p)), p.mask, False, p.loc)
+        for p in places
     ]
     nest = placed(graph, chain, targets, {}, {t.name for t in kernel.tensors}, own.loc)
     facts = analyze(kernel_of(kernel, name, nest, [probe], kernel.tensor))
@@ -54,7 +55,7 @@ def _runs_once(axis: Axis) -> bool:
     return axis.kind == "grid" and axis.static is not None and axis.static[1] == axis.static[0] + 1
 
 
-def _zero(place: Place) -> Expr:
+def _zero(place: StorePlace) -> Expr:
     return full(place.type.shape, 0.0, "float32", place.loc)
 
 

@@ -56,7 +56,7 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Range:
+class AxisRange:
     """What an axis runs over, whatever tile of other axes is open.
 
     axis     as the author declared it, with bounds in names of the graph
@@ -79,7 +79,7 @@ Term = Apply | Load | Over
 class Graph:
     """Grows while a launch is read and differentiated; a name's value never changes."""
 
-    ranges: dict[str, Range] = field(default_factory=dict)
+    ranges: dict[str, AxisRange] = field(default_factory=dict)
     values: dict[str, Term] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
     _names: dict[Term, Expr] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Graph:
         """The sum, the largest or the smallest of a value over an axis."""
         return self.named(Over(axis, value, how, value.type, loc))
 
-    def set_range(self, axis: str, range: Range) -> None:
+    def set_range(self, axis: str, range: AxisRange) -> None:
         """Another range for an axis: what must be open for its values may be other axes then."""
         self.ranges[axis] = range
         self._scopes.clear()

@@ -12,14 +12,14 @@ from __future__ import annotations
 from ..ir import Apply, Const, Expr
 from ..language.build import binary, where
 from ..language.op import names
-from .adjoints import Site
+from .adjoints import AdjointSite
 from .forward import Launched
 from .graph import Graph, Over
 
 LINEAR = names("add sub neg cast transpose expand_dims squeeze reshape broadcast sum")
 
 
-def guarded(launched: Launched, site: Site) -> Expr:
+def guarded(launched: Launched, site: AdjointSite) -> Expr:
     """The adjoint, and 0 where a loop that the load stands in has no iterations."""
     graph, value = launched.graph, site.adjoint
     if _vanishes(graph, value):

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ..ir import KernelIR, Param, Tensor, exprs_of, loads
-from .place import Nest
+from .place import AxisNest
 
 
 def kernel_of(
     origin: KernelIR,
     name: str,
-    nest: Nest,
+    nest: AxisNest,
     outputs: Sequence[Tensor],
     tensor: Callable[[str], Tensor],
 ) -> KernelIR:
@@ -42,6 +42,6 @@ def _with_source(one: Tensor, tensor: Callable[[str], Tensor]) -> tuple[Tensor, 
     return (*_with_source(tensor(one.view.source), tensor), one)
 
 
-def _read_by(nest: Nest) -> Iterator[str]:
+def _read_by(nest: AxisNest) -> Iterator[str]:
     exprs = exprs_of((nest.loop,), nest.axes)
     return (load.tensor for e in exprs for load in loads(e))

@@ -20,7 +20,7 @@ from ..ir import (
     statement_exprs,
     statements,
 )
-from .distinct import Place, distinct
+from .distinct import StorePlace, distinct
 from .forward import Launched, Stored
 from .refuse import Underivable
 
@@ -60,7 +60,7 @@ def _check_once(kernel: KernelIR, launched: Launched, name: str, several: Sequen
         raise Underivable(f"{name} is stored to at rows that may be the same", last.loc)
     if len({s.around for s in several}) > 1 or any(s.adds for s in several):
         raise Underivable(f"{name} is stored to at several places", last.loc)
-    places = [Place(s.index, s.type, s.mask, s.loc) for s in several]
+    places = [StorePlace(s.index, s.type, s.mask, s.loc) for s in several]
     if not distinct(kernel, launched.graph, last.around, places, name):
         what = f"it was not proved that every element of {name} is stored once"
         raise Underivable(what, last.loc)

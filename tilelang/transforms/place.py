@@ -52,7 +52,7 @@ LONGEST = 3  # operations that a statement has without a name for a part of them
 
 
 @dataclass(frozen=True)
-class Target:
+class StoreTarget:
     """A store of the nest: `tensor[index] = value` where `mask` holds, or an atomic addition."""
 
     tensor: str
@@ -290,7 +290,7 @@ def _is_free(term: Apply) -> bool:
 
 
 @dataclass(frozen=True)
-class Nest:
+class AxisNest:
     """A top-level loop with the axes of all its loops."""
 
     loop: Loop
@@ -300,11 +300,11 @@ class Nest:
 def placed(
     graph: Graph,
     chain: Sequence[str],
-    targets: Sequence[Target],
+    targets: Sequence[StoreTarget],
     loads: Mapping[str, Expr],
     taken: Iterable[str],
     loc: Loc,
-) -> Nest:
+) -> AxisNest:
     """The loops over `chain` that store the targets; `loads` are values that memory has."""
     roots = [e for t in targets for e in _exprs(t)]
     roots += [e for a in graph.ranges.values() for e in (a.begin, a.end)]
@@ -321,7 +321,7 @@ def placed(
     return _nest(writer, chain, targets)
 
 
-def _exprs(target: Target) -> list[Expr]:
+def _exprs(target: StoreTarget) -> list[Expr]:
     inner = [e for i in target.index for e in _of_index(i)]
     return [target.value, *inner, *(() if target.mask is None else (target.mask,))]
 
@@ -348,7 +348,7 @@ def _parts(graph: Graph, reached: Mapping[str, Term]) -> Iterable[Expr]:
         yield from graph.parts(Var(name, term.type))
 
 
-def _nest(writer: _Writer, chain: Sequence[str], targets: Sequence[Target]) -> Nest:
+def _nest(writer: _Writer, chain: Sequence[str], targets: Sequence[StoreTarget]) -> AxisNest:
     root = _Scope(None, "", "")
     scopes = [root]
     for axis in chain:
@@ -366,10 +366,10 @@ def _nest(writer: _Writer, chain: Sequence[str], targets: Sequence[Target]) -> N
         stmts = [Loop(scope.name, (*scope.body, *stmts), (), writer.loc)]
     (loop,) = stmts
     assert isinstance(loop, Loop)
-    return Nest(loop, tuple(writer.axes))
+    return AxisNest(loop, tuple(writer.axes))
 
 
-def _store(writer: _Writer, target: Target, scope: _Scope) -> None:
+def _store(writer: _Writer, target: StoreTarget, scope: _Scope) -> None:
     index = writer.index(target.index, scope)
     mask = None if target.mask is None else writer.value(target.mask, scope)
     value = writer.value(target.value, scope)

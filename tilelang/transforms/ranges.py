@@ -16,15 +16,15 @@ from typing import Literal
 
 from ..ir import Apply, Axis, Const, Expr, TileScalar
 from ..language.build import binary
-from .graph import Graph, Near, Range
+from .graph import AxisRange, Graph, Near
 
 Side = Literal["begin", "end"]
 
 
-def of_axis(graph: Graph, axis: Axis, rises: Sequence[str]) -> Range:
+def of_axis(graph: Graph, axis: Axis, rises: Sequence[str]) -> AxisRange:
     """The range of an axis whose bounds are names of the graph."""
     begin, end, extent = axis.begin, axis.end, axis.max_extent
-    plain = Range(axis, begin, end, (), extent)
+    plain = AxisRange(axis, begin, end, (), extent)
     low, high = (_bounds(graph, e, op) for e, op in ((begin, "maximum"), (end, "minimum")))
     if axis.kind == "grid" or low is None or high is None:
         return plain
@@ -38,7 +38,7 @@ def of_axis(graph: Graph, axis: Axis, rises: Sequence[str]) -> Range:
     first = low.rest if low.rest is not None else _moved(graph, around.begin, low.offset)
     last = high.rest if high.rest is not None else _moved(graph, around.end, high.offset)
     near = Near(other, low.offset if low.other else None, high.offset if high.other else None)
-    return Range(axis, first, last, (near,), extent)
+    return AxisRange(axis, first, last, (near,), extent)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _moved(graph: Graph, bound: Expr, offset: int) -> Expr:
     return graph.add(binary("add", bound, offset, None)) if offset else bound
 
 
-def same(one: Range, other: Range) -> bool:
+def same(one: AxisRange, other: AxisRange) -> bool:
     """Whether two axes run over the same positions, cut into tiles alike."""
     mine, its = one.axis, other.axis
     return (
@@ -103,7 +103,7 @@ def same(one: Range, other: Range) -> bool:
     )
 
 
-def without_hull(range: Range) -> Range:
+def without_hull(range: AxisRange) -> AxisRange:
     """The range as the author wrote it, inside of the tiles that it is relative to."""
     return replace(range, begin=range.axis.begin, end=range.axis.end, near=())
 

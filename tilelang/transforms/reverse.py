@@ -37,18 +37,18 @@ from ..ir import (
 from ..ir.names import fresh
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
-from .adjoints import Site, adjoints
+from .adjoints import AdjointSite, adjoints
 from .asked_once import asked_once
-from .distinct import Place, apart, distinct
+from .distinct import StorePlace, apart, distinct
 from .forward import Launched, read
 from .guard import guarded
 from .kernels import kernel_of
 from .left_out import masked
 from .legal import check
-from .place import Nest, Target, placed
+from .place import AxisNest, StoreTarget, placed
 from .refuse import Underivable
 from .saved import Residuals, Saved, storing
-from .types import Derivative, Launch
+from .types import Derivative, GradientLaunch
 from .unit_gauge import in_unit_gauge
 from .views import returning, several_names, to_root, turned_back, with_views
 
@@ -111,7 +111,7 @@ class _Program:
     taken: set[str]
     arrays: dict[str, Tensor] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[GradientLaunch] = field(default_factory=list)
     shared: frozenset[str] = frozenset()  # read by several launches or as several views: in parts
     residuals: list[tuple[Launched, list[Saved]]] = field(default_factory=list)
     wholes: dict[str, str] = field(default_factory=dict)
@@ -182,7 +182,7 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
     program.residuals.append((launched, residuals.added))
     for saved in residuals.added:
         program.arrays[saved.tensor.name] = replace(saved.tensor, role="input")
-    groups: dict[_Cut, list[Target]] = {}
+    groups: dict[_Cut, list[StoreTarget]] = {}
     for tensor in dict.fromkeys(s.load.tensor for s in sites):
         for chain, targets in _targets(program, launched, tensor, sites):
             if any(t.adds for t in targets):
@@ -216,15 +216,15 @@ def _viewed(program: _Program, own: Iterable[str], view: View) -> None:
 _Cut = tuple[tuple[str, ...], frozenset[Index]]
 
 
-def _cut(chain: tuple[str, ...], targets: Sequence[Target]) -> _Cut:
+def _cut(chain: tuple[str, ...], targets: Sequence[StoreTarget]) -> _Cut:
     """What stores of one kernel share: its loops, and where their tiles are cut."""
     moved = (i for t in targets for i in t.index if isinstance(i, Along))
     return chain, frozenset(i for i in moved if i.offset is not None)
 
 
 def _targets(
-    program: _Program, launched: Launched, tensor: str, sites: Sequence[Site]
-) -> Iterator[tuple[tuple[str, ...], list[Target]]]:
+    program: _Program, launched: Launched, tensor: str, sites: Sequence[AdjointSite]
+) -> Iterator[tuple[tuple[str, ...], list[StoreTarget]]]:
     """The stores of one gradient, by the loops that they stand in."""
     graph = launched.graph
     own = [s for s in sites if s.load.tensor == tensor]
@@ -244,19 +244,19 @@ def _targets(
             yield chain, [replace(t, adds=True) for t in found]
 
 
-def _place(site: Site) -> Place:
+def _place(site: AdjointSite) -> StorePlace:
     load = site.load
     index = tuple(replace(i, loose=False) if isinstance(i, Along) else i for i in load.index)
     assert load.loc is not None
-    return Place(index, load.type, load.mask, load.loc)
+    return StorePlace(index, load.type, load.mask, load.loc)
 
 
-def _target(launched: Launched, name: str, site: Site, dtype: str) -> Target:
+def _target(launched: Launched, name: str, site: AdjointSite, dtype: str) -> StoreTarget:
     """The store of an adjoint, in the dtype of its array."""
     place = _place(site)
     graph, loc = launched.graph, place.loc
     value = guarded(launched, site)
-    return Target(
+    return StoreTarget(
         tensor=name,
         index=place.index,
         type=Type(place.type.shape, dtype),
@@ -274,9 +274,9 @@ def _launch(
     program: _Program,
     launched: Launched,
     chain: Sequence[str],
-    targets: Sequence[Target],
+    targets: Sequence[StoreTarget],
     loaded: Mapping[str, Expr],
-) -> Launch:
+) -> GradientLaunch:
     """The kernel that stores the targets."""
     loc = launched.loop.loc
     values = asked_once(launched.graph, [t.value for t in targets], loaded)
@@ -287,10 +287,10 @@ def _launch(
         for name in dict.fromkeys(t.tensor for t in targets)
     ]
     name = "_".join([program.kernel.name, *(o.name for o in outputs)])
-    return Launch(kernel_of(program.kernel, name, nest, outputs, program.tensor))
+    return GradientLaunch(kernel_of(program.kernel, name, nest, outputs, program.tensor))
 
 
-def _added(program: _Program, tensor: str, parts: Sequence[str], name: str) -> Launch:
+def _added(program: _Program, tensor: str, parts: Sequence[str], name: str) -> GradientLaunch:
     """The launch that adds the parts of a gradient, element by element."""
     own = program.tensor(name)
     axes, index, shape = _whole_of(program, own)
@@ -307,8 +307,8 @@ def _added(program: _Program, tensor: str, parts: Sequence[str], name: str) -> L
     assert isinstance(stmt, Loop)
     output = replace(own, role="output", fill=None)
     kernel = f"{program.kernel.name}_{name}"
-    nest = Nest(stmt, axes)
-    return Launch(kernel_of(program.kernel, kernel, nest, [output], program.tensor))
+    nest = AxisNest(stmt, axes)
+    return GradientLaunch(kernel_of(program.kernel, kernel, nest, [output], program.tensor))
 
 
 def _whole_of(

@@ -58,7 +58,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Place:
+class SavedIndex:
     """How an array of what is saved is indexed in one dimension of `size`.
 
     read     in axes of the graph
@@ -174,7 +174,7 @@ class Residuals:
         index = self._index(expr)
         return 0 if index is None else math.prod(p.size for p in index) * itemsize(expr.type.dtype)
 
-    def _index(self, expr: Var) -> list[Place] | None:
+    def _index(self, expr: Var) -> list[SavedIndex] | None:
         """Where an array holds the value; None if no array can.
 
         A launch cuts a tile at one place: there, if results are stored at an offset.
@@ -183,14 +183,14 @@ class Residuals:
         own = [d for d in expr.type.shape if isinstance(d, str)]
         moved = {d: self._offset(d) for d in own}
         apart = {axis for d in own if moved[d] is None for axis in self._apart(d)}
-        found: list[Place] = []
+        found: list[SavedIndex] = []
         for axis in graph.ordered(graph.scope(expr)):
             if axis in own or axis in apart:
                 continue
             size = self._size(axis)
             if graph.ranges[axis].axis.kind == "tile" or size is None:
                 return None
-            found.append(Place(At(GridIndex(axis)), size, At(GridIndex(axis))))
+            found.append(SavedIndex(At(GridIndex(axis)), size, At(GridIndex(axis))))
         for dim in expr.type.shape:
             place = (moved[dim] or self._in_place(dim)) if isinstance(dim, str) else _whole(dim)
             if place is None:
@@ -198,9 +198,9 @@ class Residuals:
             found.append(place)
         return found
 
-    def _in_place(self, axis: str) -> Place | None:
+    def _in_place(self, axis: str) -> SavedIndex | None:
         size = self._size(axis)
-        return None if size is None else Place(Along(axis), size, Along(axis))
+        return None if size is None else SavedIndex(Along(axis), size, Along(axis))
 
     def _apart(self, name: str) -> frozenset[str]:
         """Loops in each of whose iterations the positions of a tile are others.
@@ -210,7 +210,7 @@ class Residuals:
         rises = {self.launched.same[outer] for outer in self.facts.axis(name).rises}
         return self.launched.graph.bounds(name) & rises
 
-    def _offset(self, axis: str) -> Place | None:
+    def _offset(self, axis: str) -> SavedIndex | None:
         """How results are stored along a tile that they move, if it is at one offset."""
         stores = self.launched.stores
         mine = {(entry, self._length(s.tensor, n)) for s in stores for n, entry in _along(s, axis)}
@@ -224,7 +224,7 @@ class Residuals:
         (offset,) = written
         if offset is None:
             return None
-        return Place(Along(axis, entry.offset), size, Along(axis, offset))
+        return SavedIndex(Along(axis, entry.offset), size, Along(axis, offset))
 
     def _length(self, tensor: str, dim: int) -> int:
         return self.kernel.tensor(tensor).shape[dim]
@@ -295,8 +295,8 @@ def _only_multiplied(graph: Graph, value: Var, roots: Sequence[Expr]) -> bool:
     return not any(isinstance(r, Var) and r.name in same for r in roots)
 
 
-def _whole(size: int) -> Place:
-    return Place(Span(0, size), size, Span(0, size))
+def _whole(size: int) -> SavedIndex:
+    return SavedIndex(Span(0, size), size, Span(0, size))
 
 
 def _along(store: Stored | Store, axis: str) -> list[tuple[int, Along]]:

@@ -19,7 +19,7 @@ from ..ir import KernelIR
 
 
 @dataclass(frozen=True)
-class Launch:
+class GradientLaunch:
     """One kernel of the backward program: all of its parameters are arrays, by their names.
 
     It returns a tuple, also of one result.
@@ -56,7 +56,7 @@ class Derivative:
 
     forward: KernelIR
     saved: tuple[str, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[GradientLaunch, ...]
     gradients: tuple[tuple[str, str], ...]
     cotangents: tuple[str, ...]
     zeros: tuple[str, ...] = ()

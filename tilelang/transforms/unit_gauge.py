@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ..ir import Apply, Const, Expr, Var
 from ..language.build import binary, unary
 from ..language.shapes import full
-from .adjoints import Site, is_gauge
+from .adjoints import AdjointSite, is_gauge
 from .forward import Launched, Stored
 from .gauge import Seeds, moves, shift_of
 from .graph import Graph, Over, Term, number, parts_of
@@ -40,11 +40,13 @@ class Softmax:
 class Gauged:
     """The sites in the best gauge; `made` are values of the forward kernel that it lacked."""
 
-    sites: tuple[Site, ...]
+    sites: tuple[AdjointSite, ...]
     made: frozenset[str]
 
 
-def in_unit_gauge(launched: Launched, sites: Sequence[Site], stored: Collection[str]) -> Gauged:
+def in_unit_gauge(
+    launched: Launched, sites: Sequence[AdjointSite], stored: Collection[str]
+) -> Gauged:
     """Each adjoint in the best gauge; `stored` are the arrays that have a cotangent."""
     graph = launched.graph
     stores = [s for s in launched.stores if s.tensor in stored]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..analysis.placed import root
 from ..ir import KernelIR, Tensor, View
-from .types import Launch
+from .types import GradientLaunch
 
 
 def with_views(kernel: KernelIR, names: Collection[str]) -> set[str]:
@@ -43,10 +43,10 @@ def to_root(kernel: KernelIR, name: str) -> Iterator[tuple[View, Tensor]]:
         yield from to_root(kernel, view.source)
 
 
-def returning(launch: Launch, result: str, view: Tensor) -> Launch:
+def returning(launch: GradientLaunch, result: str, view: Tensor) -> GradientLaunch:
     """The launch with a view of a result in its place; others are as they are."""
     if result not in launch.results:
         return launch
     returns = tuple(view.name if name == result else name for name in launch.results)
     tensors = (*launch.kernel.tensors, view)
-    return Launch(replace(launch.kernel, tensors=tensors, returns=returns))
+    return GradientLaunch(replace(launch.kernel, tensors=tensors, returns=returns))

@@ -8,13 +8,13 @@ dump that program, so it can be executed.
 from __future__ import annotations
 
 from .predict import Compiler, predict, remembered, steering
-from .prediction import KernelTime, Prediction, Run, runs_of
+from .prediction import KernelTime, Prediction, ProgramRun, runs_of
 
 __all__ = [
     "Compiler",
     "KernelTime",
     "Prediction",
-    "Run",
+    "ProgramRun",
     "predict",
     "remembered",
     "runs_of",

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...codegen.pallas.chips import Chip
-from .memory import SIGN, UNKNOWN, WORD, Memory
-from .program import Guard, Instruction, Operand, Program, Register, Sum, Symbol
+from .memory import SIGN, UNKNOWN, WORD, CoreMemory
+from .program import Allocation, Instruction, Operand, Predicate, Program, Register, Sum
 from .units import IDLE, Queues, later, rows
 
 MOST_LINES = 20_000_000  # a program that runs on after so many lines of bundles will not end
@@ -97,7 +97,7 @@ class _Core:
         self, program: Program, chip: Chip, arrays: Mapping[int, np.ndarray], core: int
     ) -> None:
         self.program, self.chip = program, chip
-        self.memory = Memory(chip, program.parameters, arrays)
+        self.memory = CoreMemory(chip, program.parameters, arrays)
         if program.core is not None:
             self.memory.numbers[self.memory.address(program.core)] = core
         self.queues = Queues(program, chip.units)
@@ -303,7 +303,7 @@ class _Core:
         match operand:
             case Register(bank, number):
                 return f"{bank}[{number}]"
-            case Symbol(name):
+            case Allocation(name):
                 return str(self.memory.address(name))
             case Sum(parts):
                 return f"({' + '.join(map(self._text, parts))})"
@@ -312,10 +312,10 @@ class _Core:
             case None:
                 return "U"
 
-    def _if(self, guard: Guard | None) -> str:
+    def _if(self, guard: Predicate | None) -> str:
         return "" if guard is None else f"if {self._condition(guard)}: "
 
-    def _condition(self, guard: Guard | None) -> str:
+    def _condition(self, guard: Predicate | None) -> str:
         return "True" if guard is None else f"sure(p[{guard.predicate}], {guard.negated})"
 
     def _sure(self, predicate: Any, negated: bool) -> bool:

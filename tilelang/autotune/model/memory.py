@@ -1,4 +1,4 @@
-"""Memory: what the scalar units of one core see beside their registers: copies, flags, numbers.
+"""CoreMemory: what the scalar units of one core see beside their registers: copies, flags, numbers.
 
 Copies between HBM and the core follow each other on one connection, each at the chip's bandwidth,
 and end a fixed latency after their last byte.  A wait ends when enough of them have.
@@ -53,7 +53,7 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-class Memory:
+class CoreMemory:
     """Of one core; `stalls`, `read`, `written` and `notes` are what it has to tell in the end."""
 
     def __init__(

@@ -50,7 +50,7 @@ class KernelTime:
 
 
 @dataclass(frozen=True)
-class Run:
+class ProgramRun:
     """The whole program with one set of arguments.
 
     kernels  in the order in which they were compiled
@@ -85,7 +85,7 @@ class Prediction:
 
     target: Target
     config: Config
-    runs: tuple[Run, ...]
+    runs: tuple[ProgramRun, ...]
     loops: int = 0
 
     @property
@@ -129,7 +129,7 @@ class Prediction:
         return "\n".join([*lines, *(f"    {note} ({n} times)" for note, n in self.notes.items())])
 
 
-def runs_of(answer: Mapping[str, Any], chip: Chip, moved_once: int) -> tuple[Run, ...]:
+def runs_of(answer: Mapping[str, Any], chip: Chip, moved_once: int) -> tuple[ProgramRun, ...]:
     """The worker's answer as values; `moved_once` are the bytes of arguments and results."""
     transfers = [Transfer(size, tuple(beside)) for size, beside in answer["transfers"]]
     return tuple(_run(kernels, transfers, chip, moved_once) for kernels in answer["runs"])
@@ -137,14 +137,14 @@ def runs_of(answer: Mapping[str, Any], chip: Chip, moved_once: int) -> tuple[Run
 
 def _run(
     kernels: list[dict[str, Any]], transfers: Sequence[Transfer], chip: Chip, moved_once: int
-) -> Run:
+) -> ProgramRun:
     bandwidth = chip.bandwidth * chip.cores
     fetched = sum(transfer.bytes for transfer in transfers)
     moved = fetched + sum(k["read"] + k["written"] for k in kernels)
     multiplied = sum(k["matrix"] for k in kernels) / _matrix_cycles(chip)
     times = tuple(_kernel(k, chip) for k in kernels)
     waits = _waits(times, transfers, bandwidth)
-    return Run(
+    return ProgramRun(
         times,
         waits + chip.read if waits else 0.0,
         max(min(moved, moved_once) / bandwidth, multiplied),

@@ -25,7 +25,7 @@ class Register:
 
 
 @dataclass(frozen=True)
-class Symbol:
+class Allocation:
     """The address of an allocation."""
 
     name: str
@@ -38,11 +38,11 @@ class Sum:
     parts: tuple[Operand, ...]
 
 
-Operand = Register | Symbol | Sum | int | None  # None: what a scalar unit does not read
+Operand = Register | Allocation | Sum | int | None  # None: what a scalar unit does not read
 
 
 @dataclass(frozen=True)
-class Guard:
+class Predicate:
     """The instruction has its effect where the predicate is true, or false if negated."""
 
     predicate: int
@@ -65,7 +65,7 @@ class Instruction:
     result: Register | None = None
     operands: tuple[Operand, ...] = ()
     named: Mapping[str, Operand] = field(default_factory=dict)
-    guard: Guard | None = None
+    guard: Predicate | None = None
     merge: Register | None = None
     text: str = ""
 
@@ -238,7 +238,7 @@ def _instruction(text: str) -> Instruction:
     if op.startswith("v") and not op.startswith(_HANDS_OVER):
         return Instruction(op, number, result, text=whole)
     if guarded := _GUARD.search(rest):
-        guard, merge = Guard(int(guarded[2]), guarded[1] == "!"), _register(guarded[3] or "")
+        guard, merge = Predicate(int(guarded[2]), guarded[1] == "!"), _register(guarded[3] or "")
         rest = rest[: guarded.start()] + rest[guarded.end() :]
     operands, named = _operands(rest)
     return Instruction(op, number, result, operands, named, guard, merge, whole)
@@ -281,7 +281,7 @@ def _operand(text: str) -> Operand:
     if "+" in text:
         return Sum(tuple(_operand(part) for part in text.split("+")))
     if text.startswith("#"):
-        return Symbol(text[1:])
+        return Allocation(text[1:])
     if text.startswith("%"):
         return _register(text) or _queued(text)
     try:

@@ -55,7 +55,7 @@ Event = Start | Take
 
 
 @dataclass(frozen=True)
-class Line:
+class LineRun:
     """One run over a line: its cycles, in which of them bundles start, and what is under way."""
 
     cycles: float
@@ -152,10 +152,10 @@ class Queues:
     def __init__(self, program: Program, units: Units) -> None:
         self._events = [tuple(_events(b.instructions, units)) for b in program.bundles]
         self._delays = [bundle.delay for bundle in program.bundles]
-        self._lines: dict[Hashable, Line] = {}
+        self._lines: dict[Hashable, LineRun] = {}
         self._entries: dict[int, int] = {}
 
-    def run(self, begin: int, end: int, state: State, asked: Collection[int]) -> Line:
+    def run(self, begin: int, end: int, state: State, asked: Collection[int]) -> LineRun:
         """Runs bundles [begin, end); `asked` are bundles whose cycle is needed."""
         known = self._lines.get((begin, state))
         if known is not None:
@@ -167,7 +167,7 @@ class Queues:
         self._lines[begin, state] = line
         return line
 
-    def _run(self, begin: int, end: int, state: State, asked: Collection[int]) -> Line:
+    def _run(self, begin: int, end: int, state: State, asked: Collection[int]) -> LineRun:
         ready, queues = _split(state)
         now, starts = -1.0, {}
         for index in range(begin, end):
@@ -182,7 +182,7 @@ class Queues:
             if index in asked:
                 starts[index] = now
             now += self._delays[index]
-        return Line(now + 1, starts, _left(now + 1, ready, queues))
+        return LineRun(now + 1, starts, _left(now + 1, ready, queues))
 
 
 def _events(instructions: tuple[Instruction, ...], units: Units) -> Iterator[Event]:

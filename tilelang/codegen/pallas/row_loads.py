@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from tilelang.analysis.uses import Reference, picks_rows
+from tilelang.analysis.uses import IndexedSite, picks_rows
 from tilelang.ir import Gather, KernelIR, Load
 from tilelang.ir.traversal import loads
 from tilelang.language.dtypes import itemsize
@@ -15,7 +15,7 @@ def by_row(load: Load, indices: Collection[str]) -> bool:
     return picks_rows(load.index) or (load.tensor in indices and len(load.type.shape) == 1)
 
 
-def gather_indices(ir: KernelIR, references: Iterable[Reference]) -> set[str]:
+def gather_indices(ir: KernelIR, references: Iterable[IndexedSite]) -> set[str]:
     """Tensors that pick rows, and vectors of which numbers are picked and nothing is stored."""
     found, references = set[str](), tuple(references)
     written = {reference.tensor for reference in references if reference.written}

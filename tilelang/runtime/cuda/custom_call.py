@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from ...codegen.triton.plan.steps import every_step
 from ...codegen.triton.plan.types import Launch, Plan, Result, Write
-from .record import Compiled, record
+from .record import CompiledFunction, record
 
 LAUNCHER = "triton_kernel_call_ffi"  # of jaxlib, on every machine with a GPU
 
@@ -54,7 +54,7 @@ def passed(launch: Launch, valued: Collection[str]) -> Passed:
     return Passed(operands, made, tuple(name for name in operands if name in stored))
 
 
-def traced(plan: Plan, compiled: Sequence[Compiled]) -> Callable[..., tuple[Any, ...]]:
+def traced(plan: Plan, compiled: Sequence[CompiledFunction]) -> Callable[..., tuple[Any, ...]]:
     """A function of the operands for JAX to trace: the results, then arguments stored to."""
     records = [
         zlib.compress(record(program, plan.target.arch, launch.programs, len(launch.arguments)))

@@ -9,7 +9,7 @@ from typing import Any
 from ...codegen.triton.target import TARGETS, Target
 from ...errors import CallError, PlanError
 from .. import bridge
-from ..launch import Operand, refuse_shape
+from ..launch import TensorArgument, refuse_shape
 
 INTERPRET = "TRITON_INTERPRET"  # Triton reads it when it is imported
 
@@ -19,7 +19,9 @@ def interprets() -> bool:
     return os.environ.get(INTERPRET, "") not in ("", "0")
 
 
-def place_of(kernel: str, operands: Sequence[Operand], values: Sequence[Any], target: Any) -> Any:
+def place_of(
+    kernel: str, operands: Sequence[TensorArgument], values: Sequence[Any], target: Any
+) -> Any:
     """The torch device of a call; CallError for arguments that are not all there."""
     tensors = [(o.name, values[o.place]) for o in operands if o.described.home == "torch"]
     for operand in operands:

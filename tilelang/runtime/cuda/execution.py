@@ -21,7 +21,7 @@ from ...ir import KernelIR
 from .. import bridge
 from ..checks import Check, verifying
 from ..dynamo import keep_out
-from ..launch import Launch, Operand, Values, check_of, framework_of
+from ..launch import Launch, TensorArgument, Values, check_of, framework_of
 from ..lowering import Lowered
 from ..results import text_of
 from ..tensors import Described
@@ -46,7 +46,7 @@ def require_triton(kernel: str) -> None:
 def prepare(
     ir: KernelIR,
     facts: Facts,
-    operands: Sequence[Operand],
+    operands: Sequence[TensorArgument],
     values: Sequence[Any],
     target: Target | None,
     planned: Callable[[Target], Lowered],
@@ -85,7 +85,7 @@ class OnGpu:
 
 def _launch(
     ir: KernelIR,
-    operands: Sequence[Operand],
+    operands: Sequence[TensorArgument],
     values: Values,
     lowered: Lowered,
     verify: Callable[[Values], None] | None,
@@ -167,7 +167,7 @@ def _returning(
     return Flat((), (f"return {text_of(ir.structure, returned)}",))
 
 
-def _verifying(check: Check, operands: Sequence[Operand]) -> Callable[[Values], None]:
+def _verifying(check: Check, operands: Sequence[TensorArgument]) -> Callable[[Values], None]:
     named = {o.name: o for o in operands}
     wanted = [named[name] for name in check.reads]
     return verifying(

@@ -26,7 +26,7 @@ ALIGNED = 15  # the low bits of a pointer that is a multiple of 16 bytes
 
 
 @dataclass(frozen=True)
-class Program:
+class Launchable:
     """One @triton.jit function and how it is launched.
 
     signature  Triton's type of each argument
@@ -73,14 +73,14 @@ class Program:
         return loaded(made, self.launch.programs, self.device, len(self.places))
 
 
-def programs_of(plan: Plan, source: Source, device: Any) -> list[Program]:
+def programs_of(plan: Plan, source: Source, device: Any) -> list[Launchable]:
     """The launches of a plan."""
     module, names = source.load().__globals__, arrays_of(plan)
 
-    def program(launch: Launch) -> Program:
+    def program(launch: Launch) -> Launchable:
         places = tuple(names.index(name) for name in launch.arguments)
         signature = tuple(signature_of(plan, launch))
-        return Program(module[launch.name], launch, signature, places, device)
+        return Launchable(module[launch.name], launch, signature, places, device)
 
     return list(map(program, plan.launches))
 
@@ -91,7 +91,9 @@ def arrays_of(plan: Plan) -> list[str]:
     return [*inputs, *(buffer.name for buffer in plan.buffers)]
 
 
-def launching(plan: Plan, programs: Sequence[Program], device: Any, arrays: Sequence[str]) -> Flat:
+def launching(
+    plan: Plan, programs: Sequence[Launchable], device: Any, arrays: Sequence[str]
+) -> Flat:
     """Lines that make what the host makes, and launch; `arrays` are variables of all arrays."""
     first = len(arrays) - len(plan.buffers)  # what torch makes is aligned
     makes = [f"{n} = {_make(b)}" for n, b in zip(arrays[first:], plan.buffers, strict=True)]
@@ -120,7 +122,7 @@ def launching(plan: Plan, programs: Sequence[Program], device: Any, arrays: Sequ
 
 
 def _rarely(
-    programs: Sequence[Program], names: Sequence[str], stream: int, arrays: Sequence[Any]
+    programs: Sequence[Launchable], names: Sequence[str], stream: int, arrays: Sequence[Any]
 ) -> None:
     """Launches where a pointer is not aligned, or there is none: of an empty array, of a fake."""
     for name, array in zip(names, arrays, strict=True):

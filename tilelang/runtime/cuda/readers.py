@@ -13,13 +13,13 @@ import numpy as np
 
 from ...errors import CallError
 from .. import bridge
-from ..launch import Operand
+from ..launch import TensorArgument
 from ..written import Flat
 
 INT32 = np.iinfo(np.int32)
 
 
-def reading(operand: Operand, here: bool, device: Any, given: str, array: str) -> Flat:
+def reading(operand: TensorArgument, here: bool, device: Any, given: str, array: str) -> Flat:
     """The line that makes `array` of the argument `given`; if `here` it is on the device."""
     dtype = operand.described.spec.dtype
     if here and dtype != "int64":
@@ -30,14 +30,14 @@ def reading(operand: Operand, here: bool, device: Any, given: str, array: str) -
     return Flat((), (f"{array} = {read}({given})",), {read: _reader(operand, device)})
 
 
-def write_back(operand: Operand, given: str, array: str) -> Flat:
+def write_back(operand: TensorArgument, given: str, array: str) -> Flat:
     """The lines for what was stored to a copy: the argument was elsewhere or not contiguous."""
     write = f"_write_{operand.place}"
     lines = f"if {array} is not {given}:", f"    {write}({given}, {array})"
     return Flat((), lines, {write: partial(_write_back, operand)})
 
 
-def _reader(operand: Operand, device: Any) -> Callable[[Any], Any]:
+def _reader(operand: TensorArgument, device: Any) -> Callable[[Any], Any]:
     """How to turn an argument of another kind, or elsewhere, into a tensor on the device."""
     torch = bridge.torch()
     wide = operand.described.spec.dtype == "int64"
@@ -64,7 +64,7 @@ def _reader(operand: Operand, device: Any) -> Callable[[Any], Any]:
     return narrowed if wide else on_device
 
 
-def _write_back(operand: Operand, value: Any, tensor: Any) -> None:
+def _write_back(operand: TensorArgument, value: Any, tensor: Any) -> None:
     if operand.described.home == "numpy":
         bridge.writer("numpy")(operand.name, value, tensor.cpu().numpy())
     else:

@@ -21,7 +21,7 @@ ALIGNMENT = 16  # bytes; the launcher looks at every pointer
 VARINT, BYTES = 0, 2  # how a field is written
 
 
-class Compiled(Protocol):
+class CompiledFunction(Protocol):
     """One @triton.jit function, compiled: what `aot` makes of a launch.
 
     shared, scratch   bytes of shared and of device memory that a program needs beside its arguments
@@ -39,7 +39,7 @@ class Compiled(Protocol):
     def scratch(self) -> int: ...
 
 
-def record(program: Compiled, arch: int, programs: int, arguments: int) -> bytes:
+def record(program: CompiledFunction, arch: int, programs: int, arguments: int) -> bytes:
     """The launch of `programs` programs with so many pointers; arch is 90 for sm_90.
 
     Raises CallError for a program that needs what the launcher does not give.

@@ -47,7 +47,7 @@ WORTH = 16
 
 
 @dataclass(frozen=True)
-class Nest:
+class ScalarNest:
     """A loop nest, the tensors of which it reads single numbers only, and the flat ones' views."""
 
     ir: KernelIR
@@ -62,7 +62,7 @@ def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
     body: list[Stmt] = []
     used: set[str] = set()
     for loop in ir.body:
-        nest = Nest(ir, _alone(ir, loop), flat)
+        nest = ScalarNest(ir, _alone(ir, loop), flat)
         own = [s for s in statements((loop,)) if isinstance(s, Loop)]
         for axis in (axes[s.axis] for s in own):
             axes[axis.name] = map_range(axis, partial(_read, nest))
@@ -137,16 +137,16 @@ def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
 # ---------------------------------------------------------------- the rewriting
 
 
-def _statement(nest: Nest, stmt: Stmt) -> tuple[Stmt, ...]:
+def _statement(nest: ScalarNest, stmt: Stmt) -> tuple[Stmt, ...]:
     return (map_stmt(stmt, partial(_read, nest), partial(_entry, nest)),)
 
 
-def _entry(nest: Nest, entry: Index, picks: bool = False) -> Index:
+def _entry(nest: ScalarNest, entry: Index, picks: bool = False) -> Index:
     picks = picks or isinstance(entry, Gather)
     return map_index(entry, lambda e: _read(nest, e, picks))
 
 
-def _read(nest: Nest, expr: Expr, picks: bool = False) -> Expr:
+def _read(nest: ScalarNest, expr: Expr, picks: bool = False) -> Expr:
     """`picks`: the expression tells which rows are picked, so that it is read from scalar memory"""
     if not isinstance(expr, Load):
         return map_children(expr, lambda e: _read(nest, e, picks))

@@ -45,7 +45,7 @@ HELPERS = frozenset({"move_rows", "spans_of"})  # functions of the generated sou
 
 
 @dataclass(frozen=True)
-class Copy:
+class RowCopy:
     """What the loop does: rows `begin` to `end` of each group go to its box, or come from there.
 
     rows    the loop over the rows of a group
@@ -102,7 +102,7 @@ def group_boxes(problem: Problem, name: str, block: int) -> Problem:
     return Problem(whole, facts)
 
 
-def copies_rows(problem: Problem, name: str) -> Copy:
+def copies_rows(problem: Problem, name: str) -> RowCopy:
     """What a loop over groups copies; raises Refused where it does more, or something else."""
     axis = problem.axis(name)
     check_loop(problem, axis, HELPERS, partial(_refuse, axis))
@@ -129,7 +129,7 @@ def _refuse(axis: ir.Axis, why: str, loc: Loc | None) -> NoReturn:
     refuse(axis, WHICH, why, loc)
 
 
-def _copy(problem: Problem, axis: ir.Axis) -> Copy:
+def _copy(problem: Problem, axis: ir.Axis) -> RowCopy:
     """The loop over rows, and the one statement in it."""
     loop = next(loop for loop in problem.ir.body if loop.axis == axis.name)
     defined, inner = definitions((loop,)), [s for s in loop.body if isinstance(s, ir.Loop)]
@@ -150,7 +150,7 @@ def _copy(problem: Problem, axis: ir.Axis) -> Copy:
     flat, box = (load.index, store.index) if to_box else (store.index, load.index)
     _check_arrays(problem, axis, rows, store, load, flat, box)
     table, end = _range(problem, axis, rows, _inlined(flat, defined), _inlined(box, defined))
-    return Copy(rows, store, load, table, end, to_box)
+    return RowCopy(rows, store, load, table, end, to_box)
 
 
 def _inlined(index: tuple[ir.Index, ...], defined: dict[str, Expr]) -> tuple[ir.Index, ...]:
@@ -275,7 +275,7 @@ def _same(a: Expr, b: Expr) -> bool:
 
 
 def _moved(
-    problem: Problem, axis: ir.Axis, copy: Copy, edges: tuple[ir.Tensor, ir.Tensor]
+    problem: Problem, axis: ir.Axis, copy: RowCopy, edges: tuple[ir.Tensor, ir.Tensor]
 ) -> ir.Store:
     """The store of all groups of a block at once."""
 

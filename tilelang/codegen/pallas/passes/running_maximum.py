@@ -32,7 +32,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningMaximum:
     """`carry` becomes `next`, the larger of it and `value`, which `first` statements make.
 
     lows    what `value` is the largest of, where everything else vanishes with -inf in its place
@@ -47,7 +47,7 @@ class Running:
     added: tuple[Added, ...] = ()
 
 
-def running_maximum(loop: ir.Loop) -> Running | None:
+def running_maximum(loop: ir.Loop) -> RunningMaximum | None:
     """The running maximum of a loop without loops and stores in it; None if there is no such."""
     defined = {s.name: s.value for s in loop.body if isinstance(s, ir.Assign)}
     carried = frozenset(c.name for c in loop.carries)
@@ -58,7 +58,7 @@ def running_maximum(loop: ir.Loop) -> Running | None:
         name, value = found
         first = frozenset(_needed(value, defined))
         if not (first | _names(value)) & carried and _scales(loop, carry, name, defined):
-            return _vanishing(Running(carry.name, name, value, first), loop, defined)
+            return _vanishing(RunningMaximum(carry.name, name, value, first), loop, defined)
     return None
 
 
@@ -132,7 +132,9 @@ def _with(expr: Expr, known: Mapping[str, Expr]) -> Expr:
 # ---------------------------------------------------------------- what vanishes
 
 
-def _vanishing(running: Running, loop: ir.Loop, defined: Mapping[str, Expr]) -> Running:
+def _vanishing(
+    running: RunningMaximum, loop: ir.Loop, defined: Mapping[str, Expr]
+) -> RunningMaximum:
     """The same with what it adds up, if all of that is 0 for the rows of an iteration of -inf."""
     match running.value:
         case ir.Apply("max", (ir.Var(lows),)) if lows in defined:
@@ -145,7 +147,7 @@ def _vanishing(running: Running, loop: ir.Loop, defined: Mapping[str, Expr]) -> 
 
 
 def _added(
-    carry: ir.Carry, running: Running, lows: str, loop: ir.Loop, defined: Mapping[str, Expr]
+    carry: ir.Carry, running: RunningMaximum, lows: str, loop: ir.Loop, defined: Mapping[str, Expr]
 ) -> Added | None:
     own = ir.Var(carry.name, carry.init.type)
     match _meant(carry.next, defined):
@@ -181,7 +183,7 @@ def _used(name: str, loop: ir.Loop) -> bool:
     )
 
 
-def _meets(scaled: Expr, own: ir.Var, running: Running, defined: Mapping[str, Expr]) -> bool:
+def _meets(scaled: Expr, own: ir.Var, running: RunningMaximum, defined: Mapping[str, Expr]) -> bool:
     """Whether it is the carry itself where the maximum stays as it was."""
     same = {running.carry: ir.Var(running.next, own.type)}
 
@@ -195,7 +197,7 @@ def _meets(scaled: Expr, own: ir.Var, running: Running, defined: Mapping[str, Ex
     return without_factors(rewrite(scaled, change), {running.next}) == own
 
 
-def _is_zero(expr: Expr, lows: str, running: Running, defined: Mapping[str, Expr]) -> bool:
+def _is_zero(expr: Expr, lows: str, running: RunningMaximum, defined: Mapping[str, Expr]) -> bool:
     """Whether a sum or a product is 0 with -inf in the place of `lows`."""
     match expr:
         case ir.Apply("sum" | "dot", (first, *_)):
@@ -205,7 +207,7 @@ def _is_zero(expr: Expr, lows: str, running: Running, defined: Mapping[str, Expr
 
 
 def _without(
-    expr: Expr, lows: str, running: Running, defined: Mapping[str, Expr]
+    expr: Expr, lows: str, running: RunningMaximum, defined: Mapping[str, Expr]
 ) -> Literal["low", "zero"] | None:
     """What a value is with -inf in the place of `lows`: that, 0, or nobody knows.
 
@@ -230,7 +232,7 @@ def _without(
     return of(expr)
 
 
-def _is_top(expr: Expr, running: Running, defined: Mapping[str, Expr]) -> bool:
+def _is_top(expr: Expr, running: RunningMaximum, defined: Mapping[str, Expr]) -> bool:
     """The maximum in any shape."""
     match expr:
         case ir.Var(name) if name != running.next and name in defined:

@@ -34,7 +34,7 @@ from tilelang.passes.drop_unused import drop_unused
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
-from .running_maximum import Added, Running, is_one, running_maximum, without_factors
+from .running_maximum import Added, RunningMaximum, is_one, running_maximum, without_factors
 
 MOST = 64  # iterations in a step: each is text, and depends on the one before
 
@@ -188,7 +188,7 @@ class _Turns:
         own = (s.name for s in self.loop.body if isinstance(s, ir.Assign))
         return [name for name in own if name not in names]
 
-    def in_order(self, turns: Sequence[_Turn], running: Running | None) -> dict[str, Expr]:
+    def in_order(self, turns: Sequence[_Turn], running: RunningMaximum | None) -> dict[str, Expr]:
         """What is carried on of iterations one after the other."""
         carried, first = self.own, frozenset[str]()
         if running is not None:
@@ -202,7 +202,9 @@ class _Turns:
             carried = self.after(turn, running, carried)
         return carried
 
-    def together(self, turns: Sequence[_Turn], running: Running, lows: str) -> dict[str, Expr]:
+    def together(
+        self, turns: Sequence[_Turn], running: RunningMaximum, lows: str
+    ) -> dict[str, Expr]:
         """What is carried on of iterations whose terms are added before they are summed.
 
         One that there is not has -inf for `lows`, with which what it adds is 0.
@@ -322,7 +324,7 @@ class _Turns:
                 if is_one(value, turn.tops, turn.ones):
                     turn.ones.add(made.name)
 
-    def largest(self, turns: Sequence[_Turn], running: Running, largest: Expr) -> Expr:
+    def largest(self, turns: Sequence[_Turn], running: RunningMaximum, largest: Expr) -> Expr:
         """The running maximum of all iterations, which each of them takes for its own."""
         carry = next(c for c in self.loop.carries if c.name == running.carry)
         for turn in turns:
@@ -336,7 +338,7 @@ class _Turns:
         return largest
 
     def after(
-        self, turn: _Turn, running: Running | None, carried: Mapping[str, Expr]
+        self, turn: _Turn, running: RunningMaximum | None, carried: Mapping[str, Expr]
     ) -> dict[str, Expr]:
         """What is carried on: what was before, where there is no such iteration."""
         found = dict(carried)

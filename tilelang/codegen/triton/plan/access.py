@@ -31,7 +31,7 @@ from tilelang.ir import (
     integers,
 )
 
-from .problem import Kernel
+from .problem import Prepared
 from .types import Access
 
 INT, BOOL = "int32", "bool"
@@ -68,7 +68,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
-def dims_of(index: tuple[Index, ...], kernel: Kernel) -> tuple[Dim, ...]:
+def dims_of(index: tuple[Index, ...], kernel: Prepared) -> tuple[Dim, ...]:
     """The dimensions that a value at an index has."""
     return tuple(_dim(i, kernel) for i in index if not _is_scalar(i))
 
@@ -77,7 +77,7 @@ def _is_scalar(entry: Index) -> bool:
     return isinstance(entry, At) and not entry.expr.type.shape
 
 
-def _dim(entry: Index, kernel: Kernel) -> Dim:
+def _dim(entry: Index, kernel: Prepared) -> Dim:
     match entry:
         case Along(axis):
             return axis
@@ -89,7 +89,7 @@ def _dim(entry: Index, kernel: Kernel) -> Dim:
 
 
 def access(
-    kernel: Kernel, tensor: str, index: tuple[Index, ...], mask: Expr | None
+    kernel: Prepared, tensor: str, index: tuple[Index, ...], mask: Expr | None
 ) -> tuple[Access, tuple[Dim, ...]]:
     """The elements at an index, in terms of the IR, and their dimensions."""
     found, dims = layout(kernel.ir, tensor), dims_of(index, kernel)
@@ -199,7 +199,7 @@ def arange(dim: Dim, start: int = 0) -> Expr:
 
 
 def _conditions(
-    kernel: Kernel, entry: Index, dim: Dim, position: Expr, size: int
+    kernel: Prepared, entry: Index, dim: Dim, position: Expr, size: int
 ) -> Iterator[tuple[str, Expr]]:
     """What must hold in a lane for it to be an element that is meant, each with its reason."""
     if isinstance(dim, str) and kernel.is_partial(dim):

@@ -31,7 +31,7 @@ from tilelang.ir import (
 from tilelang.language.dtypes import itemsize
 
 from .access import layout
-from .problem import Kernel
+from .problem import Prepared
 from .steps import every_step
 from .types import Descriptor, Fetch, For, Guard, Let, Read, Step
 
@@ -63,7 +63,7 @@ class Boxes:
     why: str
 
 
-def box_of(kernel: Kernel, load: Load, stored: frozenset[str]) -> Boxes | str:
+def box_of(kernel: Prepared, load: Load, stored: frozenset[str]) -> Boxes | str:
     """How a load goes through a descriptor, or why it does not."""
     found, size = layout(kernel.ir, load.tensor), itemsize(load.type.dtype)
     shape = kernel.ir.tensor(load.tensor).shape
@@ -98,7 +98,7 @@ def box_of(kernel: Kernel, load: Load, stored: frozenset[str]) -> Boxes | str:
     return Boxes(found.root, found.strides, tuple(box), load.index, tuple(ends), why)
 
 
-def _refused(kernel: Kernel, entry: Index) -> str:
+def _refused(kernel: Prepared, entry: Index) -> str:
     """Why positions along a dimension do not make a box; empty if they do."""
     match entry:
         case Span():
@@ -111,7 +111,7 @@ def _refused(kernel: Kernel, entry: Index) -> str:
             return "its rows are picked one by one"
 
 
-def _end(kernel: Kernel, entry: Index, dim: Dim | None, length: int) -> End:
+def _end(kernel: Prepared, entry: Index, dim: Dim | None, length: int) -> End:
     match entry:
         case Span(_, stop) if dim is not None and kernel.is_partial(dim):
             return End(stop)
@@ -121,7 +121,7 @@ def _end(kernel: Kernel, entry: Index, dim: Dim | None, length: int) -> End:
             return End(length)
 
 
-def _aligned(kernel: Kernel, entry: Index, size: int) -> bool:
+def _aligned(kernel: Prepared, entry: Index, size: int) -> bool:
     """Whether boxes begin at multiples of 16 bytes along the last dimension."""
     match entry:
         case Span(start, _):
@@ -136,7 +136,7 @@ def _aligned(kernel: Kernel, entry: Index, size: int) -> bool:
 # ---------------------------------------------------------------- which loads
 
 
-def operands(kernel: Kernel) -> frozenset[Load]:
+def operands(kernel: Prepared) -> frozenset[Load]:
     """Tiles that products are computed from: what is worth a copy into shared memory."""
     every = (e for s in statements(kernel.ir.body) for x in statement_exprs(s) for e in walk(x))
     products = [e for e in every if isinstance(e, Apply) and e.op == "multiply"]
@@ -149,7 +149,7 @@ def operands(kernel: Kernel) -> frozenset[Load]:
     )
 
 
-def _sources(expr: Expr, kernel: Kernel) -> Iterator[Load]:
+def _sources(expr: Expr, kernel: Prepared) -> Iterator[Load]:
     match expr:
         case Load():
             yield expr

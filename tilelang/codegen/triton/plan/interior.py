@@ -23,7 +23,7 @@ from tilelang.ir.names import fresh
 from tilelang.ir.traversal import inlined
 
 from .access import quotient
-from .problem import Kernel
+from .problem import Prepared
 from .steps import every_step, exprs, map_exprs, without_unused
 from .types import Fetch, For, Guard, Let, Read, Step, Write
 
@@ -33,7 +33,7 @@ ABOVE = {"gt": 0, "ge": 1}  # stop > at, stop >= at
 
 
 def with_interiors(
-    kernel: Kernel,
+    kernel: Prepared,
     steps: tuple[Step, ...],
     taken: set[str],
     around: Mapping[str, Expr] | None = None,
@@ -62,14 +62,14 @@ def _without(known: Mapping[str, Expr], loop: For) -> dict[str, Expr]:
     return {name: value for name, value in known.items() if name not in changed}
 
 
-def _cut(kernel: Kernel, loop: For, around: Mapping[str, Expr], taken: set[str]) -> list[Step]:
+def _cut(kernel: Prepared, loop: For, around: Mapping[str, Expr], taken: set[str]) -> list[Step]:
     """The loop alone, or the end of its interior, the interior and the rest."""
     by, inside = integers.value_of(loop.by), tuple(every_step(loop.body))
     nested = any(isinstance(s, For) for s in inside)
     if loop.stages is None or loop.specialized or nested or not by:
         return [loop]
     own = {s.name: s.value for s in inside if isinstance(s, Let)}
-    tile = Tile(loop, _without({**around, **own}, loop), kernel)
+    tile = LoopTile(loop, _without({**around, **own}, loop), kernel)
     limits = dict.fromkeys(
         limit for s in (loop, *inside) for e in exprs(s) for limit in tile.all(e)
     )
@@ -81,7 +81,7 @@ def _cut(kernel: Kernel, loop: For, around: Mapping[str, Expr], taken: set[str])
     return _halves(loop, tile, quotient(integers.maximum(room, 0), by), by, taken)
 
 
-def _halves(loop: For, tile: Tile, trips: Expr, by: int, taken: set[str]) -> list[Step]:
+def _halves(loop: For, tile: LoopTile, trips: Expr, by: int, taken: set[str]) -> list[Step]:
     if integers.value_of(trips) in (0, 1):
         return [loop]  # the compiler puts loops of one tile side by side, each with its own memory
     whole, made = integers.add(loop.begin, integers.mul(trips, by)), list[Step]()
@@ -116,7 +116,7 @@ def _without_aliases(loop: For) -> For:
 
 
 @dataclass(frozen=True)
-class Tile:
+class LoopTile:
     """One tile of a loop.
 
     defined  what names stand for: of the loop's body, and of the steps around it
@@ -124,7 +124,7 @@ class Tile:
 
     loop: For
     defined: Mapping[str, Expr]
-    kernel: Kernel
+    kernel: Prepared
 
     # ------------------------------------------------------------ where conditions hold
 

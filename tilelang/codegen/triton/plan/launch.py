@@ -22,7 +22,7 @@ from .descriptors import operands, outside
 from .interior import with_interiors
 from .legality import MODULE_NAMES
 from .placement import Nest, place
-from .problem import Kernel
+from .problem import Prepared
 from .scope import Scope, Shared
 from .specialized import specialized
 from .steps import every_step, exprs, with_barriers, without_unused
@@ -62,7 +62,7 @@ class Planned:
 
 
 def plan_launch(
-    kernel: Kernel, loop: Loop, name: str, config: Config, target: Target, width: Width,
+    kernel: Prepared, loop: Loop, name: str, config: Config, target: Target, width: Width,
     boxes: bool, needed: int, others: tuple[Loop, ...] = (),
 ) -> Planned:  # fmt: skip
     """Everything that runs for one top-level loop.
@@ -120,7 +120,7 @@ def plan_launch(
 
 
 def _shared(
-    kernel: Kernel, loops: tuple[Loop, ...], taken: frozenset[str], before: bool,
+    kernel: Prepared, loops: tuple[Loop, ...], taken: frozenset[str], before: bool,
     boxed: frozenset[Load],
 ) -> Shared:  # fmt: skip
     """What all bodies of a launch have in common."""
@@ -149,7 +149,7 @@ def _axes(loop: Loop) -> tuple[str, ...]:
     return tuple(s.axis for s in every_statement((loop,)) if isinstance(s, Loop))
 
 
-def _axis(kernel: Kernel, nest: Nest, name: str) -> AxisPlan:
+def _axis(kernel: Prepared, nest: Nest, name: str) -> AxisPlan:
     axis, fact = kernel.ir.axis(name), kernel.facts.axis(name)
     begin, end = (inlined(bound, kernel.defined) for bound in kernel.range(name))
     item = nest.worklist is not None and name in (nest.worklist.group, nest.worklist.axis)
@@ -162,7 +162,7 @@ def _axis(kernel: Kernel, nest: Nest, name: str) -> AxisPlan:
     )  # fmt: skip
 
 
-def _ordered(kernel: Kernel, steps: tuple[Step, ...]) -> frozenset[str]:
+def _ordered(kernel: Prepared, steps: tuple[Step, ...]) -> frozenset[str]:
     """Loops whose iterations may store to the same elements, by the name of their index."""
     ordered = {a.name for a in kernel.facts.axes if a.kind == "ordered"}
     names = {n for a in ordered for n in (a, f"{a}_start")}
@@ -177,7 +177,7 @@ def _dims(steps: tuple[Step, ...]) -> set[str]:
     return {d for d in found if isinstance(d, str)}
 
 
-def _arguments(kernel: Kernel, steps: tuple[Step, ...], ends: str | None) -> tuple[str, ...]:
+def _arguments(kernel: Prepared, steps: tuple[Step, ...], ends: str | None) -> tuple[str, ...]:
     """The tensors that the steps access, in the order of their declaration, then scratch."""
     used = {s.access.tensor for s in every_step(steps) if isinstance(s, Read | Write)}
     used |= {s.tensor for s in every_step(steps) if isinstance(s, Descriptor)}

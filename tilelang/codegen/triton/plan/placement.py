@@ -30,7 +30,7 @@ from tilelang.ir import (
 )
 from tilelang.ir.traversal import inlined
 
-from .problem import Kernel
+from .problem import Prepared
 from .types import Worklist
 
 SEARCHED = 4096  # groups whose tiles one program counts by itself
@@ -54,7 +54,7 @@ class Nest:
         return tuple(s.axis for s in self.outer if isinstance(s, Loop))
 
 
-def place(kernel: Kernel, loop: Loop, form: Literal["search", "table"] | None) -> Nest:
+def place(kernel: Prepared, loop: Loop, form: Literal["search", "table"] | None) -> Nest:
     """How the loops of one launch run."""
     outer: list[Assign | Loop] = []
     body: tuple[Stmt, ...] = (loop,)
@@ -115,7 +115,7 @@ def runs_in_any_order(facts: Facts, loop: Loop) -> bool:
     return all(s.combine for s in stores) and updated.isdisjoint(reads)
 
 
-def _is_small(kernel: Kernel, axes: tuple[str, ...]) -> bool:
+def _is_small(kernel: Prepared, axes: tuple[str, ...]) -> bool:
     count = 1
     for axis in axes:
         trips = kernel.trips(axis)
@@ -128,7 +128,7 @@ def _is_small(kernel: Kernel, axes: tuple[str, ...]) -> bool:
 # ---------------------------------------------------------------- worklist
 
 
-def _group(kernel: Kernel, axis: str, around: tuple[str, ...]) -> str | None:
+def _group(kernel: Prepared, axis: str, around: tuple[str, ...]) -> str | None:
     """The static `hl.grid` axis that alone says where a tile axis begins and ends."""
     found = kernel.ir.axis(axis)
     if found.kind != "tile":
@@ -144,7 +144,7 @@ def _group(kernel: Kernel, axis: str, around: tuple[str, ...]) -> str | None:
 
 
 def _worklist(
-    kernel: Kernel, group: str, axis: str, form: Literal["search", "table"] | None
+    kernel: Prepared, group: str, axis: str, form: Literal["search", "table"] | None
 ) -> Worklist:
     static = kernel.ir.axis(group).static
     assert static is not None

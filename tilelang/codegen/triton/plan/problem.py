@@ -1,4 +1,4 @@
-"""Kernel: a kernel while it is planned for one GPU, and what is asked of it again and again."""
+"""Prepared: a kernel while it is planned for one GPU, and what is asked of it again and again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tilelang.ir.traversal import definitions, inlined
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class Prepared:
     """The kernel after the passes, its facts, its blocks, and its dimensions of odd length."""
 
     ir: KernelIR

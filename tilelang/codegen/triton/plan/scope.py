@@ -36,7 +36,7 @@ from tilelang.language.op import OPS
 
 from .access import access, layout, quotient
 from .descriptors import Boxes, End, box_of
-from .problem import Kernel
+from .problem import Prepared
 from .types import Descriptor, Fetch, Let, Read, Step
 
 
@@ -69,7 +69,7 @@ class Running:
 class Shared:
     """What all scopes of one launch share: names, constants, and what is stored to."""
 
-    kernel: Kernel
+    kernel: Prepared
     taken: set[str]
     stored: frozenset[str]
     uses: Counter[str]
@@ -99,7 +99,7 @@ class Scope:
     steps: list[Step] = field(default_factory=list)
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> Prepared:
         return self.shared.kernel
 
     def inner(self) -> Scope:

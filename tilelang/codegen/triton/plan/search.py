@@ -41,7 +41,7 @@ from .legality import (
     refuse_memory,
 )
 from .memory import BARRIERS, Pipe, launch_bytes, launch_columns
-from .problem import Kernel
+from .problem import Prepared
 from .specialized import refuse_unspecialized
 from .split import parts_of, reduction_of
 from .steps import every_step
@@ -202,16 +202,16 @@ def _passed(problem: Problem, config: Config, target: Target) -> tuple[Problem, 
     return problem, blocks_for(problem, config, target)
 
 
-def _live(kernel: Kernel | Problem) -> tuple[Loop, ...]:
+def _live(kernel: Prepared | Problem) -> tuple[Loop, ...]:
     """The top-level loops that store something to arrays that have elements."""
     loops = Problem(kernel.ir, kernel.facts).nests
     return tuple(loop for loop in loops if loop is not None)
 
 
-def _masked(problem: Problem, blocks: dict[str, int]) -> Kernel:
+def _masked(problem: Problem, blocks: dict[str, int]) -> Prepared:
     """The kernel with its masks and casts, which blocks decide about."""
     padded = pad_dims(problem.ir)
-    kernel = Kernel(padded.ir, problem.facts, blocks, padded.dims)
+    kernel = Prepared(padded.ir, problem.facts, blocks, padded.dims)
     _, body = fill_pads((), padded.ir.body, kernel.partial, masked_reads)
     bounds = [b for a in padded.ir.axes for b in (a.begin, a.end)]
     body = drop_unused(map_body(body, _without_implied), bounds)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilelang.ir import Apply, KernelIR, walk
 from tilelang.schedule.refusal import Refused, Rule
 
-from .problem import Kernel
+from .problem import Prepared
 from .steps import every_step, exprs
 from .types import Fetch, For, Guard, Read, Step
 
@@ -21,7 +21,7 @@ ROWS = 128  # of a product: two groups of warps take 64 each
 
 
 def specialized(
-    kernel: Kernel, steps: tuple[Step, ...]
+    kernel: Prepared, steps: tuple[Step, ...]
 ) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """The steps with every loop of that form marked, and why other loops of products are not."""
     out: list[Step] = []
@@ -39,7 +39,7 @@ def specialized(
     return tuple(out), tuple(reasons)
 
 
-def _unfit(kernel: Kernel, loop: For) -> str:
+def _unfit(kernel: Prepared, loop: For) -> str:
     """Why a loop of products is not of the form; empty if it is."""
     inside = tuple(every_step(loop.body))
     if any(isinstance(s, For) for s in inside):

@@ -19,7 +19,7 @@ from .roles import products
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeOperand:
     """An operand without a tile in its shape; `parts`: as how many pieces a product takes it."""
 
     shape: tuple[int, ...]
@@ -44,14 +44,14 @@ class Whole:
         )
 
 
-def widest_whole(ir: KernelIR, pipe: Pipe) -> Whole | None:
+def widest_whole(ir: KernelIR, pipe: Pipe) -> WholeOperand | None:
     """The largest operand that is taken whole."""
     return max(_wholes(ir, pipe), key=lambda one: one.bytes, default=None)
 
 
-def _wholes(ir: KernelIR, pipe: Pipe) -> Iterator[Whole]:
+def _wholes(ir: KernelIR, pipe: Pipe) -> Iterator[WholeOperand]:
     for dot in products(ir):
         for operand in dot.args:
             shape = tuple(d for d in operand.type.shape if isinstance(d, int))
             if len(shape) == operand.type.rank:
-                yield Whole(shape, operand.type.dtype, pipe.parts(dot), dot.loc)
+                yield WholeOperand(shape, operand.type.dtype, pipe.parts(dot), dot.loc)

@@ -31,7 +31,7 @@ from tilelang.ir.integers import INT
 from tilelang.ir.traversal import inlined
 
 from .access import compare, in_range
-from .problem import Kernel
+from .problem import Prepared
 from .scope import Running, Scope, Shared
 from .types import Access, Carried, For, Launch, Read, Step, Worklist, Write
 
@@ -77,7 +77,7 @@ def _positions(expr: Expr) -> tuple[Expr, ...]:
     return tuple(i.expr for i in expr.index if isinstance(i, At))
 
 
-def with_groups(kernel: Kernel, count: int, lanes: int) -> Kernel:
+def with_groups(kernel: Prepared, count: int, lanes: int) -> Prepared:
     """The kernel with a dimension of all groups."""
     return replace(kernel, padded={**kernel.padded, GROUPS: Padded(count, lanes)})
 
@@ -123,7 +123,7 @@ def tabled(scope: Scope, work: Worklist, ends: str, item: Expr) -> tuple[Expr, E
     return group, tile
 
 
-def table_launch(kernel: Kernel, work: Worklist, ends: str, name: str, taken: set[str]) -> Launch:
+def table_launch(kernel: Prepared, work: Worklist, ends: str, name: str, taken: set[str]) -> Launch:
     """The launch of one program that writes where the items of every group end."""
     lanes = min(CHUNK, power_of_two(work.groups))
     kernel = with_groups(kernel, work.groups, lanes)

@@ -37,7 +37,7 @@ LISTED = 4096  # steps; a launch of as many is in its steady state
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """The rows of a step table, where every loop is in them; `phase`: which loop in a row it is."""
 
     count: int
@@ -59,7 +59,7 @@ class Steps:
     at: Places
     counts: Mapping[str, np.ndarray]
     extents: Mapping[str, int]
-    rows: Rows | None
+    rows: TableRows | None
     row: np.ndarray
     times: float
 
@@ -190,9 +190,9 @@ def _axes(number: Number) -> list[str]:
 # ---------------------------------------------------------------- the table
 
 
-def _rows(table: Table, axes: Mapping[str, AxisPlan], arrays: Numbers) -> Rows:
+def _rows(table: Table, axes: Mapping[str, AxisPlan], arrays: Numbers) -> TableRows:
     """The rows, outer columns first; of loops in a row, those of each follow each other."""
-    rows = Rows(1, Places(axes, arrays))
+    rows = TableRows(1, Places(axes, arrays))
     for column in table.outer:
         rows = _nested(rows, column)[0]
     if not table.phases:
@@ -207,7 +207,7 @@ def _rows(table: Table, axes: Mapping[str, AxisPlan], arrays: Numbers) -> Rows:
         for place, column in enumerate(table.phases)
         if (found := each[place][0].at.indices[column.axis]) is not None
     }
-    found = Rows(len(origin), at, phase[order])
+    found = TableRows(len(origin), at, phase[order])
     names = [c.axis for c in table.phases]
     held = {
         _held(t.name): _waiting(np.max([own[a] for a in t.axes], axis=0), origin[order])
@@ -243,17 +243,17 @@ def _waiting(tiles: np.ndarray, origin: np.ndarray) -> np.ndarray:
     return np.maximum(tiles[use], 0)
 
 
-def _nested(rows: Rows, column: Column) -> tuple[Rows, np.ndarray]:
+def _nested(rows: TableRows, column: Column) -> tuple[TableRows, np.ndarray]:
     """The rows with one more column, and which of the rows before each came from."""
     first, count, at = _range(rows, column)
     came = np.repeat(np.arange(rows.count), count)
     since = np.arange(len(came)) - np.repeat(np.cumsum(count) - count, count)
     places = _taken(at, came)
     indices = {**places.indices, column.axis: first[came] + since}
-    return Rows(len(came), replace(places, indices=indices)), came
+    return TableRows(len(came), replace(places, indices=indices)), came
 
 
-def _range(rows: Rows, column: Column) -> tuple[np.ndarray, np.ndarray, Places]:
+def _range(rows: TableRows, column: Column) -> tuple[np.ndarray, np.ndarray, Places]:
     """The first tile and how many there are, for every row so far; with the lines of the range."""
     found = column.range
     at = with_lines(found, rows.at)
@@ -288,7 +288,7 @@ def _taken(at: Places, place: np.ndarray) -> Places:
     return replace(at, indices=taken(at.indices), names=taken(at.names))
 
 
-def _of_rows(rows: Rows, condition: Ends | InPhase | Enters) -> np.ndarray:
+def _of_rows(rows: TableRows, condition: Ends | InPhase | Enters) -> np.ndarray:
     """The rows in which a condition about the table holds."""
     count = rows.count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tilelang.analysis.uses import Reference, picks_rows
+from tilelang.analysis.uses import IndexedSite, picks_rows
 from tilelang.codegen.pallas.moves import edges, moved
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import steady
@@ -75,7 +75,7 @@ def survey(
     ir: KernelIR,
     target: Target,
     placed: Placed,
-    found: Iterable[Reference],
+    found: Iterable[IndexedSite],
     resident: frozenset[str],
     lifted: frozenset[str] = frozenset(),
     widened: frozenset[str] = frozenset(),
@@ -163,7 +163,7 @@ def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
 
 
 def _windows(
-    arrays: Arrays, seen: tuple[Reference, ...], written: frozenset[str]
+    arrays: Arrays, seen: tuple[IndexedSite, ...], written: frozenset[str]
 ) -> tuple[dict[Key, Window], dict[Where, Key]]:
     """The windows in order of first use, and which of them every reference is to."""
     windows: dict[Key, Window] = {}
@@ -193,7 +193,7 @@ def _windows(
 
 
 def _window(
-    arrays: Arrays, to: Reference, dims: tuple[WindowDim, ...], name: str, output: bool
+    arrays: Arrays, to: IndexedSite, dims: tuple[WindowDim, ...], name: str, output: bool
 ) -> Window:
     host, ref = arrays.hosts[to.tensor], unique(arrays.ir, name, "ref")
     far = any(isinstance(d, cut.Fetched) for d in dims)
@@ -211,7 +211,7 @@ def _window(
     )
 
 
-def _turned(arrays: Arrays, to: Reference, ref: str) -> Turned | None:
+def _turned(arrays: Arrays, to: IndexedSite, ref: str) -> Turned | None:
     """Where the block is kept with all positions of a loop within the step in front."""
     entries = as_array(arrays.hosts[to.tensor], to.index)
     dim = turned_dim(arrays.axes, entries)
@@ -263,7 +263,7 @@ def _inside(axis: AxisPlan, blocks: int) -> Expr:
 # ---------------------------------------------------------------- dimensions
 
 
-def _dims(arrays: Arrays, to: Reference, part: int = 0) -> tuple[WindowDim, ...]:
+def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ...]:
     host = arrays.hosts[to.tensor]
     entries = as_array(host, to.index)
     turned, picked = turned_dim(arrays.axes, entries), picks_rows(entries)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.analysis.uses import Reference, references
+from tilelang.analysis.uses import IndexedSite, references
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
 from tilelang.codegen.pallas.plan.physical import flat, parts_of
 from tilelang.codegen.pallas.plan.placement import Placed
@@ -55,12 +55,12 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
     return attempt(loose) if loose else first
 
 
-def _references(placed: Placed) -> tuple[Reference, ...]:
+def _references(placed: Placed) -> tuple[IndexedSite, ...]:
     """Every load and store of a nest, those of what its levels carry last."""
     carried = [(e, c) for level in placed.levels for c in level.carries for e in (c.init, c.next)]
     reads = ((load, c.loc) for e, c in carried for load in loads(e))
     body = references(level_statements(placed.levels, placed.leaf))
-    return (*body, *(Reference(load.tensor, load.index, False, loc) for load, loc in reads))
+    return (*body, *(IndexedSite(load.tensor, load.index, False, loc) for load, loc in reads))
 
 
 def _lifted(arrays: Arrays, order: Order) -> frozenset[str]:
