@@ -1,4 +1,4 @@
-"""Remembered: a kernel for one combination of shapes, and what is made of it when it is asked for."""
+"""Remembered: a kernel for one combination of shapes, and what is made of it when asked."""
 
 from __future__ import annotations
 

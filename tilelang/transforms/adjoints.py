@@ -1,4 +1,4 @@
-"""adjoints(launched, cotangents, wanted) -> AdjointSite...: how much the loss changes with each load.
+"""adjoints(launched, cotangents, wanted) -> AdjointSite...: how the loss changes with each load.
 
 One rule per operation (`language.derivatives`), and one for loops: an adjoint that leaves an axis
 is summed over it, whether the axis was broadcast along, or folded by a loop of the forward kernel.
