@@ -57,8 +57,8 @@ def apart_later(
     """`disjoint` for a in an iteration before that of b; prefers a proof without sorted tensors."""
     if early.base != late.base:
         return None
-    rename = renaming(axis, known, outer)
-    facts = _facts(axis, known, outer, rename)
+    rename = renaming(known, outer)
+    facts = _facts(axis, known, rename)
     found: Proof | None = None
     for dim, (one, other) in _dimensions(early, late, axis, known):
         tables = _never_meet(one, _renamed(other, rename), facts)
@@ -80,21 +80,19 @@ def separate(axis: str, over: str, shift: sympy.Expr, known: Ranges) -> Tables |
     """
     interval, around = known.intervals[axis], known.around[axis]
     outer = known.around[over]
-    rename = renaming(over, known, outer)
+    rename = renaming(known, outer)
     bounds = reach(interval.begin + shift, interval.end + shift - 1, around, over, known)
     if bounds is None:
         return None
     later_bounds = _renamed(bounds, rename)
-    return prove(bounds[1] + 1, later_bounds[0], _facts(over, known, outer, rename))
+    return prove(bounds[1] + 1, later_bounds[0], _facts(over, known, rename))
 
 
 # ---------------------------------------------------------------- two iterations
 
 
-def renaming(
-    axis: str, known: Ranges, outer: Collection[str]
-) -> Callable[[sympy.Expr], sympy.Expr]:
-    """Gives the symbols that differ between two iterations of the axis a prime."""
+def renaming(known: Ranges, outer: Collection[str]) -> Callable[[sympy.Expr], sympy.Expr]:
+    """Gives the symbols that differ between two iterations of an axis in `outer` a prime."""
     fixed = frozenset(outer)
     primed: dict[sympy.Symbol, sympy.Symbol] = {}
 
@@ -118,9 +116,7 @@ def _renamed(bounds: Bounds, rename: Callable[[sympy.Expr], sympy.Expr]) -> Boun
     return rename(bounds[0]), rename(bounds[1])
 
 
-def _facts(
-    axis: str, known: Ranges, outer: Collection[str], rename: Callable[[sympy.Expr], sympy.Expr]
-) -> Knowledge:
+def _facts(axis: str, known: Ranges, rename: Callable[[sympy.Expr], sympy.Expr]) -> Knowledge:
     """What holds while both iterations run."""
     around = (*known.around[axis], axis)
     here = [fact for a in around for fact in running(a, known)]

@@ -47,7 +47,7 @@ def apart(axis: str, pairs: Sequence[Pairing], known: Ranges) -> str:
     clauses: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for pair in pairs:
         if pair.proof is not None and pair.other.writes:
-            key = noun(pair.store, pair.proof, known), tuple(sorted(pair.proof.tables))
+            key = noun(pair.store, pair.proof), tuple(sorted(pair.proof.tables))
             clauses.setdefault(key, []).append(pair.store.tensor)
     if not clauses:
         return "carries nothing and stores nothing"
@@ -67,7 +67,7 @@ def _clause(user: str, what: str, tables: tuple[str, ...], stored: Sequence[str]
     return f"each {user} writes its own {what} of {listed(stored)}"
 
 
-def noun(store: Reference, proof: Proof, known: Ranges) -> str:
+def noun(store: Reference, proof: Proof) -> str:
     """What the author calls the part of a tensor that one position of a dimension selects."""
     rank = len(store.dims)
     if rank == 1 or proof.dim < 0 or store.base != store.tensor:

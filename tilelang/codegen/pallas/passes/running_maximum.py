@@ -57,7 +57,7 @@ def running_maximum(loop: ir.Loop) -> RunningMaximum | None:
             continue
         name, value = found
         first = frozenset(_needed(value, defined))
-        if not (first | _names(value)) & carried and _scales(loop, carry, name, defined):
+        if not (first | _names(value)) & carried and _scales(loop, carry, name):
             return _vanishing(RunningMaximum(carry.name, name, value, first), loop, defined)
     return None
 
@@ -88,7 +88,7 @@ def _needed(expr: Expr, defined: Mapping[str, Expr]) -> Iterator[str]:
             stack += [defined[name]] if name in defined else []
 
 
-def _scales(loop: ir.Loop, m: ir.Carry, name: str, defined: Mapping[str, Expr]) -> bool:
+def _scales(loop: ir.Loop, m: ir.Carry, name: str) -> bool:
     """Whether everything else that the loop carries is scaled by the maximum, and nothing else."""
     graph = Graph()
     known = _terms(graph, loop.body)

@@ -131,7 +131,7 @@ def _last(scope: Scope, stmt: Store, rows: Expr, dims: tuple[Dim, ...]) -> Expr:
     (dim,) = rows.type.shape
     live = [in_range(dim)] if isinstance(dim, str) and scope.kernel.is_partial(dim) else []
     if stmt.mask is not None:
-        live.append(_along(scope, stmt, dim, dims))
+        live.append(_along(stmt, dim, dims))
     square = (dim, dim)
     lanes = arange(dim)
     same = compare("eq", _column(rows), _row(rows))
@@ -150,7 +150,7 @@ def _row(expr: Expr) -> Expr:
     return apply("expand_dims", (expr,), expr.type.dtype, (1, *expr.type.shape), axis=0)
 
 
-def _along(scope: Scope, stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
+def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
     """The author's mask as one of the rows; refused if it is one of single elements."""
     mask = stmt.mask
     assert mask is not None
@@ -221,8 +221,7 @@ def _loop(
     for carry, (name, init) in zip(loop.carries, carried, strict=True):
         value = _typed(inner.lower(cast(carry.next, carry.init.type.dtype), carry.loc))
         done = isinstance(value, Var) and value.name == name
-        form = Type(carry.init.type.shape, carry.init.type.dtype)
-        carries.append(Carried(name, form, init, None if done else value))
+        carries.append(Carried(name, init, None if done else value))
         scope.locals[carry.out] = Var(name, carry.init.type)
         scope.own.add(carry.out)
     fact = scope.kernel.facts.axis(loop.axis)

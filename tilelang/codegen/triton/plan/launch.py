@@ -158,7 +158,6 @@ def _axis(kernel: Prepared, nest: Nest, name: str) -> AxisPlan:
     return AxisPlan(
         name, axis.user, fact.kind, fact.why, where, tile, kernel.step(name),
         kernel.lanes(name) if tile else 1, begin, end, kernel.trips(name),
-        tile and kernel.is_partial(name),
     )  # fmt: skip
 
 
@@ -242,11 +241,11 @@ def _items(
     item: Expr = step
     if few > 1:
         item = inner.let("turn" if many > 1 else "item", quotient(step, few))
-    numbers = _decoded(inner, inner_axes, counts, _rest(step, few))
+    numbers = _decoded(inner_axes, counts, _rest(step, few))
     if many > 1:
         wish = outer[0] if len(outer) == 1 and scope.kernel.step(outer[0]) == 1 else "turn"
         turn = inner.let(wish, Apply("quotient", (item, count), INT))
-        numbers |= _decoded(inner, outer, counts, turn)
+        numbers |= _decoded(outer, counts, turn)
         item = inner.let("item", Apply("remainder", (item, count), INT))
     else:
         numbers |= {a: integers.const(0) for a in outer}
@@ -297,7 +296,7 @@ def _rest(a: Expr, by: int) -> Expr:
     return integers.const(0) if by == 1 else Apply("remainder", (a, integers.const(by)), INT)
 
 
-def _decoded(scope: Scope, axes: list[str], counts: dict[str, int], number: Expr) -> dict:
+def _decoded(axes: list[str], counts: dict[str, int], number: Expr) -> dict:
     """The tile of every axis, the last one fastest."""
     found: dict[str, Expr] = {}
     below, whole = 1, prod(counts[a] for a in axes)
@@ -322,11 +321,11 @@ def _numbers(
     wide = [a for a in axes if counts[a] > 1]
     band = config.l2_group or (BAND if products else 1)
     if len(wide) < 2 or band == 1 or axes[-2:] != wide[-2:]:
-        return _decoded(scope, axes, counts, number)
+        return _decoded(axes, counts, number)
     rows, columns = wide[-2:]
     high, across = counts[rows], counts[columns]
     band = min(band, high)
-    numbers = _decoded(scope, axes[:-2], counts, quotient(number, high * across))
+    numbers = _decoded(axes[:-2], counts, quotient(number, high * across))
     tile = number
     if len(axes) > 2:
         tile = scope.let("tile", _rest(number, high * across))

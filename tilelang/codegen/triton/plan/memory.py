@@ -123,9 +123,7 @@ def own_exprs(loop: Loop) -> Iterator[Expr]:
     return (e for x in (*own, *(c.next for c in loop.carries)) for e in walk(x))
 
 
-def launch_columns(
-    ir: KernelIR, facts: Facts, loop: Loop, blocks: Mapping[str, int], pipe: Pipe
-) -> int:
+def launch_columns(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], pipe: Pipe) -> int:
     """Columns of tensor memory that one launch needs at least: those of its largest loop."""
     made = definitions(ir.body)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]

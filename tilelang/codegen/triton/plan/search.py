@@ -116,7 +116,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     if config.indexing and boxes and not any(one.descriptors for one in launches):
         refuse_descriptors(problem.ir, pointers)
     return Plan(
-        problem.ir, problem.facts, config, target, tuple(launches),
+        problem.ir, config, target, tuple(launches),
         (*_outputs(problem.ir), *scratch),
         tuple(_result(problem.ir, n) for n in problem.ir.returns),
         tuple(sorted(blocks.items())),
@@ -160,7 +160,7 @@ def _needs(problem: Problem, blocks: dict[str, int], pipe: Pipe, boxes: bool) ->
 def _check_columns(problem: Problem, target: Target, pipe: Pipe, blocks: dict[str, int]) -> None:
     """Refused for results that tensor memory has no place for, where there is such memory."""
     for loop in _live(problem) if target.columns else ():
-        needed = launch_columns(problem.ir, problem.facts, loop, blocks, pipe)
+        needed = launch_columns(problem.ir, loop, blocks, pipe)
         if needed > target.columns:
             raise Refused(
                 Rule.MEMORY,

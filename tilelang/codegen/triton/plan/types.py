@@ -26,11 +26,11 @@ are those of PHYSICAL.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from tilelang.analysis.facts import AxisKind, Facts
+from tilelang.analysis.facts import AxisKind
 from tilelang.codegen.triton.target import Target
 from tilelang.errors import Loc
 from tilelang.ir import Dim, Expr, KernelIR, Scalar, Type
@@ -137,7 +137,6 @@ class Carried:
     """A variable that a loop changes; None where the statements around and in it set it."""
 
     name: str
-    type: Type
     init: Expr | None
     next: Expr | None
 
@@ -202,7 +201,6 @@ class AxisPlan:
     step     positions that a tile advances by; lanes: how many it is wide, a power of two
     begin, end   the range, kept inside of the arrays that it cuts
     trips    how many tiles there are at most, if that is known
-    partial  whether some lanes of a tile may lie outside of the range
     """
 
     name: str
@@ -216,7 +214,6 @@ class AxisPlan:
     begin: Expr
     end: Expr
     trips: int | None
-    partial: bool
 
     def __str__(self) -> str:
         tiles = f", tiles of {self.step}" if self.tile else ""
@@ -304,12 +301,11 @@ class Plan:
     """A kernel for one GPU; `blocks` are those of all tile axes.
 
     parts   that its longest reduction is cut into, each with a place in a buffer; a launch of its
-            own adds them up.  `ir` and `facts` are those of the kernel with both launches.
+            own adds them up.  `ir` is that of the kernel with both launches.
     remarks what the config asks for and does not get, or not everywhere
     """
 
     ir: KernelIR
-    facts: Facts = field(repr=False)
     config: Config
     target: Target
     launches: tuple[Launch, ...]

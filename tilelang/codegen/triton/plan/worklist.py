@@ -39,8 +39,8 @@ CHUNK = 1024  # groups that the program which makes the table counts at once
 GROUPS = "groups."  # no author has this name
 
 
-def tile_counts(scope: Scope, work: Worklist, groups: Expr) -> Expr:
-    """How many tiles each of the groups has; `groups` are their numbers, in lanes of GROUPS."""
+def tile_counts(scope: Scope, work: Worklist) -> Expr:
+    """How many tiles each of the groups has, whose numbers are in lanes of GROUPS."""
     begin, end = (
         scope.lower(_over(inlined(b, scope.kernel.defined), work.group))
         for b in scope.kernel.range(work.axis)
@@ -88,7 +88,7 @@ def open_search(scope: Scope, work: Worklist) -> tuple[Expr, Expr, Expr]:
     inside = scope.lower(in_range(GROUPS)) if scope.kernel.is_partial(GROUPS) else None
     scope.axes[GROUPS] = Running(integers.const(0), integers.const(0), integers.const(work.groups),
                                  groups, inside)  # fmt: skip
-    counts = tile_counts(scope, work, groups)
+    counts = tile_counts(scope, work)
     ends = scope.let("tile_ends", apply("cumsum", (counts,), "int32", (GROUPS,)))
     total = apply("sum", (counts,), "int32", (), axis=0, keepdim=False)
     return counts, ends, scope.let("item_count", total)
@@ -135,7 +135,7 @@ def table_launch(kernel: Prepared, work: Worklist, ends: str, name: str, taken: 
     groups = loop.let("groups", apply("add", (first, lane), "int32", width.shape))
     inside = loop.let("groups_in", compare("lt", groups, work.groups))
     loop.axes[GROUPS] = Running(first, first, integers.const(work.groups), groups, inside)
-    counts = tile_counts(loop, work, groups)
+    counts = tile_counts(loop, work)
     before = Var(shared.fresh("items_before"), INT)
     sums = apply("cumsum", (counts,), "int32", (GROUPS,))
     found = loop.let("tile_ends", apply("add", (before, sums), "int32", (GROUPS,)))
@@ -149,7 +149,7 @@ def _table(
 ) -> Launch:  # fmt: skip
     total = apply("sum", (counts,), "int32", (), axis=0, keepdim=False)
     zero = Apply("full", (), INT, (("value", 0),))
-    carried = Carried(before.name, INT, zero, integers.add(before, total))
+    carried = Carried(before.name, zero, integers.add(before, total))
     body: tuple[Step, ...] = (
         *scope.shared.tops,
         For(first.name, integers.const(0), integers.const(work.groups), integers.const(lanes),
