@@ -12,7 +12,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.frameworks import needs_examples_in_torch
-from tests.gpu import kernels
+from tests.gpu import compiler, kernels
 from tests.subjects import SUBJECTS
 from tilelang.codegen.triton.plan import unmoved
 from tilelang.codegen.triton.target import Target
@@ -356,6 +356,15 @@ def test_explain_counts_tiles_from_where_ranges_begin():
     text = subject.kernel.explain(*arrays, offsets, target="cuda:sm90")
     assert "worklist: search of tm over 4 g, at most 7 items" in text
     assert "tm: 80 positions computed for 45 useful ones (5 tiles of 16, 44% padding)" in text
+
+
+def test_explain_leaves_out_ranges_of_parts():
+    """The default cuts this sum into parts, which begin where a loop of the plan says."""
+    subject = next(s for s in SUBJECTS if s.name == "long_sum")
+    arguments = compiler.case(subject, subject.dtypes[0])
+    lowered = subject.kernel.lower(*arguments, target="cuda:sm90")
+    assert lowered.plan.parts > 1
+    assert "plan" in subject.kernel.explain(*arguments, target="cuda:sm90").splitlines()
 
 
 def test_printing_needs_no_triton():

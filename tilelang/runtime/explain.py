@@ -11,7 +11,7 @@ from ..analysis.facts import AxisFact, Facts, StoreFact
 from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import Plan as PallasPlan
 from ..errors import PlanError
-from ..ir import Expr, KernelIR, loads
+from ..ir import Expr, GridIndex, KernelIR, Load, TileIndex, walk
 from .lowering import Lowered, Plan
 from .points import Iterations, depends, domain, reads
 from .pointwise import KnownAhead, term, written_out
@@ -151,8 +151,11 @@ def _ranges(
     axis: Tiling, ir: KernelIR, arrays: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """begin and end of every run of the loop; None if they depend on what is not known."""
-    names = {t.name for t in ir.tensors}
-    if any(load.tensor not in names for e in (axis.begin, axis.end) for load in loads(e)):
+    names, axes = {t.name for t in ir.tensors}, {a.name for a in ir.axes}
+    parts = [part for e in (axis.begin, axis.end) for part in walk(e)]
+    if any(isinstance(p, GridIndex | TileIndex) and p.axis not in axes for p in parts):
+        return None  # a range of one of the parts that the plan cuts the author's into
+    if any(isinstance(p, Load) and p.tensor not in names for p in parts):
         return None  # a range that the plan made of the author's
     _, around = loops(ir)[axis.name]
     needs = depends(axis.begin, ir) | depends(axis.end, ir)
