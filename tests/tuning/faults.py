@@ -33,7 +33,7 @@ path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 for n in range(count):
     subject = lock.Subject(f"{name}.py:kernel", f"x: int32[{n % 4}]", "cpu")
-    lock.write(path, [lock.Entry(subject, "s", Config({"tm": n % 4 + 1}), {"n": n})])
+    lock.write(path, [lock.LockEntry(subject, "s", Config({"tm": n % 4 + 1}), {"n": n})])
 """
 FAULTS = ("crash", "garbage", "cut", "error", "wrong", "nan", "short")
 
