@@ -147,7 +147,8 @@ class Along:
     """A tile: the dimension becomes `axis`, at positions tile.index + offset (a scalar).
 
     Lanes that a moved tile has outside of the tensor are neither read nor written.  `loose`: a load
-    may have some, which a mask takes out, so that the tensor need not say where tiles are cut.
+    may have some, which a mask takes out, so that the tensor need not say where tiles are cut; of a
+    store, whose tensor does say it, that positions of the loop may have no place there.
     """
 
     axis: str

@@ -55,7 +55,10 @@ def _picking(kernel: ir.KernelIR, values: Values) -> frozenset[str]:
 def _statement(stmt: ir.Stmt, about: _Loads) -> ir.Stmt:
     """The old value of an atomic update stays: it is read only where it is written."""
     made = ir.map_stmt(stmt, lambda e: _guarded(e, about))
-    if not (isinstance(stmt, ir.Store) and isinstance(made, ir.Store)) or stmt.combine is None:
+    if not (isinstance(stmt, ir.Store) and isinstance(made, ir.Store)):
+        return made
+    made = replace(made, index=tuple(_masked(stmt, e, n, about) for e, n in _entries(stmt, about)))
+    if stmt.combine is None:
         return made
     assert isinstance(stmt.value, ir.Apply) and isinstance(made.value, ir.Apply)
     old, new = stmt.value.args[0], made.value.args[1]
@@ -78,8 +81,14 @@ def _guarded(expr: ir.Expr, about: _Loads) -> ir.Expr:
     return ir.Apply("where", (within, load, other), expr.type, (), expr.loc, why)
 
 
-def _entries(load: ir.Load, about: _Loads) -> Iterator[tuple[ir.Index, int]]:
-    return zip(load.index, about.kernel.tensor(load.tensor).shape, strict=True)
+def _entries(place: ir.Load | ir.Store, about: _Loads) -> Iterator[tuple[ir.Index, int]]:
+    return zip(place.index, about.kernel.tensor(place.tensor).shape, strict=True)
+
+
+def _masked(store: ir.Store, entry: ir.Index, size: int, about: _Loads) -> ir.Index:
+    """A tile that may leave what is stored to: calls refuse that only of stores without a mask."""
+    leaves = isinstance(entry, ir.Along) and (entry, size) in about.leaving
+    return replace(entry, loose=True) if leaves and store.mask is not None else entry
 
 
 def _loose(load: ir.Load, entry: ir.Index, size: int, about: _Loads) -> ir.Index:

@@ -21,6 +21,7 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 from .lanes import with_tiles
+from .left_over import check_left_over
 from .loop_order import defined_first, moved_by
 from .types import AxisPlan, Form, Place
 
@@ -125,6 +126,7 @@ def place(
         placed = _arranged(nest, config, fold)
     _check(problem.ir, config, placed, nest.dynamic)
     axes = placed.axes
+    check_left_over(problem, axes)
     if config.windows == "exact":
         axes = begin_with_range(problem, config, placed.loop_type, axes)
     return replace(placed, axes=with_tiles(with_ranges(axes)))

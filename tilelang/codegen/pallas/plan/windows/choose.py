@@ -254,8 +254,11 @@ def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int, far: bool) 
 
 
 def _inside(axis: AxisPlan, blocks: int) -> Expr:
-    """The number of a tile among the blocks of an array; shorter arrays have fewer than others."""
-    if axis.limit <= blocks:
+    """The number of a tile among the blocks of an array.
+
+    Shorter arrays have fewer than others, and a moved range may begin before all of them.
+    """
+    if axis.limit <= blocks and axis.first >= 0:
         return axis.number
     return integers.clamped(axis.number, blocks) if blocks > 1 else integers.const(0)
 
