@@ -139,7 +139,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1460,  # operands that meet; sums of negations; what is shared; terms of a minimum
+    "ir": 1466,  # operands that meet; sums of negations; the array of a view
     "language": 4340,  # derivatives: a rule for each operation; numbers without a result
     "frontend": 4300,
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
@@ -159,7 +159,7 @@ BUDGET = {
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches
-    "codegen.triton": 6530,
+    "codegen.triton": 7140,  # static_lanes, tile_columns, tile_sums: wholes, tile by tile
     # gradients, torch, TorchTPU; buckets, symbols; meshes; checks; later calls, which are written;
     # Hessians refused; ranges that are proved to be apart; what is said of derived backwards
     # and of what goes by the block

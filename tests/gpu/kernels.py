@@ -142,3 +142,38 @@ def lonely(x):
             acc = acc + x[i, t].sum(0)
         z[i] = hl.where(i > 0, -acc, acc)
     return y, z
+
+
+@tile.kernel
+def whole_weights(x, w, bias, offsets):
+    """Weights of a group that are taken whole, larger than memory likes."""
+    y = hl.zeros([x.shape[0], w.shape[2]], dtype=x.dtype)
+    for g in hl.grid(w.shape[0]):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            y[t, :] = hl.maximum(hl.dot(x[t, :], w[g, :, :]) + bias[g, :][None, :], 0.0)
+    return y
+
+
+@tile.kernel
+def whole_gates(x, up, gate, offsets):
+    """Two products side by side; the rows of a neighbour are no part of either."""
+    y = hl.zeros([x.shape[0], up.shape[2]], dtype=x.dtype)
+    for g in hl.grid(up.shape[0]):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            value = hl.dot(x[t, :], gate[g, :, :])
+            y[t, :] = hl.sigmoid(value) * hl.dot(x[t, :], up[g, :, :])
+    return y
+
+
+@tile.kernel
+def whole_sums(x, w, offsets):
+    """Each row is divided by its own sum, and a sum of groups is added to memory."""
+    y = hl.zeros([x.shape[0], w.shape[2]], dtype=hl.float32)
+    total = hl.zeros([w.shape[0], w.shape[2]], dtype=hl.float32)
+    for g in hl.grid(w.shape[0]):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            e = hl.exp(hl.dot(x[t, :], w[g, :, :]) * 0.1)
+            y[t, :] = e / e.sum(1)[:, None]
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            hl.atomic_add(total, [g, slice(None)], hl.dot(x[t, :], w[g, :, :]).sum(0))
+    return y, total

@@ -161,6 +161,21 @@ SMALL = {
         (floats(30), np.int32([0, 2, 2, 5]), np.int32([0, 4, 4, 11, 20, 28])),
         {"blocks": {"t": 8}},
     ),
+    "whole weights": (
+        kernels.whole_weights,
+        (floats(45, 72), floats(3, 72, 80), floats(3, 80), np.int32([2, 20, 20, 41])),
+        {},
+    ),
+    "whole gates": (
+        kernels.whole_gates,
+        (floats(45, 64), floats(3, 64, 100), floats(3, 64, 100), np.int32([0, 45, 45, 45])),
+        {"blocks": {"t": 16, "tn": 32, "tk": 16, "tk_1": 32}},
+    ),
+    "whole sums": (
+        kernels.whole_sums,
+        (floats(45, 72), floats(3, 72, 80), np.int32([0, 1, 33, 45])),
+        {},
+    ),
 }
 
 

@@ -39,6 +39,11 @@ class KernelIR:
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)
 
+    def root(self, name: str) -> str:
+        """The array that a tensor is, or is a view of."""
+        view = self.tensor(name).view
+        return name if view is None else self.root(view.source)
+
     def axis(self, name: str) -> Axis:
         return next(a for a in self.axes if a.name == name)
 

@@ -126,8 +126,12 @@ def own_exprs(loop: Loop) -> Iterator[Expr]:
 def launch_columns(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], pipe: Pipe) -> int:
     """Columns of tensor memory that one launch needs at least: those of its largest loop."""
     made = definitions(ir.body)
-    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
-    return max((_Loop(s, blocks, pipe, made, True).columns() for s in loops), default=0)
+
+    def most(one: Loop) -> int:
+        inner = max((most(s) for s in one.body if isinstance(s, Loop)), default=0)
+        return _Loop(one, blocks, pipe, made, True).columns(inner)
+
+    return most(loop)
 
 
 @dataclass(frozen=True)
@@ -167,8 +171,10 @@ class _Loop:
         """What a loop without products has on its way."""
         return self.ahead * sum(_bytes(load, self.blocks) for load in self._others(set()))
 
-    def columns(self) -> int:
+    def columns(self, inner: int) -> int:
         """Of two products that feed each other: both results, and what is computed between them.
+
+        Results stay while a loop inside runs, which needs `inner` columns; left operands do not.
 
         More of them are not all there at one time, and a single one fits whenever registers do.
         Three products for one have a result each, all there for the whole loop, and one left
@@ -177,7 +183,7 @@ class _Loop:
         dots = list(self._dots())
         apart = [d for d in dots if self._asynchronous(d) and self.pipe.parts(d) > 1]
         held = sum(self._across(d, THREE, d.type.shape[-1]) for d in apart)
-        held += max((self._across(d, 1, summed(d)) for d in apart), default=0)
+        held += max([inner, *(self._across(d, 1, summed(d)) for d in apart)])
         if len(dots) != 2 or not all(map(self._asynchronous, dots)):
             return held
         whole = [d for d in dots if self.pipe.parts(d) == 1]

@@ -13,6 +13,7 @@ from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
 from tilelang.codegen.triton.passes.pad_dims import pad_dims
 from tilelang.codegen.triton.passes.split_reductions import split_reductions
+from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
 from tilelang.codegen.triton.passes.updates import updates
 from tilelang.codegen.triton.target import Target
 from tilelang.ir import KernelIR, Loop, Stmt
@@ -127,8 +128,8 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
 
 @lru_cache(8)  # of one kernel many configs are planned, and its analysis takes half of the time
 def _cleared(problem: Problem) -> Problem:
-    """The kernel that fills only what its ranges leave."""
-    ir = clear_rest(problem.ir)
+    """The kernel that fills only what its ranges leave, its large products tile by tile."""
+    ir = clear_rest(tile_wholes(problem.ir))
     return problem if ir is problem.ir else Problem(ir, analyze(ir))
 
 

@@ -1,0 +1,193 @@
+"""tile_wholes, tile_columns, tile_sums: products of large operands in loops over tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import tilelang as tile
+import tilelang.language as hl
+from tests.passes.becomes import becomes, stays
+from tilelang.codegen.triton.passes.tile_columns import tile_columns
+from tilelang.codegen.triton.passes.tile_sums import tile_sums
+from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
+
+X, W = np.zeros((96, 64), np.float32), np.zeros((3, 64, 80), np.float32)
+OFFSETS = np.array([0, 40, 40, 96], np.int32)
+
+
+def every(_):
+    return True
+
+
+def columns(ir):
+    return tile_columns(ir, every)[0]
+
+
+def sums(ir):
+    return tile_sums(ir, every)
+
+
+def ir_of(kernel, *args):
+    return kernel.lower(*args, target="tpu:v6e").ir
+
+
+@tile.kernel
+def product(x, w, offsets):
+    y = hl.zeros([x.shape[0], w.shape[2]], dtype=x.dtype)
+    for g in hl.grid(w.shape[0]):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            y[t, :] = hl.maximum(hl.dot(x[t, :], w[g, :, :]), 0.0)
+    return y
+
+
+PRODUCT = """
+    for g in grid(3):
+        for t in tile(offsets[g], offsets[g + 1], max_extent=96):
+            y[t, 0:80] = maximum(dot(x[t, 0:64], w[g, 0:64, 0:80], contract=(1, 0)), 0.0)
+    """
+
+
+def test_a_product_gets_tiles_of_columns():
+    becomes(
+        ir_of(product, X, W, OFFSETS),
+        columns,
+        PRODUCT,
+        """
+        for g in grid(3):
+            for t in tile(offsets[g], offsets[g + 1], max_extent=96):
+                for tn in tile(80):
+                    y[t, tn] = maximum(dot(x[t, 0:64], w[g, 0:64, tn], contract=(1, 0)), 0.0)
+        """,
+    )
+
+
+def test_a_product_gets_a_loop_over_what_it_sums():
+    becomes(
+        ir_of(product, X, W, OFFSETS),
+        sums,
+        PRODUCT,
+        """
+        for g in grid(3):
+            for t in tile(offsets[g], offsets[g + 1], max_extent=96):
+                for tk in tile(64) carrying acc = full([t, 80], float32, value=0.0):
+                    next acc = acc + dot(x[t, tk], w[g, tk, 0:80], contract=(1, 0))
+                after acc_1 = acc
+                y[t, 0:80] = maximum(acc_1, 0.0)
+        """,
+    )
+
+
+def test_small_operands_stay_whole():
+    stays(ir_of(product, X[:, :32], W[:, :32, :64], OFFSETS), tile_wholes)
+
+
+def test_large_ones_get_both():
+    text = str(tile_wholes(ir_of(product, X, W, OFFSETS)))
+    assert "for tn in tile(80):" in text and "for tk in tile(64) carrying" in text
+
+
+@tile.kernel
+def probabilities(x, w):
+    """Each row is divided by its own sum: columns go together."""
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        e = hl.exp(hl.dot(x[t, :], w[:, :]))
+        y[t, :] = e / e.sum(1)[:, None]
+    return y
+
+
+def test_columns_that_are_summed_stay():
+    stays(ir_of(probabilities, X, W[0]), columns)
+
+
+@tile.kernel
+def carried(x, w):
+    """Columns of a carry, a factor of each column, and a store of something else before."""
+    T, _ = x.shape
+    y, z = hl.empty([T, w.shape[2]], dtype=x.dtype), hl.empty([T], dtype=x.dtype)
+    for t in hl.tile(T):
+        total = hl.zeros([t], dtype=hl.float32)
+        acc = hl.zeros([t, w.shape[2]], dtype=hl.float32)
+        for g in hl.grid(w.shape[0]):
+            total = total + x[t, g]
+            acc = acc * 0.5 + hl.dot(x[t, :], w[g, :, :])
+        z[t] = total
+        y[t, :] = acc + total[:, None]
+    return y, z
+
+
+def test_what_others_read_is_not_made_in_the_loop():
+    stays(ir_of(carried, X, W), columns)
+
+
+@tile.kernel
+def carried_alone(x, w):
+    T, _ = x.shape
+    y = hl.empty([T, w.shape[2]], dtype=x.dtype)
+    for t in hl.tile(T):
+        s = hl.zeros([t, w.shape[2]], dtype=hl.float32)
+        for g in hl.grid(w.shape[0]):
+            s = s * 0.5 + hl.dot(x[t, :], w[g, :, :])
+        y[t, :] = s
+    return y
+
+
+def test_carries_have_tiles_of_columns_too():
+    becomes(
+        ir_of(carried_alone, X, W),
+        tile_wholes,
+        """
+        for t in tile(96):
+            s: float32[t, 80] = full([t, 80], float32, value=0.0)
+            for g in grid(3) carrying s_1 = s:
+                s_2: float32[t, 80] = s_1 * 0.5 + dot(x[t, 0:64], w[g, 0:64, 0:80], contract=(1, 0))
+                next s_1 = s_2
+            after s_3 = s_1
+            y[t, 0:80] = s_3
+        """,
+        """
+        for t in tile(96):
+            for tn in tile(80):
+                s: float32[t, tn] = full([t, tn], float32, value=0.0)
+                for g in grid(3) carrying s_1 = s:
+                    for tk in tile(64) carrying acc = s_1 * 0.5:
+                        next acc = acc + dot(x[t, tk], w[g, tk, tn], contract=(1, 0))
+                    after acc_1 = acc
+                    s_2: float32[t, tn] = acc_1
+                    next s_1 = s_2
+                after s_3 = s_1
+                y[t, tn] = s_3
+        """,
+    )
+
+
+@tile.kernel
+def in_place(x, w):
+    """What is read again has been stored by another tile of columns."""
+    for t in hl.tile(x.shape[0]):
+        x[t, :] = hl.dot(x[t, :], w[:, :])
+    return x
+
+
+def test_what_is_stored_is_not_read_in_a_loop():
+    stays(ir_of(in_place, X, W[0, :, :64]), tile_wholes)
+
+
+@tile.kernel
+def masked_rows(x, w, n):
+    """An operand that is computed from positions."""
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        row = hl.arange(64)
+        used = hl.where(row[:, None] < n, w[:, :], 0.0)
+        y[t, :] = hl.dot(x[t, :], used)
+    return y
+
+
+def test_operands_are_computed_tile_by_tile():
+    text = str(sums(ir_of(masked_rows, X, W[0], np.int32(7))))
+    assert "where(expand_dims(tk.index, axis=1) < " in text
+    assert (
+        "arange" in text.partition("for tk in")[0]
+        and "arange" not in text.partition("for tk in")[2]
+    )

@@ -1,0 +1,162 @@
+"""Static lanes: which dimensions of values hold the same positions, each lane made of its own.
+
+    y[t, 0:64] = relu(dot(x[t, 0:32], w[0:32, 0:64]))
+
+The 64 columns of y, of relu, of the product and of w go together: lane n of each is made of lane n
+of the others.  The 32 that are summed are mixed.
+"""
+
+from __future__ import annotations
+
+from tilelang.ir import (
+    Apply,
+    Assign,
+    At,
+    Expr,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Span,
+    Stmt,
+    Store,
+    Var,
+    index_exprs,
+    statement_exprs,
+    statements,
+)
+from tilelang.ir.traversal import reduced
+from tilelang.language.op import OPS
+
+Key = tuple[str | int, int]  # a value, by its name or its id, and one of its dimensions
+
+
+class StaticLanes:
+    """Static dimensions of values, and which of them have lane n made of lane n of the other."""
+
+    def __init__(self, ir: KernelIR) -> None:
+        self._parent: dict[Key, Key] = {}
+        self._mixed: set[Key] = set()
+        self._spans: list[tuple[Key, Span]] = []
+        self._done: dict[int, Expr] = {}
+        for stmt in statements(ir.body):
+            self._statement(stmt)
+        self._mixed = {self._find(key) for key in self._mixed}
+
+    def of(self, value: Expr | Store, dim: int) -> Key | None:
+        """What a dimension goes with; None where lanes are mixed, or there are no static ones."""
+        key = self._key(value, dim)
+        if key not in self._parent or (root := self._find(key)) in self._mixed:
+            return None
+        return root
+
+    def spans(self, root: Key) -> set[Span]:
+        """Where in arrays the lanes are."""
+        return {span for key, span in self._spans if self._find(key) == root}
+
+    def _key(self, value: Expr | Store, dim: int) -> Key:
+        return (value.name if isinstance(value, Var) else id(value)), dim
+
+    def _find(self, key: Key) -> Key:
+        while (above := self._parent.setdefault(key, key)) != key:
+            key = above
+        return key
+
+    def _join(self, a: Expr | Store, i: int, b: Expr, j: int) -> None:
+        """Says that lanes of two dimensions are the same, unless one is repeated for the other."""
+        if isinstance(b.type.shape[j], int) and b.type.shape[j] != 1:
+            self._parent[self._find(self._key(a, i))] = self._find(self._key(b, j))
+
+    def _mix(self, value: Expr, *dims: int) -> None:
+        self._mixed |= {self._key(value, d) for d in dims}
+        for d in dims:
+            self._find(self._key(value, d))
+
+    def _align(self, a: Expr | Store, rank: int, b: Expr) -> None:
+        for dim in range(b.type.rank):
+            self._join(a, dim + rank - b.type.rank, b, dim)
+
+    def _statement(self, stmt: Stmt) -> None:
+        for expr in statement_exprs(stmt):
+            self._expr(expr)
+        match stmt:
+            case Assign(name, value):
+                self._align(Var(name, value.type), value.type.rank, value)
+            case Loop():
+                for c in stmt.carries:
+                    for other in (c.init, c.next, Var(c.out, c.init.type)):
+                        self._align(Var(c.name, c.init.type), c.init.type.rank, other)
+            case Store():
+                self._place(stmt, stmt.index)
+                rank = sum(not isinstance(e, At) for e in stmt.index)
+                for value in (stmt.value, stmt.mask):
+                    if value is not None:
+                        self._align(stmt, rank, value)
+
+    def _place(self, value: Load | Store, index: tuple[Index, ...]) -> None:
+        """Lanes along a span; positions that are computed are theirs alone."""
+        for dim, entry in enumerate(e for e in index if not isinstance(e, At)):
+            if isinstance(entry, Span):
+                self._spans.append((self._find(self._key(value, dim)), entry))
+        for expr in (e for entry in index for e in index_exprs(entry)):
+            self._mix(expr, *range(expr.type.rank))
+
+    def _expr(self, expr: Expr) -> None:
+        if id(expr) in self._done:
+            return
+        self._done[id(expr)] = expr
+        rank = expr.type.rank
+        for dim, size in enumerate(expr.type.shape):
+            if isinstance(size, int) and size != 1:
+                self._find(self._key(expr, dim))
+        match expr:
+            case Load():
+                parts = tuple(e for entry in expr.index for e in index_exprs(entry))
+                for part in (*parts, *(() if expr.mask is None else (expr.mask,))):
+                    self._expr(part)
+                self._place(expr, expr.index)
+                if expr.mask is not None:
+                    self._align(expr, rank, expr.mask)
+            case Apply():
+                for arg in expr.args:
+                    self._expr(arg)
+                self._apply(expr)
+            case _:
+                pass
+
+    def _apply(self, expr: Apply) -> None:
+        match expr:
+            case Apply("transpose", (arg,)):
+                for dim, source in enumerate(expr.attr("perm")):
+                    self._join(expr, dim, arg, source)
+            case Apply("expand_dims", (arg,)):
+                for dim in range(arg.type.rank):
+                    self._join(expr, dim + (dim >= expr.attr("axis")), arg, dim)
+            case Apply("full", ()):
+                pass
+            case Apply("dot", (a, b)):
+                self._product(expr, a, b)
+            case Apply(op, args) if OPS[op].kind == "elementwise" or op == "broadcast":
+                for arg in args:
+                    self._align(expr, expr.type.rank, arg)
+            case Apply(op, (arg,)) if OPS[op].kind == "reduce" and reduced(expr):
+                self._reduction(expr, arg)
+            case _:
+                for value in (expr, *expr.args):
+                    self._mix(value, *range(value.type.rank))
+
+    def _product(self, expr: Apply, a: Expr, b: Expr) -> None:
+        batch: tuple[tuple[int, ...], ...] = expr.attr("batch", ((), ()))
+        dim = len(batch[0])
+        self._mix(expr, *range(dim))
+        for side, along, repeated in zip((a, b), expr.attr("contract"), batch, strict=True):
+            self._mix(side, along, *repeated)
+            for free in (d for d in range(side.type.rank) if d != along and d not in repeated):
+                self._join(expr, dim, side, free)
+                dim += 1
+
+    def _reduction(self, expr: Apply, arg: Expr) -> None:
+        ((_, along),) = reduced(expr)
+        self._mix(arg, along)
+        for dim in (d for d in range(arg.type.rank) if d != along):
+            self._join(expr, dim - (dim > along and expr.type.rank < arg.type.rank), arg, dim)

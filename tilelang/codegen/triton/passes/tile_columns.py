@@ -1,0 +1,206 @@
+"""Tile columns: results as wide as an array, as a loop over tiles of their columns.
+
+    y[t, :] = relu(dot(x[t, :], w[g, :, :]))   ->   for n in tile(512):
+                                                        y[t, n] = relu(dot(x[t, :], w[g, :, n]))
+
+Registers do not hold such results, nor shared memory what they are multiplied by.  It may be done
+where each column is computed by itself from the product to the store: nothing sums or shifts along
+columns.  What the loop needs and has no columns is computed for each tile of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tilelang.errors import Loc
+from tilelang.ir import (
+    Along,
+    Apply,
+    Assign,
+    At,
+    Axis,
+    Body,
+    Expr,
+    Index,
+    KernelIR,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    Type,
+    Var,
+    integers,
+    map_children,
+    statement_exprs,
+    statements,
+    walk,
+)
+from tilelang.ir.names import fresh, names_in
+from tilelang.ir.traversal import map_stmt
+
+from .static_lanes import Key, StaticLanes
+
+Wanted = Callable[[Apply], bool]
+
+
+def tile_columns(ir: KernelIR, wanted: Wanted) -> tuple[KernelIR, frozenset[str]]:
+    """The kernel with such a loop for products for which `wanted` holds, and the new axes."""
+    made = frozenset[str]()
+    while True:
+        lanes = StaticLanes(ir)
+        tried = (_Columns(ir, lanes, key).tiled() for key in _columns(ir, lanes, wanted))
+        changed = next((one for one in tried if one is not None), None)
+        if changed is None:
+            return ir, made
+        made |= {a.name for a in changed.axes} - {a.name for a in ir.axes}
+        ir = changed
+
+
+def _columns(ir: KernelIR, lanes: StaticLanes, wanted: Wanted) -> Iterator[Key]:
+    """The columns of each product that is wanted, if all arrays have them at one place."""
+    for expr in (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x)):
+        if isinstance(expr, Apply) and expr.op == "dot" and wanted(expr):
+            root = lanes.of(expr, expr.type.rank - 1)
+            if root is not None and len(lanes.spans(root)) == 1:
+                yield root
+
+
+class _Columns:
+    """The columns that have the lanes `root`, and the loop over tiles of them."""
+
+    def __init__(self, ir: KernelIR, lanes: StaticLanes, root: Key) -> None:
+        self.ir, self.lanes, self.root = ir, lanes, root
+        self.axis = fresh("tn", names_in(ir) | {ir.name})
+        self._made: dict[int, tuple[Expr, Expr]] = {}
+
+    def tiled(self) -> KernelIR | None:
+        """The kernel with the loop, or None where something else would have to be in it."""
+        body = self._around(self.ir.body)
+        if body is None:
+            return None
+        (span,) = self.lanes.spans(self.root)
+        begin, end = integers.const(span.start), integers.const(span.stop)
+        size, loc = span.stop - span.start, self._loc()
+        axis = Axis(self.axis, "tile", begin, end, size, self.axis, loc, self.axis)
+        return replace(self.ir, body=body, axes=(*self.ir.axes, axis))
+
+    def _loc(self) -> Loc:
+        return next(s.loc for s in statements(self.ir.body) if self._has(s))
+
+    def _has(self, stmt: Stmt) -> bool:
+        """Whether a statement itself has such columns."""
+        parts = (e for x in statement_exprs(stmt) for e in walk(x))
+        return self._stored(stmt) or any(self._lanes(e) for e in parts)
+
+    def _lanes(self, value: Expr) -> bool:
+        return any(self.lanes.of(value, d) == self.root for d in range(value.type.rank))
+
+    def _stored(self, stmt: Stmt) -> bool:
+        """Whether it stores along them."""
+        if not isinstance(stmt, Store):
+            return False
+        rank = sum(not isinstance(e, At) for e in stmt.index)
+        return any(self.lanes.of(stmt, d) == self.root for d in range(rank))
+
+    def _around(self, body: Body) -> Body | None:
+        """The statements with those that have such columns in a loop of their own."""
+        own = [s for s in body if any(map(self._has, statements((s,))))]
+        only = own[0] if len(own) == 1 else None
+        if isinstance(only, Loop) and not self._has(only):
+            inner = self._around(only.body)
+            changed = None if inner is None else replace(only, body=inner)
+            return changed and tuple(changed if s is only else s for s in body)
+        inside = self._needed(body, own)
+        if inside is None or not self._free(body, inside):
+            return None
+        loop = Loop(self.axis, tuple(map(self._rewritten, inside)), (), self._loc())
+        last = inside[-1]
+        kept = (s for s in body if s is last or not any(s is other for other in inside))
+        return tuple(loop if s is last else s for s in kept)
+
+    def _needed(self, body: Body, own: list[Stmt]) -> list[Stmt] | None:
+        """The statements of the loop: what reads what they make has to be one of them."""
+        inside = list(own)
+        while True:
+            made = {n for s in statements(tuple(inside)) for n in _bound(s)}
+            others = [s for s in body if not any(s is one for one in inside)]
+            readers = [s for s in others if made & _read((s,))]
+            if not all(isinstance(s, Assign) for s in readers):
+                return None
+            if not readers:
+                break
+            inside = [s for s in body if any(s is one for one in (*inside, *readers))]
+        around = [s for s in statements(self.ir.body) if isinstance(s, Loop) and s.body is body]
+        return None if any(made & _read((replace(s, body=()),)) for s in around) else inside
+
+    def _free(self, body: Body, inside: list[Stmt]) -> bool:
+        """Whether tiles do not meet in memory, and what stands between may run before them."""
+        stores = [s for s in statements(tuple(inside)) if isinstance(s, Store)]
+        loads = list(_loads(inside))
+        stored = {self.ir.root(s.tensor) for s in stores}
+        if any(self.ir.root(e.tensor) in stored and not self._lanes(e) for e in loads):
+            return False
+        first, last = (next(n for n, s in enumerate(body) if s is inside[m]) for m in (0, -1))
+        between = [s for s in body[first:last] if not any(s is one for one in inside)]
+        passed = (s for s in statements(tuple(between)) if isinstance(s, Store))
+        written = {self.ir.root(s.tensor) for s in passed}
+        read = {self.ir.root(e.tensor) for e in _loads(between)}
+        known = stored | {self.ir.root(e.tensor) for e in loads}
+        return all(map(self._stored, stores)) and not (written & known or read & stored)
+
+    def _rewritten(self, stmt: Stmt) -> Stmt:
+        match map_stmt(stmt, self._value):
+            case Loop() as made:
+                return replace(made, body=tuple(map(self._rewritten, made.body)))
+            case Store() as made if isinstance(stmt, Store):
+                return replace(made, index=self._index(stmt, stmt.index))
+            case made:
+                return made
+
+    def _index(self, value: Load | Store, index: tuple[Index, ...]) -> tuple[Index, ...]:
+        dims = iter(range(len(index)))
+        return tuple(
+            Along(self.axis)
+            if not isinstance(e, At) and self.lanes.of(value, next(dims)) == self.root
+            else e
+            for e in index
+        )
+
+    def _value(self, expr: Expr) -> Expr:
+        if id(expr) not in self._made:
+            shape = tuple(
+                self.axis if self.lanes.of(expr, d) == self.root else size
+                for d, size in enumerate(expr.type.shape)
+            )
+            made = map_children(expr, self._value)
+            if isinstance(expr, Load) and isinstance(made, Load):
+                made = replace(made, index=self._index(expr, made.index))
+            if shape != expr.type.shape:
+                made = replace(made, type=Type(shape, expr.type.dtype))
+            self._made[id(expr)] = expr, made
+        return self._made[id(expr)][1]
+
+
+def _loads(body: list[Stmt]) -> Iterator[Load]:
+    return (e for x in _exprs(tuple(body)) for e in walk(x) if isinstance(e, Load))
+
+
+def _exprs(body: Body) -> Iterator[Expr]:
+    return (x for s in statements(body) for x in statement_exprs(s))
+
+
+def _bound(stmt: Stmt) -> tuple[str, ...]:
+    """The names that a statement gives to values that later ones may read."""
+    match stmt:
+        case Assign(name):
+            return (name,)
+        case Loop():
+            return tuple(c.out for c in stmt.carries)
+        case Store():
+            return ()
+
+
+def _read(body: Body) -> set[str]:
+    """The names that statements read."""
+    return {e.name for x in _exprs(body) for e in walk(x) if isinstance(e, Var)}

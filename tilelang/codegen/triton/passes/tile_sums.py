@@ -1,0 +1,210 @@
+"""Tile sums: a product that sums over the whole length of arrays, as a loop over tiles of it.
+
+    y[t, :] = dot(x[t, :], w[g, :, :])   ->   for k in tile(512) carrying acc = 0:
+                                                  next acc = acc + dot(x[t, k], w[g, k, :])
+                                              y[t, :] = acc
+
+A whole operand has to be in shared memory at once, and a loop keeps a few tiles of it on their way.
+What operands are computed from is computed for each tile; nothing that they read is stored to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tilelang.ir import (
+    Along,
+    Apply,
+    At,
+    Axis,
+    Carry,
+    Const,
+    Dim,
+    Expr,
+    KernelIR,
+    Load,
+    Loop,
+    Span,
+    Stmt,
+    Store,
+    TileIndex,
+    Type,
+    Var,
+    integers,
+    statements,
+    walk,
+)
+from tilelang.ir.names import fresh, names_in
+from tilelang.ir.traversal import definitions, map_body, map_index, map_stmt, rewriting
+from tilelang.language.build import binary, cast
+from tilelang.language.dtypes import is_float
+from tilelang.language.op import OPS
+
+Wanted = Callable[[Apply], bool]
+
+
+def tile_sums(ir: KernelIR, wanted: Wanted) -> KernelIR:
+    """The kernel whose products for which `wanted` holds have such a loop, if they may."""
+    sums = _Sums(ir)
+    body = map_body(ir.body, lambda stmt: sums.statement(stmt, wanted))
+    return replace(ir, body=body, axes=(*ir.axes, *sums.axes)) if sums.axes else ir
+
+
+class _Sums:
+    """The loops of one kernel, with names that nothing has."""
+
+    def __init__(self, ir: KernelIR) -> None:
+        self.ir, self.axes = ir, list[Axis]()
+        self.taken = names_in(ir) | {ir.name}
+        self.defined = definitions(ir.body)
+        self.stored = {ir.root(s.tensor) for s in statements(ir.body) if isinstance(s, Store)}
+
+    def named(self, wish: str) -> str:
+        self.taken.add(made := fresh(wish, self.taken))
+        return made
+
+    def statement(self, stmt: Stmt, wanted: Wanted) -> tuple[Stmt, ...]:
+        """A statement behind the loops of its own products; a loop has those of `next` inside."""
+        if isinstance(stmt, Loop):
+            last: list[Loop] = []
+            visit = self._visit(wanted, last, True)
+            carries = tuple(replace(c, next=visit(c.next)) for c in stmt.carries)
+            return (replace(stmt, body=(*stmt.body, *last), carries=carries) if last else stmt,)
+        before: list[Loop] = []
+        atomic = isinstance(stmt, Store) and stmt.combine is not None
+        visit = self._visit(wanted, before, not atomic)
+        made = map_stmt(stmt, visit, lambda entry: map_index(entry, visit))
+        return (*before, made)
+
+    def _visit(self, wanted: Wanted, before: list[Loop], into: bool) -> Callable[[Expr], Expr]:
+        """A rewriting of products to what the loops put into `before` leave.
+
+        `into`: what a product is added to may be what its loop begins with.
+        """
+
+        def change(expr: Expr) -> Expr | None:
+            if not isinstance(expr, Apply):
+                return None
+            acc, dot = _added(expr) if into or expr.op == "dot" else (None, None)
+            if dot is None or not wanted(dot) or any(map(wanted, _dots(acc))):
+                return None
+            loop = self._loop(dot, acc)
+            if loop is None:
+                return None
+            before.append(loop)
+            return cast(Var(loop.carries[0].out, _kept(dot)), expr.type.dtype, None)
+
+        return rewriting(change)
+
+    def _loop(self, dot: Apply, acc: Expr | None) -> Loop | None:
+        """The loop of one product, or None where an operand is not made tile by tile."""
+        contract: tuple[int, int] = dot.attr("contract")
+        size = dot.args[0].type.shape[contract[0]]
+        if not isinstance(size, int) or any(dot.attr("batch", ((), ()))):
+            return None
+        loc, name = dot.loc or self.ir.loc, fresh("tk", self.taken)
+        part = _Part(name, size, self)
+        operands = tuple(part.of(a, d) for a, d in zip(dot.args, contract, strict=True))
+        a, b = operands
+        if a is None or b is None:
+            return None
+        self.taken.add(name)
+        end = integers.const(size)
+        self.axes.append(Axis(name, "tile", integers.const(0), end, size, name, loc, name))
+        form = _kept(dot)
+        start = acc or Apply("full", (), form, (("value", 0.0 if is_float(form.dtype) else 0),))
+        carried, after = self.named("acc"), self.named("acc")
+        more = binary("add", Var(carried, form), replace(dot, args=(a, b), type=form), None)
+        return Loop(name, (), (Carry(carried, start, more, after, carried, loc),), loc)
+
+
+def _kept(dot: Apply) -> Type:
+    """What a product is added up in."""
+    return Type(dot.type.shape, "float32" if is_float(dot.args[0].type.dtype) else "int32")
+
+
+def _added(expr: Apply) -> tuple[Expr | None, Apply | None]:
+    """What a product is added to where that has its type, and the product."""
+    if expr.op == "dot":
+        return None, expr
+    if expr.op == "add":
+        for acc, dot in (expr.args, expr.args[::-1]):
+            if isinstance(dot, Apply) and dot.op == "dot" and acc.type == expr.type == _kept(dot):
+                return acc, dot
+    return None, None
+
+
+def _dots(expr: Expr | None) -> list[Apply]:
+    found = walk(expr) if expr is not None else ()
+    return [e for e in found if isinstance(e, Apply) and e.op == "dot"]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Values with a tile of one dimension in place of its whole length."""
+
+    axis: str
+    size: int
+    sums: _Sums
+
+    def of(self, expr: Expr, dim: int) -> Expr | None:
+        """The value with a tile as dimension `dim`; None for what is not made element by element.
+
+        None as well for what a store may change between there and here.
+        """
+        match expr:
+            case Load():
+                return self._load(expr, dim)
+            case Var(name) if name in self.sums.defined:
+                return self.of(self.sums.defined[name], dim)
+            case Apply("transpose", (arg,)):
+                perm: tuple[int, ...] = expr.attr("perm")
+                return self._shaped(expr, dim, (self.of(arg, perm[dim]),))
+            case Apply("expand_dims", (arg,)):
+                place: int = expr.attr("axis")
+                return self._shaped(expr, dim, (self.of(arg, dim - (dim > place)),))
+            case Apply("full", ()):
+                return self._shaped(expr, dim, ())
+            case Apply("arange", ()):
+                return self._positions(expr)
+            case Apply(op, args) if op in OPS and OPS[op].kind == "elementwise":
+                behind = expr.type.rank - dim
+                return self._shaped(expr, dim, tuple(self._aligned(a, behind) for a in args))
+            case _:
+                return None
+
+    def _aligned(self, arg: Expr, behind: int) -> Expr | None:
+        """An operand, with a tile where it has the dimension so far from the end."""
+        dim = arg.type.rank - behind
+        return arg if dim < 0 or arg.type.shape[dim] == 1 else self.of(arg, dim)
+
+    def _shaped(self, expr: Apply, dim: int, args: tuple[Expr | None, ...]) -> Expr | None:
+        made = tuple(a for a in args if a is not None)
+        if len(made) < len(args):
+            return None
+        return replace(expr, args=made, type=Type(self._shape(expr, dim), expr.type.dtype))
+
+    def _shape(self, expr: Expr, dim: int) -> tuple[Dim, ...]:
+        shape = expr.type.shape
+        return (*shape[:dim], self.axis, *shape[dim + 1 :])
+
+    def _positions(self, expr: Apply) -> Expr:
+        index: Expr = TileIndex(self.axis, Type((self.axis,), "int32"))
+        for op, by in (("mul", int(expr.attr("step", 1))), ("add", int(expr.attr("start", 0)))):
+            if by != (op == "mul"):
+                index = binary(op, index, Const(by, Type((), "int32"), weak=True), None)
+        return cast(index, expr.type.dtype, None)
+
+    def _load(self, load: Load, dim: int) -> Expr | None:
+        if self.sums.ir.root(load.tensor) in self.sums.stored:
+            return None
+        places = [n for n, entry in enumerate(load.index) if not isinstance(entry, At)]
+        span = load.index[places[dim]]
+        mask = None if load.mask is None else self._aligned(load.mask, load.type.rank - dim)
+        if not isinstance(span, Span) or (mask is None) != (load.mask is None):
+            return None
+        along = Along(self.axis, integers.const(span.start) if span.start else None)
+        index = tuple(along if n == places[dim] else e for n, e in enumerate(load.index))
+        form = Type(self._shape(load, dim), load.type.dtype)
+        return replace(load, index=index, type=form, mask=mask)
