@@ -52,8 +52,8 @@ def _named(launch: Launch, refs: Collection[str]) -> Iterator[str]:
             match part:
                 case TileIndex(name) | TileScalar(name) | GridIndex(name) | Lane(str(name)):
                     yield name
-                case Read(ref, select) | TakeRows(ref, select) if ref not in refs:
-                    selects += select
+                case Read() | TakeRows() if part.ref not in refs:
+                    selects += part.select
                 case _:
                     pass
         yield from (s.axis for s in selects if isinstance(s, Step))
