@@ -1,4 +1,4 @@
-"""near_ranges(launch, ...) -> the launch whose loops inside of steps have tiles from their range on.
+"""near_ranges(launch, ...) -> the launch whose loops inside of steps begin where their ranges do.
 
     offsets[g] is 40, tiles of 64 rows      |........|========|========|====....|    blocks
     from 40 // 16 * 16 on                        |.=======|========|===.....|        near the range
