@@ -34,6 +34,7 @@ from .near_ranges import near_ranges
 from .types import Whole, Window
 
 WORTH = 1 << 20  # bytes of arrays: less comes about as fast at once
+NEAR = 8 << 20  # bytes with which tiles near their range pay: layer norm of 1 MiB 5.7 us, not 4.7
 PIECE, MOST = 1 << 18, 32  # bytes of a piece that a copy is worth, and how many there are at most
 
 
@@ -55,7 +56,8 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     others = any(w.axes for w in launch.windows)  # their copies would wait behind all pieces
     if not asked and (others or size < WORTH):
         return launch
-    launch = near_ranges(launch, used, refs, math.lcm(*_registers(found, target)))
+    if asked or size >= NEAR:
+        launch = near_ranges(launch, used, refs, math.lcm(*_registers(found, target)))
     over = max((a.size - a.near for a in launch.axes if a.near is not None), default=0)
     ends = dict.fromkeys((a.begin, a.end) for a in used)
     begin = reduce(lambda a, b: Apply("minimum", (a, b), INT), dict.fromkeys(b for b, _ in ends))
