@@ -269,7 +269,7 @@ def test_loops_in_a_row_run_in_the_step_where_all_rows_fit_vector_memory():
         assert again.source.text == lowered.source.text
     assert found == {
         (32768, 2048): ("fori_loop", 32),
-        (32768, 128): ("fori_loop", 64),
+        (32768, 128): ("fori_loop", 128),
         (131072, 512): (None, 256),  # 256 MiB
     }
     text = jagged_softmax.explain(*spec(32768, 2048), target="tpu:v6e")
