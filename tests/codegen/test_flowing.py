@@ -83,6 +83,32 @@ def test_groups_have_their_own_rows(offsets):
     np.testing.assert_array_equal(result, oracle(given(offsets)[0], offsets))
 
 
+def counted(x, offsets):
+    """How many rows groups have, and the sums of these."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            total = total + x[tm, :].sum(0)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm, :] = x[tm, :] * 0 + total[None, :]
+    return y
+
+
+@pytest.mark.parametrize("offsets", LAYOUTS)
+def test_a_last_tile_that_has_rows_again_counts_them_once(offsets):
+    """Of tiles from row 40 on, the one of 16 rows begins at 32."""
+    x = np.ones((ROWS, 8), np.float32)
+    call = tile.kernel(counted, interpret=strict(), checks=False)
+    wanted = np.zeros_like(x)
+    for begin, end in pairwise(offsets):
+        wanted[begin:end] = end - begin
+    text = call.lower(x, np.array(offsets, np.int32), config=FLOWING).source.text
+    assert "tm_row = pl.multiple_of(jnp.minimum(tm_first + tm * 16, 32), 8)" in text
+    result = call(x, np.array(offsets, np.int32), config=FLOWING)
+    np.testing.assert_array_equal(result, wanted)
+
+
 @pytest.mark.parametrize("offsets", WILD)
 def test_ranges_that_do_not_rise_are_those_of_whole_arrays(offsets):
     x, cuts = given(offsets)
@@ -129,9 +155,17 @@ def test_what_has_no_pieces_is_refused(shape, fields):
 
 _SHIFTED = partial(bug, "shifted", "flowing")
 REACH = "reach = jax.lax.div(jnp.clip(offsets[g + 1], 0, 48)"
+READ = "reach = jax.lax.div(jnp.minimum(jnp.clip(offsets[g + 1], 0, 48) + 8, 48)"
 BUGS: tuple[tuple[Bug, tuple[int, ...]], ...] = (
     (_SHIFTED("the piece that a range ends in is not waited for",
-              f"{REACH} + 15, 16)", f"{REACH}, 16)"), LAYOUTS[0]),
+              f"{READ} + 15, 16)", f"{REACH}, 16)"),
+     LAYOUTS[0]),
+    (_SHIFTED("rows in front of a range count",
+              "tm_index >= jnp.maximum(offsets[g], tm_first + tm * 16)", "tm_index >= 0"),
+     LAYOUTS[0]),
+    (_SHIFTED("a last tile ends before the array does",
+              "jnp.minimum(tm_1_first + tm_1 * 16, 32)", "jnp.minimum(tm_1_first + tm_1 * 16, 24)"),
+     LAYOUTS[1]),
     (_SHIFTED("a piece goes before the next group has stored to it",
               f"{REACH}, 16)", f"{REACH} + 15, 16)",
               (">= (flow[1] + 1) * 16", "> flow[1] * 16"),

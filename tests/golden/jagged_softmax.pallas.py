@@ -82,7 +82,7 @@ def jagged_softmax_kernel(offsets, x, y, total_ref, m_ref, g_of, phase_of, tm_of
             # jagged_softmax.py:47: total = total * hl.exp(m - new) + hl.exp(rows - new[None, :])...
             total_ref[...] = (
                 total_ref[...] * jnp.exp(m - new)
-                + jnp.sum(jnp.where(tm_mask, jnp.exp(rows - new), 0.0), axis=0, keepdims=True)
+                + jnp.sum(jnp.exp(rows - new), axis=0, keepdims=True)
             )
             # jagged_softmax.py:48: m = new
             m_ref[...] = new

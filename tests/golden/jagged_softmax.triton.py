@@ -87,10 +87,7 @@ def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
             propagate_nan=tl.PropagateNan.ALL,
         )
         # jagged_softmax.py:47: total = total * hl.exp(m - new) + hl.exp(rows - new[None, :]).sum(0)
-        total = (
-            total * tl.exp(m - new)
-            + tl.sum(tl.where(tm_in[:, None], tl.exp(rows - new[None, :]), 0.0), axis=0)
-        )
+        total = total * tl.exp(m - new) + tl.sum(tl.exp(rows - new[None, :]), axis=0)
         m = new
     # jagged_softmax.py:49: for tm in hl.tile(begin, end):
     tm_1_begin = tl.maximum(begin, 0)

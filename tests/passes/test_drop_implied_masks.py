@@ -88,3 +88,26 @@ def test_what_is_subtracted_must_be_a_maximum():
 def test_without_masks_nothing_changes():
     stays(weights(), DROPPED)
     assert loops(DROPPED(weights())) != loops(DROPPED(filled(weights())))
+
+
+def test_along_rows_too():
+    k = Writing()
+    k.input("x", 50, 8)
+    k.output("y", 8)
+    with k.grid("g", 0, 1):
+        with k.tile("t", 0, 50):
+            acc = k.carried("acc", full((8,), 0.0))
+            m = k.carried("m", full((8,), -math.inf))
+            s = k.let("s", k.load("x", "t", WHOLE))
+            top = k.let(
+                "top", build.binary("maximum", m, build.reduce("max", s, 0, False, None), None)
+            )
+            far = build.binary("sub", s, expand_dims(top, 0, None), None)
+            k.becomes(acc, add(acc, total(build.unary("exp", far, None), 0)))
+            k.becomes(m, top)
+        k.store("y", WHOLE, value=k.after("acc", acc))
+    masked = filled(k.ir())
+    sums = "sum(where(expand_dims(in_range(axis=t), axis=1), exp(s - "
+    assert sums in loops(masked)
+    assert sums not in loops(DROPPED(masked))
+    assert "sum(exp(s - " in loops(DROPPED(masked))

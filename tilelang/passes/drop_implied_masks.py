@@ -88,17 +88,26 @@ def _inner(expr: Expr) -> Expr:
 def _implied(expr: Expr, values: Values) -> str | None:
     """The axis of `where(mask of the axis, exp(s - m), 0)` in which the mask decides nothing."""
     match expr:
-        case Apply(
-            "where", (Apply("in_range") as mask, Apply("exp" | "exp2", (difference,)), Const(0))
-        ):
-            axis = str(mask.attr("axis"))
+        case Apply("where", (mask, Apply("exp" | "exp2", (difference,)), Const(0))):
+            axis = _range_of(mask)
         case _:
             return None
     match difference:
-        case Apply("sub", (Var(name, value_type), peak)) if axis in value_type.shape:
+        case Apply("sub", (Var(name, value_type), peak)) if axis and axis in value_type.shape:
             place = value_type.shape.index(axis)
             sure = _never_seen(values.get(name), axis) and _is_peak(peak, name, place, values)
             return axis if sure else None
+        case _:
+            return None
+
+
+def _range_of(mask: Expr) -> str | None:
+    """The axis whose range is all that a mask asks for, along whatever dimension."""
+    match mask:
+        case Apply("in_range"):
+            return str(mask.attr("axis"))
+        case Apply("expand_dims" | "broadcast", (inner,)):
+            return _range_of(inner)
         case _:
             return None
 
@@ -115,10 +124,8 @@ def _needs(mask: Expr, axis: str) -> bool:
     match mask:
         case Apply("logical_and", (left, right)):
             return _needs(left, axis) or _needs(right, axis)
-        case Apply("in_range"):
-            return mask.attr("axis") == axis
         case _:
-            return False
+            return _range_of(mask) == axis
 
 
 def _is_peak(expr: Expr, name: str, place: int, values: Values) -> bool:

@@ -33,8 +33,7 @@ def jagged_softmax_kernel(offsets, x, y_in, y, total_ref, m_ref):
         new = jnp.maximum(m, jnp.max(rows, axis=0, keepdims=True))
         # jagged_softmax.py:47: total = total * hl.exp(m - new) + hl.exp(rows - new[None, :]).sum(0)
         total_ref[...] = (
-            total_ref[...] * jnp.exp(m - new)
-            + jnp.sum(jnp.where(tm_mask, jnp.exp(rows - new), 0.0), axis=0, keepdims=True)
+            total_ref[...] * jnp.exp(m - new) + jnp.sum(jnp.exp(rows - new), axis=0, keepdims=True)
         )
         # jagged_softmax.py:48: m = new
         m_ref[...] = new

@@ -164,7 +164,7 @@ class Printer:
             sides = [infix(side.op, position, self.node(side.bound)) for side in axis.tile.sides]
             value = all_of(sides)
         elif kind == whole:
-            iota, origin = ops.iota(shape, _along(shape)), self.node(axis.tile.origin)
+            iota, origin = ops.iota(shape, _along(shape)), self._origin(axis)
             value = iota if origin == ZERO else infix("+", origin, iota)
         else:
             assert axis.shift is not None
@@ -173,6 +173,18 @@ class Printer:
         wish = f"{self.names.axes[axis_name]}_{kind}"
         self.made[key] = fresh(wish, {*self.made.values(), *self.locals.values()})
         self.pending.append((self.made[key], value))
+        return Atom(self.made[key])
+
+    def _origin(self, axis: plan.AxisPlan) -> Node:
+        """The first position of a tile; of one near its range, a line that says what it is of."""
+        origin = self.node(axis.tile.origin)
+        if axis.near is None:
+            return origin
+        key = (axis.name, "row", ())
+        if key not in self.made:
+            self.made[key] = self.free(f"{self.names.axes[axis.name]}_row")
+            aligned = Call("pl.multiple_of", (origin, Atom(str(axis.near))))
+            self.pending.append((self.made[key], aligned if axis.near > 1 else origin))
         return Atom(self.made[key])
 
     def _named(self, wish: str, expr: plan.PExpr) -> Node:
@@ -220,6 +232,8 @@ class Printer:
                 return f"{start}:{stop}"
             case plan.Row(expr, together):
                 return self._run(expr, together)
+            case plan.Step(axis, block) if self.launch.axis(axis).near is not None:
+                return f"pl.ds({flat(self._origin(self.launch.axis(axis)))}, {block})"
             case plan.Step(axis, block, number):
                 tile = Atom(self.names.axes[axis]) if number is None else self.node(number)
                 return f"pl.ds({flat(infix('*', tile, Atom(str(block))))}, {block})"

@@ -211,9 +211,14 @@ def _set_all(block: Block, names: list[str], values: list[Node]) -> None:
 
 
 def _bounds(printer: Printer, block: Block, axis: plan.AxisPlan) -> tuple[Node, Node, Node]:
-    """First, stop and number of steps of a loop inside the step, with the lines they need."""
+    """First, stop and number of steps of a loop inside the step, with the lines they need.
+
+    Tiles near a range know where that begins.
+    """
     found = axis.range
     scope = print_lines(printer, block, found.lines)
+    if axis.near is not None:
+        printer.locals |= {e.name.name: scope.locals[e.name.name] for e in found.lines}
     first, stop = scope.node(found.first), scope.node(found.stop)
     count = stop if found.count is None else scope.node(found.count)
     block.flush(scope)

@@ -131,6 +131,8 @@ class AxisPlan:
     max_extent  positions or indices of a range, at most, as far as the author says
     length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
             first row; None where tiles are blocks of the array
+    near    of a loop inside the step whose first tile begins where its range does, rounded down to
+            so many positions, and whose last one stays inside of the array
     range   where the loop begins and stops, for every printer of it
     tile    what the tile of a step is, for every printer of it
     """
@@ -157,6 +159,7 @@ class AxisPlan:
     partial: bool = False
     owned: bool = True
     length: int | None = None
+    near: int | None = None
     range: Range = Range()
     tile: Tile = Tile()
 
@@ -180,6 +183,11 @@ class AxisPlan:
     def number(self) -> Expr:
         """The number of the tile (or index) that a step is at."""
         return self.start if self.place == "single" else GridIndex(self.name)
+
+    @property
+    def reached(self) -> Expr:
+        """Where tiles of a loop are that begin near its range, but for the end of the array."""
+        return integers.add(line_name(self.name, "first"), integers.mul(self.number, self.size))
 
     @property
     def tiles_array(self) -> bool:

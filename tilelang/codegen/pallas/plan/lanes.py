@@ -35,8 +35,13 @@ def _tile(axis: AxisPlan, axes: Axes) -> Tile:
 
 
 def _sides(axis: AxisPlan) -> tuple[Side, ...]:
-    """begin <= position < end; a side that no tile crosses is not compared."""
+    """begin <= position < end; a side that no tile crosses is not compared.
+
+    The last tile before the end of the array may have rows again that the one before it had.
+    """
     sides: list[Side] = []
+    if axis.near is not None:
+        return Side(">=", _later(axis, axis.reached)), Side("<", axis.end)
     if axis.length is None and not _multiple(axis.begin, axis.size):
         sides.append(Side(">=", axis.begin))
     if not _multiple(axis.end, axis.size) or not sides:
@@ -51,6 +56,8 @@ def _multiple(expr: Expr, block: int) -> bool:
 
 def _origin(axis: AxisPlan) -> Expr:
     """The array position of the tile's first lane."""
+    if axis.near is not None:
+        return integers.minimum(axis.reached, integers.const((axis.limit - 1) * axis.size))
     moves = axis.place != "single" or axis.base is not None
     return integers.mul(axis.number, 1 if axis.length is not None and moves else axis.size)
 

@@ -327,7 +327,8 @@ def _inner(here: Reader, loop: physical.Inner) -> list[str]:
     _exprs(own, axis.range.first, axis.range.stop, axis.range.live, axis.range.count)
     for carry in loop.carries:
         _exprs(here.of(carry.user or carry.name, loop.loc), carry.init)
-    inside = here.plus([loop.axis], [c.name for c in loop.carries])
+    known = [e.name.name for e in axis.range.lines if axis.near is not None]
+    inside = here.plus([loop.axis], [*(c.name for c in loop.carries), *known])
     if loop.form == "pipeline":
         streamed = [w for w in here.launch.windows if w.stream == loop.axis]
         inside = replace(inside, refs=inside.refs.union(w.ref for w in streamed))
@@ -403,7 +404,8 @@ def _block(here: Reader, ref: str, select: tuple[Select, ...]) -> None:
             _exprs(here, part.expr)
         elif isinstance(part, physical.Step):
             _axis(here, part.axis)
-            _exprs(here, part.number)
+            axis = here.launch.axis(part.axis)
+            _exprs(here, part.number, axis.tile.origin if axis.near is not None else None)
 
 
 def _piece(here: Reader, value: physical.Kept | physical.Keep) -> None:

@@ -78,7 +78,12 @@ def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
     if axis.length is not None:  # steps count from the row that the range begins with
         stop = tiles_up_to(integers.sub(end, begin), block)
         return Range(tuple(lines), integers.const(0), stop, live)
-    first = _line(axis, "first", tiles_below(begin, block), lines)
+    first = tiles_below(begin, axis.near or block)
+    if axis.near is not None:  # steps count from the tile that the range begins in
+        first = _line(axis, "first", integers.mul(first, axis.near), lines)
+        stop = tiles_up_to(integers.sub(end, first), block)
+        return Range(tuple(lines), integers.const(0), stop, live)
+    first = _line(axis, "first", first, lines)
     return Range(tuple(lines), first, tiles_up_to(end, block), live)
 
 
