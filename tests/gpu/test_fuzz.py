@@ -17,6 +17,7 @@ from tests.fuzzing.compose import compose
 from tests.fuzzing.trial import OK
 from tests.gpu import machine
 from tilelang.codegen.source import Source
+from tilelang.codegen.triton.passes import tile_wholes
 
 if machine.LACKS:
     pytest.skip(machine.LACKS, allow_module_level=True)
@@ -30,6 +31,16 @@ watching = pytest.mark.skipif(
 
 X = np.arange(16, dtype=np.float32)
 ROWS = np.random.default_rng(0).integers(0, 16, (4, 16)).astype(np.int32)
+
+
+@pytest.mark.parametrize("seed", [673065, 673112, 673161, 673204])
+def test_random_kernels_whose_products_are_all_in_loops(seed, monkeypatch):
+    """As if every operand that is taken whole were too large."""
+    monkeypatch.setattr(tile_wholes, "WIDE", 0)
+    monkeypatch.setattr(tile_wholes, "NARROW", 0)
+    program = compose(seed, sized=False).program
+    for config in list(configs(program, random.Random(seed), 1)):
+        assert try_gpu(program, config, (1000 * seed, 1000 * seed + 1)).kind in ("ok", "refused")
 
 
 @pytest.mark.parametrize("seed", [1, 3, 14, 16, 3286, 500, 504])  # the first five were wrong once

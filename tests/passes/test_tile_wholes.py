@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
+import pytest
 
 import tilelang as tile
 import tilelang.language as hl
 from tests.passes.becomes import becomes, stays
+from tilelang.codegen.triton.passes import static_lanes
 from tilelang.codegen.triton.passes.tile_columns import tile_columns
 from tilelang.codegen.triton.passes.tile_sums import tile_sums
 from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
+from tilelang.ir import Along
+from tilelang.ir.verify import verify
+from tilelang.reference import evaluate
 
 X, W = np.zeros((96, 64), np.float32), np.zeros((3, 64, 80), np.float32)
 OFFSETS = np.array([0, 40, 40, 96], np.int32)
+BLOCKS = {"t": 32, "tn": 32, "tk": 24}
+tile_sums_file = sys.modules[tile_sums.__module__]
 
 
 def every(_):
@@ -191,3 +200,59 @@ def test_operands_are_computed_tile_by_tile():
         "arange" in text.partition("for tk in")[0]
         and "arange" not in text.partition("for tk in")[2]
     )
+
+
+# ---------------------------------------------------------------- what they mean
+
+
+@tile.kernel
+def parts(x, w, b):
+    """Parts of arrays that begin elsewhere, a factor of each column, a turned operand."""
+    y = hl.zeros([x.shape[0], 100], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        scaled = hl.dot(x[t, 8:56], w[10:90, 3:51].T) * b[10:90][None, :]
+        y[t, 10:90] = scaled + hl.arange(3).sum()
+    return y
+
+
+DRAWN = np.random.default_rng(0)
+MEANT = {
+    "product": (product, (96, 64), (3, 64, 80), OFFSETS),
+    "carried": (carried, (96, 64), (3, 64, 80)),
+    "carried alone": (carried_alone, (96, 64), (3, 64, 80)),
+    "probabilities": (probabilities, (96, 64), (64, 80)),
+    "masked rows": (masked_rows, (96, 64), (64, 80), np.array(7, np.int32)),
+    "parts": (parts, (96, 64), (100, 64), (100,)),
+}
+
+
+def differs(name):
+    """How far the kernel with loops is from what was written, by its meaning in NumPy."""
+    kernel, *given = MEANT[name]
+    args = [DRAWN.standard_normal(a).astype(np.float32) if type(a) is tuple else a for a in given]
+    ir = ir_of(kernel, *args)
+    arrays = {p.tensor: a for p, a in zip(ir.params, args, strict=True)}
+    made = verify(tile_wholes(ir))
+    assert made != ir
+    wanted, found = (evaluate(k, arrays, blocks=BLOCKS) for k in (ir, made))
+    assert wanted.keys() == found.keys()
+    return max(float(np.abs(found[n] - wanted[n]).max()) for n in wanted)
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_loops_mean_what_was_written(name):
+    assert differs(name) < 1e-4
+
+
+def test_a_planted_bug_is_noticed(monkeypatch):
+    """Tiles of a part of an array that begin where the array does."""
+    monkeypatch.setattr(tile_sums_file, "Along", lambda axis, offset=None: Along(axis))
+    assert differs("parts") > 0.1
+
+
+def test_columns_that_are_mixed_would_be_wrong(monkeypatch):
+    """Sums over columns that are taken for columns by themselves."""
+    ir = ir_of(probabilities, X, W[0])
+    monkeypatch.setattr(static_lanes.StaticLanes, "_mix", lambda *_: None)
+    with pytest.raises(AssertionError):
+        stays(ir, columns)

@@ -9,13 +9,14 @@ What the compiler keeps for the whole loop:
     when the positions are there, which takes half of the stages;
   * what does not move is copied once.
 Where no loop has a product, what moves is in a buffer for each stage but one.
-And while one product runs, what is computed for it and passes through shared memory.
+And while one product runs, what is computed for it and passes through shared memory, or what a loop
+inside needs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -94,12 +95,12 @@ def launch_bytes(
     """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
     made, taken = definitions(ir.body), programs(ir, facts, loop)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
-    found = [_Loop(s, blocks, pipe, made, s.axis not in taken) for s in loops]
+    found = {s.axis: _Loop(s, blocks, pipe, made, s.axis not in taken) for s in loops}
     if not products(ir):
         stored = {layout(ir, s.tensor).root for s in statements((loop,)) if isinstance(s, Store)}
-        ahead = (one.copied() for one in found if copies_ahead(ir, one.loop, stored))
+        ahead = (one.copied() for one in found.values() if copies_ahead(ir, one.loop, stored))
         return max(ahead, default=0) + reduction_bytes(loop, blocks, pipe.warps, made)
-    most = max(one.bytes() for one in found)
+    most = _most(loop, lambda one, inner: found[one.axis].bytes() + inner)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
     stored = (s.value for s in statements((loop,)) if isinstance(s, Store))
@@ -126,12 +127,13 @@ def own_exprs(loop: Loop) -> Iterator[Expr]:
 def launch_columns(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], pipe: Pipe) -> int:
     """Columns of tensor memory that one launch needs at least: those of its largest loop."""
     made = definitions(ir.body)
+    return _most(loop, lambda one, inner: _Loop(one, blocks, pipe, made, True).columns(inner))
 
-    def most(one: Loop) -> int:
-        inner = max((most(s) for s in one.body if isinstance(s, Loop)), default=0)
-        return _Loop(one, blocks, pipe, made, True).columns(inner)
 
-    return most(loop)
+def _most(loop: Loop, needed: Callable[[Loop, int], int]) -> int:
+    """What a loop needs, given what the loop inside of it that needs most does."""
+    inner = (_most(s, needed) for s in loop.body if isinstance(s, Loop))
+    return needed(loop, max(inner, default=0))
 
 
 @dataclass(frozen=True)
