@@ -8,6 +8,7 @@ doctor  versions, devices, and combinations that are known not to work
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,9 +52,9 @@ def parser() -> argparse.ArgumentParser:
         default=",".join(GENERATIONS),
         help="TPU generations and GPUs (cuda:sm90), separated by commas (default: %(default)s)",
     )
-    checks.add_argument("--jobs", type=int, default=2, help="compilers at a time (default: 2)")
+    checks.add_argument("--jobs", type=_count, default=2, help="compilers at a time (default: 2)")
     checks.add_argument(
-        "--timeout", type=float, default=120, help="seconds for one kernel (default: 120)"
+        "--timeout", type=_seconds, default=120, help="seconds for one kernel (default: 120)"
     )
     checks.set_defaults(run=_check)
     _add_tune(commands)
@@ -65,6 +66,24 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _count(text: str) -> int:
+    """A number of things, of which there has to be one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    """A time that passes and ends."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
 def _add_tune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     tunes = commands.add_parser("tune", help="try configs, and put the best into a lock file")
     tunes.add_argument("files", nargs="+", type=Path, metavar="FILE")
@@ -73,12 +92,14 @@ def _add_tune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default="v6e",
         help="TPU generations, or cuda:sm90 with --by device, separated by commas (default: v6e)",
     )
-    tunes.add_argument("--trials", type=int, help="configs of each kernel (default: 20)")
-    tunes.add_argument("--budget", type=float, help="seconds for each kernel, instead of --trials")
+    tunes.add_argument("--trials", type=_count, help="configs of each kernel (default: 20)")
+    tunes.add_argument(
+        "--budget", type=_seconds, help="seconds for each kernel, instead of --trials"
+    )
     tunes.add_argument("--by", default="model", choices=("model", "device"))
     tunes.add_argument("--objective", default="mean", choices=("mean", "worst"))
     tunes.add_argument(
-        "--timeout", type=float, default=120, help="seconds for one process (default: 120)"
+        "--timeout", type=_seconds, default=120, help="seconds for one process (default: 120)"
     )
     tunes.add_argument("--lock", type=Path, default=Path(NAME), help=f"(default: {NAME})")
     tunes.add_argument(

@@ -178,6 +178,25 @@ def test_what_makes_no_sense(tmp_path, capsys):
     assert "unknown target 'tpu:v9'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["check", "--jobs", "0"], "argument --jobs: '0' is not a whole number from 1 on"),
+        (["check", "--timeout", "-1"], "argument --timeout: '-1' is not a number of seconds above"),
+        (
+            ["tune", "--budget", "nan"],
+            "argument --budget: 'nan' is not a number of seconds above",
+        ),
+        (["tune", "--trials", "some"], "argument --trials: 'some' is not a whole number from 1 on"),
+    ],
+)
+def test_numbers_that_make_no_sense(given, words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([*given, "FILE.py"])
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
 def test_help():
     command = [sys.executable, "-m", "tilelang", "--help"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -177,6 +177,7 @@ def selected(
     """What a reference means of a window's block, its positions physical; `part` as in selects."""
 
     def lowered(select: Select) -> Select:
+        # ignored: what is lowered has operations besides those that a Select is typed for
         match select:
             case physical.Row(expr):
                 return physical.Row(lower(scope, expr).expr)  # type: ignore[arg-type]
