@@ -215,6 +215,37 @@ def parts(x, w, b):
     return y
 
 
+@tile.kernel
+def outer_products(x, w):
+    """Each element is of two columns of a product: a tile of them has not all that it is made of."""
+    G, _, N = w.shape
+    z = hl.zeros([G, N, N], dtype=hl.float32)
+    for g in hl.grid(G):
+        c = hl.dot(x[g, :, :], w[g, :, :]).sum(0)
+        z[g, :, :] = c[:, None] * c[None, :]
+    return z
+
+
+@tile.kernel
+def fractions(x, w):
+    """Positions that are no whole numbers, and such as are."""
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        by = hl.arange(0.25, 16.25, 0.25, dtype=hl.float32)
+        every = hl.arange(3, 131, 2).to(hl.float32)
+        y[t, :] = hl.dot(x[t, :], w[:, :] * by[:, None]) + hl.dot(x[t, :] * every[None, :], w[:, :])
+    return y
+
+
+@tile.kernel
+def one_after_the_other(x, w, y):
+    """Reads what the iteration before has stored, at the same columns."""
+    for i in hl.grid(3):
+        for t in hl.tile(x.shape[0]):
+            y[i + 1, t, :] = hl.dot(x[t, :], w[:, :]) + y[i, t, :]
+    return y
+
+
 DRAWN = np.random.default_rng(0)
 MEANT = {
     "product": (product, (96, 64), (3, 64, 80), OFFSETS),
@@ -222,6 +253,9 @@ MEANT = {
     "carried alone": (carried_alone, (96, 64), (3, 64, 80)),
     "probabilities": (probabilities, (96, 64), (64, 80)),
     "masked rows": (masked_rows, (96, 64), (64, 80), np.array(7, np.int32)),
+    "outer products": (outer_products, (3, 16, 64), (3, 64, 80)),
+    "fractions": (fractions, (96, 64), (64, 80)),
+    "one after the other": (one_after_the_other, (96, 64), (64, 80), (4, 96, 80)),
     "parts": (parts, (96, 64), (100, 64), (100,)),
 }
 
@@ -236,7 +270,9 @@ def differs(name):
     assert made != ir
     wanted, found = (evaluate(k, arrays, blocks=BLOCKS) for k in (ir, made))
     assert wanted.keys() == found.keys()
-    return max(float(np.abs(found[n] - wanted[n]).max()) for n in wanted)
+    return max(
+        float((np.abs(found[n] - wanted[n]) / (1 + np.abs(wanted[n]))).max()) for n in wanted
+    )
 
 
 @pytest.mark.parametrize("name", MEANT)
@@ -248,6 +284,11 @@ def test_a_planted_bug_is_noticed(monkeypatch):
     """Tiles of a part of an array that begin where the array does."""
     monkeypatch.setattr(tile_sums_file, "Along", lambda axis, offset=None: Along(axis))
     assert differs("parts") > 0.1
+
+
+def test_elements_of_two_columns_would_be_wrong(monkeypatch):
+    monkeypatch.setattr(static_lanes.StaticLanes, "_twice", lambda _: ())
+    assert differs("outer products") > 0.1
 
 
 def test_columns_that_are_mixed_would_be_wrong(monkeypatch):

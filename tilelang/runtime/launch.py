@@ -148,10 +148,7 @@ def _refuse_late_stores(ir: KernelIR, operands: Sequence[TensorArgument]) -> Non
 
 
 def _names(ir: KernelIR, store: Store, operand: TensorArgument) -> bool:
-    tensor = ir.tensor(store.tensor)
-    while tensor.view is not None:
-        tensor = ir.tensor(tensor.view.source)
-    return tensor.name == operand.name
+    return ir.root(store.tensor) == operand.name
 
 
 # ---------------------------------------------------------------- results

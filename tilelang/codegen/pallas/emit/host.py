@@ -34,7 +34,7 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
         _print_launch(plan, block, launch, own, written)
         own = {plan.array(w.array).source for w in launch.outputs}
         _print_views(plan, block, {t for t in own if ir.tensor(t).role == "output"})
-    needed = {_root(plan, ir.tensor(name)).name for name in out} - written
+    needed = {ir.root(name) for name in out} - written
     for tensor in ir.tensors:  # that no launch wrote, because nothing runs
         if tensor.role == "output" and tensor.name in needed:
             block.put(tensor.name, _initial(tensor, tensor.shape, tensor.dtype))
@@ -49,16 +49,10 @@ def _head(plan: Plan, results: int) -> list[str]:
     return signature(plan.ir.name, [*each, "*", "interpret: bool = False"], kind)
 
 
-def _root(plan: Plan, tensor: Tensor) -> Tensor:
-    while tensor.view is not None:
-        tensor = plan.ir.tensor(tensor.view.source)
-    return tensor
-
-
 def _print_views(plan: Plan, block: Block, roots: set[str]) -> None:
     """Views of tensors, the author's and those that passes made."""
     for tensor in plan.ir.tensors:
-        if tensor.view is not None and _root(plan, tensor).name in roots:
+        if tensor.view is not None and plan.ir.root(tensor.name) in roots:
             block.put(tensor.name, _viewed(tensor.view))
 
 
@@ -105,7 +99,7 @@ def _print_launch(
 ) -> None:
     inputs = [w for w in launch.inputs if not w.passed]
     for host in dict.fromkeys(plan.array(w.array) for w in inputs):
-        root = _root(plan, plan.ir.tensor(host.source))
+        root = plan.ir.tensor(plan.ir.root(host.source))
         if root.role == "output" and root.name not in written:  # nothing runs that would write it
             block.put(root.name, _initial(root, root.shape, root.dtype))
             _print_views(plan, block, {root.name})

@@ -8,6 +8,8 @@ of the others.  The 32 that are summed are mixed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilelang.ir import (
     Apply,
     Assign,
@@ -21,6 +23,7 @@ from tilelang.ir import (
     Stmt,
     Store,
     Var,
+    children,
     index_exprs,
     statement_exprs,
     statements,
@@ -38,10 +41,10 @@ class StaticLanes:
         self._parent: dict[Key, Key] = {}
         self._mixed: set[Key] = set()
         self._spans: list[tuple[Key, Span]] = []
-        self._done: dict[int, Expr] = {}
+        self._ranks: dict[int, tuple[Expr | Store, int]] = {}
         for stmt in statements(ir.body):
             self._statement(stmt)
-        self._mixed = {self._find(key) for key in self._mixed}
+        self._mixed = {self._find(key) for key in self._mixed} | set(self._twice())
 
     def of(self, value: Expr | Store, dim: int) -> Key | None:
         """What a dimension goes with; None where lanes are mixed, or there are no static ones."""
@@ -53,6 +56,16 @@ class StaticLanes:
     def spans(self, root: Key) -> set[Span]:
         """Where in arrays the lanes are."""
         return {span for key, span in self._spans if self._find(key) == root}
+
+    def _twice(self) -> Iterator[Key]:
+        """Lanes that one value has along two dimensions: most of its elements are of two of them.
+
+        a[:, None] * a[None, :]
+        """
+        for value, rank in self._ranks.values():
+            keys = [key for d in range(rank) if (key := self._key(value, d)) in self._parent]
+            roots = list(map(self._find, keys))
+            yield from (root for root in roots if roots.count(root) > 1)
 
     def _key(self, value: Expr | Store, dim: int) -> Key:
         return (value.name if isinstance(value, Var) else id(value)), dim
@@ -68,9 +81,8 @@ class StaticLanes:
             self._parent[self._find(self._key(a, i))] = self._find(self._key(b, j))
 
     def _mix(self, value: Expr, *dims: int) -> None:
-        self._mixed |= {self._key(value, d) for d in dims}
-        for d in dims:
-            self._find(self._key(value, d))
+        for dim in dims:
+            self._mixed.add(self._find(self._key(value, dim)))
 
     def _align(self, a: Expr | Store, rank: int, b: Expr) -> None:
         for dim in range(b.type.rank):
@@ -89,6 +101,7 @@ class StaticLanes:
             case Store():
                 self._place(stmt, stmt.index)
                 rank = sum(not isinstance(e, At) for e in stmt.index)
+                self._ranks[id(stmt)] = stmt, rank
                 for value in (stmt.value, stmt.mask):
                     if value is not None:
                         self._align(stmt, rank, value)
@@ -102,27 +115,21 @@ class StaticLanes:
             self._mix(expr, *range(expr.type.rank))
 
     def _expr(self, expr: Expr) -> None:
-        if id(expr) in self._done:
+        if id(expr) in self._ranks:
             return
-        self._done[id(expr)] = expr
         rank = expr.type.rank
+        self._ranks[id(expr)] = expr, rank
         for dim, size in enumerate(expr.type.shape):
             if isinstance(size, int) and size != 1:
                 self._find(self._key(expr, dim))
-        match expr:
-            case Load():
-                parts = tuple(e for entry in expr.index for e in index_exprs(entry))
-                for part in (*parts, *(() if expr.mask is None else (expr.mask,))):
-                    self._expr(part)
-                self._place(expr, expr.index)
-                if expr.mask is not None:
-                    self._align(expr, rank, expr.mask)
-            case Apply():
-                for arg in expr.args:
-                    self._expr(arg)
-                self._apply(expr)
-            case _:
-                pass
+        for part in children(expr):
+            self._expr(part)
+        if isinstance(expr, Load):
+            self._place(expr, expr.index)
+            if expr.mask is not None:
+                self._align(expr, rank, expr.mask)
+        elif isinstance(expr, Apply):
+            self._apply(expr)
 
     def _apply(self, expr: Apply) -> None:
         match expr:

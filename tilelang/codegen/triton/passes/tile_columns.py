@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tilelang.errors import Loc
 from tilelang.ir import (
     Along,
     Apply,
@@ -37,7 +36,7 @@ from tilelang.ir import (
     walk,
 )
 from tilelang.ir.names import fresh, names_in
-from tilelang.ir.traversal import map_stmt
+from tilelang.ir.traversal import exprs_of, loads, map_stmt
 
 from .static_lanes import Key, StaticLanes
 
@@ -59,7 +58,7 @@ def tile_columns(ir: KernelIR, wanted: Wanted) -> tuple[KernelIR, frozenset[str]
 
 def _columns(ir: KernelIR, lanes: StaticLanes, wanted: Wanted) -> Iterator[Key]:
     """The columns of each product that is wanted, if all arrays have them at one place."""
-    for expr in (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x)):
+    for expr in (e for x in exprs_of(ir.body, ()) for e in walk(x)):
         if isinstance(expr, Apply) and expr.op == "dot" and wanted(expr):
             root = lanes.of(expr, expr.type.rank - 1)
             if root is not None and len(lanes.spans(root)) == 1:
@@ -73,6 +72,7 @@ class _Columns:
         self.ir, self.lanes, self.root = ir, lanes, root
         self.axis = fresh("tn", names_in(ir) | {ir.name})
         self._made: dict[int, tuple[Expr, Expr]] = {}
+        self.loc = next(s.loc for s in statements(ir.body) if self._has(s))
 
     def tiled(self) -> KernelIR | None:
         """The kernel with the loop, or None where something else would have to be in it."""
@@ -81,27 +81,23 @@ class _Columns:
             return None
         (span,) = self.lanes.spans(self.root)
         begin, end = integers.const(span.start), integers.const(span.stop)
-        size, loc = span.stop - span.start, self._loc()
+        size, loc = span.stop - span.start, self.loc
         axis = Axis(self.axis, "tile", begin, end, size, self.axis, loc, self.axis)
         return replace(self.ir, body=body, axes=(*self.ir.axes, axis))
-
-    def _loc(self) -> Loc:
-        return next(s.loc for s in statements(self.ir.body) if self._has(s))
 
     def _has(self, stmt: Stmt) -> bool:
         """Whether a statement itself has such columns."""
         parts = (e for x in statement_exprs(stmt) for e in walk(x))
-        return self._stored(stmt) or any(self._lanes(e) for e in parts)
+        stored = isinstance(stmt, Store) and bool(self._places(stmt))
+        return stored or any(self._lanes(e) for e in parts)
 
     def _lanes(self, value: Expr) -> bool:
         return any(self.lanes.of(value, d) == self.root for d in range(value.type.rank))
 
-    def _stored(self, stmt: Stmt) -> bool:
-        """Whether it stores along them."""
-        if not isinstance(stmt, Store):
-            return False
-        rank = sum(not isinstance(e, At) for e in stmt.index)
-        return any(self.lanes.of(stmt, d) == self.root for d in range(rank))
+    def _places(self, value: Load | Store) -> frozenset[int]:
+        """The dimensions of the array that they lie along."""
+        dims = [n for n, entry in enumerate(value.index) if not isinstance(entry, At)]
+        return frozenset(n for d, n in enumerate(dims) if self.lanes.of(value, d) == self.root)
 
     def _around(self, body: Body) -> Body | None:
         """The statements with those that have such columns in a loop of their own."""
@@ -114,7 +110,7 @@ class _Columns:
         inside = self._needed(body, own)
         if inside is None or not self._free(body, inside):
             return None
-        loop = Loop(self.axis, tuple(map(self._rewritten, inside)), (), self._loc())
+        loop = Loop(self.axis, tuple(map(self._rewritten, inside)), (), self.loc)
         last = inside[-1]
         kept = (s for s in body if s is last or not any(s is other for other in inside))
         return tuple(loop if s is last else s for s in kept)
@@ -136,18 +132,26 @@ class _Columns:
 
     def _free(self, body: Body, inside: list[Stmt]) -> bool:
         """Whether tiles do not meet in memory, and what stands between may run before them."""
-        stores = [s for s in statements(tuple(inside)) if isinstance(s, Store)]
-        loads = list(_loads(inside))
-        stored = {self.ir.root(s.tensor) for s in stores}
-        if any(self.ir.root(e.tensor) in stored and not self._lanes(e) for e in loads):
-            return False
+        stored, loaded = self._arrays(inside)
+        for array, sites in stored.items():
+            at = {(one.tensor, self._places(one)) for one in (*sites, *loaded.get(array, ()))}
+            if len(at) > 1 or not all(places for _, places in at):
+                return False
         first, last = (next(n for n, s in enumerate(body) if s is inside[m]) for m in (0, -1))
         between = [s for s in body[first:last] if not any(s is one for one in inside)]
-        passed = (s for s in statements(tuple(between)) if isinstance(s, Store))
-        written = {self.ir.root(s.tensor) for s in passed}
-        read = {self.ir.root(e.tensor) for e in _loads(between)}
-        known = stored | {self.ir.root(e.tensor) for e in loads}
-        return all(map(self._stored, stores)) and not (written & known or read & stored)
+        written, read = self._arrays(between)
+        return written.keys().isdisjoint({*stored, *loaded}) and read.keys().isdisjoint(stored)
+
+    def _arrays(self, body: list[Stmt]) -> tuple[dict[str, list[Store]], dict[str, list[Load]]]:
+        """Array -> what stores to it, and what loads from it."""
+        stored: dict[str, list[Store]] = {}
+        loaded: dict[str, list[Load]] = {}
+        for stmt in statements(tuple(body)):
+            if isinstance(stmt, Store):
+                stored.setdefault(self.ir.root(stmt.tensor), []).append(stmt)
+        for load in (e for x in exprs_of(tuple(body), ()) for e in loads(x)):
+            loaded.setdefault(self.ir.root(load.tensor), []).append(load)
+        return stored, loaded
 
     def _rewritten(self, stmt: Stmt) -> Stmt:
         match map_stmt(stmt, self._value):
@@ -159,13 +163,8 @@ class _Columns:
                 return made
 
     def _index(self, value: Load | Store, index: tuple[Index, ...]) -> tuple[Index, ...]:
-        dims = iter(range(len(index)))
-        return tuple(
-            Along(self.axis)
-            if not isinstance(e, At) and self.lanes.of(value, next(dims)) == self.root
-            else e
-            for e in index
-        )
+        places = self._places(value)
+        return tuple(Along(self.axis) if n in places else e for n, e in enumerate(index))
 
     def _value(self, expr: Expr) -> Expr:
         if id(expr) not in self._made:
@@ -182,14 +181,6 @@ class _Columns:
         return self._made[id(expr)][1]
 
 
-def _loads(body: list[Stmt]) -> Iterator[Load]:
-    return (e for x in _exprs(tuple(body)) for e in walk(x) if isinstance(e, Load))
-
-
-def _exprs(body: Body) -> Iterator[Expr]:
-    return (x for s in statements(body) for x in statement_exprs(s))
-
-
 def _bound(stmt: Stmt) -> tuple[str, ...]:
     """The names that a statement gives to values that later ones may read."""
     match stmt:
@@ -203,4 +194,4 @@ def _bound(stmt: Stmt) -> tuple[str, ...]:
 
 def _read(body: Body) -> set[str]:
     """The names that statements read."""
-    return {e.name for x in _exprs(body) for e in walk(x) if isinstance(e, Var)}
+    return {e.name for x in exprs_of(body, ()) for e in walk(x) if isinstance(e, Var)}

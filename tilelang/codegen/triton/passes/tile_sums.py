@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from tilelang.ir import (
     Along,
@@ -19,7 +20,6 @@ from tilelang.ir import (
     At,
     Axis,
     Carry,
-    Const,
     Dim,
     Expr,
     KernelIR,
@@ -87,10 +87,10 @@ class _Sums:
             if not isinstance(expr, Apply):
                 return None
             acc, dot = _added(expr) if into or expr.op == "dot" else (None, None)
-            if dot is None or not wanted(dot) or any(map(wanted, _dots(acc))):
+            parts = () if acc is None else walk(acc)
+            if dot is None or not wanted(dot) or any(_is_dot(e) and wanted(e) for e in parts):
                 return None
-            loop = self._loop(dot, acc)
-            if loop is None:
+            if (loop := self._loop(dot, acc)) is None:
                 return None
             before.append(loop)
             return cast(Var(loop.carries[0].out, _kept(dot)), expr.type.dtype, None)
@@ -104,14 +104,13 @@ class _Sums:
         if not isinstance(size, int) or any(dot.attr("batch", ((), ()))):
             return None
         loc, name = dot.loc or self.ir.loc, fresh("tk", self.taken)
-        part = _Part(name, size, self)
-        operands = tuple(part.of(a, d) for a, d in zip(dot.args, contract, strict=True))
-        a, b = operands
+        part = _Part(name, self)
+        a, b = (part.of(arg, dim) for arg, dim in zip(dot.args, contract, strict=True))
         if a is None or b is None:
             return None
         self.taken.add(name)
-        end = integers.const(size)
-        self.axes.append(Axis(name, "tile", integers.const(0), end, size, name, loc, name))
+        begin, end = integers.const(0), integers.const(size)
+        self.axes.append(Axis(name, "tile", begin, end, size, name, loc, name))
         form = _kept(dot)
         start = acc or Apply("full", (), form, (("value", 0.0 if is_float(form.dtype) else 0),))
         carried, after = self.named("acc"), self.named("acc")
@@ -130,14 +129,13 @@ def _added(expr: Apply) -> tuple[Expr | None, Apply | None]:
         return None, expr
     if expr.op == "add":
         for acc, dot in (expr.args, expr.args[::-1]):
-            if isinstance(dot, Apply) and dot.op == "dot" and acc.type == expr.type == _kept(dot):
+            if _is_dot(dot) and acc.type == expr.type == _kept(dot):
                 return acc, dot
     return None, None
 
 
-def _dots(expr: Expr | None) -> list[Apply]:
-    found = walk(expr) if expr is not None else ()
-    return [e for e in found if isinstance(e, Apply) and e.op == "dot"]
+def _is_dot(expr: Expr) -> TypeGuard[Apply]:
+    return isinstance(expr, Apply) and expr.op == "dot"
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,6 @@ class _Part:
     """Values with a tile of one dimension in place of its whole length."""
 
     axis: str
-    size: int
     sums: _Sums
 
     def of(self, expr: Expr, dim: int) -> Expr | None:
@@ -189,11 +186,13 @@ class _Part:
         shape = expr.type.shape
         return (*shape[:dim], self.axis, *shape[dim + 1 :])
 
-    def _positions(self, expr: Apply) -> Expr:
+    def _positions(self, expr: Apply) -> Expr | None:
+        start, step = expr.attr("start"), expr.attr("step")
+        if not (isinstance(start, int) and isinstance(step, int)):
+            return None  # fractions are rounded as they were written
         index: Expr = TileIndex(self.axis, Type((self.axis,), "int32"))
-        for op, by in (("mul", int(expr.attr("step", 1))), ("add", int(expr.attr("start", 0)))):
-            if by != (op == "mul"):
-                index = binary(op, index, Const(by, Type((), "int32"), weak=True), None)
+        index = index if step == 1 else binary("mul", index, step, None)
+        index = index if start == 0 else binary("add", index, start, None)
         return cast(index, expr.type.dtype, None)
 
     def _load(self, load: Load, dim: int) -> Expr | None:

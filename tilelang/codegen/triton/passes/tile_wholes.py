@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from math import prod
 
-from tilelang.ir import Apply, Expr, KernelIR
+from tilelang.ir import Apply, Expr, KernelIR, walk
+from tilelang.ir.traversal import exprs_of
 from tilelang.language.dtypes import itemsize
 
 from .tile_columns import tile_columns
@@ -26,12 +27,14 @@ WIDE, NARROW = 8 << 10, 32 << 10
 
 def tile_wholes(ir: KernelIR) -> KernelIR:
     """The kernel with those products in loops."""
-    ir, columns = tile_columns(ir, lambda dot: any(map(_large, dot.args)))
+    if not any(_wide(e) for x in exprs_of(ir.body, ()) for e in walk(x) if isinstance(e, Apply)):
+        return ir
+    ir, columns = tile_columns(ir, _wide)
+    return tile_sums(ir, lambda dot: _wide(dot) or not columns.isdisjoint(dot.type.shape))
 
-    def long(dot: Apply) -> bool:
-        return any(_large(a) or columns.intersection(a.type.shape) for a in dot.args)
 
-    return tile_sums(ir, long)
+def _wide(expr: Apply) -> bool:
+    return expr.op == "dot" and any(map(_large, expr.args))
 
 
 def _large(operand: Expr) -> bool:

@@ -115,9 +115,9 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     role, narrow = found.of[axis.name], found.itemsize <= 2
     if "batch" in role:
         return 1
-    if found.fused and role == {"columns"}:
-        return 128  # of the last product alone: each tile of them computes the others again
     if found.fused:
+        if role == {"columns"}:
+            return 128  # of the last product alone: each tile of them computes the others again
         parallel = problem.fact(axis.name).kind == "parallel"
         if side_by_side(problem, found, target):
             return 64
