@@ -107,8 +107,7 @@ def split_k_matmul_3_kernel(partial_ptr, y_ptr):
     tm_1_start = pid * 2
     tm_1_at = tm_1_start + tl.arange(0, 2)
     # tn is parallel: each tn writes its own columns of y
-    tn_1_start = 0 * 512
-    tn_1_at = tn_1_start + tl.arange(0, 512)
+    tn_1_at = tl.arange(0, 512)
     # split_k_matmul.py:38: y[tm, tn] = partial[:, tm, tn].sum(0).to(y.dtype)
     partial_tile = tl.load(
         partial_ptr + at4[:, None, None] * 131072 + tm_1_at[None, :, None] * 512

@@ -19,7 +19,6 @@ from tilelang.ir import (
     Loop,
     Stmt,
     Store,
-    Type,
     Var,
     integers,
     statement_exprs,
@@ -305,9 +304,10 @@ def start_axis(
         return index
     first = start or Var(scope.shared.fresh(f"{axis}_start"), INT)
     scope.axes[axis] = Running(first, begin, end)
-    shape = (axis,)
-    lanes = Apply("arange", (), Type(shape, "int32"), (("start", 0), ("step", 1)))
-    at = scope.let(f"{axis}_at", apply("add", (first, lanes), "int32", shape), loc)
+    shape, lanes = (axis,), arange(axis)
+    moved = integers.value_of(first) != 0
+    at = apply("add", (first, lanes), "int32", shape) if moved else lanes
+    at = scope.let(f"{axis}_at", at, loc)
     inside = None
     if kernel.is_partial(axis):
         stop = end if kernel.step(axis) == kernel.lanes(axis) else scope.tile_end(axis)

@@ -235,7 +235,7 @@ def _items(
     many, few = prod(counts[a] for a in outer), prod(counts[a] for a in inner_axes)
     total = work.bound * many * few
     programs = _persistent(config, target, total, width.flat)
-    steps = _times(count, many * few)
+    steps = integers.mul(count, many * few)
     step = Var(scope.shared.fresh("step"), INT)
     inner = scope.inner()
     item: Expr = step
@@ -288,10 +288,6 @@ def _flattened(step: Step) -> Step:
     return replace(step, flat=len(loops) == 1 and loops[0] in step.body and not branches)
 
 
-def _times(a: Expr, by: int) -> Expr:
-    return a if by == 1 else Apply("mul", (a, integers.const(by)), INT)
-
-
 def _rest(a: Expr, by: int) -> Expr:
     return integers.const(0) if by == 1 else Apply("remainder", (a, integers.const(by)), INT)
 
@@ -329,7 +325,7 @@ def _numbers(
     tile = number
     if len(axes) > 2:
         tile = scope.let("tile", _rest(number, high * across))
-    first = scope.let("band", _times(quotient(tile, band * across), band))
+    first = scope.let("band", integers.mul(quotient(tile, band * across), band))
     size: Expr = integers.const(band)
     if high % band:
         left = apply("sub", (integers.const(high), first), "int32", ())
@@ -375,7 +371,7 @@ def _start(
     if axis in indices:
         start_axis(scope, axis, begin, end, indices[axis], loop.loc)
         return None
-    first = integers.add(begin, _times(numbers[axis], kernel.step(axis)))
+    first = integers.add(begin, integers.mul(numbers[axis], kernel.step(axis)))
     if not isinstance(first, Var) and integers.value_of(first) is None:
         first = scope.let(axis if found.kind == "grid" else f"{axis}_start", first, loop.loc)
     start_axis(scope, axis, begin, end, first, loop.loc)
