@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from tests.passes.becomes import becomes, stays
+from tests.passes.becomes import becomes, loops, stays
 from tests.schedule.written import Writing, add, mul
-from tilelang.ir import KernelIR
+from tilelang.ir import Gather, KernelIR
 from tilelang.language import build
 from tilelang.passes.fold_empty import fold_empty
+from tilelang.reference import evaluate
 
 WHOLE = slice(None)
 
@@ -84,3 +88,33 @@ def test_empty_arrays_beside_it_change_nothing():
     with k.tile("t", 0, 8):
         k.store("y", "t", value=mul(k.load("x", "t"), 2.0))
     stays(k.ir(), fold_empty)
+
+
+def picked(rows: int) -> KernelIR:
+    """y[t] = x[ids[t]] where ids[t] >= 0, and -1 for the others"""
+    k = Writing()
+    k.input("x", rows)
+    k.input("ids", 8, dtype="int32")
+    k.output("y", 8)
+    with k.tile("t", 0, 8):
+        place = k.load("ids", "t")
+        found = k.load("x", Gather(place), mask=build.binary("ge", place, 0, None))
+        k.store("y", "t", value=replace(found, other=-1.0))
+    return k.ir()
+
+
+def test_a_load_of_nothing_is_what_its_author_gave_for_lanes_that_are_not_there():
+    becomes(
+        picked(0),
+        fold_empty,
+        str(loops(picked(0))),
+        """
+        for t in tile(8):
+            y[t] = full([t], float32, value=-1.0)
+        """,
+    )
+    ids = np.full(8, -1, np.int32)
+    arrays = {"x": np.zeros(0, np.float32), "ids": ids}
+    assert (evaluate(fold_empty(picked(0)), arrays)["y"] == -1).all()
+    assert (evaluate(picked(0), arrays)["y"] == -1).all()
+    stays(picked(3), fold_empty)

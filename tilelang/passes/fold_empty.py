@@ -4,7 +4,8 @@
 
 Sums and products over a dimension of no elements are their neutral value; a tile that lies at
 another position of an array without elements than the tile that a step is at has none of them, and
-a single position never one.
+a single position never one: every lane of such a load is what the author gave for the lanes that
+are not there.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def fold_empty(ir: KernelIR) -> KernelIR:
         match expr:
             case Apply(op) if op in NEUTRAL and _over_nothing(expr):
                 value = NEUTRAL[op]
-            case Load() if _nowhere(ir, expr, offsets):
-                value = 0
+            case Load(other=other) if _nowhere(ir, expr, offsets):
+                value = other
             case _:
                 return None
         return Apply("full", (), expr.type, (("value", value),), expr.loc)
