@@ -246,7 +246,6 @@ def one_after_the_other(x, w, y):
     return y
 
 
-DRAWN = np.random.default_rng(0)
 MEANT = {
     "product": (product, (96, 64), (3, 64, 80), OFFSETS),
     "carried": (carried, (96, 64), (3, 64, 80)),
@@ -261,23 +260,26 @@ MEANT = {
 
 
 def differs(name):
-    """How far the kernel with loops is from what was written, by its meaning in NumPy."""
+    """How far the kernel with loops is from what was written, by its meaning in NumPy.
+
+    Relative to the largest number of each output: sums in another order differ by what their terms
+    round to, and where large terms cancel that is much of what is left.
+    """
     kernel, *given = MEANT[name]
-    args = [DRAWN.standard_normal(a).astype(np.float32) if type(a) is tuple else a for a in given]
+    drawn = np.random.default_rng(0)  # its own: the same numbers whichever tests run before
+    args = [drawn.standard_normal(a).astype(np.float32) if type(a) is tuple else a for a in given]
     ir = ir_of(kernel, *args)
     arrays = {p.tensor: a for p, a in zip(ir.params, args, strict=True)}
     made = verify(tile_wholes(ir))
     assert made != ir
     wanted, found = (evaluate(k, arrays, blocks=BLOCKS) for k in (ir, made))
     assert wanted.keys() == found.keys()
-    return max(
-        float((np.abs(found[n] - wanted[n]) / (1 + np.abs(wanted[n]))).max()) for n in wanted
-    )
+    return max(float(np.abs(found[n] - wanted[n]).max() / np.abs(wanted[n]).max()) for n in wanted)
 
 
 @pytest.mark.parametrize("name", MEANT)
 def test_loops_mean_what_was_written(name):
-    assert differs(name) < 1e-4
+    assert differs(name) < 1e-5
 
 
 def test_a_planted_bug_is_noticed(monkeypatch):
