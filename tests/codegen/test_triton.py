@@ -33,22 +33,6 @@ def double(x):
 
 
 @tile.kernel
-def joined(x):
-    y = hl.empty([x.shape[0], 2 * x.shape[1]], dtype=x.dtype)
-    for t in hl.tile(x.shape[0]):
-        y[t, :] = hl.cat([x[t, :], x[t, :]], 1)
-    return y
-
-
-@tile.kernel
-def cut(x):
-    y = hl.empty([x.shape[0] * 2, 12], dtype=x.dtype)
-    for _ in hl.grid(1):
-        y[:, :] = x[:, :].reshape(x.shape[0] * 2, 12)
-    return y
-
-
-@tile.kernel
 def small_sums(x, rows):
     y = hl.zeros([8], dtype=hl.int8)
     for t in hl.tile(rows.shape[0]):
@@ -159,17 +143,6 @@ REFUSED = {
         lambda: tile.Config(warps=3),
         "warps must be 1, 2, 4, 8 or 16, got 3",
         "",
-    ),
-    "joining": (
-        lambda: printed(joined, X),
-        "values cannot be joined on cuda:sm90 yet",
-        "store the parts one by one, each to its own part of the output",
-    ),
-    "cutting a length that is no power of two": (
-        lambda: printed(cut, X[:, :24]),
-        "this reshape cuts or joins a dimension of 24, which cuda:sm90 cannot do yet: tiles have "
-        "a power of two of lanes",
-        "reshape the array in the host code before the loops",
     ),
     "8-bit atomics": (
         lambda: printed(small_sums, np.zeros(64, np.int8), ROWS),

@@ -387,7 +387,8 @@ def summarised(program: Program, rng: random.Random) -> Program | None:
     load, axis = rng.choice(pairs)
     value: Value = Reduce(rng.choice(STATISTICS), axis, load)
     if rng.random() < 0.4:
-        value = Joined(rng.choice(("sum", "max")), axis, load, Binary("*", load, Number(0.5)))
+        other, cut = Binary("*", load, Number(0.5)), rng.choice(("", "pairs", "halves"))
+        value = Joined(rng.choice(("sum", "max")), axis, load, other, cut)
     value = Binary(rng.choice(("+", "-", "max")), load, value)
     return replace(program, body=swapped(program.body, load, value))
 

@@ -266,12 +266,16 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             holds = Named(found.dims, found.array != 0)
             pair = (_value(run, v, values) for v in (left, right))
             return _together(run, np.where, holds, *pair)
-        case Joined(op, axis, left, right):
+        case Joined(op, axis, left, right, cut):
             both = _together(run, _side_by_side, *(_value(run, v, values) for v in (left, right)))
-            place = both.dims.index(axis) + 1
-            array = np.concatenate([*both.array], place - 1)
+            place = both.dims.index(axis)
+            array = np.concatenate([*both.array], place)
+            if cut:
+                some = slice(None, None, 2) if cut == "pairs" else slice(0, array.shape[place] // 2)
+                rest = slice(1, None, 2) if cut == "pairs" else slice(some.stop, None)
+                array = np.maximum(*(array[(slice(None),) * place + (s,)] for s in (some, rest)))
             kept = tuple(d for d in both.dims if d != axis)
-            return Named(kept, REDUCE[op](array, place - 1))
+            return Named(kept, REDUCE[op](array, place))
         case Position(axis):
             dims = run.order({axis})
             return Named(dims, run.at[axis] / 16)

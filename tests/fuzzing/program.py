@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -177,12 +177,16 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Joined:
-    """The sum or maximum along a whole dimension of both values, one behind the other."""
+    """The sum or maximum along a whole dimension of both values, one behind the other.
+
+    `cut`: of the maxima of "pairs", which lie side by side, or of "halves", element by element.
+    """
 
     op: str
     axis: str
     left: Value
     right: Value
+    cut: Literal["", "pairs", "halves"] = ""
 
 
 @dataclass(frozen=True)

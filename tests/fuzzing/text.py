@@ -333,10 +333,15 @@ def _value(scope: Scope, value: Value) -> Text:
             found = _load(scope, load)
             dims, texts = _beside(scope, (found, _value(scope, left), _value(scope, right)))
             return Text(dims, f"hl.where({', '.join(texts)})")
-        case Joined(op, axis, left, right):
+        case Joined(op, axis, left, right, cut):
             dims, texts = _together(scope, (left, right))
             place = dims.index(axis)
             joined = f"hl.cat([{', '.join(texts)}], {place})"
+            if cut:
+                axes, two = map(scope.program.axis, dims), place + (cut == "pairs")
+                shape = [scope.length(a) if a.kind == "full" else a.name for a in axes]
+                shape.insert(two, "2")
+                joined = f"{joined}.reshape({', '.join(shape)}).amax({two})"
             return Text(dims[:place] + dims[place + 1 :], REDUCE[op].format(joined, place))
         case Position(axis):
             name = f"{axis}.index" if scope.vector(axis) else axis

@@ -177,3 +177,45 @@ def whole_sums(x, w, offsets):
         for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
             hl.atomic_add(total, [g, slice(None)], hl.dot(x[t, :], w[g, :, :]).sum(0))
     return y, total
+
+
+@tile.kernel
+def rotated(x, cos):
+    """Halves that change places, of a length that is no power of two; a sum of what was joined."""
+    T, D = x.shape
+    y, z = hl.empty([T, D], dtype=x.dtype), hl.empty([T], dtype=hl.float32)
+    for t in hl.tile(T):
+        turned = hl.cat([-x[t, D // 2 : D], x[t, 0 : D // 2]], 1)
+        y[t, :] = x[t, :] + turned * cos[:]
+        z[t] = hl.exp(turned).sum(1)
+    return y, z
+
+
+@tile.kernel
+def interleaved(x):
+    """Heads of odd numbers and lengths, along rows and back."""
+    T, D = x.shape
+    y, z = hl.empty([T, D], dtype=x.dtype), hl.empty([T, 3], dtype=hl.float32)
+    for t in hl.tile(T):
+        heads = hl.exp(x[t, :]).reshape(t, D // 3, 3)
+        z[t, :] = heads.sum(1)
+        y[t, :] = (
+            heads.reshape(t, 3, D // 3)
+            .sum(1)[:, None, :]
+            .broadcast_to([t, 3, D // 3])
+            .reshape(t, D)
+            .to(y.dtype)
+        )
+    return y, z
+
+
+@tile.kernel
+def joined_and_multiplied(x, z, w):
+    """Keys of two parts, and a reshape of what has lanes to spare: 8 are summed in 16."""
+    T, D = x.shape
+    y, v = hl.empty([T, w.shape[1]], dtype=hl.float32), hl.empty([D, 8], dtype=x.dtype)
+    for t in hl.tile(T):
+        y[t, :] = hl.dot(hl.cat([x[t, :], z[t, :]], 1), w[:, :]) + hl.dot(x[t, 0:8], w[0:8, :])
+    for _ in hl.grid(1):
+        v[:, :] = w[0:8, 0:D].reshape(D, 8)
+    return y, v

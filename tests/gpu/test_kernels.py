@@ -161,6 +161,14 @@ SMALL = {
         (floats(30), np.int32([0, 2, 2, 5]), np.int32([0, 4, 4, 11, 20, 28])),
         {"blocks": {"t": 8}},
     ),
+    "joined halves": (kernels.rotated, (floats(21, 24), floats(24)), {"blocks": {"t": 8}}),
+    "joined halves of a power of two": (kernels.rotated, (floats(21, 32), floats(32)), {}),
+    "heads of odd lengths": (kernels.interleaved, (floats(13, 33),), {"blocks": {"t": 4}}),
+    "joined operands": (
+        kernels.joined_and_multiplied,
+        (floats(21, 24), floats(21, 9), floats(33, 40)),
+        {"blocks": {"t": 16}},
+    ),
     "whole weights": (
         kernels.whole_weights,
         (floats(45, 72), floats(3, 72, 80), floats(3, 80), np.int32([2, 20, 20, 41])),

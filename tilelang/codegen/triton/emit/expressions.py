@@ -82,6 +82,8 @@ class Printer:
                 return Call("to", (ops.dtype(expr.type.dtype),), of=args[0])
             case "reshape":
                 return Call("tl.reshape", (args[0], ops.shape(self.extents(expr))))
+            case "take":
+                return Call("tl.gather", (*args, Atom(str(expr.attr("axis")))))
             case "transpose":
                 return self._transpose(expr, args[0])
             case "multiply":

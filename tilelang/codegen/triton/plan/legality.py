@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import NoReturn
 
-from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
 from tilelang.errors import Loc, PlanError
 from tilelang.ir import Apply, KernelIR, statement_exprs, statements, walk
@@ -39,31 +38,6 @@ def check_kernel(ir: KernelIR, target: Target) -> None:
 def _check_op(expr: Apply, target: Target, loc: Loc | None) -> None:
     if expr.op not in OPS:
         raise PlanError(f"{expr.op} has no meaning on {target} yet", loc, "write it another way")
-    if expr.op == "reshape":
-        _check_reshape(expr, target, loc)
-    if expr.op == "concat":
-        raise PlanError(
-            f"values cannot be joined on {target} yet",
-            loc,
-            "store the parts one by one, each to its own part of the output",
-        )
-
-
-def _check_reshape(expr: Apply, target: Target, loc: Loc | None) -> None:
-    """Elements keep their lanes only where every dimension is a power of two of them."""
-    before, after = (
-        [d for d in shape if d != 1] for shape in (expr.args[0].type.shape, expr.type.shape)
-    )
-    if before == after:
-        return
-    odd = [d for d in (*before, *after) if isinstance(d, str) or d != power_of_two(d)]
-    if odd:
-        raise PlanError(
-            f"this reshape cuts or joins a dimension of {odd[0]}, which {target} cannot do yet: "
-            "tiles have a power of two of lanes",
-            loc,
-            "reshape the array in the host code before the loops",
-        )
 
 
 def check_config(problem: Problem, config: Config, target: Target) -> None:

@@ -10,7 +10,7 @@ What the compiler keeps for the whole loop:
   * what does not move is copied once.
 Where no loop has a product, what moves is in a buffer for each stage but one.
 And while one product runs, what is computed for it and passes through shared memory, or what a loop
-inside needs.
+inside needs; and what changes the places of lanes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tilelang.language.dtypes import itemsize
 
 from .access import layout
 from .placement import programs
-from .reductions import lanes_of, reduction_bytes
+from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
 
 MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
@@ -104,7 +104,7 @@ def launch_bytes(
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
     stored = (s.value for s in statements((loop,)) if isinstance(s, Store))
-    return max([most, *(_bytes(v, blocks) for v in stored if v.type.rank > 1)])
+    return max([most, *(value_bytes(v, blocks) for v in stored if v.type.rank > 1)])
 
 
 def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
@@ -162,16 +162,18 @@ class _Loop:
                     beside.setdefault(key, []).append((number, size))
         if self._crowded() and self.ahead:  # an iteration more lies between first and last use
             again = [key for key, n in uses.items() if n > 1 and self._moves(key)]
-            kept |= {key: kept[key] + _bytes(key, self.blocks) for key in again}
+            kept |= {key: kept[key] + value_bytes(key, self.blocks) for key in again}
         for load in self._others({*kept, *beside}) if dots else ():
-            kept[load] = self.ahead * _bytes(load, self.blocks)
+            kept[load] = self.ahead * value_bytes(load, self.blocks)
         most = (sum(_live(uses, n) for uses in beside.values()) for n in range(len(dots)))
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
-        return sum(kept.values()) + max(most, default=0) + barriers
+        parts = max(map(self.pipe.parts, dots), default=1)
+        moved = parts * moved_bytes(own_exprs(self.loop), self.blocks)
+        return sum(kept.values()) + max(most, default=0) + moved + barriers
 
     def copied(self) -> int:
         """What a loop without products has on its way."""
-        return self.ahead * sum(_bytes(load, self.blocks) for load in self._others(set()))
+        return self.ahead * sum(value_bytes(load, self.blocks) for load in self._others(set()))
 
     def columns(self, inner: int) -> int:
         """Of two products that feed each other: both results, and what is computed between them.
@@ -190,7 +192,7 @@ class _Loop:
             return held
         whole = [d for d in dots if self.pipe.parts(d) == 1]
         between = [d.args[0] for d in whole if self._source(d.args[0])[0] is None]
-        return held + sum(_bytes(e, self.blocks) for e in (*whole, *between)) // COLUMN
+        return held + sum(value_bytes(e, self.blocks) for e in (*whole, *between)) // COLUMN
 
     def _across(self, dot: Apply, count: int, dim: Dim) -> int:
         """Columns of so many values that have the rows of a product's result, and `dim` columns."""
@@ -226,7 +228,7 @@ class _Loop:
         operand, parts = dot.args[side], self.pipe.parts(dot)
         load, plain = self._source(operand)
         through = self._asynchronous(dot)
-        size = _bytes(operand, self.blocks)
+        size = value_bytes(operand, self.blocks)
         flat = self._flat(dot, side)
         direct = load is not None and plain and parts == 1 and flat
         kept: list[tuple[Expr, int]] = []
@@ -240,7 +242,7 @@ class _Loop:
             split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
             if not split:  # else it has become its parts before the product runs
                 where = kept if count else passing
-                where.append((load, max(count, 1) * _bytes(load, self.blocks)))
+                where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None:
             kept.append((operand, parts * size))
         if not direct and (load is None or self._moves(load)):
@@ -267,7 +269,7 @@ class _Loop:
         it is float32.  Warps that lie along the columns of results hold rows that others need.
         """
         operand, parts = dot.args[side], self.pipe.parts(dot)
-        size = _bytes(operand, self.blocks)
+        size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
             passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded()))
             return [(operand, parts * size)] if passes else []
@@ -332,7 +334,3 @@ def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
     return along or any(
         isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis for e in parts
     )
-
-
-def _bytes(expr: Expr, blocks: Mapping[str, int]) -> int:
-    return prod(lanes_of(d, blocks) for d in expr.type.shape) * itemsize(expr.type.dtype)

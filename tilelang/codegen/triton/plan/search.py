@@ -11,6 +11,7 @@ from tilelang.analysis.masks import masked_reads
 from tilelang.codegen.triton.passes.clear_rest import clear_rest
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
+from tilelang.codegen.triton.passes.moved_lanes import moved_lanes
 from tilelang.codegen.triton.passes.pad_dims import pad_dims
 from tilelang.codegen.triton.passes.split_reductions import split_reductions
 from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
@@ -212,11 +213,12 @@ def _live(kernel: Prepared | Problem) -> tuple[Loop, ...]:
 def _masked(problem: Problem, blocks: dict[str, int]) -> Prepared:
     """The kernel with its masks and casts, which blocks decide about."""
     padded = pad_dims(problem.ir)
-    kernel = Prepared(padded.ir, problem.facts, blocks, padded.dims)
-    _, body = fill_pads((), padded.ir.body, kernel.partial, masked_reads)
-    bounds = [b for a in padded.ir.axes for b in (a.begin, a.end)]
+    moved = moved_lanes(padded)
+    kernel = Prepared(moved, problem.facts, blocks, padded.dims)
+    _, body = fill_pads((), moved.body, kernel.partial, masked_reads)
+    bounds = [b for a in moved.axes for b in (a.begin, a.end)]
     body = drop_unused(map_body(body, _without_implied), bounds)
-    ir = replace(padded.ir, body=tuple(s for s in body if isinstance(s, Loop)))
+    ir = replace(moved, body=tuple(s for s in body if isinstance(s, Loop)))
     ir = matrix_products(explicit_casts(ir), kernel.width)
     return replace(kernel, ir=ir)
 
