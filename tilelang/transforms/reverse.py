@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..analysis import analyze
 from ..analysis.facts import Facts
 from ..analysis.placed import root
 from ..ir import (
@@ -37,6 +38,7 @@ from ..ir import (
 from ..ir.names import fresh
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
+from ..passes.separate_joins import separate_joins
 from .adjoints import AdjointSite, adjoints
 from .asked_once import asked_once
 from .distinct import StorePlace, apart, distinct
@@ -55,6 +57,9 @@ from .views import returning, several_names, to_root, turned_back, with_views
 
 def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
     """The gradients of the wanted arguments; GradientError where they cannot be derived."""
+    separate = separate_joins(kernel)
+    if separate is not kernel:
+        kernel, facts = separate, analyze(separate)
     try:
         return _derived(kernel, facts, wanted)
     except Underivable as no:
