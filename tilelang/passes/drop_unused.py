@@ -5,7 +5,7 @@ a = x[i]; for j: n = n + 1; y[i] = 2   ->   y[i] = 2
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import assert_never
 
@@ -13,14 +13,22 @@ from ..ir import Assign, Body, Expr, Loop, Stmt, Store, Var, statement_exprs, st
 from ..ir.traversal import map_body
 
 
-def drop_unused(body: Body, bounds: Iterable[Expr] = ()) -> Body:
-    """Removes assignments, carries and loops that neither a store nor a bound needs."""
+def drop_unused(
+    body: Body, bounds: Iterable[Expr] = (), among: Collection[str] | None = None
+) -> Body:
+    """Removes assignments, carries and loops that neither a store nor a bound needs.
+
+    `among`: the names whose assignments may go, and then nothing else does.
+    """
     needed = _needed(body, _names(bounds))
 
     def keep(stmt: Stmt) -> Body:
         match stmt:
             case Assign():
-                return (stmt,) if stmt.name in needed else ()
+                stays = among is not None and stmt.name not in among
+                return (stmt,) if stays or stmt.name in needed else ()
+            case Loop() if among is not None:
+                return (stmt,)
             case Store():
                 return (stmt,)
             case Loop():

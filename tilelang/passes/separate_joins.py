@@ -50,7 +50,8 @@ def separate_joins(ir: KernelIR) -> KernelIR:
     body = map_body(ir.body, rewriting.stmt)
     body = map_body(body, lambda s: (s, *rewriting.after(s)))
     bounds = [b for a in ir.axes for b in (a.begin, a.end)]
-    return replace(ir, body=drop_unused(body, bounds))
+    own = {n for name, parts in rewriting.made.items() for n in (name, *(p.name for p in parts))}
+    return replace(ir, body=drop_unused(body, bounds, own))
 
 
 def _is_join(expr: Expr) -> bool:
