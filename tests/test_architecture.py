@@ -140,14 +140,14 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
     "ir": 1466,  # operands that meet; sums of negations; the array of a view
-    "language": 4340,  # derivatives: a rule for each operation; numbers without a result
+    "language": 4380,  # derivatives: a rule for each operation, joins too; numbers without a result
     "frontend": 4300,
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     "analysis": 3550,  # how many tiles arrays have room for
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     "passes": 1440,  # separate_joins
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
-    "transforms": 4460,  # what an `if` leaves out; views of arguments and results; moved residuals
+    "transforms": 4510,  # views of arguments and results; moved residuals; maxima computed again
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 795,  # which ranges memory holds, asked by three places of a plan
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;

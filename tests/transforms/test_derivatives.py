@@ -91,3 +91,22 @@ def test_equal_elements_share(op):
     values = {"x": x, "adjoint": np.ones(2, np.float32), "value": getattr(x, op)(1)}
     wanted = jax.grad(lambda t: getattr(t, op)(1).sum())(jnp.asarray(x))
     np.testing.assert_allclose(evaluate(adjoint, values), wanted)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_joined_values_get_what_came_to_their_positions(axis):
+    shape, rng = [2, 3, 4], np.random.default_rng(axis)
+    parts = []
+    for length in (3, 1, 5):
+        shape[axis] = length
+        parts.append(rng.standard_normal(shape).astype(np.float32))
+    whole = np.concatenate(parts, axis)
+    adjoint = rng.standard_normal(whole.shape).astype(np.float32)
+    adjoint[(0,) * 3] = np.inf  # which reaches its own element alone
+    args = tuple(Var(f"x{n}", Type(p.shape, "float32")) for n, p in enumerate(parts))
+    apply = Apply("concat", args, Type(whole.shape, "float32"), (("axis", axis),))
+    found = RULES["concat"](OpUse(apply, apply, Var("adjoint", apply.type)))
+    wanted = jax.vjp(lambda *p: jnp.concatenate(p, axis), *parts)[1](adjoint)
+    for one, other in zip(found, wanted, strict=True):
+        assert one is not None
+        np.testing.assert_array_equal(evaluate(one, {"adjoint": adjoint}), other)

@@ -145,3 +145,71 @@ def test_rows_of_every_chunk_are_saved():
     assert [made.forward.tensor(name).shape for name in made.saved] == [(3, 24)]
     found = gradients(made, named(ir, (x,)), [dy], 4)["x"]
     np.testing.assert_allclose(found, dy[:, None] * jax.nn.softmax(x, 1), rtol=1e-5)
+
+
+@tile.kernel
+def most_alike(q, d, offsets):
+    """For each query the largest product with a row of a document; and of one row by itself."""
+    Q, G = q.shape[0], offsets.shape[0] - 1
+    y = hl.zeros([G, Q], dtype=hl.float32)
+    z = hl.zeros([Q], dtype=hl.float32)
+    for g in hl.grid(G):
+        for t in hl.tile(Q):
+            m = hl.full([t], float("-inf"), dtype=hl.float32)
+            for s in hl.tile(offsets[g], offsets[g + 1], max_extent=d.shape[0]):
+                m = hl.maximum(m, hl.dot(q[t, :], d[s, :].T).amax(1))
+            y[g, t] = m
+    for t in hl.tile(Q):
+        z[t] = hl.exp(q[t, :]).amax(1)
+    return y, z
+
+
+@tile.kernel
+def largest(x, offsets):
+    """The largest of numbers of memory: what is saved of them has the same bits everywhere."""
+    G, D = offsets.shape[0] - 1, x.shape[1]
+    y = hl.zeros([G, D], dtype=hl.float32)
+    for g in hl.grid(G):
+        m = hl.full([D], float("-inf"), dtype=hl.float32)
+        for s in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            m = hl.maximum(m, x[s, :].amax(0))
+        y[g, :] = m
+    return y
+
+
+ALIKE = (tile.spec((20, 8), "float32"), tile.spec((22, 8), "float32"), tile.spec((4,), "int32"))
+
+
+def given(launch):
+    """The arrays that a launch of a backward reads."""
+    return {t.name for t in launch.kernel.tensors if t.role == "input"}
+
+
+def test_no_result_is_compared_with_what_is_computed_again():
+    """Rounded in other blocks, a result is none of the products that it is the largest of."""
+    ir, made = derived(most_alike, ALIKE)
+    assert made.saved == () and made.forward is ir
+    for launch in made.launches:
+        assert not given(launch) & {"y", "z"}, launch.kernel.name
+
+
+def test_results_of_another_rounding_pass_all_gradients_on():
+    rng = np.random.default_rng(4)
+    q, d = (rng.standard_normal(s).astype(np.float32) for s in ((20, 8), (22, 8)))
+    _, made = derived(most_alike, ALIKE)
+    cotangents = [rng.standard_normal(s).astype(np.float32) for s in ((3, 20), (20,))]
+    cotangents[0][1] = 0  # of a document without rows
+    found = gradients(made, named(made.forward, (q, d, OFFSETS)), cotangents, 8)
+
+    def loss(q, d):
+        y = jnp.stack([(q @ d[a:b].T).max(1) for a, b in ((0, 5), (5, 22))])
+        return (y * cotangents[0][[0, 2]]).sum() + (jnp.exp(q).max(1) * cotangents[1]).sum()
+
+    for name, wanted in zip("qd", jax.grad(loss, (0, 1))(q, d), strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_largest_of_numbers_of_memory_is_read():
+    _, made = derived(largest, (tile.spec((22, 8), "float32"), tile.spec((4,), "int32")))
+    (launch,) = made.launches
+    assert "y" in given(launch)

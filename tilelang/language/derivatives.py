@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ..ir import Apply, Const, Dim, Expr
 from .build import binary, cast, dot, reduce, unary, where
 from .dtypes import is_float
-from .shapes import broadcast, expand_dims, reshape, squeeze, transpose
+from .shapes import arange, broadcast, expand_dims, reshape, squeeze, transpose
 from .values import Number, Site
 
 
@@ -180,15 +180,19 @@ def _pow(use: OpUse) -> tuple[Expr | None, Expr | None]:
 
 
 def _extremum(use: OpUse) -> tuple[Expr, Expr]:
-    """To the operand that the result is; half to each of two that are equal."""
-    first, second = (binary("eq", a, use.value, use.loc) for a in use.args)
-    half = use.mul(use.adjoint, 0.5)
+    """To the operand that the result is; half to each of two that are equal.
+
+    The operands are compared with each other: a result that another kernel computed may be rounded
+    in another way than they are here, and be neither of them.
+    """
+    a, b = use.args
+    wins = "gt" if use.apply.op == "maximum" else "lt"
+    even = where(binary("eq", a, b, use.loc), use.mul(use.adjoint, 0.5), 0.0, use.loc)
 
     def share(mine: Expr, other: Expr) -> Expr:
-        whole = where(other, half, use.adjoint, use.loc)
-        return where(mine, whole, 0.0, use.loc)
+        return where(binary(wins, mine, other, use.loc), use.adjoint, even, use.loc)
 
-    return share(first, second), share(second, first)
+    return share(a, b), share(b, a)
 
 
 def _where(use: OpUse) -> tuple[None, Expr, Expr]:
@@ -325,7 +329,30 @@ def _in_place(x: Expr, dims: tuple[int, ...], loc: Site) -> Expr:
 
 
 def _concat(use: OpUse) -> tuple[Expr, ...]:
-    raise NoRule("values that were put together: store each of them by itself")
+    """To each value what came to its own positions, picked by exact sums of one element each.
+
+    What can be said of the values one by one is, before it is derived (passes/separate_joins.py);
+    this is for what needs all of them, such as their largest element.
+    """
+    axis, (rank, begin) = use.apply.attr("axis"), (use.adjoint.type.rank, 0)
+    spread = expand_dims(use.adjoint, axis + 1, use.loc)
+    whole = expand_dims(_positions(use, axis, 0), 1, use.loc)
+    made: list[Expr] = []
+    for value in use.args:
+        own = expand_dims(_positions(use, axis, begin, value), 0, use.loc)
+        here = binary("eq", whole, own, use.loc)
+        for _ in range(rank - 1 - axis):
+            here = expand_dims(here, here.type.rank, use.loc)
+        picked = where(here, spread, 0.0, use.loc)
+        made.append(reduce("sum", picked, axis, False, use.loc))
+        begin += int(value.type.shape[axis])
+    return tuple(made)
+
+
+def _positions(use: OpUse, axis: int, begin: int, value: Expr | None = None) -> Expr:
+    """Where the elements of a value that begins there are among all that were joined."""
+    length = int((use.apply if value is None else value).type.shape[axis])
+    return arange(begin, begin + length, 1, None, use.loc)
 
 
 def _full(use: OpUse) -> tuple[Expr, ...]:

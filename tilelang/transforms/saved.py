@@ -2,7 +2,8 @@
 
 A value without a loop of the forward kernel is computed again from its arguments.  Of others the
 kernel's own results are read where they hold them, and what else is needed is saved by the forward
-kernel: of a formula over sums the sums, or itself, whichever has fewer bytes.
+kernel: of a formula over sums the sums, or itself, whichever has fewer bytes.  The largest of
+computed values is computed again: saved by a kernel of other blocks, it may be none of them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ from .graph import Graph, Over, parts_of
 
 SAME = ("cast", "neg", "expand_dims", "squeeze", "transpose", "broadcast")
 PRODUCTS = ("mul", "dot")
+REDUCED = ("max", "min")
+# What makes the same bits of the same bits wherever it is computed: nothing is rounded.
+EXACT = (*SAME, "abs", "relu", "where", "maximum", "minimum", "max", "min", "reshape", "concat")
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class Residuals:
         graph, roots = self.launched.graph, tuple(roots)
         loops = self._with_loops({*forward, *self.made})
         stored = {**self._rounded(roots), **self._stored()}
+        again = self._compared(roots)
+        stored = {name: load for name, load in stored.items() if name not in again}
         stack, seen = list(roots), set[str]()
         while stack:
             expr = stack.pop()
@@ -100,7 +106,9 @@ class Residuals:
                 stack += graph.parts(expr)
             elif expr.name in stored:
                 self.loads[expr.name] = stored[expr.name]
-            elif not (self._is_cheapest(expr, loops, stored) and self._save(expr)):
+            elif expr.name in again or not (
+                self._is_cheapest(expr, loops, stored) and self._save(expr)
+            ):
                 stack += graph.parts(expr)
 
     def _with_loops(self, forward: Collection[str]) -> set[str]:
@@ -114,6 +122,33 @@ class Residuals:
             if isinstance(term, Over) or below:
                 found.add(name)
         return found
+
+    def _compared(self, roots: Sequence[Expr]) -> set[str]:
+        """Values compared with what they are the largest or smallest of, if that is rounded.
+
+        Those come out equal where both are computed by one kernel, in the same blocks.
+        """
+        graph = self.launched.graph
+        found = set[str]()
+        for term in graph.reached(roots).values():
+            if isinstance(term, Apply) and term.op == "eq":
+                for extreme, other in (term.args, term.args[::-1]):
+                    name = self._extreme_of(extreme, other)
+                    found |= {name} if name is not None and not _is_exact(graph, other) else set()
+        return found
+
+    def _extreme_of(self, expr: Expr, values: Expr) -> str | None:
+        """The name of an extreme of these values, which may have been turned or repeated."""
+        graph = self.launched.graph
+        while isinstance(term := graph.term(expr), Apply) and term.op in SAME:
+            (expr,) = term.args
+        inside = term
+        while isinstance(inside, Over) or (isinstance(inside, Apply) and inside.op in REDUCED):
+            part = inside.value if isinstance(inside, Over) else inside.args[0]
+            if part == values:
+                return expr.name if isinstance(expr, Var) else None
+            inside = graph.term(part)
+        return None
 
     def _stored(self) -> dict[str, Expr]:
         """Values that an output holds as they are."""
@@ -278,6 +313,14 @@ class Residuals:
             return None
         args = [a for a in map(self._written, term.args) if a is not None]
         return replace(term, args=tuple(args)) if len(args) == len(term.args) else None
+
+
+def _is_exact(graph: Graph, expr: Expr) -> bool:
+    """Whether every kernel computes the same bits: numbers of memory that nothing rounded."""
+    term = graph.term(expr)
+    if isinstance(term, Apply):
+        return term.op in EXACT and all(_is_exact(graph, part) for part in term.args)
+    return not isinstance(term, Over) or _is_exact(graph, term.value)
 
 
 def _only_multiplied(graph: Graph, value: Var, roots: Sequence[Expr]) -> bool:
