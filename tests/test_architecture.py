@@ -27,6 +27,7 @@ RANKS = {
     "errors": 0,
     "ir": 1,
     "reads": 1,
+    "schedule.refusal": 1,  # "no" as a value, whoever says it
     "texts": 2,
     "language": 2,
     "frontend": 3,
@@ -76,6 +77,10 @@ FORBIDDEN = {
     "aot": {"frontend", "analysis", "reference"},
     "autotune": {"frontend", "analysis", "reference"},
 }
+# Who plans: "no" is a Refusal there, a value that a search reads.  Errors are for the author, where
+# a config, a target's name or an argument comes in.
+PLANS = ("codegen.pallas.p", "codegen.triton.p", "passes", "schedule")
+SAYS_IT = {"schedule.config": "what no kernel could use is said where the config is made"}
 # An emitter prints: it knows the data of its plan, the IR, the writer and nothing else.
 EMITTERS = {
     "codegen.pallas.emit": {
@@ -148,7 +153,7 @@ BUDGET = {
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     "transforms": 4460,  # what an `if` leaves out; views of arguments and results; moved residuals
     # rules that stood in both back ends; which field of a config was meant; how many tiles
-    "schedule": 795,  # which ranges memory holds, asked by three places of a plan
+    "schedule": 810,  # which ranges memory holds; a rule and a value for whatever is refused
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
     # several turns of a loop in a step, and the proof that a maximum may be taken once; bodies
     # without masks for steps inside, and whether they pay; rows moved between tiles and boxes;
@@ -170,7 +175,7 @@ BUDGET = {
     "autotune": 2710,  # what waits for transfers of XLA; what cannot be tuned
     "commands": 560,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
-    PACKAGE: 2680,  # reads: what is a kernel; the command line looks at counts and times
+    PACKAGE: 2690,  # reads: what is a kernel; counts and times; api: refusals are values
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
@@ -403,6 +408,39 @@ def test_emitters_decide_nothing():
 )
 def test_the_rule_about_emitters_can_fail(text):
     assert _deciding(ast.parse(text))
+
+
+def _of_errors(tree: ast.AST) -> list[str]:
+    """Lines at which PlanErrors are raised or caught."""
+    found: list[str] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Raise(exc=ast.Call(func=ast.Name("PlanError"))):
+                found.append(f"line {node.lineno} raises it")
+            case ast.ExceptHandler(type=ast.expr() as caught):
+                if {"PlanError", "TileError"} & {n.id for n in _names(caught)}:
+                    found.append(f"line {node.lineno} catches it")
+            case _:
+                pass
+    return found
+
+
+def _names(tree: ast.AST) -> Iterator[ast.Name]:
+    return (n for n in ast.walk(tree) if isinstance(n, ast.Name))
+
+
+def test_planning_refuses_by_values():
+    found = {m.name: w for m in modules() if m.name.startswith(PLANS) if (w := _of_errors(m.tree))}
+    assert {name: w for name, w in found.items() if name not in SAYS_IT} == {}
+    assert set(SAYS_IT) <= set(found), "an exception without need"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["raise PlanError('no', loc)", "try:\n    plan()\nexcept PlanError as refused:\n    pass"],
+)
+def test_the_rule_about_refusals_can_fail(text):
+    assert _of_errors(ast.parse(text))
 
 
 def _choosing(module: Module) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Never
 
 from ..errors import PlanError
+from .refusal import Refused, Rule
 
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
@@ -168,13 +169,14 @@ class Config:
 
 
 def check_family(config: Config, target: str) -> None:
-    """PlanError for a field that says nothing to a target of that name."""
+    """Refused for a field that says nothing to a target of that name."""
     mine, others = (
         (CUDA_FIELDS, TPU_FIELDS) if target.startswith("cuda:") else (TPU_FIELDS, CUDA_FIELDS)
     )
     wrong = next((name for name in others if getattr(config, name) is not None), None)
     if wrong is not None:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"{wrong}={getattr(config, wrong)!r} means nothing to {target}",
             hint=f"leave it out; {target} knows blocks, block_sizes, {', '.join(mine)}",
         )

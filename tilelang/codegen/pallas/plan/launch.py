@@ -8,7 +8,7 @@ from typing import Literal
 
 from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import Apply, KernelIR, integers
 from tilelang.ir.chain import level_statements
 from tilelang.ir.traversal import loads, statements
@@ -71,7 +71,7 @@ def plan_launch(
 
     `written` and `later` are the tensors that earlier and later launches store to.
 
-    Raises PlanError where the config cannot be honoured.
+    Raises Refused where the config cannot be honoured.
     """
     kernel, axes = problem.ir, placed.axes
     _check_config(kernel, config, placed)
@@ -140,10 +140,10 @@ def _with_rests(body: tuple[PStmt, ...], axes: Mapping[str, AxisPlan]) -> tuple[
 
 
 def _check_config(kernel: KernelIR, config: Config, placed: Placed) -> None:
-    """PlanError for choices that this nest has no place for."""
+    """Refused for choices that this nest has no place for."""
     if placed.form == "grid" and (config.buffers or 2) > 2:
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"buffers={config.buffers}, but a grid has at most two blocks of an input in flight",
             kernel.loc,
             "use loop_type='outer_pipeline' for more",
@@ -181,13 +181,14 @@ def _check_position(placed: Placed, expr: ir.Expr, loc: Loc) -> None:
 
 
 def _check_bools(problem: Problem, target: Target, windows: tuple[Window, ...]) -> None:
-    """PlanError for tiles of bools that ragged loops change in place: no TPU copies them."""
+    """Refused for tiles of bools that ragged loops change in place: no TPU copies them."""
     held = any(w.dtype == "bool" for w in windows)
     if target.name == "cpu" or not held or not any(f.ragged for f in problem.facts.axes):
         return
     stored = {s.tensor for s in ir.statements(problem.ir.body) if isinstance(s, ir.Store)}
     tensor = next(t for t in problem.ir.tensors if t.dtype == "bool" and t.name in stored)
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         f"{tensor.name} is bool and changed in place, and a TPU copies no bools",
         tensor.loc,
         f"pass {tensor.name} as int8, or return a new array",
@@ -390,7 +391,7 @@ def _cores(
         )
     if not any(d.semantics == "parallel" for d in dims):
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"cores={cores}, but no parallel axis of {kernel.name} owns its output blocks",
             kernel.loc,
             "two cores may never write one block: use cores=1",

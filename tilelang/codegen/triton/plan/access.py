@@ -15,7 +15,6 @@ from math import prod
 
 from tilelang.analysis.masks import broadcast
 from tilelang.codegen.triton.passes.explicit_casts import apply
-from tilelang.errors import PlanError
 from tilelang.ir import (
     Along,
     At,
@@ -30,6 +29,7 @@ from tilelang.ir import (
     Type,
     integers,
 )
+from tilelang.schedule.refusal import Refused, Rule
 
 from .problem import Prepared
 from .types import Access
@@ -55,7 +55,8 @@ def layout(ir: KernelIR, name: str) -> Layout:
     if tensor.view.how == "permute":
         return Layout(source.root, tuple(source.strides[p] for p in tensor.view.arg))
     if source.strides != contiguous(ir.tensor(tensor.view.source).shape):
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             f"{name} is a reshaped view of a permuted one, whose elements do not lie in a row",
             tensor.loc,
             "reshape before the dimensions are permuted",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from tilelang.codegen.triton.passes.explicit_casts import apply, cast
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import (
     Apply,
     Assign,
@@ -26,6 +26,7 @@ from tilelang.ir import (
     walk,
 )
 from tilelang.ir.integers import INT
+from tilelang.schedule.refusal import Refused, Rule
 
 from .access import access, arange, both, compare, in_range, layout, with_conditions
 from .defaults import Width
@@ -102,7 +103,8 @@ def _store(scope: Scope, stmt: Store) -> None:
         ]
         found = with_conditions(found, repeats, dims)
     elif found.dtype not in ATOMIC[stmt.combine]:
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             f"{stmt.tensor} is {found.dtype}, of which there is no atomic {stmt.combine}",
             stmt.loc,
             f"make it one of {', '.join(ATOMIC[stmt.combine])}",
@@ -160,7 +162,8 @@ def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
         return mask
     place = dims.index(dim) - (len(dims) - len(shape))
     if [d for d in shape if d != 1] != [dim] or place < 0 or shape[place] != dim:
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             "this store picks rows by an index and masks elements of them, which is not there yet "
             "for GPUs",
             stmt.loc,

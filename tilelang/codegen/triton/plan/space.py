@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelang.codegen.triton.target import Target
-from tilelang.errors import PlanError
 from tilelang.schedule.candidate import Candidate
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -28,7 +27,7 @@ WARPS, STAGES, ROWS = (1, 16), (1, 8), (1, 64)
 def space(problem: Problem, target: Target, near: Config | None = None) -> Iterator[Candidate]:
     """The default is the first, or the config that others are to be like.
 
-    Raises PlanError for a kernel that no config would make legal, and for a `near` that is refused.
+    Raises PlanError where that is refused.
     """
     first = completed(problem, near or Config(), target)
     waiting, seen, planned = deque([first]), {first}, set[object]()
@@ -47,10 +46,7 @@ def _candidate(
     problem: Problem, config: Config, target: Target, planned: set[object]
 ) -> Candidate | None:
     """None for what is refused, or is a program that was met before."""
-    try:
-        made = plan(problem, config, target)
-    except PlanError:
-        return None
+    made = plan(problem, config, target)
     if not isinstance(made, Plan) or made.launches in planned:
         return None
     planned.add(made.launches)

@@ -112,7 +112,7 @@ def _refused(asked: bool, launch: Launch, loc: Loc | None) -> Launch:
     if not asked:
         return launch
     raise Refused(
-        Rule.CONFIG,
+        Rule.FORM,
         f"windows='flowing', but no array of {launch.name} is whole in every step and only used by "
         "loops inside of it over ranges that rise from step to step",
         loc,
