@@ -142,16 +142,17 @@ LAZY = {"api"}
 MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core"}
 
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
-# reason beside the number; what a clean-up leaves of a budget is taken away.
+# reason beside the number; what a clean-up leaves of a budget is taken away.  Every match says what
+# else there may be, which is two lines more of most.
 BUDGET = {
-    "ir": 1466,  # operands that meet; sums of negations; the array of a view
-    "language": 4340,  # derivatives: a rule for each operation; numbers without a result
-    "frontend": 4300,
+    "ir": 1475,  # operands that meet; sums of negations; the array of a view
+    "language": 4320,  # derivatives: a rule for each operation; numbers without a result
+    "frontend": 4325,  # matches that say what else
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
-    "analysis": 3550,  # how many tiles arrays have room for
+    "analysis": 3525,  # how many tiles arrays have room for
     "passes": 1130,  # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
-    "transforms": 4460,  # what an `if` leaves out; views of arguments and results; moved residuals
+    "transforms": 4470,  # what an `if` leaves out; views of arguments and results; moved residuals
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 810,  # which ranges memory holds; a rule and a value for whatever is refused
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
@@ -160,22 +161,22 @@ BUDGET = {
     # rows that use what their groups have; bools as bytes; columns that are swept; arrays that XLA
     # brings to vector memory, ranges that move within one tile; memory of pieces; whole arrays that
     # come and go in pieces; tiles near their range
-    "codegen.pallas": 18_610,  # passes/wide_operands.py: what TPUs compute of 32-bit numbers alone
+    "codegen.pallas": 18_630,  # passes/wide_operands.py: what TPUs compute of 32-bit numbers alone
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches
-    "codegen.triton": 7140,  # static_lanes, tile_columns, tile_sums: wholes, tile by tile
+    "codegen.triton": 7165,  # static_lanes, tile_columns, tile_sums: wholes, tile by tile
     # gradients, torch, TorchTPU; buckets, symbols; meshes; checks; later calls, which are written;
     # Hessians refused; ranges that are proved to be apart; what is said of derived backwards
     # and of what goes by the block
     # what decorators, options and gradients of users are not; numbers of tiles as positions
-    "runtime": 7170,  # rules.py: calls look at numbers of tiles
+    "runtime": 7175,  # rules.py: calls look at numbers of tiles
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2710,  # what waits for transfers of XLA; what cannot be tuned
     "commands": 560,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
-    PACKAGE: 2690,  # reads: what is a kernel; counts and times; api: refusals are values
+    PACKAGE: 2700,  # reads: what is a kernel; counts and times; api: refusals are values
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
@@ -441,6 +442,36 @@ def test_planning_refuses_by_values():
 )
 def test_the_rule_about_refusals_can_fail(text):
     assert _of_errors(ast.parse(text))
+
+
+def _open_matches(tree: ast.AST) -> list[int]:
+    """Lines of matches that say nothing of what none of their patterns fits.
+
+    The last case takes all there is: `assert_never` where that is nothing, as pyright proves.
+    """
+    matches = (n for n in ast.walk(tree) if isinstance(n, ast.Match))
+    return [n.lineno for n in matches if not _takes_all(n.cases[-1])]
+
+
+def _takes_all(case: ast.match_case) -> bool:
+    return (
+        case.guard is None
+        and isinstance(case.pattern, ast.MatchAs)
+        and case.pattern.pattern is None
+    )
+
+
+def test_matches_say_what_else():
+    assert {m.name: found for m in modules() if (found := _open_matches(m.tree))} == {}
+
+
+@pytest.mark.parametrize(
+    ("last", "lines"),
+    [("At()", [1]), ("_ if x", [1]), ("At() as x", [1]), ("_", []), ("never", [])],
+)
+def test_the_rule_about_matches_can_fail(last, lines):
+    text = f"match stmt:\n    case Along():\n        pass\n    case {last}:\n        pass"
+    assert _open_matches(ast.parse(text)) == lines
 
 
 def _choosing(module: Module) -> Iterator[str]:

@@ -157,13 +157,13 @@ def test_the_default_config_says_all_that_was_chosen(subject):
 
 def test_only_refusals_are_values():
     def refuse() -> int:
-        raise Refused(Rule.FORM, "no room", needs=Need("vmem", 8, "smaller"))
+        raise Refused(Rule.FORM, "no room", needs=Need("smaller"))
 
     def mistake() -> int:
         raise PlanError("wrong in any form")
 
     assert attempted(lambda: 3) == 3
-    refusal = Refusal(Rule.FORM, "no room", needs=Need("vmem", 8, "smaller"))
+    refusal = Refusal(Rule.FORM, "no room", needs=Need("smaller"))
     assert attempted(refuse) == refusal
     assert allowed(3) == 3
     with pytest.raises(PlanError, match="no room"):

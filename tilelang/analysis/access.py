@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 import sympy
 
@@ -143,6 +144,8 @@ def _reach(index: Index, size: int, known: Meanings) -> Reach:
             return Reach(sympy.Integer(start), sympy.Integer(stop - 1), index)
         case Gather():
             return Reach(None, None, index)
+        case _:
+            assert_never(index)
 
 
 def _undo_permutes(

@@ -81,6 +81,8 @@ def inlinable(fn: Any) -> tuple[FunctionType | Nested, list[object]] | None:
                 return None if found is None else (found[0], [observed.attribute(fn, "__self__")])
             case type():
                 return None
+            case _:
+                pass  # an object that may be callable
         call = inspect.getattr_static(type(fn), "__call__", None)
         if isinstance(call, FunctionType) and not is_foreign(call):
             return observed.attribute(type(fn), "__call__"), [fn]
@@ -112,6 +114,8 @@ def _uses(value: Any, seen: set[int]) -> bool:
             return _uses(value.func, seen)
         case MethodType():
             return _uses(value.__func__, seen)
+        case _:
+            pass  # an operation, a function, or what uses nothing
     if _is_op(value):
         return True
     if not isinstance(value, FunctionType) or is_foreign(value) or id(value) in seen:

@@ -27,11 +27,9 @@ class Rule(Enum):
 
 @dataclass(frozen=True)
 class Need:
-    """Memory that would be needed, in bytes, and whether other blocks of some axes would help."""
+    """Memory is short, and other blocks of some axes would help."""
 
-    memory: Literal["vmem", "smem"]
-    bytes: int
-    wants: Literal["smaller", "larger"] | None
+    wants: Literal["smaller", "larger"]
     axes: tuple[str, ...] = ()  # empty: any
 
 

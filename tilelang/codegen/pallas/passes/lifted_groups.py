@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from tilelang import ir
 from tilelang.analysis.placed import root
@@ -103,6 +104,8 @@ class Lifted:
                     over, user = self.problem.axis(stmt.axis).user, stmt.carries[0].user
                     self.refuse(f"a loop of it over {over} carries {user}", stmt.loc)
                 return replace(stmt, body=self.body(stmt.body))
+            case _:
+                assert_never(stmt)
 
     def store(self, store: ir.Store) -> ir.Store:
         """A store of what every group has one of, to the rows of these groups."""

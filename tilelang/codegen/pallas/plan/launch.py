@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
@@ -261,6 +261,8 @@ def _place_conditions(placed: Placed, key: Key) -> tuple[Condition, ...]:
             return (Enters(columns(axes), key.phase),)
         case "before" | "after":
             pass
+        case never:
+            assert_never(never)
     deeper = (*axes[key.level + 1 :], *placed.phases)
     end: Literal["first", "last"] = "first" if key.kind == "before" else "last"
     inner = columns(deeper)

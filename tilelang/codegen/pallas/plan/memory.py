@@ -211,5 +211,5 @@ def _limit(
         f"{name} needs {vmem:,} bytes of vector memory, {target} has {target.vmem_physical:,}",
         loc,
         f"use smaller blocks; the sum is: {_sum(parts)}",
-        Need("vmem", vmem, "smaller"),
+        Need("smaller"),
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import assert_never
 
 from tilelang.ir import (
     Along,
@@ -190,6 +191,8 @@ def _bound(stmt: Stmt) -> tuple[str, ...]:
             return tuple(c.out for c in stmt.carries)
         case Store():
             return ()
+        case _:
+            assert_never(stmt)
 
 
 def _read(body: Body) -> set[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
+from typing import assert_never
 
 from tilelang.analysis.masks import broadcast
 from tilelang.codegen.triton.passes.explicit_casts import apply
@@ -87,6 +88,8 @@ def _dim(entry: Index, kernel: Prepared) -> Dim:
             return kernel.named(size)
         case At(expr) | Gather(expr):
             return expr.type.shape[0]
+        case _:
+            assert_never(entry)
 
 
 def access(
@@ -192,6 +195,8 @@ def _position(entry: Index, dim: Dim) -> Expr:
             return arange(dim, start)
         case At(expr) | Gather(expr):
             return expr
+        case _:
+            assert_never(entry)
 
 
 def arange(dim: Dim, start: int = 0) -> Expr:

@@ -161,6 +161,8 @@ class LoopTile:
                 own = start == Var(self.loop.name, INT)
                 if row and (own or not self._moves(start)):
                     return start, self.kernel.width(lanes.type.shape[0])
+            case _:
+                pass  # positions of no row of lanes
         return None
 
     def _plain(self, expr: Expr) -> Expr:
@@ -204,6 +206,8 @@ class LoopTile:
                 for one, other in ((a, b), (b, a)):
                     if self.holds(one) and other.type.shape == expr.type.shape:
                         return self.value(other)
+            case _:
+                pass  # what is in the mask may have others in it
         return map_children(expr, self.value)
 
     def interior(self, loop: For) -> For:

@@ -274,6 +274,8 @@ class Scope:
                 return integers.const(start)
             case At(expr) | Gather(expr):
                 return self.lower(expr, loc)
+            case _:
+                assert_never(entry)
 
     def _without_gathers(self, load: Load, loc: Loc | None) -> Load:
         index = self.positions(load.tensor, load.index, loc)
@@ -290,6 +292,8 @@ class Scope:
                 case Along(axis, offset) if offset is not None and not isinstance(offset, Const):
                     lanes = TileIndex(axis, Type((axis,), "int32"))
                     rows = replace(integers.add(lanes, offset), type=lanes.type)
+                case _:
+                    pass  # a position that every lane computes itself
             if rows is not None:
                 named = self.named(self.lower(rows, loc), f"{tensor}_rows", loc)
                 entry = Gather(self.own_name(named, tensor))

@@ -176,6 +176,8 @@ class _Since:
                 before = self.read | self.updated | (self.written - {place})
             case Write():
                 before = self.read | self.written
+            case _:
+                assert_never(step)
         return any(tensor == place[0] for tensor, _ in before)
 
     def note(self, step: Read | Write) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
@@ -93,6 +93,8 @@ def _lower(scope: Scope, expr: ir.Expr, want: Layout | None) -> Value:
             return _made(expr, want)
         case Apply(op):
             return _RULES.get(op, _elementwise)(scope, expr, want)
+        case _:
+            assert_never(expr)
 
 
 def _made(expr: ir.TileIndex | physical.InRange | Apply, want: Layout | None) -> Value:
@@ -212,6 +214,8 @@ def block_shape(
                 shape.append(stop - first)
             case ir.Gather():
                 raise AssertionError(f"rows of {tensor} are fetched one by one")
+            case _:
+                assert_never(entry)
     return tuple(shape), packed
 
 

@@ -160,7 +160,7 @@ def searched(problem: Problem, plan: Plan, make: Make) -> Search:
     options = _options(problem, plan)
     base = make(_split(options, plan))
     made = base if isinstance(base, Plan) else plan
-    search = Search(problem, made, options, typical(problem))
+    search = Search(made, options, typical(problem))
     for start in (dict(plan.blocks), *_starts(problem, options)):
         search.descend(start)
     return search
@@ -300,7 +300,6 @@ class Search:
     parts  of values of the plan, which all blocks have in common
     """
 
-    problem: Problem
     base: Plan
     options: Options
     arrays: Numbers

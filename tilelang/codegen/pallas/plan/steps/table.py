@@ -136,5 +136,5 @@ def check_fits(ir: KernelIR, table: Table, target: Target, scalar_bytes: int) ->
         ir.loc,
         "use larger blocks, give hl.tile(..., max_extent=) a bound on the length of a group, "
         "or use steps='rectangle'",
-        Need("smem", need, "larger", tuple(c.axis for c in table.columns)),
+        Need("larger", tuple(c.axis for c in table.columns)),
     )

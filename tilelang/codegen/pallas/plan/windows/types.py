@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from tilelang.ir import Expr, Scalar, integers
 from tilelang.language.dtypes import is_float, itemsize
@@ -238,6 +238,8 @@ def extent_of(dim: WindowDim) -> int | None:
             return rows
         case ByIndex():
             return None
+        case _:
+            assert_never(dim)
 
 
 @dataclass(frozen=True)

@@ -126,4 +126,5 @@ def _negative(rest: PExpr) -> PExpr:
             return inner
         case Apply("sub", (left, right)):
             return apply("sub", (right, left), (), "int32")
-    return apply("neg", (rest,), (), "int32")
+        case _:
+            return apply("neg", (rest,), (), "int32")
