@@ -232,7 +232,7 @@ def _sections(
     groups = split(groups, frozenset(w.ref for w in windows if w.output))
     sections: list[Section] = []
     for window in windows:
-        if window.init != "none" and window.stream is None:
+        if window.init != "none" and window.stepped:
             conditions = first_visit(window, order)
             assert conditions is not None, "check_first_visit comes before"
             sections.append(Section(conditions, (), title=window.ref, always=True))
@@ -408,7 +408,7 @@ def _prefetches(
     if form == "pipeline":
         return False
     reads = any(any(loads(n.expr)) for w in windows for n in w.numbers)
-    pads = not dims and any(w.padded != w.shape for w in windows if w.stream is None)
+    pads = not dims and any(w.padded != w.shape for w in windows if w.stepped)
     return table is not None or reads or pads
 
 

@@ -112,7 +112,7 @@ def provable(plan: Plan) -> bool:
     if generation(plan.target) is None:
         return False
     for launch in plan.launches:
-        if launch.worklist or any(w.stream is not None for w in launch.windows):
+        if launch.worklist or any(not w.stepped for w in launch.windows):
             return False
         heads = {a.name for a in launch.axes if a.place == "within"}
         for section in launch.sections:

@@ -265,7 +265,7 @@ def fewest_fetched(
 ) -> tuple[str, ...]:
     """The order of outer loops in which the fewest bytes are fetched of inputs that no loop further
     in moves."""
-    inputs = (w for w in windows if not w.output and w.stream is None)
+    inputs = (w for w in windows if not w.output and w.stepped)
     still = [w for w in inputs if w.axes.isdisjoint(deeper)]
     orders = permutations(owning) if len(owning) <= MOST_ORDERED else [tuple(owning)]
     return min(orders, key=lambda order: sum(_fetched(w, order, axes) for w in still))
