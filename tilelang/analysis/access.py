@@ -27,7 +27,7 @@ from ..ir import (
     statement_exprs,
     walk,
 )
-from .placed import Place, placed, root
+from .placed import Place, placed
 from .symbols import Meanings, position, symbolic
 
 
@@ -119,7 +119,7 @@ def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:
     base, dims = _undo_permutes(at.tensor, dims, ir)
     return Reference(
         at.tensor,
-        root(ir, at.tensor),
+        ir.root(at.tensor),
         base,
         writes,
         dims,

@@ -37,7 +37,7 @@ from ..ir import (
     TileScalar,
     Var,
 )
-from .placed import Place, placed, root
+from .placed import Place, placed
 
 EDGES = ("begin", "end", "id", "count", "block_size")
 EXACT = ("int32", "int64")
@@ -93,7 +93,7 @@ def renamed(expr: sympy.Basic, names: Mapping[Any, sympy.Basic]) -> Any:
 
 def scope(ir: KernelIR) -> Meanings:
     """Gives every scalar value of the kernel its symbolic form, in statement order."""
-    stored = frozenset(root(ir, s.tensor) for s, _ in placed(ir.body) if isinstance(s, Store))
+    stored = frozenset(ir.root(s.tensor) for s, _ in placed(ir.body) if isinstance(s, Store))
     values: dict[str, sympy.Basic] = {}
     varies = _axis_symbols(ir)
     made = Meanings(ir, values, varies, stored, {a.name: a.user for a in ir.axes})
@@ -181,7 +181,7 @@ def _as(value: Any, expr: Expr) -> Any:
 
 
 def _loaded(expr: Load, known: Meanings) -> sympy.Expr:
-    pure = expr.mask is None and root(known.ir, expr.tensor) not in known.stored
+    pure = expr.mask is None and known.ir.root(expr.tensor) not in known.stored
     scalars = [i.expr for i in expr.index if isinstance(i, At)]
     whole = expr.type.dtype in (*EXACT, "bool")
     if not pure or not whole or expr.type.shape or len(scalars) != len(expr.index):

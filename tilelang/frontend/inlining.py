@@ -15,7 +15,7 @@ from ..errors import ParseError, TileError
 from ..language.calls import marker, resolve
 from ..language.dtypes import DType
 from ..reads import FRAMEWORKS
-from ..texts import cells, names_in
+from ..texts import cells, read_by
 from . import observed
 from .liveness import assigned, liveness
 from .scope import (
@@ -121,7 +121,7 @@ def _uses(value: Any, seen: set[int]) -> bool:
     if not isinstance(value, FunctionType) or is_foreign(value) or id(value) in seen:
         return False
     seen.add(id(value))
-    names = names_in(value.__code__)
+    names = read_by(value.__code__)
     found = [*cells(value), *(value.__globals__.get(name) for name in names)]
     return any(_uses(v, seen) or _names_op(v, names, 0) for v in found)
 

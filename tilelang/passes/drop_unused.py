@@ -9,13 +9,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from ..ir import Assign, Body, Expr, Loop, Stmt, Store, Var, statement_exprs, statements, walk
+from ..ir import (
+    Assign,
+    Body,
+    Expr,
+    Loop,
+    Stmt,
+    Store,
+    read_by,
+    statement_exprs,
+    statements,
+)
 from ..ir.traversal import map_body
 
 
 def drop_unused(body: Body, bounds: Iterable[Expr] = ()) -> Body:
     """Removes assignments, carries and loops that neither a store nor a bound needs."""
-    needed = _needed(body, _names(bounds))
+    needed = _needed(body, read_by(bounds))
 
     def keep(stmt: Stmt) -> Body:
         match stmt:
@@ -32,19 +42,20 @@ def drop_unused(body: Body, bounds: Iterable[Expr] = ()) -> Body:
     return map_body(body, keep)
 
 
-def _needed(body: Body, wanted: set[str]) -> set[str]:
+def _needed(body: Body, wanted: Iterable[str]) -> set[str]:
     """Names that a store depends on, through assignments and carries; `wanted` besides."""
     sources: dict[str, set[str]] = {}
     queue = list(wanted)
     for stmt in statements(body):
         match stmt:
             case Assign():
-                sources[stmt.name] = _names((stmt.value,))
+                sources[stmt.name] = set(read_by((stmt.value,)))
             case Store():
-                queue += _names(statement_exprs(stmt))
+                queue += read_by(statement_exprs(stmt))
             case Loop():
                 for carry in stmt.carries:
-                    sources[carry.name] = sources[carry.out] = _names((carry.init, carry.next))
+                    made_of = set(read_by((carry.init, carry.next)))
+                    sources[carry.name] = sources[carry.out] = made_of
             case _:
                 assert_never(stmt)
     found: set[str] = set()
@@ -54,7 +65,3 @@ def _needed(body: Body, wanted: set[str]) -> set[str]:
             found.add(name)
             queue += sources.get(name, ())
     return found
-
-
-def _names(exprs: Iterable[Expr]) -> set[str]:
-    return {e.name for x in exprs for e in walk(x) if isinstance(e, Var)}

@@ -13,7 +13,17 @@ from functools import partial
 
 from ..analysis.uses import picks_rows
 from ..errors import Loc
-from ..ir import Body, Expr, KernelIR, Load, Stmt, Store, Var, map_children, map_index, walk
+from ..ir import (
+    Body,
+    Expr,
+    KernelIR,
+    Load,
+    Stmt,
+    Store,
+    map_children,
+    map_index,
+    read_by,
+)
 from ..ir.traversal import definitions, inlined, map_body, map_range, map_stmt
 from ..schedule.refusal import Refused, Rule
 
@@ -32,7 +42,7 @@ def inline_indices(ir: KernelIR) -> KernelIR:
 
 def _resolved(expr: Expr, values: Values, loc: Loc | None) -> Expr:
     found = inlined(expr, values)
-    carried = next((e.name for e in walk(found) if isinstance(e, Var)), None)
+    carried = next(read_by((found,)), None)
     if carried is None:
         return found
     raise Refused(

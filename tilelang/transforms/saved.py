@@ -33,8 +33,8 @@ from ..ir import (
     Var,
     integers,
     map_children,
+    read_by,
     statements,
-    walk,
 )
 from ..language.build import cast
 from ..language.dtypes import is_float, itemsize
@@ -336,9 +336,9 @@ def storing(
         known |= new
         body.append(stmt)
         for one in saved:
-            needed = {e.name for e in walk(one.value) if isinstance(e, Var)}
+            needed = set(read_by((one.value,)))
             offsets = [i.offset for i in one.index if isinstance(i, Along) and i.offset is not None]
-            also = {e.name for o in offsets for e in walk(o) if isinstance(e, Var)}
+            also = set(read_by(offsets))
             around_it = all(integers.axes(o) <= set(opened) for o in offsets)
             if new & needed and needed | also <= known and around_it:
                 index = tuple(_renamed(entry, axes) for entry in one.index)

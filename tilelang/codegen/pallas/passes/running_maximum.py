@@ -75,7 +75,7 @@ def _larger(carry: ir.Carry, defined: Mapping[str, Expr]) -> tuple[str, Expr] | 
 
 
 def _names(expr: Expr) -> set[str]:
-    return {e.name for e in ir.walk(expr) if isinstance(e, ir.Var)}
+    return set(ir.read_by((expr,)))
 
 
 def _needed(expr: Expr, defined: Mapping[str, Expr]) -> Iterator[str]:

@@ -27,8 +27,8 @@ from .estimate import rank
 from .search import Form, config_of, formed, plan
 from .types import Plan
 
-BUFFERS = (3, 4)  # besides two
-UNKNOWN = 1.05  # more buffers take memory: what is as good without them comes first
+BUFFERS = (3, 4)  # besides two: four are what `in_flight` takes where copies are waited for
+UNKNOWN = 1.05  # a guess; more buffers take memory: what is as good without them comes first
 
 
 @dataclass(frozen=True, order=True)

@@ -29,9 +29,9 @@ from tilelang.ir import (
     Stmt,
     Store,
     Type,
-    Var,
     integers,
     map_children,
+    read_by,
     statement_exprs,
     statements,
     walk,
@@ -197,4 +197,4 @@ def _bound(stmt: Stmt) -> tuple[str, ...]:
 
 def _read(body: Body) -> set[str]:
     """The names that statements read."""
-    return {e.name for x in exprs_of(body, ()) for e in walk(x) if isinstance(e, Var)}
+    return set(read_by(exprs_of(body, ())))

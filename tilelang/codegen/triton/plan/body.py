@@ -21,14 +21,14 @@ from tilelang.ir import (
     Store,
     Var,
     integers,
+    read_by,
     statement_exprs,
     statements,
-    walk,
 )
 from tilelang.ir.integers import INT
 from tilelang.schedule.refusal import Refused, Rule
 
-from .access import access, arange, both, compare, in_range, layout, with_conditions
+from .access import access, arange, both, compare, in_range, with_conditions
 from .defaults import Width
 from .memory import copies_ahead, own_exprs
 from .scope import Running, Scope
@@ -79,7 +79,7 @@ def _assign(scope: Scope, stmt: Assign) -> None:
 
 
 def _stored(scope: Scope, load: Load) -> bool:
-    return layout(scope.kernel.ir, load.tensor).root in scope.shared.stored
+    return scope.kernel.ir.root(load.tensor) in scope.shared.stored
 
 
 def _typed(expr: Expr) -> Expr:
@@ -277,7 +277,7 @@ def _updates(loop: Loop, names: dict[str, tuple[str, Expr | None]]) -> dict[str,
             continue
         rest = [e for s in statements(loop.body[place + 1 :]) for e in statement_exprs(s)]
         rest += [c.next for c in loop.carries]
-        if carry.name not in {e.name for x in rest for e in walk(x) if isinstance(e, Var)}:
+        if carry.name not in read_by(rest):
             found[target.name] = names[carry.name][0]
     return found
 

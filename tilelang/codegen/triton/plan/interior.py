@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
-from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, walk
+from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, read_by, walk
 from tilelang.ir.integers import INT
 from tilelang.ir.names import fresh
 from tilelang.ir.traversal import inlined
@@ -178,7 +178,7 @@ class LoopTile:
 
     def _moves(self, expr: Expr) -> bool:
         """Whether a value differs from tile to tile."""
-        return any(isinstance(e, Var) and e.name in self._moving for e in walk(expr))
+        return not self._moving.isdisjoint(read_by((expr,)))
 
     @cached_property
     def _moving(self) -> frozenset[str]:

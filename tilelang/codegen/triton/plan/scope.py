@@ -34,7 +34,7 @@ from tilelang.language.dtypes import is_float
 from tilelang.language.evaluate import evaluate
 from tilelang.language.op import OPS
 
-from .access import access, layout, quotient
+from .access import access, quotient
 from .descriptors import Boxes, End, box_of
 from .problem import Prepared
 from .types import Descriptor, Fetch, Let, Read, Step
@@ -227,7 +227,7 @@ class Scope:
         value = Var(name or self.shared.fresh(f"{load.tensor}_{suffix}"), load.type)
         made = replace(found, offset=offset, mask=mask)
         self.steps.append(Read(value.name, load.type, made, load.other, loc or load.loc))
-        if layout(self.kernel.ir, load.tensor).root not in self.shared.stored and name is None:
+        if self.kernel.ir.root(load.tensor) not in self.shared.stored and name is None:
             self.seen[load] = value
         return value
 

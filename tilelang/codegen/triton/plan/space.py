@@ -13,15 +13,14 @@ from dataclasses import replace
 
 from tilelang.codegen.triton.target import Target
 from tilelang.schedule.candidate import Candidate
-from tilelang.schedule.config import Config
+from tilelang.schedule.config import BOUNDS, Config
 from tilelang.schedule.problem import Problem
 
 from . import specialized
 from .search import completed, plan
 from .types import Plan
 
-LEAST, MOST = 16, 1024  # of a block
-WARPS, STAGES, ROWS = (1, 16), (1, 8), (1, 64)
+LEAST, MOST = 16, 1024  # of a block: Triton multiplies 16 rows or more; the most is a guess
 
 
 def space(problem: Problem, target: Target, near: Config | None = None) -> Iterator[Candidate]:
@@ -60,15 +59,13 @@ def _neighbours(problem: Problem, config: Config) -> Iterator[Config]:
         for other in (size // 2, size * 2):
             if LEAST <= other <= MOST:
                 yield replace(config, blocks=tuple(sorted({**blocks, name: other}.items())))
-    for field, now, (least, most) in (
-        ("warps", config.warps or 4, WARPS),
-        ("l2_group", config.l2_group or 1, ROWS),
-    ):
+    for field, now in (("warps", config.warps or 4), ("l2_group", config.l2_group or 1)):
+        least, most = BOUNDS[field]
         for other in (now // 2, now * 2):
             if least <= other <= most:
                 yield replace(config, **{field: other})
     for other in ((config.stages or 2) - 1, (config.stages or 2) + 1):
-        if STAGES[0] <= other <= STAGES[1]:
+        if BOUNDS["stages"][0] <= other <= BOUNDS["stages"][1]:
             yield replace(config, stages=other)
     yield replace(config, persistent=not config.persistent)
     other = None if config.warp_specialize else True

@@ -178,13 +178,15 @@ def selected(
 ) -> tuple[Select, ...]:
     """What a reference means of a window's block, its positions physical; `part` as in selects."""
 
+    def position(expr: physical.PExpr) -> physical.PExpr:
+        return lower(scope, expr).expr  # type: ignore[arg-type]  # a Select that is still logical
+
     def lowered(select: Select) -> Select:
-        # ignored: what is lowered has operations besides those that a Select is typed for
         match select:
             case physical.Row(expr):
-                return physical.Row(lower(scope, expr).expr)  # type: ignore[arg-type]
+                return physical.Row(position(expr))
             case physical.Step(_, _, number) if number is not None:
-                return replace(select, number=lower(scope, number).expr)  # type: ignore[arg-type]
+                return replace(select, number=position(number))
             case _:
                 return select
 
