@@ -683,6 +683,49 @@ def _committed() -> list[Path]:
     return [p for line in run.stdout.splitlines() if (p := ROOT / line).is_file()]
 
 
+MAP = ROOT / "CONTRIBUTING.md"
+ASKED = (
+    "where is the step table planned",
+    "where is a window chosen",
+    "why is this mask here",
+    "where are default blocks chosen",
+)
+
+
+def _lost(text: str) -> list[str]:
+    """Paths of a text that lead nowhere; NAME stands for any, a name alone lies beside the last."""
+    found: list[str] = []
+    beside: list[Path] = []
+    for line in text.splitlines():
+        if not line.startswith("  "):  # an item, or a row, of its own
+            beside = [ROOT, ROOT / PACKAGE, ROOT / PACKAGE / "codegen" / "pallas"]
+        for path in re.findall(r"`([\w./]+(?:\.py|/))`", line):
+            there = [p for at in beside for p in at.glob(path.rstrip("/").replace("NAME", "*"))]
+            if there and "/" in path:
+                beside.append(there[0].parent)
+            found += [] if there else [path]
+    return found
+
+
+def test_the_map_leads_somewhere():
+    text = MAP.read_text(encoding="utf-8")
+    assert _lost(text) == []
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert [a for a in ASKED if not any(a in row and ".py`" in row for row in rows)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "lost"),
+    [
+        ("`plan/steps/table.py`, `revisits.py`", []), ("`revisits.py`", ["revisits.py"]),
+        ("`plan/table.py`", ["plan/table.py"]), ("`passes/NAME.py`, `examples/dense/`", []),
+        ("`nowhere/NAME.py`", ["nowhere/NAME.py"]),
+    ],
+)  # fmt: skip
+def test_the_rule_about_the_map_can_fail(line, lost):
+    assert _lost(line) == lost
+
+
 def test_nothing_names_a_path_of_one_machine():
     found = [
         f"{path.relative_to(ROOT)}:{number} {match.group()}"
