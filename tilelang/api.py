@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from .autotune import lock as locks
-from .errors import CallError, PlanError, TileError
+from .errors import CallError, TileError
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
@@ -33,6 +33,7 @@ from .runtime.recompiles import (
 )
 from .runtime.signature import bind, plain_function, signature
 from .runtime.tensors import is_symbolic
+from .schedule.refusal import Refusal, allowed
 from .texts import texts
 
 
@@ -306,7 +307,8 @@ class Kernel:
         if key not in self._part_launches:
             given = given_of(dict(zip(parsed.arguments, tensors, strict=True)))
             checks = self._checks if checked else False
-            self._part_launches[key] = self._prepared(parsed, given, None, target, checks, None)
+            part = self._prepared(parsed, given, None, target, checks, None)
+            self._part_launches[key] = allowed(part)
         return self._part_launches[key](tuple(tensors))
 
     # ------------------------------------------------------------ looking inside
@@ -344,16 +346,14 @@ class Kernel:
     ) -> str:
         """Axes and why, the plan and, where offsets have values, how much work is padding."""
         given = self._given(bind(self.signature, args, kwargs))
-        try:
-            lowered = self._lower(given, config, target)
-            return explain.explain(lowered, given.integers(), self._origin(given, config, lowered))
-        except PlanError as refused:
-            if self._element is None:
-                raise
+        found = self._lowering(given, config, target)
+        if isinstance(found, Refusal) and self._element is not None:
             kernel, names = self._element
             _, one = given.element(names)
             whole = kernel._lower(one, config, target)
-            return explain.one_by_one(refused, explain.explain(whole, one.shared(names)))
+            return explain.one_by_one(found, explain.explain(whole, one.shared(names)))
+        lowered = allowed(found)
+        return explain.explain(lowered, given.integers(), self._origin(given, config, lowered))
 
     def compile(
         self,
@@ -522,6 +522,11 @@ class Kernel:
         return lowering.launched_by_jax(goal) if of_jax else goal
 
     def _lower(self, given: Given, config: Config | None, target: AnyTarget) -> Lowered:
+        return allowed(self._lowering(given, config, target))
+
+    def _lowering(
+        self, given: Given, config: Config | None, target: AnyTarget
+    ) -> Lowered | Refusal:
         """The stages, from the cache if these shapes were lowered before on any framework."""
         chosen = lowering.checked_config(self._config if config is None else config)
         goal = self._goal(given, target)
@@ -574,7 +579,7 @@ class Kernel:
         config: Config | None,
         target: Target,
         lock: locks.Lock | None = None,
-    ) -> Lowered:
+    ) -> Lowered | Refusal:
         """The later stages; also called when JAX lowers for a device, long after the call.
 
         A batch takes the config of one element: its results are those of one, bit for bit.  Loops
@@ -582,13 +587,15 @@ class Kernel:
         """
         if config is None and parsed.element is not None:
             one = self._planned(parsed.element[0], config, target, lock)
+            if isinstance(one, Refusal):
+                return one
             config = one.config.without([a.name for a in one.ir.axes if a.kind == "grid"])
         entry = None if config is not None or lock is None else self._entry(parsed, target, lock)
         if entry is not None and lock is not None:
-            try:
-                return self._kept(parsed, entry.config, target)
-            except PlanError as refused:
-                lock.warn(entry.subject, f"its config is refused ({refused.what})")
+            found = self._kept(parsed, entry.config, target)
+            if not isinstance(found, Refusal):
+                return found
+            lock.warn(entry.subject, f"its config is refused ({found.what})")
         return self._kept(parsed, config, target)
 
     def _entry(
@@ -622,15 +629,18 @@ class Kernel:
             self._subjects[key] = found.text, shape_class.digest(ir)
         return self._subjects[key]
 
-    def _kept(self, parsed: Remembered, config: Config | None, target: Target) -> Lowered:
+    def _kept(self, parsed: Remembered, config: Config | None, target: Target) -> Lowered | Refusal:
         """The later stages with a config, or with the default one."""
         key = (parsed, config, target)
         with self._lock:
             if key not in self._lowered:
                 refuse_more(parsed.ir, self._compiles, self._most)
                 start = time.perf_counter()
-                with lowering.said_of_backward(self._fn.__name__, parsed.backward):
-                    self._lowered[key] = lowering.lower(parsed.ir, parsed.facts, config, target)
+                found = lowering.lowered(parsed.ir, parsed.facts, config, target)
+                if isinstance(found, Refusal):
+                    name = self._fn.__name__
+                    return lowering.said_of_backward(name, found) if parsed.backward else found
+                self._lowered[key] = found
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1
             return self._lowered[key]
@@ -650,12 +660,10 @@ class Kernel:
             execution.screen(self.signature.kernel, operands)
         known = self._parsed(given)
         statics = {n: v for n, v in given.values.items() if n not in given.tensors}
-        try:
-            launch = self._prepared(known, given, config, target, self._checks, statics)
-        except PlanError:
-            if self._element is None:
-                raise
-            launch = self._one_by_one(config, target)
+        prepared = self._prepared(known, given, config, target, self._checks, statics)
+        if isinstance(prepared, Refusal) and self._element is not None:
+            prepared = self._one_by_one(config, target)
+        launch = allowed(prepared)
         places = tuple(o.place for o in operands if o.described.home == "torch")
         if places:
             names, chosen = self.signature.names, {"config": config, "target": target}
@@ -689,7 +697,7 @@ class Kernel:
         target: AnyTarget,
         checks: bool | None,
         statics: Mapping[str, Any] | None,
-    ) -> Launch:
+    ) -> Launch | Refusal:
         """The launch of a parsed kernel; without `statics`, of a part of a derived gradient."""
         chosen = config if statics is None or config is not None else self._config
         config, operands = lowering.checked_config(chosen), launching.operands_of(given)

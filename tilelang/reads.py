@@ -131,9 +131,10 @@ def _other(value: Any) -> Hashable:
             return _items(value)
         case type() | ModuleType():
             return Same(value)
-    if _is_function(value):
-        return Same(value)
-    return (kind, value) if _is_constant(kind) else Object(kind)
+        case _:
+            if _is_function(value):
+                return Same(value)
+            return (kind, value) if _is_constant(kind) else Object(kind)
 
 
 def is_kernel(value: object) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import numpy as np
 
@@ -150,6 +151,8 @@ def _views(
                 moved = below.take(picks.transpose(arg[1:]), axis=arg[0], mode="clip")
             case "slice" | "spans" | "bytes" | "bools":
                 raise AssertionError(f"{tensor.name} is no view of an author's")
+            case never:
+                assert_never(never)
         positions[tensor.name] = moved
         roots[tensor.name] = roots.get(source.name, source.name)
     return positions, roots
@@ -176,6 +179,8 @@ def _block(run: Run, body: ir.Body, frame: Moment) -> None:
                 _store(run, stmt, _fresh(frame))
             case ir.Loop():
                 _loop(run, stmt, frame)
+            case _:
+                assert_never(stmt)
 
 
 def _fresh(frame: Moment) -> Moment:
@@ -250,6 +255,8 @@ def _computed(run: Run, expr: ir.Expr, frame: Moment) -> Array:
             operands = tuple(_value(run, a, frame) for a in args)
             shape = _lengths(expr.type.shape, frame)
             return compute(op, operands, expr.type.dtype, shape, expr.attrs)
+        case _:
+            assert_never(expr)
 
 
 def _covered(tile: Covered) -> Array:
@@ -361,3 +368,5 @@ def _along(run: Run, entry: ir.Index, frame: Moment) -> Array:
         case ir.Along(axis, offset):
             moved = 0 if offset is None else int(_value(run, offset, frame))
             return _covered(frame.tiles[axis]) + moved
+        case _:
+            assert_never(entry)

@@ -38,7 +38,7 @@ def _collect(fn: FunctionType, found: dict[int, FunctionType]) -> None:
 
 def _named(fn: FunctionType) -> Iterator[Any]:
     """What the function's globals and closure hold under names that its code uses."""
-    names = names_in(fn.__code__)
+    names = read_by(fn.__code__)
     values = [fn.__globals__[name] for name in names if name in fn.__globals__]
     for module in values:
         if isinstance(module, ModuleType) and not in_library(module):
@@ -46,7 +46,7 @@ def _named(fn: FunctionType) -> Iterator[Any]:
     yield from (*values, *cells(fn))
 
 
-def names_in(code: CodeType) -> frozenset[str]:
+def read_by(code: CodeType) -> frozenset[str]:
     """Global and attribute names that code uses, nested functions included."""
     return frozenset(name for each in codes(code) for name in each.co_names)
 

@@ -18,7 +18,6 @@ from tilelang.analysis.masks import (
     fills,
     lane_mask,
     masked_reads,
-    masked_uses,
     needs,
     pad_state,
     unknown,
@@ -226,16 +225,6 @@ def test_only_partial_axes_need_fills():
 
 def test_products_need_both_operands():
     assert needs(dot(X, W), {"tm", "tk"}) == (FillNeed(0, 1, "tk", 0.0), FillNeed(1, 0, "tk", 0.0))
-
-
-def test_uses_in_a_whole_expression():
-    expr = reduce("max", dot(X, W), 1)
-    found = masked_uses(expr, {"tk", "tn"}, {})
-    assert [(o.type.shape, n.axis) for o, n in found] == [
-        (("tm", "tk"), "tk"),
-        (("tk", "tn"), "tk"),
-        (("tm", "tn"), "tn"),
-    ]
 
 
 # ---------------------------------------------------------------- rewriting

@@ -14,13 +14,16 @@ from tilelang.analysis.symbols import (
     scope,
     symbolic,
     table,
-    to_sympy,
     written,
 )
 from tilelang.ir import Along, Apply, Const, Load, Type
 
 G = position("g")
 offsets = table("offsets")
+
+
+def to_sympy(expr, ir):
+    return symbolic(expr, scope(ir))
 
 
 def kernel(*body, carries=()):

@@ -19,7 +19,6 @@ from tilelang.codegen.pallas.chips import Chip, Units
 CHIP = Chip(
     clock=1e9,
     bandwidth=100e9,
-    peak=1e12,
     read=500e-9,
     write=300e-9,
     delay_slots=2,

@@ -118,10 +118,15 @@ def test_a_loop_that_does_not_end_is_noted(monkeypatch: pytest.MonkeyPatch) -> N
     assert case.run().notes == {"a loop that does not end": 1}
 
 
+# bfloat16 operations per second of one core, as published
+PEAKS = {"v4": 137.5e12, "v5e": 197e12, "v5p": 229.5e12, "v6e": 918e12, "7x": 1153.5e12}
+
+
 def test_chips_agree_with_the_published_peaks() -> None:
     """A matrix unit is 128 wide, on v6e and 7x 256, and multiplies 8 rows in `multiply` cycles."""
+    assert PEAKS.keys() == CHIPS.keys()
     for name, chip in CHIPS.items():
         wide = 128 * chip.units.results
         rows = 8 / chip.units.multiply
         made = 2 * wide * wide * rows * chip.units.matrix * chip.clock
-        assert made == pytest.approx(chip.peak, rel=0.25), name
+        assert made == pytest.approx(PEAKS[name], rel=0.25), name

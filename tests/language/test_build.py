@@ -7,7 +7,7 @@ import pytest
 import tilelang.language as hl
 from tilelang.errors import TypingError
 from tilelang.ir import Apply, Const, TileIndex, TileScalar, Type, Var, walk
-from tilelang.language import build, shapes, values
+from tilelang.language import build, shapes
 from tilelang.language.calls import method, resolve
 from tilelang.language.handles import TileHandle
 
@@ -134,12 +134,6 @@ def test_the_length_of_a_tile_stands_for_its_axis():
 def test_a_whole_exponent_stays_whole():
     squared = build.binary("pow", half, 2, None)
     assert repr(squared.args[1].value) == "2" and squared.args[1].type.dtype == "bfloat16"
-
-
-def test_indices_are_int32():
-    small = Var("small", Type(("tm",), "int16"))
-    assert values.as_index(small, None).type.dtype == "int32"
-    assert values.as_index(3, None) == Const(3, Type((), "int32"), weak=True)
 
 
 def test_softmax_of_narrow_floats_is_computed_in_float32():

@@ -12,7 +12,6 @@ from tilelang.errors import Loc, ParseError, TypingError
 from tilelang.ir import Along, Load, Tensor, Type, Var
 from tilelang.language.calls import method, operator, resolve
 from tilelang.language.handles import BlockHandle, TensorHandle, TileHandle
-from tilelang.language.values import as_index
 
 torch = pytest.importorskip("torch", reason="compares with torch's spellings")
 
@@ -295,16 +294,6 @@ CASES = {
         call(torch.zeros_like, TensorHandle(tensor)),
         "a value as large as the whole tensor table",
         "in a loop, make a value of a tile's shape: hl.zeros([tile, 64])",
-    ),
-    "float index": (
-        lambda: as_index(scalar, LOC, "row index of table"),
-        "row index of table is scalar (float32[])",
-        "positions are integers: x // 2 rounds down, x.to(hl.int32) cuts the fraction",
-    ),
-    "bool index": (
-        lambda: as_index(mask, LOC),
-        "an index is mask (bool[tm])",
-        "hl.load(tensor, index, mask=...) and hl.where select by a condition",
     ),
 }
 

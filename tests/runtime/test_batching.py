@@ -10,8 +10,9 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.frameworks import NEEDS_TORCH, torch
-from tilelang.errors import CallError, PlanError
+from tilelang.errors import CallError
 from tilelang.runtime import lowering
+from tilelang.schedule.refusal import Refusal, Rule
 
 needs_torch = pytest.mark.skipif(torch is None, reason=NEEDS_TORCH)
 RNG = np.random.default_rng(0)
@@ -173,14 +174,14 @@ def test_mistakes(kernel, mistake):
 
 def refusing_kernel(monkeypatch):
     """A kernel of which no batch can be planned."""
-    real = lowering.lower
+    real = lowering.lowered
 
-    def lower(ir, facts, config, target):
+    def lowered(ir, facts, config, target):
         if any(axis.name.startswith("batch") for axis in ir.axes):
-            raise PlanError("no batches today")
+            return Refusal(Rule.FORM, "no batches today")
         return real(ir, facts, config, target)
 
-    monkeypatch.setattr(lowering, "lower", lower)
+    monkeypatch.setattr(lowering, "lowered", lowered)
     return tile.kernel(scaled)
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
 from tests.subjects import SUBJECTS
 from tests.test_golden import TARGET
+from tilelang.analysis import analyze
+from tilelang.codegen.pallas.plan import search
+from tilelang.codegen.pallas.target import Target
+from tilelang.codegen.triton.plan import search as of_triton
+from tilelang.codegen.triton.target import Target as GpuTarget
 from tilelang.errors import PlanError
-from tilelang.schedule.refusal import Need, Refusal, Refused, Rule, attempted
+from tilelang.frontend import parse
+from tilelang.schedule.problem import Problem
+from tilelang.schedule.refusal import Need, Refusal, Refused, Rule, allowed, attempted
 
 
 @tile.kernel
@@ -57,6 +66,87 @@ def test_a_mistake_is_reported_as_such():
             two_places.lower(spec, spec, target=TARGET, config=tile.Config(loop_type=loop_type))
 
 
+@tile.kernel
+def moved(x, offsets):
+    """Rows of boxes, one after the other: a loop over groups that only copies rows."""
+    y = hl.full([50, 130], 0.0, dtype=hl.float32)
+    for g in hl.grid(5):
+        for tm in hl.tile(offsets[g], hl.minimum(offsets[g + 1], offsets[g] + 1), block_size=32):
+            y[tm, :] = x[g, tm.index - offsets[g], :]
+    return y
+
+
+@pytest.mark.parametrize("target", ["cpu", TARGET])
+def test_what_the_search_tries_of_itself_refuses_no_kernel(target):
+    """Rows that are moved together have blocks of their own: here, the author has another."""
+    specs = tile.spec((5, 50, 130), "float32"), tile.spec((6,), "int32")
+    assert dict(moved.lower(*specs, target=target).plan.blocks)["tm"] == 32
+
+
+def one_place(x, y):
+    for tm in hl.tile(x.shape[0]):
+        y[tm, :] = x[tm, :]
+    return y
+
+
+def halved(x, y):
+    for tm in hl.tile(x.shape[0]):
+        y[tm, :] = x[tm, :].to(hl.float16).to(hl.float32)
+    return y
+
+
+def problem(kernel, shape: tuple[int, ...] = (64, 128)) -> Problem:
+    fn = inspect.unwrap(kernel)
+    ir = parse(fn, {"x": tile.spec(shape, "float32"), "y": tile.spec(shape, "float32")})
+    return Problem(ir, analyze(ir))
+
+
+LARGE = (1 << 10, 1 << 20)  # one row of a register tile is 32 MiB
+ONCE, IN_EVERY_FORM = 1, 4
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "config", "rule", "count"),
+    [
+        (two_places, (64, 128), tile.Config(), Rule.KERNEL, ONCE),
+        (halved, (64, 128), tile.Config(), Rule.KERNEL, 0),
+        (one_place, (64, 128), tile.Config({"tq": 8}), Rule.CONFIG, ONCE),
+        (one_place, (64, 128), tile.Config({"tm": 9}), Rule.CONFIG, ONCE),
+        (one_place, (64, 128), tile.Config(within=("tm",)), Rule.CONFIG, ONCE),
+        (one_place, (64, 128), tile.Config(windows="exact"), Rule.FORM, IN_EVERY_FORM),
+        (one_place, LARGE, tile.Config(), Rule.FORM, IN_EVERY_FORM),
+    ],
+)
+def test_other_forms_are_tried_where_they_may_help(
+    kernel, shape, config, rule, count, monkeypatch
+):
+    tried: list[object] = []
+    real = search._sized
+    monkeypatch.setattr(search, "_sized", lambda *asked: tried.append(asked) or real(*asked))
+    found = search.plan(problem(kernel, shape), config, Target.of(TARGET))
+    assert isinstance(found, Refusal)
+    assert (found.rule, len(tried)) == (rule, count), found
+
+
+def reshaped(x, y):
+    for tm in hl.tile(x.shape[0]):
+        y[tm, :] = x[tm, :].reshape(tm, 3, 4).reshape(tm, 12)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "config", "rule"),
+    [
+        (reshaped, (64, 12), tile.Config(), Rule.KERNEL),
+        (one_place, (64, 128), tile.Config(worklist="table"), Rule.CONFIG),
+        (one_place, (64, 1 << 21), tile.Config(), Rule.CONFIG),
+    ],
+)
+def test_a_plan_for_a_gpu_is_refused_as_a_value(kernel, shape, config, rule):
+    found = of_triton.plan(problem(kernel, shape), config, GpuTarget.of("cuda:sm90"))
+    assert isinstance(found, Refusal) and found.rule is rule, found
+
+
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 def test_the_default_config_says_all_that_was_chosen(subject):
     low = subject.kernel.lower(*subject.cases[-2], target=TARGET)
@@ -67,12 +157,16 @@ def test_the_default_config_says_all_that_was_chosen(subject):
 
 def test_only_refusals_are_values():
     def refuse() -> int:
-        raise Refused(Rule.MEMORY, "no room", needs=Need("vmem", 8, "smaller"))
+        raise Refused(Rule.FORM, "no room", needs=Need("smaller"))
 
     def mistake() -> int:
         raise PlanError("wrong in any form")
 
     assert attempted(lambda: 3) == 3
-    assert attempted(refuse) == Refusal(Rule.MEMORY, "no room", needs=Need("vmem", 8, "smaller"))
+    refusal = Refusal(Rule.FORM, "no room", needs=Need("smaller"))
+    assert attempted(refuse) == refusal
+    assert allowed(3) == 3
+    with pytest.raises(PlanError, match="no room"):
+        allowed(refusal)
     with pytest.raises(PlanError, match="wrong in any form"):
         attempted(mistake)

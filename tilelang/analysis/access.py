@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 import sympy
 
@@ -26,7 +27,7 @@ from ..ir import (
     statement_exprs,
     walk,
 )
-from .placed import Place, placed, root
+from .placed import Place, placed
 from .symbols import Meanings, position, symbolic
 
 
@@ -118,7 +119,7 @@ def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:
     base, dims = _undo_permutes(at.tensor, dims, ir)
     return Reference(
         at.tensor,
-        root(ir, at.tensor),
+        ir.root(at.tensor),
         base,
         writes,
         dims,
@@ -143,6 +144,8 @@ def _reach(index: Index, size: int, known: Meanings) -> Reach:
             return Reach(sympy.Integer(start), sympy.Integer(stop - 1), index)
         case Gather():
             return Reach(None, None, index)
+        case _:
+            assert_never(index)
 
 
 def _undo_permutes(

@@ -21,8 +21,9 @@ Linear = Mapping[sympy.Basic, Fraction]
 Tables = frozenset[str]
 Key = frozenset[tuple[sympy.Basic, Fraction]]
 
-DEPTH = 9
-GOALS = 600  # goals tried for one question: a bound on the time of a failing proof
+# Steps of a proof, and goals tried for one question: they bound the time of one that fails.  Of the
+# examples and 40 random kernels no fact changes from 6 steps and 30 goals on.
+DEPTH, GOALS = 9, 600
 
 
 @dataclass(frozen=True)

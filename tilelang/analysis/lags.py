@@ -20,7 +20,7 @@ from ..ir.text import position
 from ..ir.traversal import exprs_of
 from .carries import Definitions, names
 from .facts import LagFact
-from .placed import Place, loops, placed, root
+from .placed import Place, loops, placed
 from .ranges import Ranges
 from .stores import apart, is_free, mentions, moving
 
@@ -87,7 +87,7 @@ class _LaggingTiles:
         own = ((load.tensor, load.index) == (s.tensor, s.index) for s, p in self.stored
                if at.sees(p) and s.mask is None)  # fmt: skip
         later = (s for s, place in self.stored if place.number >= at.number)
-        same = (s for s in later if root(self.ir, s.tensor) == root(self.ir, load.tensor))
+        same = (s for s in later if self.ir.root(s.tensor) == self.ir.root(load.tensor))
         return None if any(own) else next((s for s in same if not apart(load, s)), None)
 
     def taken_over(

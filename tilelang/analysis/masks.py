@@ -32,7 +32,6 @@ from ..ir import (
     Type,
     Var,
     map_children,
-    walk,
 )
 from ..language.dtypes import is_float, is_narrow, to_numpy
 from ..language.op import OPS, neutral
@@ -296,20 +295,6 @@ def _zero(expr: Apply, operand: int) -> Scalar:
     return 0.0 if is_float(expr.args[operand].type.dtype) else 0
 
 
-def masked_uses(
-    expr: Expr, partial: Collection[str], definitions: Definitions
-) -> tuple[tuple[Expr, FillNeed], ...]:
-    """(operand, need) for every operand in `expr` whose foreign lanes must be filled."""
-    pads = _Pads(definitions)
-    return tuple(
-        (e.args[need.operand], need)
-        for e in walk(expr)
-        if isinstance(e, Apply)
-        for need in needs(e, partial)
-        if not _satisfied(e.args[need.operand], need, pads)
-    )
-
-
 def _satisfied(operand: Expr, need: FillNeed, pads: _Pads) -> bool:
     state = _state(operand, need.axis, pads)
     return isinstance(state, Known) and state.value == need.fill
@@ -357,6 +342,8 @@ def masked(operand: Expr, need: FillNeed, definitions: Definitions) -> Expr:
                 both = Type(broadcast(condition.type.shape, mask.type.shape), "bool")
                 mask = Apply("logical_and", (condition, mask), both, (), operand.loc)
                 return replace(operand, args=(mask, value, other))
+        case _:
+            pass  # what is not looked through is masked itself
     fill = Const(need.fill, Type((), operand.type.dtype))
     loc = operand.loc if isinstance(operand, Apply | Load) else None
     return Apply("where", (mask, operand, fill), operand.type, (), loc)

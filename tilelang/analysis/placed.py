@@ -20,9 +20,3 @@ def placed(body: tuple[Stmt, ...], around: Place = ()) -> Iterator[tuple[Stmt, P
 def loops(ir: KernelIR) -> dict[str, tuple[Loop, Place]]:
     """Axis name -> its loop and the axes around it."""
     return {stmt.axis: (stmt, around) for stmt, around in placed(ir.body) if isinstance(stmt, Loop)}
-
-
-def root(ir: KernelIR, tensor: str) -> str:
-    """The array in memory that a tensor, or a view of one, names."""
-    view = ir.tensor(tensor).view
-    return tensor if view is None else root(ir, view.source)

@@ -34,7 +34,7 @@ from ..ir import (
 from ..ir.traversal import reduced
 from .carries import Definitions, names
 from .facts import StoreFact
-from .placed import Place, loops, placed, root
+from .placed import Place, loops, placed
 from .ranges import Ranges, depends
 
 FOLDS = ("sum", "dot")  # ops whose result depends on how many positions they fold
@@ -76,7 +76,7 @@ def _fact(
 
 
 def _goes_on(ir: KernelIR, load: Load, store: Store) -> bool:
-    return root(ir, load.tensor) == root(ir, store.tensor) and not apart(load, store)
+    return ir.root(load.tensor) == ir.root(store.tensor) and not apart(load, store)
 
 
 def is_cut(axis: Axis) -> bool:

@@ -1,4 +1,4 @@
-"""to_sympy(expr, ir) -> sympy.Expr: the integer scalars of a kernel as symbolic expressions.
+"""symbolic(expr, scope(ir)) -> sympy.Expr: the integer scalars of a kernel as symbolic expressions.
 
     hl.grid axis g, and the position along a tile axis t     symbols  g, t
     t.begin, t.end, t.id, t.count, t.block_size              symbols  t.begin, t.end, ...
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -37,7 +37,7 @@ from ..ir import (
     TileScalar,
     Var,
 )
-from .placed import Place, placed, root
+from .placed import Place, placed
 
 EDGES = ("begin", "end", "id", "count", "block_size")
 EXACT = ("int32", "int64")
@@ -91,14 +91,9 @@ def renamed(expr: sympy.Basic, names: Mapping[Any, sympy.Basic]) -> Any:
     return expr.xreplace(dict(names))
 
 
-def to_sympy(expr: Expr, ir: KernelIR) -> sympy.Expr:
-    """A scalar expression of the kernel, symbolically; booleans become sympy relations."""
-    return symbolic(expr, scope(ir))
-
-
 def scope(ir: KernelIR) -> Meanings:
     """Gives every scalar value of the kernel its symbolic form, in statement order."""
-    stored = frozenset(root(ir, s.tensor) for s, _ in placed(ir.body) if isinstance(s, Store))
+    stored = frozenset(ir.root(s.tensor) for s, _ in placed(ir.body) if isinstance(s, Store))
     values: dict[str, sympy.Basic] = {}
     varies = _axis_symbols(ir)
     made = Meanings(ir, values, varies, stored, {a.name: a.user for a in ir.axes})
@@ -146,7 +141,7 @@ def axes_of(expr: sympy.Basic, known: Meanings) -> frozenset[str]:
 
 
 def symbolic(expr: Expr, known: Meanings) -> Any:
-    """`to_sympy` for a kernel whose scope is known."""
+    """A scalar expression of the kernel; booleans become sympy relations."""
     match expr:
         case Const():
             return _constant(expr)
@@ -160,6 +155,8 @@ def symbolic(expr: Expr, known: Meanings) -> Any:
             return _as(_loaded(expr, known), expr)
         case Apply():
             return _as(_applied(expr, known), expr)
+        case _:
+            assert_never(expr)
 
 
 def _constant(expr: Const) -> sympy.Basic:
@@ -184,7 +181,7 @@ def _as(value: Any, expr: Expr) -> Any:
 
 
 def _loaded(expr: Load, known: Meanings) -> sympy.Expr:
-    pure = expr.mask is None and root(known.ir, expr.tensor) not in known.stored
+    pure = expr.mask is None and known.ir.root(expr.tensor) not in known.stored
     scalars = [i.expr for i in expr.index if isinstance(i, At)]
     whole = expr.type.dtype in (*EXACT, "bool")
     if not pure or not whole or expr.type.shape or len(scalars) != len(expr.index):

@@ -31,6 +31,7 @@ from ..runtime.cuda.execution import prepare
 from ..runtime.given import given_of
 from ..runtime.launch import operands_of
 from ..runtime.lowering import Lowered
+from ..schedule.refusal import allowed
 from .handed import load, save
 
 INTERPRETED = "Triton's interpreter"
@@ -81,7 +82,7 @@ def launch(lowered: Lowered, given: Mapping[str, Any]) -> Callable[[Sequence[Any
     ir, facts, target = lowered.ir, lowered.facts, lowered.target
     assert isinstance(target, Target), "what is handed over was planned for a GPU"
     operands, values = operands_of(given_of(given)), list(given.values())
-    return prepare(ir, facts, operands, values, target, lambda _: lowered, checks=False)
+    return allowed(prepare(ir, facts, operands, values, target, lambda _: lowered, checks=False))
 
 
 def _into_poison(call: Callable[[], Any]) -> Any:

@@ -14,8 +14,7 @@ from . import lock
 from .model.prediction import duration
 
 NOISE = {"model": 1.0, "device": 1.02}  # how many times as fast as the default is faster
-# How a trial ends.  Only "good" ones are chosen; what may be the machine's fault is tried again.
-ENDS = ("good", "refused", "wrong", "unresolved", "hung", "crashed")
+# How a trial ends that would end so again.  "hung" and "crashed" may be the machine's fault.
 SETTLED = ("good", "refused", "wrong", "unresolved")
 OBJECTIVES: Mapping[str, Callable[[tuple[float, ...]], float]] = {
     "mean": lambda seconds: sum(seconds) / len(seconds),
@@ -27,7 +26,7 @@ OBJECTIVES: Mapping[str, Callable[[tuple[float, ...]], float]] = {
 class Trial:
     """One config.
 
-    end      how it ended, one of ENDS
+    end      how it ended: one of SETTLED, "hung" or "crashed"; only "good" ones are chosen
     seconds  of each case; () if it is not good
     why      what was wrong, or ""
     """

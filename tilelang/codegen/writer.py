@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 WIDTH = 100
 
@@ -126,6 +127,8 @@ def flat(node: Node) -> str:
             chained = own == COMPARE
             first = _operand(left, own + 1 if chained else own)
             return f"{first} {op} {_operand(right, own + 1)}"
+        case _:
+            assert_never(node)
 
 
 def _operand(node: Node, need: int) -> str:

@@ -42,6 +42,8 @@ def attribute_of(here: Here, loc: Loc, value: Any, name: str) -> Any:
         case MethodHandle():
             hint = f"call it: .{value.name}(...)"
             raise ParseError(f"the method {value.name} has no attribute {name}", loc, hint)
+        case _:
+            pass  # a value, or an object of the author's
     if is_value(value):
         builder = property_of(name)
         return _method(value, name, loc) if builder is None else settled(builder(loc, value))

@@ -76,13 +76,14 @@ def _bound(loc: Loc, value: Any) -> Expr:
         case TensorHandle(tensor):
             hint = f"{tensor.name}[0] is an element of it, {tensor.name}.shape[0] a length"
             raise ParseError(f"the tensor {tensor.name} is used as the bound of a loop", loc, hint)
-    if not is_value(value) or isinstance(value, Const):
-        number = value.value if isinstance(value, Const) else value
-        return const(static_int(loc, number, "the bound of a loop"))
-    if value.type.rank or not is_integer(value.type.dtype):
-        hint = "a bound is an integer: one element of a tensor of offsets, for example"
-        raise TypingError(f"the bound of a loop is {called(value)}", loc, hint)
-    return cast(value, "int32", loc)
+        case _:
+            if not is_value(value) or isinstance(value, Const):
+                number = value.value if isinstance(value, Const) else value
+                return const(static_int(loc, number, "the bound of a loop"))
+            if value.type.rank or not is_integer(value.type.dtype):
+                hint = "a bound is an integer: one element of a tensor of offsets, for example"
+                raise TypingError(f"the bound of a loop is {called(value)}", loc, hint)
+            return cast(value, "int32", loc)
 
 
 # ---------------------------------------------------------------- axes

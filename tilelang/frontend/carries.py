@@ -52,6 +52,8 @@ def fill_in(here: Here, users: Sequence[str]) -> None:
                 if fill is not None and made.name not in stored:
                     value = full(made.shape, fill, made.dtype, loc)
                     here.frame.names[user] = Bound(value, loc)
+            case _:
+                pass  # what has a value, or is no output
 
 
 def refused(here: Here, users: Sequence[str], line: int) -> dict[str, Missing]:

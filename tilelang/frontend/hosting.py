@@ -61,6 +61,8 @@ def iterated(loc: Loc, value: object) -> list[object]:
         case TileHandle(_, user):
             hint = f"index with it as a whole: x[{user}], or {user}.index"
             raise ParseError(f"the tile {user} is iterated over", loc, hint)
+        case _:
+            pass  # a value, or an object of the author's
     if is_value(value):
         hint = "hl.grid and hl.tile loop over lengths that depend on data"
         raise ParseError("a value of the kernel is iterated over", loc, hint)
@@ -113,6 +115,8 @@ def _holds(value: object, kinds: tuple[type, ...], around: tuple[int, ...] = ())
             return isinstance(value, kinds)
         case _ if is_dataclass(value) and not isinstance(value, type):
             parts = tuple(getattr(value, f.name, None) for f in fields(value))
+        case _:
+            pass  # what holds nothing
     return any(_holds(part, kinds, (*around, id(value))) for part in parts)
 
 
@@ -125,10 +129,11 @@ def kind_of(value: object) -> str:
             return repr(value)
         case Nested(name):
             return f"the function {name}"
-    if isinstance(value, EXPRS):
-        return f"a value of type {value.type}"
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
+        case _:
+            if isinstance(value, EXPRS):
+                return f"a value of type {value.type}"
+            name = type(value).__name__
+            return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -168,7 +173,8 @@ def truth(loc: Loc, value: Any, what: str) -> bool | Expr:
         case TileHandle(_, user):
             hint = f"{user}.begin, {user}.end and {user}.id are scalars"
             raise ParseError(f"{what} has the tile {user} as its condition", loc, hint)
-    return really(loc, bool, value)
+        case _:
+            return really(loc, bool, value)
 
 
 def condition(loc: Loc, value: object, what: str) -> bool | Expr:

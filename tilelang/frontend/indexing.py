@@ -103,6 +103,8 @@ def _entry(
         case TensorHandle(whole):
             hint = f"index with a part of it: {whole.name}[tile]"
             raise ParseError(f"the whole tensor {whole.name} is used as an index", loc, hint)
+        case _:
+            pass  # a value, or a number
     if is_value(value):
         return _computed(here, tensor, dim, value, loc, masked)
     if isinstance(value, bool | str | float | list) or not hasattr(value, "__index__"):

@@ -15,7 +15,7 @@ from ..errors import ParseError, TileError
 from ..language.calls import marker, resolve
 from ..language.dtypes import DType
 from ..reads import FRAMEWORKS
-from ..texts import cells, names_in
+from ..texts import cells, read_by
 from . import observed
 from .liveness import assigned, liveness
 from .scope import (
@@ -81,6 +81,8 @@ def inlinable(fn: Any) -> tuple[FunctionType | Nested, list[object]] | None:
                 return None if found is None else (found[0], [observed.attribute(fn, "__self__")])
             case type():
                 return None
+            case _:
+                pass  # an object that may be callable
         call = inspect.getattr_static(type(fn), "__call__", None)
         if isinstance(call, FunctionType) and not is_foreign(call):
             return observed.attribute(type(fn), "__call__"), [fn]
@@ -112,12 +114,14 @@ def _uses(value: Any, seen: set[int]) -> bool:
             return _uses(value.func, seen)
         case MethodType():
             return _uses(value.__func__, seen)
+        case _:
+            pass  # an operation, a function, or what uses nothing
     if _is_op(value):
         return True
     if not isinstance(value, FunctionType) or is_foreign(value) or id(value) in seen:
         return False
     seen.add(id(value))
-    names = names_in(value.__code__)
+    names = read_by(value.__code__)
     found = [*cells(value), *(value.__globals__.get(name) for name in names)]
     return any(_uses(v, seen) or _names_op(v, names, 0) for v in found)
 

@@ -93,7 +93,8 @@ def _killed(stmt: ast.stmt) -> Names:
             return _stored(target)
         case ast.FunctionDef(name):
             return frozenset((name,))
-    return frozenset()
+        case _:
+            return frozenset()
 
 
 def _stored(*targets: ast.expr) -> Names:
@@ -136,4 +137,5 @@ def reads(node: ast.AST | Sequence[ast.stmt]) -> Names:
             return found - {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
         case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
             return found - _stored(*(g.target for g in node.generators))
-    return found
+        case _:
+            return found

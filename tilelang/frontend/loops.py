@@ -99,6 +99,8 @@ def _check_free(here: Here, target: ast.expr, name: str) -> None:
             line = here.draft.axes[axis].loc.line
             what = f"{name} is the index of the loop of line {line} around this one too"
             raise ParseError(what, here.loc(target), "give each loop a name of its own")
+        case _:
+            pass  # any other name may be used anew
 
 
 @dataclass(frozen=True)

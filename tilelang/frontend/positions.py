@@ -34,7 +34,8 @@ def shifted(draft: Draft, expr: ir.Expr, loc: Loc) -> Shifted | None:
             )
         case ir.Apply("sub", (left, right)) if not right.type.rank:
             return _further(shifted(draft, left, loc), "sub", right, loc)
-    return None
+        case _:
+            return None
 
 
 def _further(base: Shifted | None, op: str, by: ir.Expr, loc: Loc) -> Shifted | None:
@@ -60,7 +61,8 @@ def grid_axis(draft: Draft, expr: ir.Expr) -> str | None:
                 return {part: 1}, 0
             case ir.Var(name) if name in draft.definitions:
                 return linear(draft.definitions[name], leaf)
-        return None
+            case _:
+                return None
 
     terms, _ = linear(expr, leaf) or ({}, 0)
     return next(iter(terms)).axis if list(terms.values()) == [1] else None
@@ -91,7 +93,8 @@ def limits(draft: Draft, expr: ir.Expr) -> Interval:
                 begin, end = interval(axis.begin, leaf), interval(axis.end, leaf)
                 last = end[1] if part == ir.TileScalar(name, "end") else end[1] - 1
                 return begin[0], max(last, begin[0])
-        return ANYTHING
+            case _:
+                return ANYTHING
 
     return interval(expr, leaf)
 
@@ -111,7 +114,8 @@ def _inside(draft: Draft, size: int, index: ir.Index) -> bool:
         case ir.At(expr):
             low, high = limits(draft, expr)
             return low >= 0 and high < size
-    return False
+        case _:
+            return False
 
 
 # ---------------------------------------------------------------- checks

@@ -105,8 +105,7 @@ def check_scopes(
 ) -> None:
     """No value of a loop is used outside of it, by way of a list for example."""
     for stmt in body:
-        every = (e for x in _expressions(draft, stmt) for e in ir.walk(x))
-        names = {e.name for e in every if isinstance(e, ir.Var)}
+        names = set(ir.read_by(_expressions(draft, stmt)))
         if isinstance(stmt, ir.Loop):
             inside = {c.name for c in stmt.carries}
             names -= _defined(stmt.body)

@@ -224,6 +224,8 @@ def variable(frame: Frame, name: str) -> object:
             return value
         case Missing(what, hint):
             raise ParseError(what, hint=hint)
+        case _:
+            pass  # not in this frame
     if name in frame.own:
         hint = f"give it a value before, such as {name} = hl.zeros([...])"
         raise ParseError(f"{name} is read before it is assigned", hint=hint)

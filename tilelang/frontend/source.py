@@ -26,6 +26,10 @@ Function = ast.FunctionDef | ast.Lambda
 Async = ast.AsyncFunctionDef
 
 
+# The kinds of nodes that have a place in the text.
+STANDS = ast.stmt | ast.expr | ast.arg | ast.keyword | ast.alias | ast.excepthandler | ast.pattern
+
+
 @dataclass(frozen=True)
 class SourceLines:
     """Lines of a file, the first of which has number `first`."""
@@ -36,10 +40,11 @@ class SourceLines:
 
     def loc(self, node: ast.AST, last: ast.AST | None = None) -> Loc:
         """Where a node stands, or the range from it to the end of `last`; its first line only."""
-        # Of ast.AST only some kinds stand in the text; those that are asked for do.
-        line, start = node.lineno, node.col_offset  # type: ignore[attr-defined]
         stop = node if last is None else last
-        end_line, end = stop.end_lineno, stop.end_col_offset  # type: ignore[attr-defined]
+        assert isinstance(node, STANDS) and isinstance(stop, STANDS), "it stands in the text"
+        line, start = node.lineno, node.col_offset
+        end_line, end = stop.end_lineno, stop.end_col_offset
+        assert end is not None, "it was parsed, which gives it an end"
         place = line - self.first
         text = self.lines[place].rstrip("\n") if 0 <= place < len(self.lines) else ""
         end_col = _column(text, end) if end_line == line else len(text)

@@ -125,8 +125,9 @@ def clamped(expr: Expr, size: int) -> Expr:
     match expr:
         case Apply("minimum", (Apply("maximum", (_, Const(0))), Const(last))) if last == size - 1:
             return expr
-    low = Apply("maximum", (expr, const(0)), INT)
-    return Apply("minimum", (low, const(size - 1)), INT)
+        case _:
+            low = Apply("maximum", (expr, const(0)), INT)
+            return Apply("minimum", (low, const(size - 1)), INT)
 
 
 Index = GridIndex | TileScalar

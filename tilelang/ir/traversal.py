@@ -156,6 +156,11 @@ def index_exprs(index: types.Index) -> tuple[types.Expr, ...]:
             assert_never(index)
 
 
+def read_by(exprs: Iterable[types.Expr]) -> Iterator[str]:
+    """The names that expressions read, each as often as they do."""
+    return (e.name for expr in exprs for e in walk(expr) if isinstance(e, types.Var))
+
+
 def walk(expr: types.Expr) -> Iterator[types.Expr]:
     """Every subexpression, operands first."""
     for child in children(expr):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import assert_never
 
 from ..errors import Loc
 from . import types
@@ -78,6 +79,8 @@ def _body(visible: Visible, body: types.Body) -> Visible:
                 _store(visible, stmt)
             case types.Loop():
                 visible = _loop(visible, stmt)
+            case _:
+                assert_never(stmt)
     return visible
 
 
@@ -183,6 +186,8 @@ def _indexed(
                 shape.append(stop - start)
             case types.Gather(expr):
                 shape += expr.type.shape
+            case _:
+                assert_never(entry)
     return tuple(shape)
 
 

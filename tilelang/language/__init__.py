@@ -173,10 +173,10 @@ where = _op("where")
 zeros = _op("zeros")
 zeros_like = _op("zeros_like")
 
-_LOOPS_AND_DTYPES = """
+_OTHERS = """
     DType bfloat16 bool bool_ float8_e4m3fn float8_e5m2 float16 float32 float64
     int8 int16 int32 int64 uint8 uint32
     atomic_add atomic_max atomic_min constexpr grid load register_block_size specialize
     static_range store tile
 """
-__all__ = [*_LOOPS_AND_DTYPES.split(), *sorted(HL)]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_OTHERS.split(), *sorted(HL)]  # pyright: ignore[reportUnsupportedDunderAll]  # a table

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..ir import Apply, Const, Dim, Expr
+from ..ir import Apply, Const, Expr
 from .build import binary, cast, dot, reduce, unary, where
 from .dtypes import is_float
 from .shapes import arange, broadcast, expand_dims, reshape, squeeze, transpose
@@ -364,8 +364,6 @@ def _full(use: OpUse) -> tuple[Expr, ...]:
         total = reduce("sum", total, 0, False, use.loc)
     return (total,)
 
-
-Shape = tuple[Dim, ...]
 
 RULES: Mapping[str, Rule] = {
     "neg": lambda use: (unary("neg", use.adjoint, use.loc),),

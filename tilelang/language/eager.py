@@ -34,8 +34,7 @@ def eager(name: str, build: Build) -> Build:
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = __package__ or ""
-    # Python's functions take attributes; their type says nothing of them.
-    call.__signature__ = _public_signature(build)  # type: ignore[attr-defined]
+    call.__signature__ = _public_signature(build)  # type: ignore[attr-defined]  # any name is taken
     return call
 
 

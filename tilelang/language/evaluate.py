@@ -62,4 +62,5 @@ def evaluate(expr: Expr, values: Mapping[str, Array]) -> Array:
             operands = tuple(evaluate(a, values) for a in args)
             shape = tuple(int(d) for d in expr.type.shape)
             return compute(op, operands, expr.type.dtype, shape, expr.attrs)
-    raise TypeError(f"{type(expr).__name__} has no value outside of a kernel")
+        case _:
+            raise TypeError(f"{type(expr).__name__} has no value outside of a kernel")

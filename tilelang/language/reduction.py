@@ -103,7 +103,8 @@ def neutral(op: str, dtype: str) -> bool | int | float:
             return _limit(dtype, -1)
         case "min" | "argmin":
             return _limit(dtype, 1)
-    raise ValueError(f"{op} is not a reduction")
+        case _:
+            raise ValueError(f"{op} is not a reduction")
 
 
 def _limit(dtype: str, sign: int) -> bool | int | float:

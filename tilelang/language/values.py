@@ -127,11 +127,13 @@ def _not_a_value(value: object, loc: Site) -> TypingError:
         case tuple() | list():
             hint = "hl.cat or hl.stack makes one value of several"
             return TypingError("a sequence is used as one value", loc, hint)
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        hint = "pass it to the kernel as an argument, and load the part that this step needs"
-        return TypingError("an array from outside of the kernel is used as a value", loc, hint)
-    hint = "values are loaded from tensors, made by hl.full and hl.arange, or Python numbers"
-    return TypingError(f"a {type(value).__name__} is used as a value", loc, hint)
+        case _ if hasattr(value, "shape") and hasattr(value, "dtype"):
+            what = "an array from outside of the kernel is used as a value"
+            hint = "pass it to the kernel as an argument, and load the part that this step needs"
+            return TypingError(what, loc, hint)
+        case _:
+            how = "values are loaded from tensors, made by hl.full and hl.arange, or Python numbers"
+            return TypingError(f"a {type(value).__name__} is used as a value", loc, how)
 
 
 def called(expr: Expr) -> str:
@@ -160,22 +162,6 @@ def name_of(expr: Expr, otherwise: str) -> str:
             return name_of(arg, otherwise)
         case _:
             return otherwise
-
-
-def as_index(value: object, loc: Site, what: str = "an index") -> Expr:
-    """A position or a rank-1 value of positions, as int32."""
-    expr = as_expr(value, loc)
-    dtype = expr.type.dtype
-    if dtype == "bool":
-        hint = "hl.load(tensor, index, mask=...) and hl.where select by a condition"
-        raise TypingError(f"{what} is {called(expr)}", loc, hint)
-    if not is_integer(dtype):
-        hint = "positions are integers: x // 2 rounds down, x.to(hl.int32) cuts the fraction"
-        raise TypingError(f"{what} is {called(expr)}", loc, hint)
-    if expr.type.rank > 1:
-        hint = "gather rows by a value of one dimension"
-        raise TypingError(f"{what} is {called(expr)}", loc, hint)
-    return retype(expr, "int32", loc) if isinstance(expr, Const) else converted(expr, "int32", loc)
 
 
 def converted(expr: Expr, dtype: str, loc: Site) -> Expr:
@@ -262,10 +248,11 @@ def one_dim(dim: object, loc: Site, what: str) -> Dim:
             raise TypingError(f"{what}: {dim!r} is not a length", loc, "lengths are ints and tiles")
         case int() | np.integer():
             return int(dim)
-    if isinstance(dim, EXPRS):
-        hint = "a shape is made of Python ints and tiles; loop over a data-dependent length"
-        raise TypingError(f"{what}: a length depends on data", loc, hint)
-    raise TypingError(f"{what}: {dim!r} is not a length", loc, "lengths are ints and tiles")
+        case _:
+            if isinstance(dim, EXPRS):
+                hint = "a shape is made of Python ints and tiles; loop over a data-dependent length"
+                raise TypingError(f"{what}: a length depends on data", loc, hint)
+            raise TypingError(f"{what}: {dim!r} is not a length", loc, "lengths are ints and tiles")
 
 
 def dims(shape: object, loc: Site, what: str) -> tuple[Dim, ...]:

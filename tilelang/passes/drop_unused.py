@@ -9,7 +9,17 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from ..ir import Assign, Body, Expr, Loop, Stmt, Store, Var, statement_exprs, statements, walk
+from ..ir import (
+    Assign,
+    Body,
+    Expr,
+    Loop,
+    Stmt,
+    Store,
+    read_by,
+    statement_exprs,
+    statements,
+)
 from ..ir.traversal import map_body
 
 
@@ -20,7 +30,7 @@ def drop_unused(
 
     `among`: the names whose assignments may go, and then nothing else does.
     """
-    needed = _needed(body, _names(bounds))
+    needed = _needed(body, read_by(bounds))
 
     def keep(stmt: Stmt) -> Body:
         match stmt:
@@ -40,19 +50,20 @@ def drop_unused(
     return map_body(body, keep)
 
 
-def _needed(body: Body, wanted: set[str]) -> set[str]:
+def _needed(body: Body, wanted: Iterable[str]) -> set[str]:
     """Names that a store depends on, through assignments and carries; `wanted` besides."""
     sources: dict[str, set[str]] = {}
     queue = list(wanted)
     for stmt in statements(body):
         match stmt:
             case Assign():
-                sources[stmt.name] = _names((stmt.value,))
+                sources[stmt.name] = set(read_by((stmt.value,)))
             case Store():
-                queue += _names(statement_exprs(stmt))
+                queue += read_by(statement_exprs(stmt))
             case Loop():
                 for carry in stmt.carries:
-                    sources[carry.name] = sources[carry.out] = _names((carry.init, carry.next))
+                    made_of = set(read_by((carry.init, carry.next)))
+                    sources[carry.name] = sources[carry.out] = made_of
             case _:
                 assert_never(stmt)
     found: set[str] = set()
@@ -62,7 +73,3 @@ def _needed(body: Body, wanted: set[str]) -> set[str]:
             found.add(name)
             queue += sources.get(name, ())
     return found
-
-
-def _names(exprs: Iterable[Expr]) -> set[str]:
-    return {e.name for x in exprs for e in walk(x) if isinstance(e, Var)}

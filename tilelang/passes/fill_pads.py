@@ -97,4 +97,5 @@ def _merged(value: Expr, mask: Expr, fill: Const) -> Expr:
         case Apply("where", (own, inner, Const(number))) if number == fill.value:
             both = Apply("logical_and", (own, mask), Type(value.type.shape, "bool"))
             return replace(value, args=(both, inner, fill))
-    return Apply("where", (mask, value, fill), value.type)
+        case _:
+            return Apply("where", (mask, value, fill), value.type)

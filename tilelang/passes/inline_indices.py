@@ -12,9 +12,20 @@ from dataclasses import replace
 from functools import partial
 
 from ..analysis.uses import picks_rows
-from ..errors import Loc, PlanError
-from ..ir import Body, Expr, KernelIR, Load, Stmt, Store, Var, map_children, map_index, walk
+from ..errors import Loc
+from ..ir import (
+    Body,
+    Expr,
+    KernelIR,
+    Load,
+    Stmt,
+    Store,
+    map_children,
+    map_index,
+    read_by,
+)
 from ..ir.traversal import definitions, inlined, map_body, map_range, map_stmt
+from ..schedule.refusal import Refused, Rule
 
 Values = Mapping[str, Expr]
 
@@ -22,7 +33,7 @@ Values = Mapping[str, Expr]
 def inline_indices(ir: KernelIR) -> KernelIR:
     """The kernel with its bounds and indices written out.
 
-    Raises PlanError at the user's line if one of them depends on a value that a loop carries.
+    Raises Refused at the user's line if one of them depends on a value that a loop carries.
     """
     values = definitions(ir.body)
     axes = tuple(map_range(a, partial(_resolved, values=values, loc=a.loc)) for a in ir.axes)
@@ -31,10 +42,11 @@ def inline_indices(ir: KernelIR) -> KernelIR:
 
 def _resolved(expr: Expr, values: Values, loc: Loc | None) -> Expr:
     found = inlined(expr, values)
-    carried = next((e.name for e in walk(found) if isinstance(e, Var)), None)
+    carried = next(read_by((found,)), None)
     if carried is None:
         return found
-    raise PlanError(
+    raise Refused(
+        Rule.KERNEL,
         f"this bound or index depends on {carried}, which a loop changes",
         loc,
         "compute it from loop indices and from numbers loaded from tensors",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import KernelIR
+from ..schedule.refusal import Refusal
 from .lowering import Lowered, Target
 from .tensors import home_of
 
@@ -18,14 +19,14 @@ from .tensors import home_of
 class Stages:
     """A kernel whose later stages run when they are needed.
 
-    planned  target -> the kernel planned for it; PlanError if it is refused
+    planned  target -> the kernel planned for it, or why it is refused
     batched  (names, size) -> those of the kernel with a leading dimension on these parameters
     replaced a kernel of the same parameters -> its stages
     element  of a batch: the stages of one element, and which parameters have the dimension
     """
 
     ir: KernelIR
-    planned: Callable[[Target], Lowered]
+    planned: Callable[[Target], Lowered | Refusal]
     batched: Callable[[Collection[str], int], Stages]
     replaced: Callable[[KernelIR], Stages]
     element: tuple[Stages, Collection[str]] | None = None

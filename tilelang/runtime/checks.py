@@ -237,6 +237,8 @@ def _decreasing(rule: RangeRule, here: _Place, low: int, high: int) -> str:
     match rule.end:
         case Apply("add", (a, b)) if rule.begin in (a, b):  # [b, b + length)
             return f"{_number(here, b if a == rule.begin else a, high - low)} is negative"
+        case _:
+            pass  # no length of its own
     if isinstance(rule.begin, Const) and high < 0:
         return f"{end} is negative"
     if isinstance(rule.end, Const):

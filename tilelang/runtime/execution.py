@@ -10,8 +10,8 @@ from typing import Any
 from ..analysis.facts import Facts
 from ..codegen.pallas.target import Target as PallasTarget
 from ..codegen.triton.plan.types import Plan as TritonPlan
-from ..errors import PlanError
 from ..ir import KernelIR
+from ..schedule.refusal import Refusal, allowed
 from .auto_axes import over_auto_axes
 from .batching import Stages
 from .buckets import fitted
@@ -68,7 +68,7 @@ def prepare(
     chosen: Chosen,
     programs: Programs,
     key: Hashable,
-) -> Launch:
+) -> Launch | Refusal:
     """The launch of one specialisation; `programs` keeps jitted functions for it and others.
 
     What is chosen is the kernel, or the same for more rows, to which the arguments are padded.
@@ -80,7 +80,8 @@ def prepare(
         refuse_compiled(ir.name, platform, chosen.interpret)
         target = launched_by_jax(chosen.target or target_of(platform))
         refuse_foreign(ir.name, target, platform, chosen.interpret)
-        chosen.stages.planned(target)
+        if isinstance(planned := chosen.stages.planned(target), Refusal):
+            return planned
     if key not in programs:
         programs[key] = jitted(chosen)
     run = _of_rows(ir, chosen.stages.ir, programs[key])
@@ -112,12 +113,10 @@ def _code(chosen: Chosen) -> Code:
     def generate(platform: str, kind: str | None) -> Generated:
         target = launched_by_jax(chosen.target or target_of(platform, kind))
         refuse_foreign(name, target, platform, interpret)
-        try:
-            lowered = stages.planned(target)
-        except PlanError:
-            if stages.element is None:
-                raise
+        planned = stages.planned(target)
+        if isinstance(planned, Refusal) and stages.element is not None:
             return _each(chosen, *stages.element)(platform, kind)
+        lowered = allowed(planned)
         if not isinstance(target, PallasTarget):
             assert isinstance(lowered.plan, TritonPlan), "the target is a GPU"
             return traced_on_gpu(lowered.plan, chosen.compiled(lowered))

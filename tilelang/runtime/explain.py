@@ -10,8 +10,8 @@ import numpy as np
 from ..analysis.facts import AxisFact, Facts, StoreFact
 from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import Plan as PallasPlan
-from ..errors import PlanError
 from ..ir import Expr, GridIndex, KernelIR, Load, TileIndex, walk
+from ..schedule.refusal import Refusal
 from .lowering import Lowered, Plan
 from .points import Iterations, depends, domain, reads
 from .pointwise import KnownAhead, term, written_out
@@ -85,10 +85,10 @@ def _by_block(ir: KernelIR, fact: StoreFact) -> str:
     return f"  line {fact.loc.line}, of a tile of {users}: {fact.loc.text.strip()}"
 
 
-def one_by_one(refused: PlanError, element: str) -> str:
+def one_by_one(refused: Refusal, element: str) -> str:
     """The explanation of a batch whose kernel is refused, by that of one element's."""
     why = "one element after the other, because the kernel of all is refused"
-    return f"{why}:\n{refused}\n\n{element}"
+    return f"{why}:\n{refused.error}\n\n{element}"
 
 
 def _title(ir: KernelIR) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..schedule.config import Config
+from ..schedule.refusal import Refusal
 from .batching import Stages
 from .cuda.record import CompiledFunction
 from .execution import Chosen, Launch, TensorArgument, jitted, prepare
@@ -43,7 +44,7 @@ class Programs:
         checks: bool | None,
         statics: Statics | None,
         wide: Remembered,
-    ) -> Launch:
+    ) -> Launch | Refusal:
         """The launch of a kernel; without `statics`, of a part of a derived gradient.
 
         What runs is `wide`, the same kernel or that for more rows.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ..analysis import analyze, refuse
@@ -30,7 +30,7 @@ from ..ir import KernelIR
 from ..schedule.candidate import Candidate
 from ..schedule.config import Config, check_family
 from ..schedule.problem import Problem
-from ..schedule.refusal import Refusal
+from ..schedule.refusal import Refusal, allowed, attempted
 from .tensors import Described
 
 Plan = PallasPlan | TritonPlan
@@ -93,20 +93,29 @@ class Lowered:
 
 def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> Lowered:
     """The later stages of an analysed kernel; without a config the default one."""
+    return allowed(lowered(ir, facts, config, target))
+
+
+def lowered(
+    ir: KernelIR, facts: Facts, config: Config | None, target: Target
+) -> Lowered | Refusal:
+    """The same, for whoever can do something else where it is refused."""
     with our_fault(ir.name, ir.loc):
-        problem, given = Problem(ir, facts), config or Config()
-        check_family(given, target.name)
-        if isinstance(target, TritonTarget):
-            planned = triton_search.plan(problem, given, target)
-        else:
-            planned = pallas_search.plan(problem, given, target)
+        planned = attempted(lambda: _planned(Problem(ir, facts), config or Config(), target))
         if isinstance(planned, Refusal):
-            raise planned.error
+            return planned
         if isinstance(planned, TritonPlan):
             source, used = triton_emit.emit(planned), triton_search.config_of(planned)
         else:
             source, used = pallas_emit.emit(planned), pallas_search.config_of(planned)
         return Lowered(ir, facts, planned, source, used if config is None else config, target)
+
+
+def _planned(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
+    check_family(config, target.name)
+    if isinstance(target, TritonTarget):
+        return triton_search.plan(problem, config, target)
+    return pallas_search.plan(problem, config, target)
 
 
 def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
@@ -167,14 +176,8 @@ def checked_config(config: object) -> Config | None:
     )
 
 
-@contextmanager
-def said_of_backward(kernel: str, backward: bool) -> Iterator[None]:
+def said_of_backward(kernel: str, no: Refusal) -> Refusal:
     """What no plan is found for, and nobody wrote, is said of the kernel that it is derived of."""
-    try:
-        yield
-    except PlanError as error:
-        if not backward:
-            raise
-        hint = f"write the backward yourself, and register it with @{kernel}.vjp; or {error.hint}"
-        what = f"the backward that was derived of kernel {kernel} has no plan: {error.what}"
-        raise PlanError(what, error.loc, hint) from None
+    hint = f"write the backward yourself, and register it with @{kernel}.vjp; or {no.hint}"
+    what = f"the backward that was derived of kernel {kernel} has no plan: {no.what}"
+    return replace(no, what=what, hint=hint)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..analysis.facts import Facts
-from ..analysis.placed import root
 from ..errors import GradientError, Loc
 from ..ir import KernelIR, Store, Tensor, statements
 from ..reads import Stamped
@@ -78,7 +77,7 @@ def refuse_changed_arguments(ir: KernelIR) -> None:
 
 def _stored(ir: KernelIR, tensor: Tensor) -> Loc:
     stores = (s for s in statements(ir.body) if isinstance(s, Store))
-    return next((s.loc for s in stores if root(ir, s.tensor) == tensor.name), tensor.loc)
+    return next((s.loc for s in stores if ir.root(s.tensor) == tensor.name), tensor.loc)
 
 
 def refuse_registered(ir: KernelIR, registered: bool) -> None:

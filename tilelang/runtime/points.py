@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..analysis.placed import root
 from ..analysis.uses import reads_memory
 from ..ir import Along, Axis, Expr, GridIndex, KernelIR, TileIndex, TileScalar, loads, walk
 from .pointwise import Arrays, KnownAhead, Points, Term, readable, term
@@ -210,5 +209,5 @@ def ragged(axis: Axis, ir: KernelIR) -> bool:
 
 def reads(exprs: Iterable[Expr], ir: KernelIR) -> tuple[str, ...]:
     """The parameters whose values the expressions need."""
-    found = {root(ir, load.tensor) for e in exprs for load in loads(e)}
+    found = {ir.root(load.tensor) for e in exprs for load in loads(e)}
     return tuple(t.name for t in ir.tensors if t.name in found and readable(t.name, ir))

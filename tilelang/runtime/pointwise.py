@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis.placed import root
 from ..ir import (
     Along,
     Apply,
@@ -188,7 +187,7 @@ def position(index: Index) -> Expr | None:
 
 def readable(name: str, ir: KernelIR) -> bool:
     """Whether a tensor holds what was passed: the kernel does not write it."""
-    held = ir.tensor(root(ir, name))
+    held = ir.tensor(ir.root(name))
     return held.role == "input" and not held.mutated
 
 

@@ -290,6 +290,8 @@ def _limits(
                     yield offset, found.around, found.where, found.limit(dim, ir)
                 case At(GridIndex(name)) if name == axis.name and not found.where:
                     yield None, around, found.where, found.limit(dim, ir)
+                case _:
+                    pass  # not along this loop
 
 
 def may_skip(name: str, inner: Collection[str], ir: KernelIR) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..analysis.facts import Facts
-from ..errors import PlanError
 from ..ir import BlockSize, KernelIR
 from .config import Config
 from .refusal import Refused, Rule
@@ -14,14 +13,15 @@ from .refusal import Refused, Rule
 def chosen(ir: KernelIR, config: Config) -> dict[str, int]:
     """Tile axis -> the block that the author fixed or the config gives; others are left out.
 
-    Raises PlanError if the config names an axis that is not there.
+    Raises Refused if the config names an axis that is not there.
     """
     tiles = [a for a in ir.axes if a.kind == "tile"]
     names = list(dict.fromkeys(str(a.block) for a in tiles if a.fixed is None))
     given = dict(config.blocks)
     if config.block_sizes is not None:
         if len(config.block_sizes) != len(names):
-            raise PlanError(
+            raise Refused(
+                Rule.CONFIG,
                 f"block_sizes has {len(config.block_sizes)} entries, "
                 f"{ir.name} has {len(names)} block sizes to choose",
                 ir.loc,
@@ -32,7 +32,8 @@ def chosen(ir: KernelIR, config: Config) -> dict[str, int]:
         if name not in names:
             fixed = [a for a in tiles if a.name == name and a.fixed is not None]
             reason = "its block_size is fixed in the kernel" if fixed else "no tile axis has it"
-            raise PlanError(
+            raise Refused(
+                Rule.CONFIG,
                 f"config names a block for {name!r}, but {reason}",
                 fixed[0].loc if fixed else ir.loc,
                 f"blocks that can be chosen: {', '.join(names) or 'none'}",
@@ -59,7 +60,7 @@ def check_bounds(bounds: BlockSize, block: int) -> None:
     """Refused if a block is not within what the author registered."""
     if not bounds.holds(block):
         raise Refused(
-            Rule.BLOCKS,
+            Rule.CONFIG,
             f"a block of {block} for {bounds.name}, which goes from {bounds}",
             bounds.loc,
             "choose one within the bounds, or change what hl.register_block_size is given",
@@ -72,7 +73,7 @@ def check_numbers(facts: Facts, blocks: Mapping[str, int]) -> None:
         tiles = -(-fact.length // blocks[fact.axis])
         if tiles > fact.most:
             raise Refused(
-                Rule.BLOCKS,
+                Rule.CONFIG,
                 f"{fact.why}, and blocks of {blocks[fact.axis]} make {tiles} tiles of {fact.axis}",
                 fact.loc,
                 f"blocks of {fact.axis} are {fact.least()} at least, or that has to be longer",

@@ -6,9 +6,11 @@ import difflib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal, Never
 
 from ..errors import PlanError
+from .refusal import Refused, Rule
 
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
@@ -17,6 +19,10 @@ GATHERS = ("ahead", "inside")
 INDEXING = ("pointer", "descriptor")
 WORKLIST = ("search", "table")
 PRECISION = ("ieee", "tf32x3", "tf32")
+# The least and the most that may be asked for, and that `configs` goes to.
+BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"warps": (1, 16), "stages": (1, 8), "l2_group": (1, 64)}
+)
 
 # The fields that say something to one family of targets only; the others do to every one.
 TPU_FIELDS = (
@@ -116,10 +122,10 @@ class Config:
             ("buffers", buffers, 1, 16),
             ("pieces", pieces, 0, 1 << 20),
             ("cores", cores, 1, 2),
-            ("warps", warps, 1, 16),
-            ("stages", stages, 1, 8),
+            ("warps", warps, *BOUNDS["warps"]),
+            ("stages", stages, *BOUNDS["stages"]),
             ("persistent", None if isinstance(persistent, bool) else persistent, 1, 1 << 20),
-            ("l2_group", l2_group, 1, 64),
+            ("l2_group", l2_group, *BOUNDS["l2_group"]),
             ("split", split, 1, 1 << 10),
             ("max_registers", max_registers, 16, 255),
         ):
@@ -168,13 +174,14 @@ class Config:
 
 
 def check_family(config: Config, target: str) -> None:
-    """PlanError for a field that says nothing to a target of that name."""
+    """Refused for a field that says nothing to a target of that name."""
     mine, others = (
         (CUDA_FIELDS, TPU_FIELDS) if target.startswith("cuda:") else (TPU_FIELDS, CUDA_FIELDS)
     )
     wrong = next((name for name in others if getattr(config, name) is not None), None)
     if wrong is not None:
-        raise PlanError(
+        raise Refused(
+            Rule.CONFIG,
             f"{wrong}={getattr(config, wrong)!r} means nothing to {target}",
             hint=f"leave it out; {target} knows blocks, block_sizes, {', '.join(mine)}",
         )

@@ -6,7 +6,8 @@ from collections.abc import Set
 from typing import Protocol
 
 from .. import ir
-from ..errors import Loc, PlanError
+from ..errors import Loc
+from .refusal import Refused, Rule
 
 
 class Computes(Protocol):
@@ -19,14 +20,15 @@ class Computes(Protocol):
 
 
 def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None:
-    """PlanError for names, stores and dtypes that the generated source cannot have.
+    """Refused for names, stores and dtypes that the generated source cannot have.
 
     names  modules of the generated source.  What a target computes with is checked before a
     compiler says so in words of its own.
     """
     for name, loc in ((kernel.name, kernel.loc), *((t.name, t.loc) for t in kernel.tensors)):
         if name in names:
-            raise PlanError(
+            raise Refused(
+                Rule.KERNEL,
                 f"the name {name} is that of a module in the generated source",
                 loc,
                 f"rename it; the names {', '.join(sorted(names))} are taken",
@@ -34,14 +36,16 @@ def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None
     stmts = tuple(ir.statements(kernel.body))
     for stmt in stmts:
         if isinstance(stmt, ir.Store) and kernel.tensor(stmt.tensor).view is not None:
-            raise PlanError(
+            raise Refused(
+                Rule.KERNEL,
                 f"{stmt.tensor} is a view, and stores through views are not supported",
                 stmt.loc,
                 "make the output in the shape that the kernel stores, and return the view of it",
             )
     for tensor in kernel.tensors:
         if tensor.dtype in target.refused:
-            raise PlanError(
+            raise Refused(
+                Rule.KERNEL,
                 f"{tensor.name} is {tensor.dtype}, and {target} does not compute in it",
                 tensor.loc or kernel.loc,
                 "use bfloat16 or float32",
@@ -54,7 +58,8 @@ def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None
 
 def _check_dtype(expr: ir.Expr, target: Computes, loc: Loc | None) -> None:
     if expr.type.dtype in target.refused:
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             f"a value is {expr.type.dtype}, and {target} does not compute in it",
             loc,
             "cast it to bfloat16 or float32",
@@ -62,7 +67,8 @@ def _check_dtype(expr: ir.Expr, target: Computes, loc: Loc | None) -> None:
     operands = expr.args if isinstance(expr, ir.Apply) and expr.op == "dot" else ()
     unknown = [a.type.dtype for a in operands if a.type.dtype not in target.products]
     if unknown:
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             f"{target} has no matrix product of {unknown[0]} values",
             loc,
             f"cast the operands first; it has products of {', '.join(sorted(target.products))}",

@@ -11,7 +11,6 @@ from functools import cached_property
 
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.uses import IndexedSite, Use, cut, reads_memory, references, uses_of
-from ..errors import PlanError
 from ..ir import Apply, Axis, BlockSize, Body, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
 from ..ir.traversal import (
     definitions,
@@ -22,6 +21,7 @@ from ..ir.traversal import (
     walk,
 )
 from ..passes.drop_unused import drop_unused
+from .refusal import Refused, Rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,8 @@ class Problem:
         found, uses = self.axis(axis), self.uses(axis)
         stored = {u.offset for u in self.all_uses(axis) if u.written}
         if len(stored) > 1:
-            raise PlanError(
+            raise Refused(
+                Rule.KERNEL,
                 f"{found.user} says where outputs are stored, at {len(stored)} different offsets",
                 found.loc,
                 "tiles of outputs are cut at one place: use a second loop for the others",
@@ -108,7 +109,8 @@ class Problem:
             return found.max_extent
         if found.static is not None:
             return found.static[1]
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             f"{found.user} has no bound", found.loc, "give hl.tile(..., max_extent=) an upper bound"
         )
 

@@ -1,8 +1,8 @@
 """Refusal: "no" as a value, so that a search reads its rule and its needs, and never its words.
 
-A mistake of the author's, which no other choice would mend, is a PlanError: it goes to the author
-from where it is found.  Whatever another form, other blocks or another config may mend is Refused
-where it is found, and a Refusal for whoever chooses (`attempted`).
+Whatever cannot be planned is Refused where it is found, and a Refusal for whoever chooses
+(`attempted`).  The rule says what may mend it, and so where a search goes on: a mistake of the
+author's is said as it is, and not hidden behind what the last attempt said.
 """
 
 from __future__ import annotations
@@ -18,21 +18,18 @@ T = TypeVar("T")
 
 
 class Rule(Enum):
-    """What stands in the way."""
+    """What stands in the way, by what may mend it."""
 
-    CONFIG = "the config asks for something that this kernel has no place for"
-    FORM = "loops that run in this way cannot do it; in another way they may"
-    BLOCKS = "no block of this size can be cut"
-    MEMORY = "it does not fit"
+    KERNEL = "no config makes it legal: the author's line has to change"
+    CONFIG = "blocks, or what else is asked for, have no place in any way of running the loops"
+    FORM = "loops that run in this way cannot do it; in another way, or with other blocks, they may"
 
 
 @dataclass(frozen=True)
 class Need:
-    """Memory that would be needed, in bytes, and whether other blocks of some axes would help."""
+    """Memory is short, and other blocks of some axes would help."""
 
-    memory: Literal["vmem", "smem"]
-    bytes: int
-    wants: Literal["smaller", "larger"] | None
+    wants: Literal["smaller", "larger"]
     axes: tuple[str, ...] = ()  # empty: any
 
 
@@ -53,7 +50,7 @@ class Refusal:
 
 
 class Refused(PlanError):
-    """Carries a refusal from where it is found to `attempted`."""
+    """Carries a refusal from where it is found to `attempted`; to the author, if nobody chooses."""
 
     def __init__(
         self,
@@ -65,6 +62,13 @@ class Refused(PlanError):
     ) -> None:
         self.refusal = Refusal(rule, what, loc, hint, needs)
         super().__init__(what, loc, hint)
+
+
+def allowed(found: T | Refusal) -> T:
+    """What was found; for the author, PlanError where it was refused."""
+    if isinstance(found, Refusal):
+        raise found.error
+    return found
 
 
 def attempted(choice: Callable[[], T]) -> T | Refusal:

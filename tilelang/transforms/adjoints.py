@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from ..ir import Apply, Dim, Expr, Load, Var
 from ..language.build import binary, cast, reduce, where
@@ -136,6 +137,8 @@ def _pass_on(reverse: _Reverse, value: Var, term: Term, adjoint: Expr) -> None:
                     reverse.push(arg, graph.add(part), around)
         case Load():
             pass
+        case _:
+            assert_never(term)
 
 
 def _by_rule(graph: Graph, value: Var, term: Apply, adjoint: Expr) -> tuple[Expr | None, ...]:

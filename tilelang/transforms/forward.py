@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from ..analysis.facts import Facts
 from ..errors import Loc
@@ -143,6 +144,8 @@ class _Reader:
                     self.stores.append(self.store(stmt, around))
                 case Loop():
                     self.loop(stmt, around)
+                case _:
+                    assert_never(stmt)
 
     def note(self, value: Expr, name: str, user: str) -> None:
         """The author's kernel computes a value, and calls it so."""
@@ -215,6 +218,8 @@ def block(index: tuple[Index, ...]) -> tuple[Dim, ...]:
                 shape += expr.type.shape
             case At():
                 pass
+            case _:
+                assert_never(entry)
     return tuple(shape)
 
 

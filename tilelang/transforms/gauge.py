@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from ..ir import Apply, Const, Expr, Load, Var
 from .graph import Graph, Over, Term, number, parts_of
@@ -155,6 +155,8 @@ def _moved(graph: Graph, term: Term, parts: list[Move | None]) -> Move | None:
             return known[0]
         case Apply():
             return _applied(graph, term, known)
+        case _:
+            assert_never(term)
 
 
 def _applied(graph: Graph, term: Apply, parts: list[Move]) -> Move | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from ..errors import Loc
 from ..ir import (
@@ -236,6 +236,8 @@ def parts_of(term: Term) -> tuple[Expr, ...]:
         case Load():
             inner = tuple(e for i in term.index for e in index_exprs(i))
             return inner if term.mask is None else (*inner, term.mask)
+        case _:
+            assert_never(term)
 
 
 def number(expr: Expr, term: Term | Expr) -> float | int | None:

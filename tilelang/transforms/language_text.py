@@ -41,6 +41,7 @@ from ..ir import (
     Var,
     exprs_of,
     index_exprs,
+    read_by,
     statement_exprs,
     statements,
     walk,
@@ -142,7 +143,7 @@ def _following(loop: Loop, carry: Carry) -> str | None:
         return None
     rest = [e for s in statements(loop.body[place + 1 :]) for e in statement_exprs(s)]
     rest += [c.next for c in loop.carries if c is not carry]
-    read = {e.name for r in rest for e in walk(r) if isinstance(e, Var)}
+    read = set(read_by(rest))
     return None if carry.name in read else carry.next.name
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..analysis.placed import root
 from ..ir import (
     Apply,
     Gather,
@@ -30,7 +29,7 @@ def check(kernel: KernelIR, launches: Sequence[Launched]) -> None:
     for tensor in kernel.tensors:
         if tensor.mutated:
             raise Underivable(f"it changes its argument {tensor.name}", tensor.loc)
-    results = [root(kernel, name) for name in kernel.returns]
+    results = [kernel.root(name) for name in kernel.returns]
     for name, result in zip(kernel.returns, results, strict=True):
         if kernel.tensor(result).role != "output" or results.count(result) > 1:
             raise Underivable(f"it returns {name}, which is not an output of its own", kernel.loc)
@@ -74,7 +73,7 @@ def _check_reads(kernel: KernelIR, launched: Launched, stored: dict[str, list[St
             exprs.remove(stmt.value)
             exprs.append(stmt.value.args[1])
         for load in (load for e in exprs for load in loads(e)):
-            if root(kernel, load.tensor) != load.tensor and not _is_argument(kernel, load.tensor):
+            if kernel.root(load.tensor) != load.tensor and not _is_argument(kernel, load.tensor):
                 what = f"{load.tensor} is another view of what the kernel makes"
                 raise Underivable(what, load.loc)
             if load.tensor in stored:
@@ -83,7 +82,7 @@ def _check_reads(kernel: KernelIR, launched: Launched, stored: dict[str, list[St
 
 
 def _is_argument(kernel: KernelIR, name: str) -> bool:
-    return kernel.tensor(root(kernel, name)).role == "input"
+    return kernel.tensor(kernel.root(name)).role == "input"
 
 
 def _check_tiles(launched: Launched, store: Stored) -> None:

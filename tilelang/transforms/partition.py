@@ -45,6 +45,7 @@ from ..ir import (
     index_exprs,
     inlined,
     map_body,
+    read_by,
     statement_exprs,
     statements,
     walk,
@@ -379,7 +380,7 @@ def _carried(carry: Carry, outs: set[str], known: _Kernel) -> bool:
 
 
 def _depends(expr: Expr, names: set[str], known: _Kernel) -> bool:
-    used = {part.name for part in walk(expr) if isinstance(part, Var)}
+    used = set(read_by((expr,)))
     return bool(names & used) or any(names & known.defined.uses.get(n, frozenset()) for n in used)
 
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 
 from ..analysis import analyze
 from ..analysis.facts import Facts
-from ..analysis.placed import root
 from ..ir import (
     Along,
     At,
@@ -77,7 +76,7 @@ def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivati
     active = _active(launches, with_views(kernel, inputs)) & floats
     cotangents = tuple(program.name(f"d_{name}") for name in kernel.returns)
     for name, cotangent in zip(kernel.returns, cotangents, strict=True):
-        if root(kernel, name) in active:
+        if kernel.root(name) in active:
             program.given(name, program.declared(cotangent, name))
     for launched in reversed(launches):
         _reverse(program, launched, active)
@@ -200,10 +199,10 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
 
 def _views(program: _Program) -> None:
     """Gradients of views become parts of those of what they are views of."""
-    arrays = Counter(root(program.kernel, name) for name in program.parts)
+    arrays = Counter(program.kernel.root(name) for name in program.parts)
     for tensor in reversed(program.kernel.tensors):  # a view comes after what it is of
         if tensor.view is not None and tensor.name in program.parts:
-            alone = arrays[root(program.kernel, tensor.name)] == 1
+            alone = arrays[program.kernel.root(tensor.name)] == 1
             made = [program.whole(tensor.name)] if alone else program.parts[tensor.name]
             _viewed(program, made, tensor.view)
 

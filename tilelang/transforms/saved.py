@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from ..analysis.facts import Facts
 from ..ir import (
@@ -33,8 +34,8 @@ from ..ir import (
     Var,
     integers,
     map_children,
+    read_by,
     statements,
-    walk,
 )
 from ..language.build import cast
 from ..language.dtypes import is_float, itemsize
@@ -373,12 +374,14 @@ def storing(
                 stmt = storing(stmt, saved, same, opened, known)
             case Store():
                 pass
+            case _:
+                assert_never(stmt)
         known |= new
         body.append(stmt)
         for one in saved:
-            needed = {e.name for e in walk(one.value) if isinstance(e, Var)}
+            needed = set(read_by((one.value,)))
             offsets = [i.offset for i in one.index if isinstance(i, Along) and i.offset is not None]
-            also = {e.name for o in offsets for e in walk(o) if isinstance(e, Var)}
+            also = set(read_by(offsets))
             around_it = all(integers.axes(o) <= set(opened) for o in offsets)
             if new & needed and needed | also <= known and around_it:
                 index = tuple(_renamed(entry, axes) for entry in one.index)

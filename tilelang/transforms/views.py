@@ -11,19 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..analysis.placed import root
 from ..ir import KernelIR, Tensor, View
 from .types import GradientLaunch
 
 
 def with_views(kernel: KernelIR, names: Collection[str]) -> set[str]:
     """The tensors that are, or are views of, one of these arrays."""
-    return {t.name for t in kernel.tensors if root(kernel, t.name) in names}
+    return {t.name for t in kernel.tensors if kernel.root(t.name) in names}
 
 
 def several_names(kernel: KernelIR, read: Iterable[Collection[str]]) -> frozenset[str]:
     """The tensors whose array is read by several launches, or in several shapes."""
-    each = [(name, root(kernel, name)) for names in read for name in names]
+    each = [(name, kernel.root(name)) for names in read for name in names]
     arrays = [array for _, array in each]
     return frozenset(name for name, array in each if arrays.count(array) > 1)
 

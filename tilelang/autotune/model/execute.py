@@ -12,7 +12,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -311,6 +311,8 @@ class _Core:
                 return str(operand)
             case None:
                 return "U"
+            case _:
+                assert_never(operand)
 
     def _if(self, guard: Predicate | None) -> str:
         return "" if guard is None else f"if {self._condition(guard)}: "

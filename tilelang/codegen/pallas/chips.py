@@ -50,7 +50,6 @@ class Chip:
 
     clock        Hz
     bandwidth    bytes per second between HBM and one core, as streaming kernels reach it
-    peak         bfloat16 operations per second of one core
     read, write  seconds from the start of an empty copy from or to HBM to its end
     delay_slots  bundles after a branch that run all the same
     granule      bytes in which copies count sizes and addresses
@@ -60,7 +59,6 @@ class Chip:
 
     clock: float
     bandwidth: float
-    peak: float
     read: float
     write: float
     delay_slots: int
@@ -79,18 +77,18 @@ _NARROW = Units(8, 127, 1, 8, 3, 116, 116, 99, 8, matrix=4)
 
 CHIPS = MappingProxyType(
     {
-        "v4": Chip(1.05e9, 0.55e12, 137.5e12, 450e-9, 350e-9, 1, 512, 512, 2, _NARROW),
+        "v4": Chip(1.05e9, 0.55e12, 450e-9, 350e-9, 1, 512, 512, 2, _NARROW),
         "v5e": Chip(
-            1.5e9, 0.737e12, 197e12, 445e-9, 290e-9, 4, 32, 512, 1,
+            1.5e9, 0.737e12, 445e-9, 290e-9, 4, 32, 512, 1,
             Units(8, 127, 1, 8, 3, 116, 116, 99, 7, matrix=4),
         ),
-        "v5p": Chip(1.75e9, 1.25e12, 229.5e12, 380e-9, 350e-9, 4, 32, 32, 2, _NARROW),
+        "v5p": Chip(1.75e9, 1.25e12, 380e-9, 350e-9, 4, 32, 32, 2, _NARROW),
         "v6e": Chip(
-            1.75e9, 1.45e12, 918e12, 313e-9, 260e-9, 4, 32, 32, 1,
+            1.75e9, 1.45e12, 313e-9, 260e-9, 4, 32, 32, 1,
             Units(4, 190, 2, 2, 2, 138, 138, 65, 13, matrix=2),
         ),
         "7x": Chip(
-            1.74e9, 2.62e12, 1153.5e12, 350e-9, 300e-9, 6, 32, 32, 1,
+            1.74e9, 2.62e12, 350e-9, 300e-9, 6, 32, 32, 1,
             Units(4, 208, 2, 2, 2, 142, 142, 69, 10, matrix=2),
         ),
     }

@@ -18,6 +18,7 @@ from ...codegen.triton.plan.types import Plan
 from ...codegen.triton.target import Target
 from ...errors import CallError
 from ...ir import KernelIR
+from ...schedule.refusal import Refusal
 from .. import bridge
 from ..checks import Check, verifying
 from ..dynamo import keep_out
@@ -49,9 +50,9 @@ def prepare(
     operands: Sequence[TensorArgument],
     values: Sequence[Any],
     target: Target | None,
-    planned: Callable[[Target], Lowered],
+    planned: Callable[[Target], Lowered | Refusal],
     checks: bool | None,
-) -> Launch:
+) -> Launch | Refusal:
     """The launch of one specialisation; a target that is left out is that of the device.
 
     `checks` None: offsets are looked at if they are on the host; True: they are fetched for that.
@@ -61,6 +62,8 @@ def prepare(
     device = place_of(ir.name, operands, values, target)
     require_triton(ir.name)
     lowered = planned(target or target_of(device))
+    if isinstance(lowered, Refusal):
+        return lowered
     assert isinstance(lowered.plan, Plan), "the target is a GPU"
     check = check_of(ir, facts, operands, checks)
     verify = None if check is None else _verifying(check, operands)

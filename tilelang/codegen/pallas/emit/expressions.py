@@ -237,6 +237,8 @@ class Printer:
             case plan.Step(axis, block, number):
                 tile = Atom(self.names.axes[axis]) if number is None else self.node(number)
                 return f"pl.ds({flat(infix('*', tile, Atom(str(block))))}, {block})"
+            case _:
+                assert_never(select)
 
     def _run(self, expr: plan.PExpr, together: int) -> str:
         """A position, or so many from there on."""
@@ -286,13 +288,14 @@ class Printer:
                 "minimum", (ir.Apply("maximum", (value, ir.Const(low))), ir.Const(high))
             ) if low <= high:
                 return Call("jnp.clip", (self.node(value), Atom(str(low)), Atom(str(high))))
-        terms = dict.fromkeys(self._terms(op, expr))
-        numbers = [t.value for t in terms if isinstance(t, ir.Const)]
-        printed = [self.node(t) for t in terms if not isinstance(t, ir.Const)]
-        if numbers:  # of several numbers only one can matter
-            printed.append(Atom(str(min(numbers) if op == "minimum" else max(numbers))))
-        distinct = {flat(node): node for node in printed}.values()
-        return reduce(lambda a, b: Call(f"jnp.{op}", (a, b)), distinct)
+            case _:
+                terms = dict.fromkeys(self._terms(op, expr))
+                numbers = [t.value for t in terms if isinstance(t, ir.Const)]
+                printed = [self.node(t) for t in terms if not isinstance(t, ir.Const)]
+                if numbers:  # of several numbers only one can matter
+                    printed.append(Atom(str(min(numbers) if op == "minimum" else max(numbers))))
+                distinct = {flat(node): node for node in printed}.values()
+                return reduce(lambda a, b: Call(f"jnp.{op}", (a, b)), distinct)
 
     def _terms(self, op: str, expr: plan.PExpr) -> list[plan.PExpr]:
         if isinstance(expr, ir.TileScalar):

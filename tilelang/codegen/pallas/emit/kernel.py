@@ -88,8 +88,8 @@ def _print_pipeline(printer: Printer, block: Block) -> None:
         block.raw("")
     elif table is not None:
         print_rectangle(printer, block, table)
-    inputs = [w for w in launch.inputs if w.stream is None]
-    outputs = [w for w in launch.outputs if w.stream is None]
+    inputs = [w for w in launch.inputs if w.stepped]
+    outputs = [w for w in launch.outputs if w.stepped]
     refs = [w.ref for w in (*inputs, *outputs)]
     *before, head = _head(names.word("step"), refs, 4)
     for line in before:

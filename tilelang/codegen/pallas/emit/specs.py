@@ -35,7 +35,7 @@ def operands(launch: plan.Launch) -> tuple[list[Operand], list[Operand]]:
 
 def passed_whole(launch: plan.Launch, window: plan.Window) -> bool:
     """Whether the kernel sees the whole array and cuts the blocks itself."""
-    return launch.form == "pipeline" or window.stream is not None or window.flows
+    return launch.form == "pipeline" or not window.stepped or window.flows
 
 
 def stream_spec(printer: Printer, window: plan.Window, first: Node) -> Node:

@@ -14,7 +14,6 @@ from typing import NoReturn
 
 from tilelang import ir
 from tilelang.analysis.facts import AxisFact, Facts, PositionFact
-from tilelang.analysis.placed import root
 from tilelang.errors import Loc
 from tilelang.ir import At, Expr, Load, integers
 from tilelang.ir.names import names_in, unique
@@ -53,7 +52,7 @@ def check_loop(problem: Problem, axis: ir.Axis, helpers: frozenset[str], no: Ref
 def check_kept(kernel: ir.KernelIR, table: str, rows: ir.Axis, no: Refuse) -> None:
     """Refused where the kernel changes the tensor that says where rows are."""
     stores = (s for s in ir.statements(kernel.body) if isinstance(s, ir.Store))
-    if root(kernel, table) in {root(kernel, s.tensor) for s in stores}:
+    if kernel.root(table) in {kernel.root(s.tensor) for s in stores}:
         no(f"the kernel changes {table}, which says where rows are", rows.loc)
 
 

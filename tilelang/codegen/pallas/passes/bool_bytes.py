@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from tilelang.analysis.placed import root
 from tilelang.ir import (
     Apply,
     Const,
@@ -39,7 +38,7 @@ BYTE, INT = "int8", "int32"
 def bool_bytes(ir: KernelIR) -> KernelIR:
     """The kernel without tiles of bools, but of arrays that it changes."""
     tiled = set(_tiled(ir))
-    found = {t.name: ir.tensor(root(ir, t.name)) for t in ir.tensors if t.dtype == "bool"}
+    found = {t.name: ir.tensor(ir.root(t.name)) for t in ir.tensors if t.dtype == "bool"}
     roots = {source.name for name, source in found.items() if name in tiled}
     made_here = {n for n, s in found.items() if s.name in roots and s.role == "output"}
     read = [n for n, s in found.items() if n in tiled and s.role == "input" and not s.mutated]

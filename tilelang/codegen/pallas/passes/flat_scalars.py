@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import assert_never
 
 from tilelang.analysis.uses import reads_memory
 from tilelang.codegen.pallas.target import Target, scalar_bytes
@@ -207,3 +208,5 @@ def _position(entry: Index, value: Type) -> Expr:
             return place if offset is None else Apply("add", (place, offset), lanes)
         case Span(start):
             return Apply("arange", (), lanes, (("start", start), ("step", 1)))
+        case _:
+            assert_never(entry)

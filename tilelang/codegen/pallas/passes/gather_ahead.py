@@ -13,7 +13,6 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from tilelang.analysis.placed import root
 from tilelang.ir import (
     Along,
     Apply,
@@ -66,8 +65,8 @@ def gather_ahead(ir: KernelIR, asked: str | None) -> KernelIR:
 
 def _nest(ir: KernelIR, loop: Loop, by_default: bool, views: dict[View, Tensor]) -> Loop:
     """One nest; the views that it reads are added."""
-    own = {root(ir, s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
-    written = {root(ir, s.tensor) for s in statements(ir.body) if isinstance(s, Store)}
+    own = {ir.root(s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
+    written = {ir.root(s.tensor) for s in statements(ir.body) if isinstance(s, Store)}
 
     def read(expr: Expr, copied: bool) -> Expr | None:
         if not isinstance(expr, Load) or (ahead := _ahead(ir, expr, own, written)) is None:
@@ -97,13 +96,13 @@ def _ahead(
     if len(picked) != 1 or load.mask is not None or picked[0] == len(load.index) - 1:
         return None
     entry = load.index[picked[0]]
-    source = ir.tensor(root(ir, load.tensor))
+    source = ir.tensor(ir.root(load.tensor))
     assert isinstance(entry, Gather)
     index = entry.expr
     if source.mutated or source.name in own or not isinstance(index, Load) or index.mask:
         return None
     vectors = [d for d, e in enumerate(index.index) if not isinstance(e, At)]
-    if len(vectors) != 1 or root(ir, index.tensor) in written or not _plain(index.index):
+    if len(vectors) != 1 or ir.root(index.tensor) in written or not _plain(index.index):
         return None
     if 0 in (*ir.tensor(load.tensor).shape, *ir.tensor(index.tensor).shape):
         return None

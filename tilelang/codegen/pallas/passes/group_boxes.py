@@ -17,7 +17,6 @@ from functools import partial
 from typing import NoReturn
 
 from tilelang import ir
-from tilelang.analysis.placed import root
 from tilelang.codegen.pallas.moves import MOVED
 from tilelang.errors import Loc
 from tilelang.ir import Along, Apply, At, Expr, GridIndex, Load, Span, Type, integers
@@ -170,7 +169,7 @@ def _check_arrays(
     """Refused unless rows [rows, columns] go from or to [box, rows, columns], as they are."""
     kernel = problem.ir
     into, source = kernel.tensor(store.tensor), kernel.tensor(load.tensor)
-    if root(kernel, into.name) == root(kernel, source.name):
+    if kernel.root(into.name) == kernel.root(source.name):
         _refuse(axis, f"rows of {into.name} change places in it", store.loc)
     if into.dtype != source.dtype or into.dtype == "bool" or itemsize(into.dtype) > 4:
         _refuse(axis, f"rows of {source.dtype} become {into.dtype}", store.loc)

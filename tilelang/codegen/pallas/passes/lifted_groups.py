@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from tilelang import ir
-from tilelang.analysis.placed import root
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type, integers
 from tilelang.ir.traversal import definitions
@@ -103,6 +103,8 @@ class Lifted:
                     over, user = self.problem.axis(stmt.axis).user, stmt.carries[0].user
                     self.refuse(f"a loop of it over {over} carries {user}", stmt.loc)
                 return replace(stmt, body=self.body(stmt.body))
+            case _:
+                assert_never(stmt)
 
     def store(self, store: ir.Store) -> ir.Store:
         """A store of what every group has one of, to the rows of these groups."""
@@ -179,8 +181,8 @@ class Lifted:
             where = f"{store.tensor} is not stored at its rows, in the first dimension"
             self.refuse(where, store.loc)
         kernel = self.problem.ir
-        loads = {root(kernel, r.tensor) for r in self.problem.references if not r.written}
-        if root(kernel, store.tensor) in loads:
+        loads = {kernel.root(r.tensor) for r in self.problem.references if not r.written}
+        if kernel.root(store.tensor) in loads:
             self.refuse(f"{store.tensor} is read and stored", store.loc)
         live = aligned(self.members.live(), 1, len(dims))
         value = self.placed(store.value, len(dims), store.loc)

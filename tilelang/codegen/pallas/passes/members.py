@@ -105,9 +105,10 @@ def squeezed(expr: Expr, axis: int) -> Expr:
     match expr:
         case Apply("expand_dims", (value,)) if expr.attr("axis") == axis:
             return value
-    shape = expr.type.shape
-    kind = Type((*shape[:axis], *shape[axis + 1 :]), expr.type.dtype)
-    return Apply("squeeze", (expr,), kind, (("axis", axis),))
+        case _:
+            shape = expr.type.shape
+            kind = Type((*shape[:axis], *shape[axis + 1 :]), expr.type.dtype)
+            return Apply("squeeze", (expr,), kind, (("axis", axis),))
 
 
 def aligned(expr: Expr, rank: int, wanted: int) -> Expr:

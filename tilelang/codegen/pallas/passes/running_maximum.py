@@ -65,16 +65,17 @@ def running_maximum(loop: ir.Loop) -> RunningMaximum | None:
 def _larger(carry: ir.Carry, defined: Mapping[str, Expr]) -> tuple[str, Expr] | None:
     """The name of maximum(m, x), and x."""
     m = ir.Var(carry.name, carry.init.type)
-    match carry.next:
-        case ir.Var(name) if name in defined:
-            match defined[name]:
-                case ir.Apply("maximum", (a, b)) if (a == m) != (b == m) and a.type == b.type:
-                    return name, b if a == m else a
-    return None
+    if not isinstance(carry.next, ir.Var) or carry.next.name not in defined:
+        return None
+    match defined[carry.next.name]:
+        case ir.Apply("maximum", (a, b)) if (a == m) != (b == m) and a.type == b.type:
+            return carry.next.name, b if a == m else a
+        case _:
+            return None
 
 
 def _names(expr: Expr) -> set[str]:
-    return {e.name for e in ir.walk(expr) if isinstance(e, ir.Var)}
+    return set(ir.read_by((expr,)))
 
 
 def _needed(expr: Expr, defined: Mapping[str, Expr]) -> Iterator[str]:
@@ -143,6 +144,8 @@ def _vanishing(
             added = tuple(a for a in found if a is not None)
             if len(added) == len(others):
                 return replace(running, lows=lows, added=added)
+        case _:
+            pass  # another value may vanish nowhere
     return running
 
 

@@ -27,10 +27,9 @@ from tilelang.ir import (
     Stmt,
     Store,
     Type,
-    Var,
     map_children,
+    read_by,
     statements,
-    walk,
 )
 from tilelang.ir.traversal import definitions, inlined, map_body, map_stmt
 
@@ -81,8 +80,7 @@ def _row(ir: KernelIR, store: Store) -> bool:
 def _carried(ir: KernelIR, mask: Expr) -> bool:
     """Whether a loop changes what the mask is made of."""
     defined = definitions(ir.body)
-    names = [e.name for e in walk(mask) if isinstance(e, Var)]
-    return any(n not in defined or _carried(ir, defined[n]) for n in names)
+    return any(n not in defined or _carried(ir, defined[n]) for n in read_by((mask,)))
 
 
 def _picked(index: tuple[Index, ...]) -> int | None:

@@ -129,9 +129,8 @@ def _moved(stmt: ir.Stmt, own: set[str]) -> Iterator[ir.Load]:
 
 def _named(expr: Expr) -> set[str]:
     """The names and grid loops that a value is made of."""
-    parts = tuple(ir.walk(expr))
-    names = {e.name for e in parts if isinstance(e, ir.Var)}
-    return names | {e.axis for e in parts if isinstance(e, ir.GridIndex)}
+    grids = (e.axis for e in ir.walk(expr) if isinstance(e, ir.GridIndex))
+    return {*ir.read_by((expr,)), *grids}
 
 
 # ---------------------------------------------------------------- the loop

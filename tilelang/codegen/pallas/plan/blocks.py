@@ -29,7 +29,7 @@ def sizes(
 ) -> dict[str, int]:
     """The block of every tile axis: fixed by the author, chosen by config, or the default.
 
-    Raises PlanError if the config names an axis that is not there, or if a block is illegal.
+    Raises Refused if the config names an axis that is not there, or if a block is illegal.
     """
     ir = problem.ir
     tiles = [a for a in ir.axes if a.kind == "tile"]
@@ -54,7 +54,7 @@ def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) 
     if bounds is not None and bounds.most is not None and bounds.most < need:
         hint = f"on {target} it is a multiple of {need}: raise the bound of {bounds.name}"
     raise Refused(
-        Rule.BLOCKS,
+        Rule.CONFIG,
         f"a block of {block} for {axis.user} cannot be cut from a dimension of {size}",
         axis.loc,
         hint,

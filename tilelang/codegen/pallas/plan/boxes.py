@@ -12,6 +12,8 @@ from tilelang.language.dtypes import itemsize
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
+# Of a tile, and of the boxes of a step.  By the estimate for v6e, jagged_to_padded of production
+# takes 514 us; with half the rows or bytes of a tile 526, and with twice of anything no less.
 MOST_ROWS, MOST_BYTES, BOX_BYTES = 2048, 2 * MIB, 4 * MIB
 
 

@@ -22,7 +22,7 @@ from .blocks import multiple
 # dimension is best taken whole: the block of weights then stays while a group's rows go by.
 ROWS_PARALLEL, ROWS_SPARSE, ROWS_ORDERED = 256, 128, 512
 ROWS_LEAST = 128  # the matrix unit's side; fewer rows leave it idle
-LANES_PARALLEL, LANES_ORDERED = 512, 2048
+LANES_PARALLEL, LANES_ORDERED = 512, 2048  # the tables' columns; the most that is whole: a guess
 # For that, other blocks shrink to LANES_LEAST, and up to LONGEST_PRODUCT: guesses.
 LANES_LEAST, LONGEST_PRODUCT = 256, 8192
 # Vectors have one row to a block: a step that takes 512 elements is all overhead.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import Apply, KernelIR, integers
 from tilelang.ir.chain import level_statements
 from tilelang.ir.traversal import loads, statements
@@ -71,7 +71,7 @@ def plan_launch(
 
     `written` and `later` are the tensors that earlier and later launches store to.
 
-    Raises PlanError where the config cannot be honoured.
+    Raises Refused where the config cannot be honoured.
     """
     kernel, axes = problem.ir, placed.axes
     _check_config(kernel, config, placed)
@@ -140,10 +140,10 @@ def _with_rests(body: tuple[PStmt, ...], axes: Mapping[str, AxisPlan]) -> tuple[
 
 
 def _check_config(kernel: KernelIR, config: Config, placed: Placed) -> None:
-    """PlanError for choices that this nest has no place for."""
+    """Refused for choices that this nest has no place for."""
     if placed.form == "grid" and (config.buffers or 2) > 2:
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"buffers={config.buffers}, but a grid has at most two blocks of an input in flight",
             kernel.loc,
             "use loop_type='outer_pipeline' for more",
@@ -181,13 +181,14 @@ def _check_position(placed: Placed, expr: ir.Expr, loc: Loc) -> None:
 
 
 def _check_bools(problem: Problem, target: Target, windows: tuple[Window, ...]) -> None:
-    """PlanError for tiles of bools that ragged loops change in place: no TPU copies them."""
+    """Refused for tiles of bools that ragged loops change in place: no TPU copies them."""
     held = any(w.dtype == "bool" for w in windows)
     if target.name == "cpu" or not held or not any(f.ragged for f in problem.facts.axes):
         return
     stored = {s.tensor for s in ir.statements(problem.ir.body) if isinstance(s, ir.Store)}
     tensor = next(t for t in problem.ir.tensors if t.dtype == "bool" and t.name in stored)
-    raise PlanError(
+    raise Refused(
+        Rule.FORM,
         f"{tensor.name} is bool and changed in place, and a TPU copies no bools",
         tensor.loc,
         f"pass {tensor.name} as int8, or return a new array",
@@ -231,7 +232,7 @@ def _sections(
     groups = split(groups, frozenset(w.ref for w in windows if w.output))
     sections: list[Section] = []
     for window in windows:
-        if window.init != "none" and window.stream is None:
+        if window.init != "none" and window.stepped:
             conditions = first_visit(window, order)
             assert conditions is not None, "check_first_visit comes before"
             sections.append(Section(conditions, (), title=window.ref, always=True))
@@ -260,6 +261,8 @@ def _place_conditions(placed: Placed, key: Key) -> tuple[Condition, ...]:
             return (Enters(columns(axes), key.phase),)
         case "before" | "after":
             pass
+        case never:
+            assert_never(never)
     deeper = (*axes[key.level + 1 :], *placed.phases)
     end: Literal["first", "last"] = "first" if key.kind == "before" else "last"
     inner = columns(deeper)
@@ -390,7 +393,7 @@ def _cores(
         )
     if not any(d.semantics == "parallel" for d in dims):
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"cores={cores}, but no parallel axis of {kernel.name} owns its output blocks",
             kernel.loc,
             "two cores may never write one block: use cores=1",
@@ -405,7 +408,7 @@ def _prefetches(
     if form == "pipeline":
         return False
     reads = any(any(loads(n.expr)) for w in windows for n in w.numbers)
-    pads = not dims and any(w.padded != w.shape for w in windows if w.stream is None)
+    pads = not dims and any(w.padded != w.shape for w in windows if w.stepped)
     return table is not None or reads or pads
 
 

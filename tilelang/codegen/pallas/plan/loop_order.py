@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelang.errors import PlanError
 from tilelang.ir import Loop, Store, integers, statements
 from tilelang.schedule.problem import Problem
+from tilelang.schedule.refusal import Refused, Rule
 
 
 def defined_first(problem: Problem, loop: Loop, around: tuple[str, ...] = ()) -> Loop:
     """The nest in such an order; `around` are the loops that moved out of this one already.
 
-    Raises PlanError if a loop that would have to move cannot.
+    Raises Refused if a loop that would have to move cannot.
     """
     inside = [s.axis for s in statements(loop.body) if isinstance(s, Loop)]
     needed = [a for a in inside if a in moved_by(problem, loop.axis)]
@@ -29,7 +29,8 @@ def defined_first(problem: Problem, loop: Loop, around: tuple[str, ...] = ()) ->
     lifted = _lifted(loop, needed[0]) if problem.fact(needed[0]).independent else None
     if lifted is None or needed[0] in around:
         outer, inner = problem.axis(loop.axis), problem.axis(needed[0])
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             f"the positions that {outer.user} goes through depend on {inner.user}, whose loop is "
             "inside",
             inner.loc,

@@ -56,7 +56,7 @@ def estimate(
         smem += table.rows * table.width * 4
     if smem > target.smem and target.name != "cpu":  # the interpreter has room for any
         raise Refused(
-            Rule.MEMORY,
+            Rule.FORM,
             f"{kernel.name} reads single numbers of tensors that take {smem:,} bytes of scalar "
             f"memory; {target} has {target.smem:,}",
             kernel.loc,
@@ -207,9 +207,9 @@ def _limit(
     if vmem <= target.vmem_physical * 9 // 10:  # few kernels need the margin; a tenth is a guess
         return target.vmem_physical
     raise Refused(
-        Rule.MEMORY,
+        Rule.FORM,
         f"{name} needs {vmem:,} bytes of vector memory, {target} has {target.vmem_physical:,}",
         loc,
         f"use smaller blocks; the sum is: {_sum(parts)}",
-        Need("vmem", vmem, "smaller"),
+        Need("smaller"),
     )

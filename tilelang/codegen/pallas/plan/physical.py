@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Load, Type, Var, children
@@ -447,15 +447,15 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
             yield from (stmt.value, *stmt.at)
         case Write():
             yield from (stmt.value, *select_exprs(stmt.select))
-            if stmt.rows is not None:
-                yield from (stmt.rows.place, stmt.rows.live)
-                if stmt.rows.stop is not None:
-                    yield stmt.rows.stop
+            places = () if stmt.rows is None else (stmt.rows.place, stmt.rows.live, stmt.rows.stop)
+            yield from (e for e in places if e is not None)
         case Inner():
             for carry in stmt.carries:
                 yield from (carry.init, carry.next)
             for inner in stmt.body:
                 yield from exprs_of(inner)
+        case _:
+            assert_never(stmt)
 
 
 def parts_of(stmt: PStmt) -> Iterator[PExpr]:

@@ -99,7 +99,7 @@ def place(
 
     `fold`: loops in a row become rows of the step table where they can, and no loops in the step.
 
-    Raises PlanError for a loop_type that the nest cannot honour.
+    Raises Refused for a loop_type that the nest cannot honour.
     """
     loop = defined_first(problem, loop)
     names = sorted({loop.axis, *(s.axis for s in _loops(statements(loop.body)))})
@@ -347,7 +347,7 @@ def _at_edge(nest: Nest, expr: Expr, block: int) -> bool:
 
 
 def _check(ir: KernelIR, config: Config, placed: Placed, dynamic: Set[str]) -> None:
-    """PlanError for what the config asks of loops that cannot run that way."""
+    """Refused for what the config asks of loops that cannot run that way."""
     loop_type, user = placed.loop_type, {n: a.user for n, a in placed.axes.items()}
     if loop_type == "grid" and placed.columns:
         ragged = next(c for c in placed.columns if c in dynamic)
@@ -401,4 +401,4 @@ def _check_worklist(ir: KernelIR, config: Config, columns: tuple[str, ...]) -> N
 
 
 def _refuse(what: str, loc: Loc, hint: str) -> NoReturn:
-    raise Refused(Rule.CONFIG, what, loc, hint)
+    raise Refused(Rule.FORM, what, loc, hint)

@@ -84,7 +84,7 @@ def needs_tpu(launch: Launch) -> bool:
     asks = launch.form == "pipeline" or launch.memory.limit is not None
     has = launch.dims or launch.scalars or launch.scratch
     exprs = (e for s in launch.sections for stmt in s.body for e in exprs_of(stmt))
-    streams = any(w.stream is not None for w in launch.windows)
+    streams = any(not w.stepped for w in launch.windows)
     rolls = (isinstance(part, Roll) for e in exprs for part in walk_physical(e))
     return bool(asks or has or streams or launch.prefetches or any(rolls))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from tilelang.ir import Apply, Load
 from tilelang.ir.traversal import map_children
@@ -89,6 +89,8 @@ def rewrite(stmt: PStmt, change: Change) -> PStmt:
         case physical.Inner():
             carries = tuple(replace(c, init=new(c.init), next=new(c.next)) for c in stmt.carries)
             return replace(stmt, carries=carries, body=tuple(rewrite(s, change) for s in stmt.body))
+        case _:
+            assert_never(stmt)
 
 
 def _rows(rows: PutRows, change: Change) -> PutRows:

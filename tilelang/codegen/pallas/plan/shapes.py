@@ -6,6 +6,8 @@ is kept in it.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tilelang.ir import Apply, Type
 from tilelang.language.op import OPS
 
@@ -56,6 +58,8 @@ def _selected(size: int, select: physical.Select) -> tuple[int, ...]:
             return (block,)
         case physical.Row(_, together):
             return (together,) if together else ()
+        case _:
+            assert_never(select)
 
 
 def _sizes(launch: Launch, kind: Type) -> tuple[int, ...]:

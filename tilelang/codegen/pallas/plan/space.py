@@ -17,19 +17,18 @@ from itertools import product
 from math import inf
 
 from tilelang.codegen.pallas.target import Target
-from tilelang.errors import PlanError
 from tilelang.schedule.blocks import named
 from tilelang.schedule.candidate import Candidate
 from tilelang.schedule.config import LOOP_TYPES, Config
 from tilelang.schedule.problem import Problem
-from tilelang.schedule.refusal import Refusal
+from tilelang.schedule.refusal import allowed
 
 from .estimate import rank
 from .search import Form, config_of, formed, plan
 from .types import Plan
 
-BUFFERS = (3, 4)  # besides two
-UNKNOWN = 1.05  # more buffers take memory: what is as good without them comes first
+BUFFERS = (3, 4)  # besides two: four are what `in_flight` takes where copies are waited for
+UNKNOWN = 1.05  # a guess; more buffers take memory: what is as good without them comes first
 
 
 @dataclass(frozen=True, order=True)
@@ -79,11 +78,9 @@ class _Waiting:
 def space(problem: Problem, target: Target) -> Iterator[Candidate]:
     """The default is among them; without an estimate, it is the first.
 
-    Raises PlanError for a kernel that no config would make legal.
+    Raises PlanError where even that is refused.
     """
-    default = plan(problem, Config(), target)
-    if isinstance(default, Refusal):
-        raise default.error
+    default = allowed(plan(problem, Config(), target))
     forms = tuple(_forms(problem, target))
     waiting = _Waiting(problem, tuple((f, _searched(f)) for f in forms))
     waiting.push(-inf, 0, config_of(default))
@@ -130,10 +127,7 @@ def _forms(problem: Problem, target: Target) -> Iterator[Form]:
     steps = (None, "rectangle") if ragged else (None,)
     seen = set[object]()
     for within, step, loop_type in product(dict.fromkeys(withins), steps, (None, *LOOP_TYPES)):
-        try:
-            found = formed(problem, Config(loop_type=loop_type, within=within, steps=step), target)
-        except PlanError:  # the kernel was planned before: it is the config that is wrong
-            continue
+        found = formed(problem, Config(loop_type=loop_type, within=within, steps=step), target)
         if isinstance(found, Form) and found.plan.launches not in seen:
             seen.add(found.plan.launches)
             yield found
@@ -149,10 +143,7 @@ def _with(form: Form, blocks: dict[str, int]) -> Config:
 
 
 def _made(problem: Problem, config: Config, target: Target) -> Plan | None:
-    try:
-        found = plan(problem, config, target)
-    except PlanError:
-        return None
+    found = plan(problem, config, target)
     return found if isinstance(found, Plan) and rank.fits(found) else None
 
 

@@ -377,7 +377,7 @@ class Launch:
         A `pallas_call` without a grid has arrays as a whole.
         """
         alone = self.form == "grid" and not self.dims and not self.prefetches
-        return alone and not all(w.shows_all or w.stream is not None for w in self.windows)
+        return alone and not all(w.shows_all or not w.stepped for w in self.windows)
 
     @property
     def outputs(self) -> tuple[Window, ...]:

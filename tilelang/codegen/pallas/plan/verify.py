@@ -76,7 +76,7 @@ def verify(plan: Plan) -> Plan:
         here = _step(start)
         tracks = launch.table.tracks if launch.table is not None else ()
         for window in launch.windows:
-            if window.stream is None:  # the table holds a tile for it, whatever loop a row is of
+            if window.stepped:  # the table holds a tile for it, whatever loop a row is of
                 seen = {a for t in tracks if t.name == window.track for a in t.axes}
                 _window(here.plus(seen), window)
         for section in launch.sections:
@@ -204,7 +204,7 @@ def _step(here: Reader) -> Reader:
         if column.rows is not None:
             own = here.of(f"the rows of {column.axis}", launch.axis(column.axis).loc)
             _exprs(own, column.rows.first, column.rows.count)
-    open_ = (w.ref for w in launch.windows if w.far or w.stream is None)
+    open_ = (w.ref for w in launch.windows if w.stream is None)
     counted = (STEP.name,) if any(d.axis is None for d in launch.dims) else ()
     return replace(here.plus(names=counted), refs=frozenset(open_))
 

@@ -76,6 +76,8 @@ class Printer:
                 return self._broadcast(expr)
             case "squeeze":
                 return self._squeeze(expr)
+            case _:
+                pass  # an operation of its operands, as they are
         args = [self.node(a) for a in expr.args]
         match op:
             case "cast":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tilelang.codegen.triton.plan.types import Buffer, Launch, Plan, Result
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, statement
 
@@ -73,6 +75,8 @@ def _kind(plan: Plan) -> str:
             return f" -> tuple[{many}]"
         case "list":
             return " -> list[torch.Tensor]"
+        case never:
+            assert_never(never)
 
 
 def _made(buffer: Buffer, device: str) -> Node:
@@ -107,6 +111,8 @@ def _returned(plan: Plan) -> list[str]:
             value = Group(nodes)
         case "list":
             value = Group(nodes, "[]")
+        case never:
+            assert_never(never)
     first, *rest = statement("", value, 4)
     return [f"    return {first.strip()}", *rest]
 

@@ -22,7 +22,7 @@ from tilelang.codegen.triton.plan.types import (
 )
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, Tuple, flat, statement
 from tilelang.errors import Loc
-from tilelang.ir import Const, Var, walk
+from tilelang.ir import Const, read_by
 
 from . import ops
 from .expressions import Printer
@@ -182,10 +182,7 @@ def _advance(block: Block, step: For) -> None:
     """Sets what the loop carries: all at once where one reads what another one was."""
     moved = [(c.name, c.next) for c in step.carries if c.next is not None]
     names = {name for name, _ in moved}
-    reads = [
-        {e.name for e in walk(value) if isinstance(e, Var)} & names - {name}
-        for name, value in moved
-    ]
+    reads = [{*read_by((value,))} & names - {name} for name, value in moved]
     nodes = [block.printer.node(value) for _, value in moved]
     if len(moved) > 1 and any(reads):
         block.put(", ".join(name for name, _ in moved), Tuple(tuple(nodes)))

@@ -141,6 +141,8 @@ def _cut(ir: KernelIR, entry: Along, size: int) -> tuple[str, str] | None:
             long = axis.max_extent is None or axis.max_extent >= size
             if first == last and whole and next_one and given and long:
                 return first, group
+        case _:
+            pass  # a range of no table
     return None
 
 

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import assert_never
 
 from tilelang.ir import (
     Along,
@@ -265,6 +266,8 @@ def _bound(found: Reduction) -> list[str]:
                 names += [stmt.axis, *(n for c in stmt.carries for n in (c.name, c.out))]
             case Store():
                 pass
+            case _:
+                assert_never(stmt)
     return names
 
 
@@ -298,3 +301,5 @@ def _renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
             return replace(made, axis=name(made.axis), carries=carries)
         case Store():
             return made
+        case _:
+            assert_never(made)

@@ -9,6 +9,7 @@ of the others.  The 32 that are summed are mixed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from tilelang.ir import (
     Apply,
@@ -105,6 +106,8 @@ class StaticLanes:
                 for value in (stmt.value, stmt.mask):
                     if value is not None:
                         self._align(stmt, rank, value)
+            case _:
+                assert_never(stmt)
 
     def _place(self, value: Load | Store, index: tuple[Index, ...]) -> None:
         """Lanes along a span; positions that are computed are theirs alone."""

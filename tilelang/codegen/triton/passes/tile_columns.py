@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import assert_never
 
 from tilelang.ir import (
     Along,
@@ -28,9 +29,9 @@ from tilelang.ir import (
     Stmt,
     Store,
     Type,
-    Var,
     integers,
     map_children,
+    read_by,
     statement_exprs,
     statements,
     walk,
@@ -190,8 +191,10 @@ def _bound(stmt: Stmt) -> tuple[str, ...]:
             return tuple(c.out for c in stmt.carries)
         case Store():
             return ()
+        case _:
+            assert_never(stmt)
 
 
 def _read(body: Body) -> set[str]:
     """The names that statements read."""
-    return {e.name for x in exprs_of(body, ()) for e in walk(x) if isinstance(e, Var)}
+    return set(read_by(exprs_of(body, ())))

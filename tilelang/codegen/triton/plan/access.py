@@ -9,13 +9,12 @@ unless the tensor has more elements than they count.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
+from typing import assert_never
 
 from tilelang.analysis.masks import broadcast
 from tilelang.codegen.triton.passes.explicit_casts import apply
-from tilelang.errors import PlanError
 from tilelang.ir import (
     Along,
     At,
@@ -30,6 +29,7 @@ from tilelang.ir import (
     Type,
     integers,
 )
+from tilelang.schedule.refusal import Refused, Rule
 
 from .problem import Prepared
 from .types import Access
@@ -38,29 +38,22 @@ INT, BOOL = "int32", "bool"
 MOST = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where the elements of a tensor lie: in which argument, and how far apart."""
-
-    root: str
-    strides: tuple[int, ...]
-
-
-def layout(ir: KernelIR, name: str) -> Layout:
-    """The layout of a tensor or of a view of one; arrays are contiguous."""
+def strides(ir: KernelIR, name: str) -> tuple[int, ...]:
+    """How far apart the elements of a tensor, or of a view of one, lie; arrays are contiguous."""
     tensor = ir.tensor(name)
     if tensor.view is None:
-        return Layout(name, contiguous(tensor.shape))
-    source = layout(ir, tensor.view.source)
+        return contiguous(tensor.shape)
+    source = strides(ir, tensor.view.source)
     if tensor.view.how == "permute":
-        return Layout(source.root, tuple(source.strides[p] for p in tensor.view.arg))
-    if source.strides != contiguous(ir.tensor(tensor.view.source).shape):
-        raise PlanError(
+        return tuple(source[p] for p in tensor.view.arg)
+    if source != contiguous(ir.tensor(tensor.view.source).shape):
+        raise Refused(
+            Rule.KERNEL,
             f"{name} is a reshaped view of a permuted one, whose elements do not lie in a row",
             tensor.loc,
             "reshape before the dimensions are permuted",
         )
-    return Layout(source.root, contiguous(tensor.shape))
+    return contiguous(tensor.shape)
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -86,19 +79,20 @@ def _dim(entry: Index, kernel: Prepared) -> Dim:
             return kernel.named(size)
         case At(expr) | Gather(expr):
             return expr.type.shape[0]
+        case _:
+            assert_never(entry)
 
 
 def access(
     kernel: Prepared, tensor: str, index: tuple[Index, ...], mask: Expr | None
 ) -> tuple[Access, tuple[Dim, ...]]:
     """The elements at an index, in terms of the IR, and their dimensions."""
-    found, dims = layout(kernel.ir, tensor), dims_of(index, kernel)
-    shape = kernel.ir.tensor(tensor).shape
-    wide = prod(kernel.ir.tensor(found.root).shape) > MOST
+    array, dims = kernel.ir.tensor(kernel.ir.root(tensor)), dims_of(index, kernel)
+    shape, wide = kernel.ir.tensor(tensor).shape, prod(array.shape) > MOST
     terms: list[Expr] = []
     conditions: list[tuple[str, Expr]] = []
     place = 0
-    for entry, size, stride in zip(index, shape, found.strides, strict=True):
+    for entry, size, stride in zip(index, shape, strides(kernel.ir, tensor), strict=True):
         if _is_scalar(entry):
             assert isinstance(entry, At)
             terms.append(scaled(entry.expr, stride, wide))
@@ -111,7 +105,7 @@ def access(
         place += 1
     if mask is not None:
         conditions.append(("author", mask))
-    made = Access(found.root, kernel.ir.tensor(found.root).dtype, total(terms))
+    made = Access(array.name, array.dtype, total(terms))
     return with_conditions(made, conditions, dims), dims
 
 
@@ -191,6 +185,8 @@ def _position(entry: Index, dim: Dim) -> Expr:
             return arange(dim, start)
         case At(expr) | Gather(expr):
             return expr
+        case _:
+            assert_never(entry)
 
 
 def arange(dim: Dim, start: int = 0) -> Expr:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from tilelang.codegen.triton.passes.explicit_casts import apply, cast
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import (
     Apply,
     Assign,
@@ -21,13 +21,14 @@ from tilelang.ir import (
     Store,
     Var,
     integers,
+    read_by,
     statement_exprs,
     statements,
-    walk,
 )
 from tilelang.ir.integers import INT
+from tilelang.schedule.refusal import Refused, Rule
 
-from .access import access, arange, both, compare, in_range, layout, with_conditions
+from .access import access, arange, both, compare, in_range, with_conditions
 from .defaults import Width
 from .memory import copies_ahead, own_exprs
 from .scope import Running, Scope
@@ -78,7 +79,7 @@ def _assign(scope: Scope, stmt: Assign) -> None:
 
 
 def _stored(scope: Scope, load: Load) -> bool:
-    return layout(scope.kernel.ir, load.tensor).root in scope.shared.stored
+    return scope.kernel.ir.root(load.tensor) in scope.shared.stored
 
 
 def _typed(expr: Expr) -> Expr:
@@ -102,7 +103,8 @@ def _store(scope: Scope, stmt: Store) -> None:
         ]
         found = with_conditions(found, repeats, dims)
     elif found.dtype not in ATOMIC[stmt.combine]:
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             f"{stmt.tensor} is {found.dtype}, of which there is no atomic {stmt.combine}",
             stmt.loc,
             f"make it one of {', '.join(ATOMIC[stmt.combine])}",
@@ -160,7 +162,8 @@ def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
         return mask
     place = dims.index(dim) - (len(dims) - len(shape))
     if [d for d in shape if d != 1] != [dim] or place < 0 or shape[place] != dim:
-        raise PlanError(
+        raise Refused(
+            Rule.KERNEL,
             "this store picks rows by an index and masks elements of them, which is not there yet "
             "for GPUs",
             stmt.loc,
@@ -274,7 +277,7 @@ def _updates(loop: Loop, names: dict[str, tuple[str, Expr | None]]) -> dict[str,
             continue
         rest = [e for s in statements(loop.body[place + 1 :]) for e in statement_exprs(s)]
         rest += [c.next for c in loop.carries]
-        if carry.name not in {e.name for x in rest for e in walk(x) if isinstance(e, Var)}:
+        if carry.name not in read_by(rest):
             found[target.name] = names[carry.name][0]
     return found
 

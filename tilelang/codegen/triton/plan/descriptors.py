@@ -24,13 +24,14 @@ from tilelang.ir import (
     Load,
     Span,
     Var,
+    read_by,
     statement_exprs,
     statements,
     walk,
 )
 from tilelang.language.dtypes import itemsize
 
-from .access import layout
+from .access import strides
 from .problem import Prepared
 from .steps import every_step
 from .types import Descriptor, Fetch, For, Guard, Let, Read, Step
@@ -65,12 +66,12 @@ class Boxes:
 
 def box_of(kernel: Prepared, load: Load, stored: frozenset[str]) -> Boxes | str:
     """How a load goes through a descriptor, or why it does not."""
-    found, size = layout(kernel.ir, load.tensor), itemsize(load.type.dtype)
+    root, size = kernel.ir.root(load.tensor), itemsize(load.type.dtype)
     shape = kernel.ir.tensor(load.tensor).shape
-    *outer, inner = found.strides
+    *outer, inner = apart = strides(kernel.ir, load.tensor)
     if load.mask is not None or load.other != 0:
         return "elements of it are masked"
-    if found.root in stored or kernel.ir.tensor(found.root).mutated:
+    if root in stored or kernel.ir.tensor(root).mutated:
         return "the kernel stores to it"
     if load.type.dtype not in COPIED or len(shape) > DEEPEST:
         return f"it is {load.type.dtype} of {len(shape)} dimensions"
@@ -95,7 +96,7 @@ def box_of(kernel: Prepared, load: Load, stored: frozenset[str]) -> Boxes | str:
         return f"boxes of {' x '.join(map(str, box))} are not copied"
     axes = [kernel.ir.axis(end.axis).user for end in ends if end.axis is not None]
     why = f"up to the end of {' and '.join(axes)}" if axes else "up to the array's end"
-    return Boxes(found.root, found.strides, tuple(box), load.index, tuple(ends), why)
+    return Boxes(root, apart, tuple(box), load.index, tuple(ends), why)
 
 
 def _refused(kernel: Prepared, entry: Index) -> str:
@@ -188,7 +189,7 @@ def outside(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 def _moves(descriptor: Descriptor, around: For | Guard) -> bool:
     """Whether a descriptor may be made before the body that it stands in."""
-    read = {e.name for end in descriptor.shape for e in walk(end) if isinstance(e, Var)}
+    read = set(read_by(descriptor.shape))
     if isinstance(around, Guard):
         return not read
     return read.isdisjoint(_defined(around))

@@ -25,8 +25,9 @@ ONCE_ROWS, ONCE_COLUMNS, ONCE_PER_WARP, ONCE_AHEAD = 16, 128, 4096, 3
 # rows; but no larger than half of a group, whose other lanes are idle.  286 us instead of 327 for
 # groups of 1024 rows, 234 instead of 252 (256 rows), 213 and 269 (64), 202 and 259 (16).
 AGAIN_ROWS, AGAIN_PER_WARP = (16, 256), 1024
+# Of whole rows, 64 numbers for each thread of up to 8 warps: a choice, that was not measured apart.
 WHOLE_ROWS, WHOLE_ELEMENTS, WHOLE_PER_WARP = (16, 128), 16384, 2048
-MOST = 8  # warps
+MOST = 8  # warps: a choice, too
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
-from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, walk
+from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, read_by, walk
 from tilelang.ir.integers import INT
 from tilelang.ir.names import fresh
 from tilelang.ir.traversal import inlined
@@ -161,6 +161,8 @@ class LoopTile:
                 own = start == Var(self.loop.name, INT)
                 if row and (own or not self._moves(start)):
                     return start, self.kernel.width(lanes.type.shape[0])
+            case _:
+                pass  # positions of no row of lanes
         return None
 
     def _plain(self, expr: Expr) -> Expr:
@@ -176,7 +178,7 @@ class LoopTile:
 
     def _moves(self, expr: Expr) -> bool:
         """Whether a value differs from tile to tile."""
-        return any(isinstance(e, Var) and e.name in self._moving for e in walk(expr))
+        return not self._moving.isdisjoint(read_by((expr,)))
 
     @cached_property
     def _moving(self) -> frozenset[str]:
@@ -204,6 +206,8 @@ class LoopTile:
                 for one, other in ((a, b), (b, a)):
                     if self.holds(one) and other.type.shape == expr.type.shape:
                         return self.value(other)
+            case _:
+                pass  # what is in the mask may have others in it
         return map_children(expr, self.value)
 
     def interior(self, loop: For) -> For:

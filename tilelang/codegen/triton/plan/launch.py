@@ -9,13 +9,25 @@ from math import prod
 from tilelang.codegen.triton.passes.explicit_casts import apply
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Apply, Assign, Expr, Load, Loop, Store, Var, exprs_of, integers, walk
+from tilelang.ir import (
+    Apply,
+    Assign,
+    Expr,
+    Load,
+    Loop,
+    Store,
+    Var,
+    exprs_of,
+    integers,
+    read_by,
+    walk,
+)
 from tilelang.ir import statements as every_statement
 from tilelang.ir.integers import INT
 from tilelang.ir.traversal import inlined
 from tilelang.schedule.config import Config
 
-from .access import compare, layout, quotient
+from .access import compare, quotient
 from .body import axis_bounds, lower_body, lower_shared, multiplies, start_axis
 from .defaults import Width
 from .descriptors import operands, outside
@@ -125,9 +137,8 @@ def _shared(
 ) -> Shared:  # fmt: skip
     """What all bodies of a launch have in common."""
     inside = list(every_statement(loops))
-    stored = {layout(kernel.ir, s.tensor).root for s in inside if isinstance(s, Store)}
-    asked = exprs_of(loops, kernel.ir.axes)
-    uses = Counter(e.name for x in asked for e in walk(x) if isinstance(e, Var))
+    stored = {kernel.ir.root(s.tensor) for s in inside if isinstance(s, Store)}
+    uses = Counter(read_by(exprs_of(loops, kernel.ir.axes)))
     carries = (c for s in inside if isinstance(s, Loop) for c in s.carries)
     inits = frozenset(c.init.name for c in carries if isinstance(c.init, Var))
     return Shared(kernel, set(taken), frozenset(stored), uses, inits, before, boxed)

@@ -7,7 +7,7 @@ from math import prod
 from typing import NoReturn
 
 from tilelang.codegen.triton.target import Target
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import Loc
 from tilelang.ir import Apply, KernelIR, statement_exprs, statements, walk
 from tilelang.language.op import OPS
 from tilelang.schedule import legal
@@ -26,7 +26,7 @@ MODULE_NAMES = frozenset({"tl", "triton", "torch"})
 
 
 def check_kernel(ir: KernelIR, target: Target) -> None:
-    """PlanError for what no config could run on the target."""
+    """Refused for what no config could run on the target."""
     legal.check_kernel(ir, target, MODULE_NAMES)
     for stmt in statements(ir.body):
         for expr in statement_exprs(stmt):
@@ -37,7 +37,8 @@ def check_kernel(ir: KernelIR, target: Target) -> None:
 
 def _check_op(expr: Apply, target: Target, loc: Loc | None) -> None:
     if expr.op not in OPS:
-        raise PlanError(f"{expr.op} has no meaning on {target} yet", loc, "write it another way")
+        what = f"{expr.op} has no meaning on {target} yet"
+        raise Refused(Rule.KERNEL, what, loc, "write it another way")
 
 
 def check_config(problem: Problem, config: Config, target: Target) -> None:
@@ -100,7 +101,7 @@ def refuse_memory(ir: KernelIR, needed: int, pipe: Pipe) -> NoReturn:
     if whole is not None and whole.bytes > target.shared:
         loc, hint = whole.loc or ir.loc, whole.hint
     raise Refused(
-        Rule.MEMORY,
+        Rule.CONFIG,
         f"{ir.name} needs about {needed} bytes of shared memory, {target} has {target.shared}",
         loc,
         hint,
@@ -126,7 +127,7 @@ def check_values(ir: KernelIR, launch: Launch) -> None:
             size = prod(launch.width(d) for d in expr.type.shape)
             if size > MOST:
                 raise Refused(
-                    Rule.MEMORY,
+                    Rule.CONFIG,
                     f"a value of {ir.name} has {size:,} elements, Triton allows {MOST:,}",
                     expr.loc if isinstance(expr, Apply) and expr.loc else ir.loc,
                     "make the blocks smaller",

@@ -10,9 +10,16 @@ Blocks are values of two tile axes; a condition takes no registers of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tilelang.ir import Assign, Expr, KernelIR, Loop, Stmt, Var, statement_exprs, statements, walk
+from tilelang.ir import (
+    Assign,
+    Expr,
+    KernelIR,
+    Loop,
+    Stmt,
+    read_by,
+    statement_exprs,
+    statements,
+)
 
 
 def most_alive(kernel: KernelIR) -> int:
@@ -24,7 +31,8 @@ def most_alive(kernel: KernelIR) -> int:
 def _alive(body: tuple[Stmt, ...]) -> int:
     """The most blocks that one statement reads, makes, or leaves alone for a later one."""
     made = {s.name: n for n, s in enumerate(body) if isinstance(s, Assign) and _block(s.value)}
-    last = {name: n for n, stmt in enumerate(body) for name in _read(stmt) if name in made}
+    reads = ((name, n) for n, s in enumerate(body) for name in read_by(statement_exprs(s)))
+    last = {name: n for name, n in reads if name in made}
     lives = [range(n, last[name] + 1) for name, n in made.items() if name in last]
     return max((sum(n in live for live in lives) for n in range(len(body))), default=0)
 
@@ -32,7 +40,3 @@ def _alive(body: tuple[Stmt, ...]) -> int:
 def _block(value: Expr) -> bool:
     kind = value.type
     return sum(isinstance(d, str) for d in kind.shape) > 1 and kind.dtype != "bool"
-
-
-def _read(stmt: Stmt) -> Iterator[str]:
-    return (e.name for x in statement_exprs(stmt) for e in walk(x) if isinstance(e, Var))

@@ -42,7 +42,6 @@ from tilelang.ir import (
 from tilelang.ir.traversal import definitions, index_exprs, inlined
 from tilelang.language.dtypes import itemsize
 
-from .access import layout
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
@@ -97,7 +96,7 @@ def launch_bytes(
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     found = {s.axis: _Loop(s, blocks, pipe, made, s.axis not in taken) for s in loops}
     if not products(ir):
-        stored = {layout(ir, s.tensor).root for s in statements((loop,)) if isinstance(s, Store)}
+        stored = {ir.root(s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
         ahead = (one.copied() for one in found.values() if copies_ahead(ir, one.loop, stored))
         return max(ahead, default=0) + reduction_bytes(loop, blocks, pipe.warps, made)
     most = _most(loop, lambda one, inner: found[one.axis].bytes() + inner)
@@ -114,7 +113,7 @@ def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
     """
     loads = [e for e in own_exprs(loop) if isinstance(e, Load) and e.type.shape]
     innermost = not any(isinstance(s, Loop) for s in loop.body)
-    free = all(layout(ir, load.tensor).root not in stored for load in loads)
+    free = all(ir.root(load.tensor) not in stored for load in loads)
     return innermost and bool(loads) and free
 
 

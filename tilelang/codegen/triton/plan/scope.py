@@ -34,7 +34,7 @@ from tilelang.language.dtypes import is_float
 from tilelang.language.evaluate import evaluate
 from tilelang.language.op import OPS
 
-from .access import access, layout, quotient
+from .access import access, quotient
 from .descriptors import Boxes, End, box_of
 from .problem import Prepared
 from .types import Descriptor, Fetch, Let, Read, Step
@@ -227,7 +227,7 @@ class Scope:
         value = Var(name or self.shared.fresh(f"{load.tensor}_{suffix}"), load.type)
         made = replace(found, offset=offset, mask=mask)
         self.steps.append(Read(value.name, load.type, made, load.other, loc or load.loc))
-        if layout(self.kernel.ir, load.tensor).root not in self.shared.stored and name is None:
+        if self.kernel.ir.root(load.tensor) not in self.shared.stored and name is None:
             self.seen[load] = value
         return value
 
@@ -274,6 +274,8 @@ class Scope:
                 return integers.const(start)
             case At(expr) | Gather(expr):
                 return self.lower(expr, loc)
+            case _:
+                assert_never(entry)
 
     def _without_gathers(self, load: Load, loc: Loc | None) -> Load:
         index = self.positions(load.tensor, load.index, loc)
@@ -290,6 +292,8 @@ class Scope:
                 case Along(axis, offset) if offset is not None and not isinstance(offset, Const):
                     lanes = TileIndex(axis, Type((axis,), "int32"))
                     rows = replace(integers.add(lanes, offset), type=lanes.type)
+                case _:
+                    pass  # a position that every lane computes itself
             if rows is not None:
                 named = self.named(self.lower(rows, loc), f"{tensor}_rows", loc)
                 entry = Gather(self.own_name(named, tensor))

@@ -31,7 +31,7 @@ from tilelang.passes.separate_joins import separate_joins
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
-from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
+from tilelang.schedule.refusal import Refusal, Refused, Rule, allowed, attempted
 
 from .defaults import blocks_for, in_boxes, width_for
 from .launch import plan_launch
@@ -56,11 +56,7 @@ FLAT_STORE = 128 * 256
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
-    """Fills what the config leaves open with the defaults, and plans every launch.
-
-    Raises PlanError for a kernel that no config would make legal.
-    """
-    check_kernel(problem.ir, target)
+    """Fills what the config leaves open with the defaults, and plans every launch."""
     return attempted(lambda: _plan(problem, config, target))
 
 
@@ -80,6 +76,7 @@ def normalised(problem: Problem) -> Iterator[tuple[str, KernelIR]]:
 
 
 def _plan(problem: Problem, config: Config, target: Target) -> Plan:
+    check_kernel(problem.ir, target)
     check_config(problem, config, target)
     cleared = _cleared(problem)
     rest = {s.axis for s in cleared.ir.body[len(problem.ir.body) :]}
@@ -166,7 +163,7 @@ def _check_columns(problem: Problem, target: Target, pipe: Pipe, blocks: dict[st
         needed = launch_columns(problem.ir, loop, blocks, pipe)
         if needed > target.columns:
             raise Refused(
-                Rule.MEMORY,
+                Rule.CONFIG,
                 f"{problem.ir.name} needs {needed} columns of tensor memory, {target} has "
                 f"{target.columns}",
                 problem.ir.loc,
@@ -272,7 +269,4 @@ def default_config(problem: Problem, target: Target) -> Config:
 
 def completed(problem: Problem, config: Config, target: Target) -> Config:
     """A config with what `plan` adds to it; PlanError for one that is refused."""
-    found = plan(problem, config, target)
-    if isinstance(found, Refusal):
-        raise found.error
-    return config_of(found)
+    return config_of(allowed(plan(problem, config, target)))

@@ -12,23 +12,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelang.codegen.triton.target import Target
-from tilelang.errors import PlanError
 from tilelang.schedule.candidate import Candidate
-from tilelang.schedule.config import Config
+from tilelang.schedule.config import BOUNDS, Config
 from tilelang.schedule.problem import Problem
 
 from . import specialized
 from .search import completed, plan
 from .types import Plan
 
-LEAST, MOST = 16, 1024  # of a block
-WARPS, STAGES, ROWS = (1, 16), (1, 8), (1, 64)
+LEAST, MOST = 16, 1024  # of a block: Triton multiplies 16 rows or more; the most is a guess
 
 
 def space(problem: Problem, target: Target, near: Config | None = None) -> Iterator[Candidate]:
     """The default is the first, or the config that others are to be like.
 
-    Raises PlanError for a kernel that no config would make legal, and for a `near` that is refused.
+    Raises PlanError where that is refused.
     """
     first = completed(problem, near or Config(), target)
     waiting, seen, planned = deque([first]), {first}, set[object]()
@@ -47,10 +45,7 @@ def _candidate(
     problem: Problem, config: Config, target: Target, planned: set[object]
 ) -> Candidate | None:
     """None for what is refused, or is a program that was met before."""
-    try:
-        made = plan(problem, config, target)
-    except PlanError:
-        return None
+    made = plan(problem, config, target)
     if not isinstance(made, Plan) or made.launches in planned:
         return None
     planned.add(made.launches)
@@ -64,15 +59,13 @@ def _neighbours(problem: Problem, config: Config) -> Iterator[Config]:
         for other in (size // 2, size * 2):
             if LEAST <= other <= MOST:
                 yield replace(config, blocks=tuple(sorted({**blocks, name: other}.items())))
-    for field, now, (least, most) in (
-        ("warps", config.warps or 4, WARPS),
-        ("l2_group", config.l2_group or 1, ROWS),
-    ):
+    for field, now in (("warps", config.warps or 4), ("l2_group", config.l2_group or 1)):
+        least, most = BOUNDS[field]
         for other in (now // 2, now * 2):
             if least <= other <= most:
                 yield replace(config, **{field: other})
     for other in ((config.stages or 2) - 1, (config.stages or 2) + 1):
-        if STAGES[0] <= other <= STAGES[1]:
+        if BOUNDS["stages"][0] <= other <= BOUNDS["stages"][1]:
             yield replace(config, stages=other)
     yield replace(config, persistent=not config.persistent)
     other = None if config.warp_specialize else True

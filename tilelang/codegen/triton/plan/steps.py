@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from tilelang.ir import Expr, Var, walk
+from tilelang.ir import Expr, read_by
 
 from .types import (
     Access,
@@ -97,13 +97,7 @@ def map_exprs(step: Step, change: Callable[[Expr], Expr]) -> Step:
 def names_read(steps: tuple[Step, ...]) -> set[str]:
     """Names that the steps read."""
     fetched = {s.descriptor for s in every_step(steps) if isinstance(s, Fetch)}
-    return fetched | {
-        e.name
-        for step in every_step(steps)
-        for x in exprs(step)
-        for e in walk(x)
-        if isinstance(e, Var)
-    }
+    return fetched.union(read_by(x for step in every_step(steps) for x in exprs(step)))
 
 
 def without_unused(steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -176,6 +170,8 @@ class _Since:
                 before = self.read | self.updated | (self.written - {place})
             case Write():
                 before = self.read | self.written
+            case _:
+                assert_never(step)
         return any(tensor == place[0] for tensor, _ in before)
 
     def note(self, step: Read | Write) -> None:

@@ -20,14 +20,21 @@ The body of a launch is a program in Triton's terms:
     Expr  =  Const | Var | Apply            of the IR; nothing is left that reads memory or an axis
 
 Dimensions of values are numbers, or names of `Launch.lanes`.  Besides the ops of the language there
-are those of PHYSICAL.
+are
+
+    program              the number of this program
+    quotient, remainder  a // b and a % b of integers that are not negative
+    power                x multiplied n times by itself, where n has that many `bits`
+    multiply             dot(a, b, acc): a matrix product, or one per first dimension, added to acc
+    cumsum               running sums along the only dimension
+    take                 take(x, index): the lanes of x along `axis` that an index of the result's shape
+                         says
+    find                 find(ends, item): how many of `groups` ends in memory are at most the item
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from tilelang.analysis.facts import AxisKind
@@ -35,21 +42,6 @@ from tilelang.codegen.triton.target import Target
 from tilelang.errors import Loc
 from tilelang.ir import Dim, Expr, KernelIR, Scalar, Type
 from tilelang.schedule.config import Config
-
-# op -> what it means
-PHYSICAL: Mapping[str, str] = MappingProxyType(
-    {
-        "program": "the number of this program",
-        "quotient": "a // b of integers that are not negative",
-        "remainder": "a % b of integers that are not negative",
-        "power": "x multiplied n times by itself, where n has that many `bits`",
-        "multiply": "dot(a, b, acc): a matrix product, or one per first dimension, added to acc",
-        "cumsum": "running sums along the only dimension",
-        "take": "take(x, index): the lanes of x along `axis` that an index of the same shape says",
-        "find": "find(ends, item): how many of `groups` ends in memory are at most the item",
-    }
-)
-
 
 # ---------------------------------------------------------------- memory
 

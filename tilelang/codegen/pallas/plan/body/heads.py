@@ -38,7 +38,7 @@ def unrolled(
     """The sections with every loop within the step in them, after those that turn blocks.
 
     And the values in scratch memory, with those that phases of such a loop hand on.  Raises
-    PlanError for statements that cannot be run for several iterations at once.
+    Refused for statements that cannot be run for several iterations at once.
     """
     if not placed.within:
         return kept, sections

@@ -8,6 +8,7 @@ Indices lie in scalar memory, so every row is named by a scalar expression of it
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan.axis import AxisPlan
@@ -59,13 +60,14 @@ def lane_of(arrays: Arrays, expr: ir.Expr, loc: Loc | None) -> ir.Expr:
             return ir.Const(expr.attr("value"), _scalar(expr.type))
         case ir.Apply(op) if op in OPS and OPS[op].kind == "elementwise":
             return replace(map_children(expr, lane), type=_scalar(expr.type))
-    raise Refused(
-        Rule.FORM,
-        "rows can be picked by integers that are loaded, constant or computed from those, and the "
-        "index has more in it",
-        getattr(expr, "loc", None) or loc,
-        "store the indices to a tensor in a loop of their own before this one",
-    )
+        case _:
+            raise Refused(
+                Rule.FORM,
+                "rows can be picked by integers that are loaded, constant or computed from those, "
+                "and the index has more in it",
+                getattr(expr, "loc", None) or loc,
+                "store the indices to a tensor in a loop of their own before this one",
+            )
 
 
 def lane_position(axis: str | None) -> ir.Expr:
@@ -95,3 +97,5 @@ def _place(arrays: Arrays, entry: ir.Index, size: int, loc: Loc | None) -> ir.Ex
             low, high = bounds(inner, arrays.axes)
             inside = isinstance(inner, ir.Const | ir.GridIndex) or (low >= 0 and high < size)
             return inner if inside else integers.clamped(inner, size)
+        case _:
+            assert_never(entry)

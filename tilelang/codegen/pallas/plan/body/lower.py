@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
@@ -93,6 +93,8 @@ def _lower(scope: Scope, expr: ir.Expr, want: Layout | None) -> Value:
             return _made(expr, want)
         case Apply(op):
             return _RULES.get(op, _elementwise)(scope, expr, want)
+        case _:
+            assert_never(expr)
 
 
 def _made(expr: ir.TileIndex | physical.InRange | Apply, want: Layout | None) -> Value:
@@ -176,13 +178,15 @@ def selected(
 ) -> tuple[Select, ...]:
     """What a reference means of a window's block, its positions physical; `part` as in selects."""
 
+    def position(expr: physical.PExpr) -> physical.PExpr:
+        return lower(scope, expr).expr  # type: ignore[arg-type]  # a Select that is still logical
+
     def lowered(select: Select) -> Select:
-        # ignored: what is lowered has operations besides those that a Select is typed for
         match select:
             case physical.Row(expr):
-                return physical.Row(lower(scope, expr).expr)  # type: ignore[arg-type]
+                return physical.Row(position(expr))
             case physical.Step(_, _, number) if number is not None:
-                return replace(select, number=lower(scope, number).expr)  # type: ignore[arg-type]
+                return replace(select, number=position(number))
             case _:
                 return select
 
@@ -212,6 +216,8 @@ def block_shape(
                 shape.append(stop - first)
             case ir.Gather():
                 raise AssertionError(f"rows of {tensor} are fetched one by one")
+            case _:
+                assert_never(entry)
     return tuple(shape), packed
 
 

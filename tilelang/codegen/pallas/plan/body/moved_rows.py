@@ -69,7 +69,7 @@ def _check(store: Store, window: Window, axis: AxisPlan, arrays: Arrays) -> None
     held, tile = window.shown[-2], arrays.target.rows(itemsize(window.dtype))
     if held % tile:
         raise Refused(
-            Rule.BLOCKS,
+            Rule.CONFIG,
             f"a block of {held} rows of {window.array} has no whole register tiles",
             store.loc,
             f"use a multiple of {tile}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan.physical import (
@@ -222,6 +222,8 @@ def lower_statements(scope: Scope, stmts: tuple[ir.Stmt, ...]) -> Lowered:
             case ir.Loop():
                 streams = scope.arrays.axes[stmt.axis].place == "stream"
                 out += _stream(scope, stmt) if streams else (_inner(scope, stmt),)
+            case _:
+                assert_never(stmt)
     return out
 
 

@@ -70,7 +70,7 @@ def _store_turned(
 ) -> tuple[Write, ...]:
     """Every iteration of a loop within the step writes its part of the turned copy.
 
-    After all of them the copy goes to the block.  Raises PlanError if it may have gaps.
+    After all of them the copy goes to the block.  Raises Refused if it may have gaps.
     """
     arrays, order, first = scope.arrays, window.turn, window.turn[0]
     entries = as_array(arrays.hosts[stmt.tensor], stmt.index)
@@ -96,7 +96,7 @@ def _store_turned(
 def _check_turned(
     arrays: Arrays, stmt: Store, entries: tuple[ir.Index, ...], window: Window
 ) -> None:
-    """PlanError unless the loop within the step stores to every position of its dimension."""
+    """Refused unless the loop within the step stores to every position of its dimension."""
     assert window.turned is not None
     dim = window.turned.dim
     pairs = zip(entries, window.dims, strict=True)

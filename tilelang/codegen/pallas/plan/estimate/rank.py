@@ -112,7 +112,7 @@ def provable(plan: Plan) -> bool:
     if generation(plan.target) is None:
         return False
     for launch in plan.launches:
-        if launch.worklist or any(w.stream is not None for w in launch.windows):
+        if launch.worklist or any(not w.stepped for w in launch.windows):
             return False
         heads = {a.name for a in launch.axes if a.place == "within"}
         for section in launch.sections:
@@ -160,7 +160,7 @@ def searched(problem: Problem, plan: Plan, make: Make) -> Search:
     options = _options(problem, plan)
     base = make(_split(options, plan))
     made = base if isinstance(base, Plan) else plan
-    search = Search(problem, made, options, typical(problem))
+    search = Search(made, options, typical(problem))
     for start in (dict(plan.blocks), *_starts(problem, options)):
         search.descend(start)
     return search
@@ -300,7 +300,6 @@ class Search:
     parts  of values of the plan, which all blocks have in common
     """
 
-    problem: Problem
     base: Plan
     options: Options
     arrays: Numbers

@@ -180,7 +180,7 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
     beside = costs.others * (units.sum(axis=0) - slowest)
     waits = costs.turns * at["turns"] + costs.rows * at["rows"] + costs.chain * at["chain"]
     waits += DEEP * at["deep"] * (at["matrix"] == 0) + costs.pipeline * at["piped"]
-    waits += costs.window * sum(not w.far and w.stream is None for w in launch.windows)
+    waits += costs.window * sum(w.stepped for w in launch.windows)
     return (costs.pipeline if launch.form == "pipeline" else costs.grid) + slowest + beside + waits
 
 
@@ -191,7 +191,7 @@ def _waits_for_pipes(
 
     Nothing else goes on meanwhile.
     """
-    streams = [w for w in launch.windows if w.stream is not None and not w.far]
+    streams = [w for w in launch.windows if w.stream is not None]
     first = sum(float(np.mean(_size(w, steps))) for w in streams) / chip.bandwidth
     first += chip.read * any(not w.output for w in streams)
     first += chip.write * any(w.output for w in streams)

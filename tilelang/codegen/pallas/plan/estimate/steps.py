@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 import numpy as np
 
@@ -110,6 +111,8 @@ class Steps:
             case Ends() | InPhase() | Enters():
                 assert self.rows is not None
                 return _of_rows(self.rows, condition)[self.row]
+            case _:
+                assert_never(condition)
 
     def _clear(self, limits: tuple[Apply, ...]) -> np.ndarray:
         """The steps in which comparisons hold; none, where data decides that has no values."""
@@ -313,3 +316,5 @@ def _of_rows(rows: TableRows, condition: Ends | InPhase | Enters) -> np.ndarray:
             last = np.ones(count, bool)
             last[:-1] = begins[1:]
             return last
+        case _:
+            assert_never(condition)

@@ -99,7 +99,8 @@ class Order:
                     return index if base is None else plus(self.position(base, at), index)
                 case TileScalar(axis, what):
                     return self._tile(axis, what, at)
-            return ANYTHING if self._moves(part, at) else STILL
+                case _:
+                    return ANYTHING if self._moves(part, at) else STILL
 
         return difference(expr, leaf)
 
@@ -248,6 +249,8 @@ def owns(window: Window, axis: str, axes: Mapping[str, AxisPlan]) -> bool:
                 return True
             case _ if number.rows == 1 and _tells(number, axis, axes):
                 return True
+            case _:
+                pass  # its number says nothing of the axis
     return False
 
 

@@ -36,7 +36,7 @@ MOST_ORDERED = 6  # loops whose every order is tried
 def check_consecutive(
     ir: KernelIR, tensor: str, window: Window, order: Order, selective: bool
 ) -> None:
-    """PlanError if steps that share a block are not consecutive.
+    """Refused if steps that share a block are not consecutive.
 
     `selective`: a visit may leave rows of the block as an earlier visit wrote them.
     """
@@ -71,7 +71,7 @@ def _stored_at(ir: KernelIR, tensor: str) -> Loc:
 
 
 def check_first_visit(ir: KernelIR, tensor: str, window: Window, order: Order) -> None:
-    """PlanError if a step cannot tell whether it is the first at a block that must be defined."""
+    """Refused if a step cannot tell whether it is the first at a block that must be defined."""
     if window.init == "none" or first_visit(window, order) is not None:
         return
     raise Refused(
@@ -85,7 +85,7 @@ def check_first_visit(ir: KernelIR, tensor: str, window: Window, order: Order) -
 def check_stand_ins(
     tensor: str, window: Window, order: Order, columns: Sequence[Column], steps: str
 ) -> None:
-    """PlanError if a step that stands for an empty range could go back to a block already left.
+    """Refused if a step that stands for an empty range could go back to a block already left.
 
     In the step table such a step repeats the row before it; loops inside the row, the rectangle and
     the work list start from the beginning.
@@ -112,7 +112,7 @@ def check_stand_ins(
 
 
 def check_dead_steps(tensor: str, window: Window, order: Order, columns: Iterable[Column]) -> None:
-    """PlanError if a step of the rectangle that does nothing could go back to a block already left.
+    """Refused if a step of the rectangle that does nothing could go back to a block already left.
 
     Its columns stay at the last live tile, and the loops inside the row go on as ever.
     """
@@ -203,7 +203,7 @@ def _sweeps(expr: Expr, size: int, axes: Mapping[str, AxisPlan]) -> bool:
 def check_exact(
     ir: KernelIR, tensor: str, window: Window, columns: tuple[Column, ...], selective: bool
 ) -> None:
-    """PlanError if steps could write rows of an output that they must not, or not all of a block.
+    """Refused if steps could write rows of an output that they must not, or not all of a block.
 
     Nothing fills such a block before it is written.
     """
@@ -220,7 +220,7 @@ def check_exact(
 
 
 def check_stream(tensor: str, window: Window, axes: Mapping[str, AxisPlan]) -> None:
-    """PlanError if a pipeline inside the step could show a block of an output twice."""
+    """Refused if a pipeline inside the step could show a block of an output twice."""
     stream = window.stream or ""
     packed = any(isinstance(d, Packed) and d.rows > 1 for d in window.dims)
     pairs = zip(window.dims, window.numbers, strict=True)
@@ -265,7 +265,7 @@ def fewest_fetched(
 ) -> tuple[str, ...]:
     """The order of outer loops in which the fewest bytes are fetched of inputs that no loop further
     in moves."""
-    inputs = (w for w in windows if not w.output and w.stream is None)
+    inputs = (w for w in windows if not w.output and w.stepped)
     still = [w for w in inputs if w.axes.isdisjoint(deeper)]
     orders = permutations(owning) if len(owning) <= MOST_ORDERED else [tuple(owning)]
     return min(orders, key=lambda order: sum(_fetched(w, order, axes) for w in still))

@@ -123,18 +123,18 @@ def _per_iteration(axis: AxisPlan, column: Column) -> int:
 
 
 def check_fits(ir: KernelIR, table: Table, target: Target, scalar_bytes: int) -> None:
-    """PlanError if the table does not fit scalar memory, with the sum and what to do."""
+    """Refused if the table does not fit scalar memory, with the sum and what to do."""
     if table.steps != "table":
         return
     need = table.rows * table.width * 4
     if need + scalar_bytes <= target.smem or scalar_bytes > target.smem:
         return  # tensors that do not fit by themselves are refused with their sum
     raise Refused(
-        Rule.MEMORY,
+        Rule.FORM,
         f"the step table of {ir.name} needs {table.rows:,} rows of {table.width} numbers, "
         f"{need:,} bytes; {target} has {target.smem - scalar_bytes:,} bytes of scalar memory left",
         ir.loc,
         "use larger blocks, give hl.tile(..., max_extent=) a bound on the length of a group, "
         "or use steps='rectangle'",
-        Need("smem", need, "larger", tuple(c.axis for c in table.columns)),
+        Need("larger", tuple(c.axis for c in table.columns)),
     )

@@ -34,7 +34,7 @@ from . import types as cut
 from .far_rows import picked_dims
 from .shared import tracked
 from .turned import takes_all, turned_dim
-from .types import UNCUT, HostArray, Key, Number, Turned, Window, WindowDim
+from .types import HostArray, Key, Number, Turned, Window, WindowDim
 from .unaligned import PARTS, block_number, moved_along, rounded, shift
 
 Where = tuple[str, tuple[Index, ...], int]  # tensor, index, and which part of a moved tile
@@ -206,7 +206,8 @@ def _window(
         dims=dims,
         numbers=tuple(_number(arrays.axes, dim, size, far) for dim, size in pairs),
         output=output,
-        stream=UNCUT if far else _stream_of(arrays, to.index),
+        stream=None if far else _stream_of(arrays, to.index),
+        far=far,
         turned=_turned(arrays, to, ref),
     )
 

@@ -24,14 +24,14 @@ def begin_with_range(
 ) -> dict[str, AxisPlan]:
     """The axes, with tiles of every ragged one beginning where its range does.
 
-    Raises PlanError for a form that cannot have such tiles, and if no axis could.
+    Raises Refused for a form that cannot have such tiles, and if no axis could.
     """
     ir = problem.ir
     tables = [a for a in axes.values() if a.place == "table"]
     tiles = [a.name for a in tables if a.block is not None and a.ragged]
     if not tiles:
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"windows='exact', but no tiles of {ir.name} have a range that is read from memory",
             ir.loc,
             "leave windows out",
@@ -39,7 +39,7 @@ def begin_with_range(
     if loop_type != "outer_pipeline" or config.steps == "rectangle":
         other = "steps='rectangle'" if loop_type == "outer_pipeline" else f"loop_type={loop_type!r}"
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"windows='exact' needs a pipeline over a table of steps, not {other}",
             ir.loc,
             "leave loop_type and steps out",
@@ -48,7 +48,7 @@ def begin_with_range(
 
 
 def _exact(problem: Problem, axis: AxisPlan) -> AxisPlan:
-    """The axis with such tiles; PlanError if an array could not be cut there."""
+    """The axis with such tiles; Refused if an array could not be cut there."""
     found = problem.uses(axis.name)
     sizes = {use.size for use in found}
     dims = "arrays at different offsets"
@@ -57,7 +57,7 @@ def _exact(problem: Problem, axis: AxisPlan) -> AxisPlan:
             return replace(axis, owned=True, partial=True, length=sizes.pop())
         dims = f"dimensions of {len(sizes)} lengths"
     raise Refused(
-        Rule.CONFIG,
+        Rule.FORM,
         f"windows='exact', but {axis.user} indexes {dims}",
         axis.loc,
         "leave windows out",
@@ -65,13 +65,13 @@ def _exact(problem: Problem, axis: AxisPlan) -> AxisPlan:
 
 
 def check_cuts(ir: KernelIR, windows: Mapping[Key, Window]) -> None:
-    """PlanError for a block that would begin inside of a register tile."""
+    """Refused for a block that would begin inside of a register tile."""
     for (tensor, _), window in windows.items():
         for dim in window.dims[-2:]:
             if isinstance(dim, ByRow):
                 axis = ir.axis(dim.axis)
                 raise Refused(
-                    Rule.CONFIG,
+                    Rule.FORM,
                     f"windows='exact', but {axis.user} indexes one of the last two dimensions of "
                     f"{tensor}, where a block cannot begin at any position",
                     axis.loc,

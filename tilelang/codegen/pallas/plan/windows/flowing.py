@@ -112,7 +112,7 @@ def _refused(asked: bool, launch: Launch, loc: Loc | None) -> Launch:
     if not asked:
         return launch
     raise Refused(
-        Rule.CONFIG,
+        Rule.FORM,
         f"windows='flowing', but no array of {launch.name} is whole in every step and only used by "
         "loops inside of it over ranges that rise from step to step",
         loc,
@@ -142,7 +142,7 @@ def _flowing_windows(launch: Launch) -> Iterator[Window]:
 
 def _is_whole(window: Window) -> bool:
     """Whether a step has all of the array, as it is."""
-    if window.far or window.stream is not None or window.turned is not None:
+    if not window.stepped or window.turned is not None:
         return False
     if window.init == "existing" or window.back or window.passed or len(window.shape) < 2:
         return False

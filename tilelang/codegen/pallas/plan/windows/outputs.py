@@ -27,7 +27,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .choose import Arrays, survey
-from .types import UNCUT, ByTile, Packed, Window
+from .types import ByTile, Packed, Window
 from .widened import rows_alone
 
 
@@ -93,7 +93,7 @@ def initialised(
         before = tensor.mutated or name in written  # the array holds something already
         kept = replace(window, init="existing", existing=unique(ir, name, "in_ref"))
         windows[ref] = window
-        if window.stream is not None:
+        if not window.stepped:
             nothing = tensor.fill is None and not before
             if not (nothing if window.far else covered and _owns_blocks(window, arrays.axes)):
                 windows[ref] = kept
@@ -167,8 +167,9 @@ def all_windows(
             init="none",
             existing=None,
             passed=w.existing.removesuffix("_ref"),
-            back=w.array if w.stream is not None else None,
-            stream=UNCUT if w.exact else w.stream,
+            back=None if w.stepped else w.array,
+            stream=None if w.exact else w.stream,
+            far=w.exact or w.far,
             turned=None,
         )
         for w in written

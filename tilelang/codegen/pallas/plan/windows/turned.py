@@ -29,7 +29,7 @@ def all_at_once(
 ) -> tuple[str, ...]:
     """The axes of a nest, among `names`, that the config wants within the step.
 
-    Raises PlanError for a loop that cannot run there, and for a name that no loop has.
+    Raises Refused for a loop that cannot run there, and for a name that no loop has.
     """
     ir, wanted = problem.ir, config.within or ()
     grids = dict.fromkeys(a.user for a in ir.axes if a.kind == "grid")
@@ -47,7 +47,7 @@ def all_at_once(
         _check(problem, axis, outward)
     if asked and streams:
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"iterations of {asked[0].user} cannot run within a step whose inner loops are "
             "pipelines of their own",
             asked[0].loc,
@@ -57,7 +57,7 @@ def all_at_once(
 
 
 def _check(problem: Problem, axis: Axis, outward: tuple[str, ...]) -> None:
-    """PlanError for a loop whose iterations cannot all run in one step."""
+    """Refused for a loop whose iterations cannot all run in one step."""
     after = [
         other
         for other in problem.ir.axes
@@ -67,7 +67,7 @@ def _check(problem: Problem, axis: Axis, outward: tuple[str, ...]) -> None:
     if after or axis.name not in outward:
         why = f"the range of {after[0].user} depends on it" if after else ""
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"not all iterations of {axis.user} can run within one step: "
             f"{why or problem.fact(axis.name).why}",
             axis.loc,
@@ -109,11 +109,11 @@ def turned_dim(axes: Mapping[str, AxisPlan], entries: tuple[Index, ...]) -> int 
 def turned(window: Window, chosen: tuple[Select, ...], loc: Loc | None) -> tuple[Select, ...]:
     """What is selected of a block, for its turned copy.
 
-    Raises PlanError if the block is an output: its copy holds nothing before it is written.
+    Raises Refused if the block is an output: its copy holds nothing before it is written.
     """
     if window.output:
         raise Refused(
-            Rule.CONFIG,
+            Rule.FORM,
             f"{window.array} is stored and also read, for all iterations of a loop at once",
             loc,
             "leave within out of the config",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from tilelang.ir import Expr, Scalar, integers
 from tilelang.language.dtypes import is_float, itemsize
@@ -75,7 +75,6 @@ class Fetched:
 
 
 SHORT = 8  # rows of a register tile of 32-bit values
-UNCUT = "\0uncut"  # the stream of arrays that no pipeline cuts into blocks
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,8 @@ class Window:
     output     the step writes it
     init       what a first visit does: nothing, fill with `fill`, or copy from window `existing`
     passed     the argument that holds the array, where that is not `array` itself
-    stream     the loop inside the step whose pipeline the window belongs to; UNCUT: none does
+    stream     the loop inside the step whose pipeline the window belongs to, if it is one's
+    far        the array stays where it is, and no pipeline cuts it into blocks
     back       an output that the block is read back from: earlier pipelines wrote to it
     buffers    blocks in flight, when the config says so
     turned     the scratch memory through which the body reads, or writes, the block
@@ -135,6 +135,7 @@ class Window:
     passed: str = ""
     buffers: int | None = None
     stream: str | None = None
+    far: bool = False
     back: str | None = None
     turned: Turned | None = None
     track: str | None = None
@@ -177,9 +178,9 @@ class Window:
         return tuple(sizes) == self.shape and all(n.expr == integers.const(0) for n in self.numbers)
 
     @property
-    def far(self) -> bool:
-        """Whether the array stays where it is, and no pipeline cuts it into blocks."""
-        return self.stream == UNCUT
+    def stepped(self) -> bool:
+        """Whether the pipeline, or the grid, of the launch itself brings a block in every step."""
+        return self.stream is None and not self.far
 
     @property
     def argument(self) -> str:
@@ -238,6 +239,8 @@ def extent_of(dim: WindowDim) -> int | None:
             return rows
         case ByIndex():
             return None
+        case _:
+            assert_never(dim)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def shift(axis: AxisPlan, offset: Expr | None) -> Expr | None:
 def moved_along(
     axes: Mapping[str, AxisPlan], index: tuple[Index, ...], loc: Loc | None = None
 ) -> Along | None:
-    """The entry of an index whose tile is moved; PlanError if there are several."""
+    """The entry of an index whose tile is moved; Refused if there are several."""
     found = [e for e in index if isinstance(e, Along) and shift(axes[e.axis], e.offset) is not None]
     if len(found) > 1:
         names = " and ".join(axes[e.axis].user for e in found)
@@ -126,4 +126,5 @@ def _negative(rest: PExpr) -> PExpr:
             return inner
         case Apply("sub", (left, right)):
             return apply("sub", (right, left), (), "int32")
-    return apply("neg", (rest,), (), "int32")
+        case _:
+            return apply("neg", (rest,), (), "int32")
