@@ -34,6 +34,7 @@ from tests.fuzzing.trial import (
     try_configs,
     try_kernel,
     try_reference,
+    try_text,
     try_wild,
 )
 from tests.xla import compile_cheaply
@@ -122,8 +123,10 @@ def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outco
     for way, ask in ELSEWHERE.items():
         again = partial(ask, seeds=seeds[:BATCH])
         yield way, again(program), again, BATCH
+    target = f"tpu:{GENERATIONS[seed % len(GENERATIONS)]}"
+    printed = partial(try_text, target=target)
+    yield "text", printed(program), printed, 0
     if plan.tpu:
-        target = f"tpu:{GENERATIONS[seed % len(GENERATIONS)]}"
         compiled = partial(try_compiler, target=target)
         yield target, compiled(program), compiled, 1
 
@@ -191,6 +194,8 @@ def replayed(entry: Entry) -> Outcome:
             return try_wild(entry.program, None, entry.seeds)
         case "batched":
             return try_batched(entry.program, entry.seeds[:BATCH])
+        case "text":
+            return try_text(entry.program, f"tpu:{GENERATIONS[0]}")
         case "bucket" | "mesh" | "passes":
             return ELSEWHERE[entry.way](entry.program, entry.seeds[:BATCH])
     return try_kernel(entry.program, entry.config, entry.seeds)
@@ -259,7 +264,7 @@ def summary(trials: Sequence[Trial]) -> list[str]:
     lines[0] += "".join(f", {kinds[k]} {k}" for k in (*BAD, "refused"))
     lines[0] += f"; {sum(t.cases for t in trials)} cases"
     for name, among in (("default config", True), ("other configs", False)):
-        own = [t for t in trials if t.way not in ("reference", "wild", "batched")]
+        own = [t for t in trials if t.way not in ("reference", "wild", "batched", "text")]
         own = [t for t in own if (t.way == "default") == among and t.outcome.kind != "same"]
         refused = [t for t in own if t.outcome.kind == "refused"]
         lines.append(f"refused under the {name}: {len(refused)} of {len(own)}")

@@ -21,6 +21,7 @@ from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Masked, Program, Store, Tensor, parts
 from tests.fuzzing.text import NUMBERS, source
+from tests.fuzzing.undefined import undefined
 from tilelang.aot import Worker, compile_lowered
 from tilelang.errors import InternalError
 
@@ -318,6 +319,16 @@ def difference(tensor: Tensor, result: np.ndarray, exact: np.ndarray) -> str:
     first = tuple(int(i) for i in np.argwhere(bad)[0])
     found = f"{result[first]}, exact {exact[first]:.6g}"
     return f"{int(bad.sum())} of {bad.size} wrong; at {list(first)}: {found}"
+
+
+def try_text(program: Program, target: str) -> Outcome:
+    """Whether what is printed for a device that is not here defines every name that it reads."""
+    with loaded(program) as kernel:
+        try:
+            names = undefined(kernel.source(*_specs(program), target=target))
+        except Exception as error:  # as in a call
+            return failure(error)
+    return OK if not names else Outcome("crash", f"NameError: {', '.join(sorted(names))}")
 
 
 def try_compiler(program: Program, target: str) -> Outcome:

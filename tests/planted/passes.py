@@ -57,7 +57,7 @@ from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.estimate import interiors, seconds
 from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
-from tilelang.codegen.pallas.plan.steps import conditions, revisits
+from tilelang.codegen.pallas.plan.steps import conditions, loops, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
@@ -469,6 +469,10 @@ MUTATIONS = (
     Mutation(
         "rows beside a step's are not verified", verify, "_around", lambda *_: None,
         test_verify.test_every_expression_that_is_printed_is_verified,
+    ),
+    Mutation(
+        "the outermost loop knows rows before it", loops, "counts", lambda *_: True,
+        test_verify.only_range,
     ),
     Mutation(
         "only masks of ranges are shown", types, "masks", _of_ranges,
