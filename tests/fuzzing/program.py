@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+USUAL = 16  # positions of a tile whose block is left open
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -80,7 +82,7 @@ class Pick:
     shift    axis + shift
     factor   factor * axis
     terms    scalars that are added
-    number   the number of the tile of an axis with a block_size, which is one position
+    number   the number of a tile of an axis, which is one position
     through  the name of an index tensor: through[axis]
     start    of a local axis: counts from the begin of its range in the whole array
     back     of another ragged axis: counts from the begin of its range on
@@ -441,9 +443,14 @@ def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
         axis = program.axis(pick.axis)
         counted = axis.most and (pick.back or (axis.local and not pick.start))  # from the begin on
         size = max(1, min(axis.size, axis.most if counted else axis.size, *plain, 1 << 30))
-        size = -(-size // axis.block) if pick.number else size
+        size = -(-size // tile_of(axis)) if pick.number else size
         last += (size - 1) * pick.factor
     return last + 1
+
+
+def tile_of(axis: Axis) -> int:
+    """How long its tiles are: as the author says, or as most configs have them."""
+    return axis.block or USUAL
 
 
 def _last(program: Program, term: Term) -> int:
