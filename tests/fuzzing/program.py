@@ -407,13 +407,17 @@ def pruned(program: Program) -> Program:
 
 
 def fitted(program: Program) -> Program:
-    """Arrays as long as they are indexed, less what they are short of."""
+    """Arrays as long as they are indexed, less what they are short of.
+
+    Of an input of which masks leave out everything there may be nothing.
+    """
     found: dict[str, list[int]] = {}
     masks = {id(p.load): p.masks for p in parts(program.body) if isinstance(p, Masked)}
     for part in parts(program.body):
         if isinstance(part, Load | Store):
             own = part.masks if isinstance(part, Store) else masks.get(id(part), ())
-            lengths = [extent(program, pick, own) for pick in part.index]
+            least = int(isinstance(part, Store) or program.tensor(part.tensor).role != "input")
+            lengths = [max(extent(program, pick, own), least) for pick in part.index]
             known = found.setdefault(part.tensor, lengths)
             found[part.tensor] = [max(pair) for pair in zip(known, lengths, strict=True)]
     tensors = tuple(
@@ -434,7 +438,7 @@ def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
     """The length of a dimension that holds every position that a pick can have and masks let."""
     stated = [m.below for m in masks if m.pick == pick]
     if stated:
-        return max(1, min(extent(program, pick), *stated))
+        return min(extent(program, pick), *stated)
     last = pick.shift + sum(_last(program, term) * term.factor for term in pick.terms)
     if pick.through:
         return program.tensor(pick.through).limit + last
