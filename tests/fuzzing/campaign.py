@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 
@@ -38,6 +38,7 @@ from tests.fuzzing.trial import (
     try_text,
     try_wild,
 )
+from tests.fuzzing.wording import foreign
 from tests.xla import compile_cheaply
 from tilelang.aot import GENERATIONS
 from tilelang.schedule.config import LOOP_TYPES
@@ -99,12 +100,20 @@ def explore(seed: int, plan: Plan) -> list[Trial]:
     found = []
     with loaded(program):
         for way, outcome, run, cases in _tried(program, seed, plan):
+            outcome = _worded(program, outcome)
             new = outcome.kind in BAD and outcome.label not in shown
             shown |= {outcome.label}
             small = _smallest(program, run, outcome, plan.trials) if new and plan.trials else None
             found.append(Trial(seed, way, outcome, small, cases if outcome == OK else 0))
     jax.clear_caches()
     return found
+
+
+def _worded(program: Program, outcome: Outcome) -> Outcome:
+    """A refusal in words that are not the author's is a fault, too."""
+    names = foreign(outcome.detail, program) if outcome.kind == "refused" else ()
+    said = f"{', '.join(sorted(names))}: names that nobody wrote, in: {outcome.detail}"
+    return replace(outcome, kind="crash", detail=said) if names else outcome
 
 
 def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outcome, Run, int]]:
