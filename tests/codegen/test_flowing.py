@@ -147,7 +147,7 @@ def test_long_arrays_come_in_pieces_by_default():
 )
 def test_what_has_no_pieces_is_refused(shape, fields):
     config = tile.Config(**fields, windows="flowing")
-    with pytest.raises(tile.PlanError, match="no array of shifted_kernel is whole in every step"):
+    with pytest.raises(tile.PlanError, match="no array is whole in every step"):
         PLAIN.lower(tile.spec(shape, "float32"), tile.spec((5,), "int32"), config=config)
 
 

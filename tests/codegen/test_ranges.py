@@ -146,6 +146,25 @@ def test_max_extent_bounds_a_count_and_not_an_index(form):
 # ---------------------------------------------------------------- numbers that are defined
 
 
+def only_range(x, offsets):
+    """One range, and so the table's only loop: x has more tiles than its max_extent holds."""
+    y = hl.zeros([1], dtype=hl.float32)
+    for g in hl.grid(1):
+        acc = 1.5
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=16):
+            acc = acc + x[t].sum(0)
+        y[g] = acc
+    return y
+
+
+@each_form
+def test_a_table_of_one_loop_has_no_rows_before_it(form):
+    x, kernel = np.arange(48, dtype=np.float32), tile.kernel(only_range)
+    for begin, end in ((0, 16), (10, 26), (5, 5), (47, 48)):
+        found = kernel(x, np.array([begin, end], np.int32), config=FORMS[form])
+        np.testing.assert_allclose(found, [1.5 + x[begin:end].sum()])
+
+
 def chunks_of_tiles(x):
     chunk = 32
     y = hl.zeros(x.shape, dtype=hl.float32)
@@ -282,6 +301,7 @@ def test_text_of_every_form_reads_defined_names(tmp_path):
     o = np.array([0, 37, 96], np.int32)
     calls = [(function, (x,)) for function in CHUNKED] + [(phases, (x, x, o, o))]
     calls += [(function, (x, o)) for function in (of_indices, of_tiles, of_two_loops)]
+    calls.append((only_range, (x[:, 0], o[:2])))
     calls.append((of_tiles, (x[:12], o // 8)))  # one tile: the number of a step is its index
     printed = 0
     for (function, arguments), form in itertools.product(calls, [None, *FORMS]):

@@ -207,3 +207,56 @@ def test_other_rows_of_an_argument_stay() -> None:
         wanted[place] = row
     scattered_into(y, x[:6], index, config=tile.Config({"tm": 4}))
     np.testing.assert_array_equal(y, wanted)
+
+
+@tile.kernel
+def counted(x, index):
+    y = hl.zeros([20], dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        hl.atomic_add(y, [index[t]], x[t])
+    return y
+
+
+@tile.kernel
+def counted_in_rows(x, index):
+    """What the hint of the refusal says."""
+    y = hl.zeros([20, 1], dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        v = x[t]
+        hl.atomic_add(y, [index[t], slice(None)], v[:, None])
+    return y
+
+
+@tile.kernel
+def kept_last(x, index):
+    y = hl.zeros([20], dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        y[index[t]] = x[t]
+    return y
+
+
+@pytest.mark.parametrize(
+    ("kernel", "instead"),
+    [
+        (counted, "hl.atomic_add(y, [ids[t], slice(None)], v[:, None])"),
+        (kept_last, "y[ids[t], :] = v[:, None]"),
+    ],
+    ids=["added", "stored"],
+)
+def test_numbers_without_rows_say_how_they_are_rows(kernel: tile.Kernel, instead: str) -> None:
+    x, index = np.ones(30, np.float32), np.arange(30, dtype=np.int32) % 20
+    with pytest.raises(tile.PlanError) as caught:
+        kernel.source(x, index)
+    assert caught.value.what == (
+        "rows of y can be stored to where an index array picks them along the first of two or more "
+        "dimensions, and the others are whole or tiles of a static range"
+    )
+    assert caught.value.hint == (f"for single numbers give y a dimension of length 1: {instead}")
+
+
+def test_numbers_that_are_rows_are_added() -> None:
+    x, index = np.ones(30, np.float32), np.arange(30, dtype=np.int32) % 20
+    counted_in_rows.source(x, index, target="tpu:v6e")
+    np.testing.assert_array_equal(
+        np.asarray(counted_in_rows(x, index))[:, 0], np.bincount(index, minlength=20)
+    )

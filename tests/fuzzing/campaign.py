@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 
@@ -20,6 +20,7 @@ import tilelang as tile
 from tests.fuzzing import gradients
 from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.corpus import Entry, keep
+from tests.fuzzing.counted import open_numbers
 from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes
 from tests.fuzzing.program import Let, Load, Loop, Program, Store, Swap, Update, parts
 from tests.fuzzing.shrink import smaller
@@ -34,8 +35,10 @@ from tests.fuzzing.trial import (
     try_configs,
     try_kernel,
     try_reference,
+    try_text,
     try_wild,
 )
+from tests.fuzzing.wording import foreign
 from tests.xla import compile_cheaply
 from tilelang.aot import GENERATIONS
 from tilelang.schedule.config import LOOP_TYPES
@@ -97,12 +100,20 @@ def explore(seed: int, plan: Plan) -> list[Trial]:
     found = []
     with loaded(program):
         for way, outcome, run, cases in _tried(program, seed, plan):
+            outcome = _worded(program, outcome)
             new = outcome.kind in BAD and outcome.label not in shown
             shown |= {outcome.label}
             small = _smallest(program, run, outcome, plan.trials) if new and plan.trials else None
             found.append(Trial(seed, way, outcome, small, cases if outcome == OK else 0))
     jax.clear_caches()
     return found
+
+
+def _worded(program: Program, outcome: Outcome) -> Outcome:
+    """A refusal in words that are not the author's is a fault, too."""
+    names = foreign(outcome.detail, program) if outcome.kind == "refused" else ()
+    said = f"{', '.join(sorted(names))}: names that nobody wrote, in: {outcome.detail}"
+    return replace(outcome, kind="crash", detail=said) if names else outcome
 
 
 def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outcome, Run, int]]:
@@ -115,6 +126,11 @@ def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outco
     for config, outcome in zip(configs, try_configs(program, configs, seeds), strict=True):
         again = partial(try_kernel, config=config, seeds=seeds)
         yield str(config or "default"), outcome, again, len(seeds)
+    target = f"tpu:{GENERATIONS[seed % len(GENERATIONS)]}"
+    printed = partial(try_text, target=target)
+    yield "text", printed(program), printed, 0
+    if open_numbers(program):  # whose results are those of their blocks: others choose their own
+        return
     wrong = partial(try_wild, config=None, seeds=seeds[:3])
     yield "wild", wrong(program), wrong, 3
     together = partial(try_batched, seeds=seeds[:BATCH])
@@ -123,7 +139,6 @@ def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outco
         again = partial(ask, seeds=seeds[:BATCH])
         yield way, again(program), again, BATCH
     if plan.tpu:
-        target = f"tpu:{GENERATIONS[seed % len(GENERATIONS)]}"
         compiled = partial(try_compiler, target=target)
         yield target, compiled(program), compiled, 1
 
@@ -191,6 +206,8 @@ def replayed(entry: Entry) -> Outcome:
             return try_wild(entry.program, None, entry.seeds)
         case "batched":
             return try_batched(entry.program, entry.seeds[:BATCH])
+        case "text":
+            return try_text(entry.program, f"tpu:{GENERATIONS[0]}")
         case "bucket" | "mesh" | "passes":
             return ELSEWHERE[entry.way](entry.program, entry.seeds[:BATCH])
     return try_kernel(entry.program, entry.config, entry.seeds)
@@ -259,7 +276,7 @@ def summary(trials: Sequence[Trial]) -> list[str]:
     lines[0] += "".join(f", {kinds[k]} {k}" for k in (*BAD, "refused"))
     lines[0] += f"; {sum(t.cases for t in trials)} cases"
     for name, among in (("default config", True), ("other configs", False)):
-        own = [t for t in trials if t.way not in ("reference", "wild", "batched")]
+        own = [t for t in trials if t.way not in ("reference", "wild", "batched", "text")]
         own = [t for t in own if (t.way == "default") == among and t.outcome.kind != "same"]
         refused = [t for t in own if t.outcome.kind == "refused"]
         lines.append(f"refused under the {name}: {len(refused)} of {len(own)}")

@@ -121,6 +121,25 @@ def moved(program: Program, rng: random.Random) -> Program | None:
     return replace(program, body=swapped(program.body, site.node, new))
 
 
+def lifted(program: Program, rng: random.Random) -> Program | None:
+    """Tiles that are stored whole tiles further on, mostly of a range that memory holds."""
+    found = [
+        pick
+        for store in parts(program.body)
+        if isinstance(store, Store)
+        for pick in store.index
+        if pick.axis
+        and program.axis(pick.axis).kind == "tile"
+        and not (pick.through or pick.number)
+    ]
+    if not found:
+        return None
+    pick = rng.choice(found)
+    new = replace(pick, shift=pick.shift + rng.choice((8, 16, 16, 24, 32)))
+    program = replace(program, body=swapped(program.body, pick, new))
+    return measured(program, rng) or program
+
+
 def chunked(program: Program, rng: random.Random) -> Program | None:
     """A static tile as one of several chunks: c * C + t.index, in a loop around or inside."""
     own = [a for a in program.axes if a.kind == "tile" and not (a.offsets or a.length)]
@@ -315,13 +334,15 @@ def masked(program: Program, rng: random.Random) -> Program | None:
     if not found:
         return None
     site = rng.choice(found)
-    access = _before(program, site.node, rng) if rng.random() < 0.2 else site.node
+    early = 0.35 if isinstance(site.node, Store) else 0.2
+    access = _before(program, site.node, rng) if rng.random() < early else site.node
     masks = [Mask(p, extent(program, p)) for p in access.index if p.shift < 0]
     for _ in range(rng.choice((1, 1, 2)) if not masks else 0):
         pick, program = _stated(program, site, rng)
         last = extent(program, pick)
         first = rng.randint(1, max(last // 2, 1)) if rng.random() < 0.2 else 0
-        masks.append(Mask(pick, rng.randint(0, last + 1), first))
+        nothing = isinstance(access, Load) and rng.random() < 0.1  # of an array without rows, too
+        masks.append(Mask(pick, 0 if nothing else rng.randint(0, last + 1), first))
     new: Masked | Store
     if isinstance(access, Store):
         new = replace(access, masks=(*access.masks, *masks))
@@ -493,6 +514,7 @@ def dropped(program: Program, rng: random.Random) -> Program | None:
 
 CHANGES: Mapping[str, tuple[Change, float]] = {
     "moved": (moved, 3),
+    "lifted": (lifted, 0.6),
     "chunked": (chunked, 1.5),
     "placed": (placed, 1.5),
     "measured": (measured, 1),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.fuzzing.changes import changed, swapped
+from tests.fuzzing.counted import counted
 from tests.fuzzing.draw import draw
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
@@ -45,6 +46,7 @@ SCALED = 0.04  # of the programs
 BOXES = 0.06  # of the programs
 LANES = 0.08  # of the programs
 TWICE = 0.06  # of the programs
+TILES = 0.05  # of the programs count tiles of open blocks
 NARROW = 0.35  # of the programs have arrays of narrower dtypes
 FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
@@ -68,7 +70,7 @@ def compose(seed: int, sized: bool = True) -> Composed:
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
         softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
-        boxed = False
+        boxed = tiles = False
         if random.Random(f"paged {seed} {attempt}").random() < PAGED:
             program, softmax = paged(rng), False
         elif random.Random(f"grouped {seed} {attempt}").random() < GROUPED:
@@ -79,6 +81,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = lanes(rng), False
         elif sized and random.Random(f"twice {seed} {attempt}").random() < TWICE:
             program, softmax = scaled_twice(rng), False
+        elif tiles := sized and random.Random(f"tiles {seed} {attempt}").random() < TILES:
+            program, softmax = counted(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
             program, softmax = boxes(rng), False
         else:
@@ -86,7 +90,7 @@ def compose(seed: int, sized: bool = True) -> Composed:
         if not means_something(program):
             continue
         changes: list[str] = []
-        as_it_is = boxed and rng.random() < AS_THEY_ARE
+        as_it_is = (boxed or tiles) and rng.random() < AS_THEY_ARE
         for _ in range(0 if as_it_is else rng.randint(1, MOST)):
             found = changed(program, rng)
             asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()

@@ -45,6 +45,7 @@ from tests.fuzzing.program import (
     Value,
     Whole,
     parts,
+    tile_of,
 )
 
 Array = np.ndarray
@@ -185,7 +186,7 @@ def _size(run: Run, name: str) -> int:
     numbered = any(
         p.number and p.axis == name for p in parts(run.program.body) if isinstance(p, Pick)
     )
-    return run.program.axis(name).block if numbered else run.block
+    return tile_of(run.program.axis(name)) if numbered else run.block
 
 
 def _inserted(run: Run, axis: str, step: Array) -> dict[str, Array]:
@@ -392,7 +393,7 @@ def _positions(run: Run, tensor: str, index: tuple[Pick, ...]) -> tuple[Array, .
 def _position(run: Run, pick: Pick) -> Array:
     at = run.at[pick.axis] if pick.axis else np.asarray(0)
     if pick.number:
-        return np.asarray(at[0] // run.program.axis(pick.axis).block)
+        at = np.asarray(at[0] // tile_of(run.program.axis(pick.axis)))
     if pick.through:
         run.read[pick.through][at] = True
         at = run.memory[pick.through][at].astype(np.int64)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+USUAL = 16  # positions of a tile whose block is left open
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -80,7 +82,7 @@ class Pick:
     shift    axis + shift
     factor   factor * axis
     terms    scalars that are added
-    number   the number of the tile of an axis with a block_size, which is one position
+    number   the number of a tile of an axis, which is one position
     through  the name of an index tensor: through[axis]
     start    of a local axis: counts from the begin of its range in the whole array
     back     of another ragged axis: counts from the begin of its range on
@@ -409,13 +411,17 @@ def pruned(program: Program) -> Program:
 
 
 def fitted(program: Program) -> Program:
-    """Arrays as long as they are indexed, less what they are short of."""
+    """Arrays as long as they are indexed, less what they are short of.
+
+    Of an input of which masks leave out everything there may be nothing.
+    """
     found: dict[str, list[int]] = {}
     masks = {id(p.load): p.masks for p in parts(program.body) if isinstance(p, Masked)}
     for part in parts(program.body):
         if isinstance(part, Load | Store):
             own = part.masks if isinstance(part, Store) else masks.get(id(part), ())
-            lengths = [extent(program, pick, own) for pick in part.index]
+            least = int(isinstance(part, Store) or program.tensor(part.tensor).role != "input")
+            lengths = [max(extent(program, pick, own), least) for pick in part.index]
             known = found.setdefault(part.tensor, lengths)
             found[part.tensor] = [max(pair) for pair in zip(known, lengths, strict=True)]
     tensors = tuple(
@@ -436,7 +442,7 @@ def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
     """The length of a dimension that holds every position that a pick can have and masks let."""
     stated = [m.below for m in masks if m.pick == pick]
     if stated:
-        return max(1, min(extent(program, pick), *stated))
+        return min(extent(program, pick), *stated)
     last = pick.shift + sum(_last(program, term) * term.factor for term in pick.terms)
     if pick.through:
         return program.tensor(pick.through).limit + last
@@ -445,9 +451,14 @@ def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
         axis = program.axis(pick.axis)
         counted = axis.most and (pick.back or (axis.local and not pick.start))  # from the begin on
         size = max(1, min(axis.size, axis.most if counted else axis.size, *plain, 1 << 30))
-        size = -(-size // axis.block) if pick.number else size
+        size = -(-size // tile_of(axis)) if pick.number else size
         last += (size - 1) * pick.factor
     return last + 1
+
+
+def tile_of(axis: Axis) -> int:
+    """How long its tiles are: as the author says, or as most configs have them."""
+    return axis.block or USUAL
 
 
 def _last(program: Program, term: Term) -> int:

@@ -7,6 +7,7 @@ import ast
 import numpy as np
 import pytest
 
+import tilelang as tile
 from tests.fuzzing.campaign import BAD, Plan, explore, main, replayed, summary
 from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.corpus import entries
@@ -33,7 +34,8 @@ from tests.fuzzing.program import (
 )
 from tests.fuzzing.shrink import candidates, smaller
 from tests.fuzzing.text import source
-from tests.fuzzing.trial import OK, Outcome, difference, try_kernel, try_reference
+from tests.fuzzing.trial import OK, Outcome, difference, try_kernel, try_reference, try_text
+from tests.fuzzing.undefined import undefined
 from tilelang.codegen.pallas.plan import defaults, verify
 
 SEEDS = (2000, 2001, 2002, 2003, 2004, 2006, 2007, 2008, 2010, 2011)
@@ -222,6 +224,31 @@ def test_planted_a_block_size_that_is_not_kept(monkeypatch):
     assert try_kernel(program, None, [0]).kind == "wrong"
 
 
+def test_planted_a_name_that_nothing_defines(monkeypatch):
+    """Of a text for a device that is not here, which is printed and not run."""
+    assert try_text(SUMS, "tpu:v6e") == OK
+    printed = tile.Kernel.source
+
+    def wrong(*given, **options):
+        return printed(*given, **options).replace("tm_first = ", "tm_last = ")
+
+    monkeypatch.setattr(tile.Kernel, "source", wrong)
+    assert try_text(SUMS, "tpu:v6e") == Outcome("crash", "NameError: tm_first")
+
+
+def test_names_that_nothing_defines_are_found():
+    text = """
+import jax
+def f(a):
+    b = a
+    def g():
+        return b + jax.x + len({})
+    return g
+"""
+    assert undefined(text.format("f")) == set()
+    assert undefined(text.format("n")) == {"n"}
+
+
 def test_a_right_kernel_passes():
     assert try_kernel(SUMS, None, range(8)) == OK
     assert try_reference(SUMS, [3], [2]) == OK
@@ -286,13 +313,13 @@ def test_the_summary():
     plan = Plan(configs=0, trials=0)
     trials = [t for seed in SEEDS[:2] for t in explore(seed, plan)]
     first, *rest = summary(trials)
-    assert first.startswith("2 kernels, 14 trials: ")
+    assert first.startswith("2 kernels, 16 trials: ")
     assert any(line.startswith("refused under the default config: ") for line in rest)
 
 
 def test_the_command(capsys, monkeypatch):
     assert main(["kernels", "--count", "1", "--seed", str(SEEDS[0]), "--configs", "0"]) == 0
-    assert "1 kernels, 7 trials: " in capsys.readouterr().out
+    assert "1 kernels, 8 trials: " in capsys.readouterr().out
     monkeypatch.setattr(
         "tests.fuzzing.campaign.try_configs", lambda *a, **k: [Outcome("wrong", "y: all")]
     )

@@ -446,7 +446,8 @@ def _mask(scope: Scope, masks: tuple[Mask, ...], index: tuple[Pick, ...]) -> str
 
 def _comparison(scope: Scope, mask: Mask) -> Text:
     pick, place = mask.pick, _pick(scope, mask.pick)
-    vector = (pick.axis,) if pick.axis and scope.vector(pick.axis) else ()
+    lanes = pick.axis and scope.vector(pick.axis) and not pick.number
+    vector = (pick.axis,) if lanes else ()
     if vector and not (pick.start or pick.back or pick.through):
         terms = [*map(_term, pick.terms), f"{pick.axis}.index"]
         terms[-1] += f" * {pick.factor}" if pick.factor != 1 else ""
@@ -480,8 +481,6 @@ def _pick(scope: Scope, pick: Pick) -> str:
     axis = scope.program.axis(pick.axis)
     if axis.kind == "full":
         return ":"
-    if pick.number:
-        return f"{axis.name}.id"
     terms = [*map(_term, pick.terms), _along(axis, pick)]
     if pick.shift < 0:
         return f"{' + '.join(terms)} - {-pick.shift}"
@@ -489,6 +488,8 @@ def _pick(scope: Scope, pick: Pick) -> str:
 
 
 def _along(axis: Axis, pick: Pick) -> str:
+    if pick.number:
+        return f"{pick.factor} * {axis.name}.id" if pick.factor != 1 else f"{axis.name}.id"
     if pick.through:
         return f"{pick.through}[{axis.name}]"
     lanes = f"{pick.factor} * {axis.name}.index" if pick.factor != 1 else f"{axis.name}.index"

@@ -17,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import tilelang as tile
+from tests.fuzzing.counted import cut, open_numbers
 from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Masked, Program, Store, Tensor, parts
 from tests.fuzzing.text import NUMBERS, source
+from tests.fuzzing.undefined import undefined
 from tilelang.aot import Worker, compile_lowered
 from tilelang.errors import InternalError
 
@@ -61,19 +63,38 @@ Call = Callable[..., Any]
 def try_kernel(program: Program, config: tile.Config | None, seeds: Sequence[int]) -> Outcome:
     """The first thing that goes wrong over these arguments, under the default config if None."""
     with loaded(program) as kernel:
-        return _cases(program, kernel, config, [(s, case(program, s)) for s in seeds])
+        try:
+            cases = cases_of(program, kernel, config, seeds)
+        except Exception as error:  # as in a call
+            return failure(error)
+        return _cases(program, kernel, config, cases)
+
+
+def cases_of(
+    program: Program,
+    kernel: tile.Kernel,
+    config: tile.Config | None,
+    seeds: Sequence[int],
+    target: str | None = None,
+) -> list[tuple[int, Case]]:
+    """The arguments of these seeds, and what must come out in the blocks of the config."""
+    if open_numbers(program):
+        known = config or kernel.default_config(*_specs(program), target=target)
+        program = cut(program, dict(known.blocks))
+    return [(seed, case(program, seed)) for seed in seeds]
 
 
 def try_configs(
     program: Program, configs: Sequence[tile.Config | None], seeds: Sequence[int]
 ) -> list[Outcome]:
     """The same of each config; "same" for one that gives the text of an earlier one."""
-    cases = [(s, case(program, s)) for s in seeds]
-    found, texts = [], set()
+    found, texts, cases = [], set(), None
     with loaded(program) as kernel:
         for config in configs:
             try:
                 text = kernel.source(*_specs(program), config=config)
+                if cases is None or open_numbers(program):
+                    cases = cases_of(program, kernel, config, seeds)
             except Exception as error:  # as in a call
                 found.append(failure(error))
                 continue
@@ -212,7 +233,7 @@ def try_reference(program: Program, seeds: Sequence[int], blocks: Sequence[int])
     tiles = [a.name for a in program.axes if a.kind == "tile" and not a.block]
     with loaded(program) as kernel:
         for seed, block in itertools.product(seeds, blocks):
-            given = case(program, seed)
+            given = case(cut(program, dict.fromkeys(tiles, block)), seed)
             if given.depends:
                 continue
             sizes = dict.fromkeys(tiles, block)
@@ -318,6 +339,16 @@ def difference(tensor: Tensor, result: np.ndarray, exact: np.ndarray) -> str:
     first = tuple(int(i) for i in np.argwhere(bad)[0])
     found = f"{result[first]}, exact {exact[first]:.6g}"
     return f"{int(bad.sum())} of {bad.size} wrong; at {list(first)}: {found}"
+
+
+def try_text(program: Program, target: str) -> Outcome:
+    """Whether what is printed for a device that is not here defines every name that it reads."""
+    with loaded(program) as kernel:
+        try:
+            names = undefined(kernel.source(*_specs(program), target=target))
+        except Exception as error:  # as in a call
+            return failure(error)
+    return OK if not names else Outcome("crash", f"NameError: {', '.join(sorted(names))}")
 
 
 def try_compiler(program: Program, target: str) -> Outcome:

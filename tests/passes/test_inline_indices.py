@@ -138,5 +138,19 @@ def test_a_position_that_a_loop_changes_is_refused():
         at = k.carried("at", Const(0, INT))
         k.becomes(at, add(at, 1))
         k.store("y", i, value=k.load("x", at))
-    with pytest.raises(PlanError, match="depends on at_in, which a loop changes"):
+    with pytest.raises(PlanError, match="depends on at, which a loop changes"):
+        inline_indices(k.ir())
+
+
+def test_a_position_is_called_what_its_author_calls_it():
+    """And not at_out, which is what the value behind the loop is called here."""
+    k = Writing()
+    k.input("x", 64)
+    k.output("y", 64)
+    with k.grid("g", 0, 64) as g:
+        with k.grid("i", 0, 4):
+            at = k.carried("at", Const(0, INT), user="place")
+            k.becomes(at, add(at, 1))
+        k.store("y", g, value=k.load("x", k.after("at", at)))
+    with pytest.raises(PlanError, match="depends on place, which a loop changes"):
         inline_indices(k.ir())

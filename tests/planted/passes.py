@@ -23,11 +23,13 @@ from tests.codegen import (
     test_triton,
     test_uncovered,
 )
+from tests.language import test_left_over
 from tests.passes import (
     test_bool_bytes,
     test_drop_implied_masks,
     test_drop_unused,
     test_fill_pads,
+    test_fold_empty,
     test_gather_ahead,
     test_inline_indices,
     test_keep_inside,
@@ -51,13 +53,13 @@ from tilelang.codegen.pallas.passes import (
     scatter_rows,
     separate_gathers,
 )
-from tilelang.codegen.pallas.plan import physical, rewriting, types, verify
+from tilelang.codegen.pallas.plan import physical, placement, rewriting, types, verify
 from tilelang.codegen.pallas.plan.body import interior, lower, pieces, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.estimate import interiors, seconds
 from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
-from tilelang.codegen.pallas.plan.steps import conditions, revisits
+from tilelang.codegen.pallas.plan.steps import conditions, loops, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
@@ -76,6 +78,7 @@ from tilelang.passes import (
     drop_implied_masks,
     drop_unused,
     fill_pads,
+    fold_empty,
     inline_indices,
     keep_inside,
     mask_outside,
@@ -170,6 +173,16 @@ _visits_all = outputs.visits_all
 
 
 MUTATIONS = (
+    Mutation(
+        "what is not there is zero, whatever its author gave", fold_empty, "_absent",
+        lambda load: 0,
+        test_fold_empty.test_a_load_of_nothing_is_what_its_author_gave_for_lanes_that_are_not_there,
+    ),
+    Mutation(
+        "a loop stops where an output does, whatever else it does", placement, "check_left_over",
+        lambda problem, axes: None,
+        test_left_over.test_a_sum_over_more_than_the_output_holds_is_refused,
+    ),
     Mutation(
         "bytes are taken for whether there is one", bool_bytes, "_bools",
         lambda load, name: Const(True, load.type),
@@ -469,6 +482,10 @@ MUTATIONS = (
     Mutation(
         "rows beside a step's are not verified", verify, "_around", lambda *_: None,
         test_verify.test_every_expression_that_is_printed_is_verified,
+    ),
+    Mutation(
+        "the outermost loop knows rows before it", loops, "counts", lambda *_: True,
+        test_verify.only_range,
     ),
     Mutation(
         "only masks of ranges are shown", types, "masks", _of_ranges,

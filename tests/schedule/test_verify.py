@@ -18,11 +18,15 @@ from tilelang import ir
 from tilelang.codegen.pallas.emit import emit
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.rewriting import rewrite
+from tilelang.codegen.pallas.plan.steps.names import COUNT, seen
 from tilelang.codegen.pallas.plan.types import Column, InPhase, Launch, Plan, Table
 from tilelang.codegen.pallas.plan.verify import verify
 from tilelang.errors import InternalError
 from tilelang.ir import GridIndex
+from tilelang.ir.integers import add, const
 from tilelang.schedule.config import Config
+
+FULL = (("value", 0.0),)
 
 
 def ragged() -> Plan:
@@ -104,6 +108,47 @@ def test_tiles_behind_the_last_range_that_no_cursor_counts() -> None:
     )
 
 
+def only_range() -> Plan:
+    """One loop over a range from memory makes the table, which has less rows than x has tiles."""
+    k = Writing("only")
+    k.input("ends", 2, dtype="int32")
+    begin, end = (k.load("ends", const(n)) for n in (0, 1))
+    k.input("x", 64, 128)
+    k.output("y", 1, 128, fill=None)
+    with k.grid("g", 0, 1) as g:
+        with k.tile("t", begin, end, 16):
+            acc = k.carried("acc", ir.Apply("full", (), ir.Type((128,), "float32"), FULL))
+            rows = k.load("x", "t", slice(None))
+            row = ir.Apply("sum", (rows,), acc.type, (("axis", 0), ("keepdim", False)))
+            k.becomes(acc, ir.Apply("add", (acc, row), acc.type))
+        k.store("y", g, slice(None), value=k.after("acc", acc))
+    return planned(k.ir(), Config({"t": 16}))
+
+
+def test_rows_that_nothing_has_counted_yet() -> None:
+    plan = only_range()
+    (column,) = table_of(plan).columns
+    assert table_of(plan).capped and column.visits is not None
+    stop = add(column.visits.first, COUNT)
+    wrong = replace(column, visits=replace(column.visits, stop=stop))
+    broken = changed(plan, table=replace(table_of(plan), columns=(wrong,)))
+    assert refused(broken) == (
+        "internal error: what of t has a row reads the value steps.count where nothing defines it"
+    )
+    with pytest.raises(KeyError, match=r"steps\.count"):  # and no name would be made up for it
+        emit(broken)
+
+
+def test_tiles_that_no_cursor_has_seen() -> None:
+    plan = ragged()
+    g, tm = table_of(plan).columns
+    assert g.visits is not None
+    wrong = replace(g, visits=replace(g.visits, stop=seen("tm")))
+    assert "reads the value" in refused(
+        changed(plan, table=replace(table_of(plan), columns=(wrong, tm)))
+    )
+
+
 def test_blocks_that_no_window_shows() -> None:
     plan = ragged()
     (launch,) = plan.launches
@@ -152,9 +197,6 @@ def summed() -> Plan:
             k.becomes(acc, ir.Apply("add", (acc, row), acc.type))
         k.store("y", "tm", value=k.after("acc", acc))
     return planned(k.ir(), Config({"tm": 16, "tn": 128}))
-
-
-FULL = (("value", 0.0),)
 
 
 def test_scratch_memory_of_another_shape() -> None:

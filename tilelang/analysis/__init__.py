@@ -16,10 +16,11 @@ from .folds import fold_facts
 from .inside import leaving
 from .lags import lag_facts
 from .mistakes import refuse
+from .numbers import number_facts
 from .order import order_facts
 from .outputs import output_facts
 from .placed import loops
-from .positions import limits, number_facts, position_facts
+from .positions import limits, position_facts
 from .ranges import ranges
 from .stores import store_facts
 from .symbols import scope

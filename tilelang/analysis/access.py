@@ -46,7 +46,7 @@ class Reference:
 
     array    the tensor in memory, behind views
     base     the tensor whose dimensions `dims` are those of (a permuted view is undone)
-    masked   where its mask does not hold, a range may leave the tensor
+    mask     where it does not hold, a range may leave the tensor
     combine  the op of an atomic update: of its store, and of the load of the old value
     """
 
@@ -56,10 +56,14 @@ class Reference:
     writes: bool
     dims: tuple[Reach, ...]
     loops: Place
-    masked: bool
+    mask: Expr | None
     loc: Loc | None
     launch: int
     combine: str | None = None
+
+    @property
+    def masked(self) -> bool:
+        return self.mask is not None
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:
         writes,
         dims,
         here.loops,
-        at.mask is not None,
+        at.mask,
         at.loc,
         here.launch,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Literal
@@ -85,24 +86,58 @@ class PositionFact:
 
 
 @dataclass(frozen=True)
-class NumberFact:
-    """An array that holds so many tiles of an axis at `most`, whose block is the plan's.
-
-    length  positions that the axis has, which is known
-    """
+class Counted:
+    """The number of a tile, times a factor, in a position; the axis has `length` positions."""
 
     axis: str
+    user: str
+    factor: int
     length: int
-    most: int
+
+    def tiles(self, block: int) -> int:
+        return -(-self.length // block)
+
+
+@dataclass(frozen=True)
+class NumberFact:
+    """A position in a dimension that counts tiles, of blocks that are the plan's.
+
+    counts       numbers of tiles, which the position is the sum of
+    first, last  and what else is added to them: at least, at most
+    sure         whether all of those tiles certainly are there
+    """
+
+    counts: tuple[Counted, ...]
+    first: int
+    last: int
+    size: int
+    place: str
     why: str
+    sure: bool
     loc: Loc | None
 
-    def least(self) -> int:
-        """The smallest block that makes no more tiles."""
-        return -(-self.length // self.most)
+    def holds(self, blocks: Mapping[str, int]) -> bool:
+        """Whether every tile has a place."""
+        ends = [c.factor * (c.tiles(blocks[c.axis]) - 1) for c in self.counts]
+        low, high = (sum(f(e, 0) for e in ends) for f in (min, max))
+        return self.first + low >= 0 and self.last + high < self.size
+
+    @property
+    def side(self) -> str:
+        """What holds of a position with a place, where more tiles have none."""
+        return f"< {self.size}" if any(c.factor > 0 for c in self.counts) else ">= 0"
+
+    def least(self) -> int | None:
+        """The smallest block that does, where it is about one."""
+        axes = {c.axis: c.length for c in self.counts}
+        if len(axes) > 1:
+            return None
+        ((axis, length),) = axes.items()
+        sizes = range(1, length + 1)
+        return 1 + bisect_left(sizes, True, key=lambda block: self.holds({axis: block}))
 
     def __str__(self) -> str:
-        return f"{self.axis}: {self.why}"
+        return f"{', '.join(c.axis for c in self.counts)}: {self.why}"
 
 
 @dataclass(frozen=True)

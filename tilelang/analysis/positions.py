@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 
 from ..ir import Apply, At, Const, Expr, GridIndex, KernelIR
 from .access import Reference
-from .facts import NumberFact, PositionFact
+from .facts import PositionFact
 from .inequalities import Knowledge, prove
 from .ranges import Interval, Ranges, extreme, nonempty, running
 from .symbols import renamed, written
@@ -91,38 +91,6 @@ def _fact(
     side = f"{shown} < {size}" if outside >= size else f"{shown} >= 0"
     hint = f"loop over fewer, or write it in an `if`: if {side}: ..."
     return PositionFact(expr, size, "refused", why, hint, reference.loc)
-
-
-def number_facts(references: Sequence[Reference], known: Ranges) -> tuple[NumberFact, ...]:
-    """Positions that are numbers of tiles, y[t.id], where the plan chooses how many there are.
-
-    Under a mask, or an `if` that may not hold, they may leave the array.
-    """
-    found: dict[tuple[str, int], NumberFact] = {}
-    for reference in references:
-        shape = known.scope.ir.tensor(reference.base).shape
-        for reach, size in zip(reference.dims, shape, strict=True):
-            fact = None if reference.masked else _number(reference, reach.first, size, known)
-            if fact is not None and all(nonempty(a, known) for a in reference.loops):
-                found.setdefault((fact.axis, fact.most), fact)
-    return tuple(found.values())
-
-
-def _number(
-    reference: Reference, place: sympy.Expr | None, size: int, known: Ranges
-) -> NumberFact | None:
-    symbols = [] if place is None else [s for s in place.free_symbols if str(s).endswith(".id")]
-    if place is None or len(symbols) != 1:
-        return None
-    axis, by = str(symbols[0]).partition(".")[0], place - symbols[0]
-    interval = known.intervals[axis]
-    whole = by.is_Integer and interval.begin.is_Integer and interval.end.is_Integer
-    if not whole or known.axes[axis].fixed is not None or not 0 <= by < size:
-        return None
-    shown = written(place, known.scope)
-    why = f"{reference.tensor} has length {size}, where {shown} is a position"
-    length = int(interval.end - interval.begin)
-    return NumberFact(axis, length, size - int(by), why, reference.loc)
 
 
 # ---------------------------------------------------------------- proved
@@ -216,7 +184,7 @@ def _first_and_last(symbol: sympy.Symbol, known: Ranges) -> tuple[sympy.Expr, ..
         case "end":
             return (interval.end,)
         case "id":
-            block = known.axes[axis].fixed  # None: it is the plan's, see `number_facts`
+            block = known.axes[axis].fixed  # None: it is the plan's, see `numbers`
             return ZERO, ZERO if block is None else (interval.end - 1) // block
         case _:
             return None

@@ -36,6 +36,7 @@ from ..ir import (
     TileIndex,
     TileScalar,
     Var,
+    authors,
 )
 from .placed import Place, placed
 
@@ -52,6 +53,7 @@ class Meanings:
     varies   symbol -> the axes whose iterations change it
     stored   root tensors that the kernel stores to
     users    axis name -> what the author called it
+    called   the same of symbols that stand for values
     """
 
     ir: KernelIR
@@ -59,6 +61,7 @@ class Meanings:
     varies: Mapping[sympy.Symbol, Place]
     stored: frozenset[str]
     users: Mapping[str, str]
+    called: Mapping[str, str]
 
 
 def position(axis: str) -> sympy.Symbol:
@@ -96,7 +99,8 @@ def scope(ir: KernelIR) -> Meanings:
     stored = frozenset(ir.root(s.tensor) for s, _ in placed(ir.body) if isinstance(s, Store))
     values: dict[str, sympy.Basic] = {}
     varies = _axis_symbols(ir)
-    made = Meanings(ir, values, varies, stored, {a.name: a.user for a in ir.axes})
+    called = {opaque(name).name: user for name, user in authors(ir.body).items()}
+    made = Meanings(ir, values, varies, stored, {a.name: a.user for a in ir.axes}, called)
     for stmt, around in placed(ir.body):
         match stmt:
             case Assign(name, value) if not value.type.shape:
@@ -299,5 +303,7 @@ def written(expr: sympy.Basic, known: Meanings) -> str:
 
 
 def _user(symbol: Any, known: Meanings) -> str:
+    if symbol.name in known.called:
+        return known.called[symbol.name]
     axis, dot, what = symbol.name.partition(".")
     return known.users.get(axis, axis.lstrip("%?")) + dot + what

@@ -1,6 +1,7 @@
 """The IR: what was written.  `types` has the whole grammar."""
 
 from .kernel import KernelIR as KernelIR
+from .traversal import authors as authors
 from .traversal import children as children
 from .traversal import definitions as definitions
 from .traversal import exprs_of as exprs_of

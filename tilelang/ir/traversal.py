@@ -111,6 +111,13 @@ def definitions(body: types.Body) -> dict[str, types.Expr]:
     return {s.name: s.value for s in statements(body) if isinstance(s, types.Assign)}
 
 
+def authors(body: types.Body) -> dict[str, str]:
+    """Name -> what the author calls the value, of those that are assigned and carried."""
+    found = {s.name: s.user for s in statements(body) if isinstance(s, types.Assign)}
+    carries = (c for s in statements(body) if isinstance(s, types.Loop) for c in s.carries)
+    return found | {name: c.user for c in carries for name in (c.name, c.out)}
+
+
 def loads(expr: types.Expr) -> Iterator[types.Load]:
     """Every load in an expression."""
     return (e for e in walk(expr) if isinstance(e, types.Load))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..analysis.uses import cut, references, uses_of
-from ..ir import Along, Apply, At, Expr, Gather, Index, KernelIR, Load
+from ..ir import Along, Apply, At, Expr, Gather, Index, KernelIR, Load, Scalar
 from ..ir.traversal import reduced, rewrite_body
 
 NEUTRAL = {"sum": 0, "dot": 0, "any": False, "all": True}
@@ -31,13 +31,18 @@ def fold_empty(ir: KernelIR) -> KernelIR:
         match expr:
             case Apply(op) if op in NEUTRAL and _over_nothing(expr):
                 value = NEUTRAL[op]
-            case Load(other=other) if _nowhere(ir, expr, offsets):
-                value = other
+            case Load() if _nowhere(ir, expr, offsets):
+                value = _absent(expr)
             case _:
                 return None
         return Apply("full", (), expr.type, (("value", value),), expr.loc)
 
     return replace(ir, body=rewrite_body(ir.body, change))
+
+
+def _absent(load: Load) -> Scalar:
+    """What lanes are that are not there."""
+    return load.other
 
 
 def _nowhere(ir: KernelIR, load: Load, offsets: Mapping[str, set[Expr | None]]) -> bool:

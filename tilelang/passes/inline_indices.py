@@ -8,7 +8,7 @@ Index maps and the step table run outside of the body, where its locals do not e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..analysis.uses import picks_rows
@@ -24,10 +24,16 @@ from ..ir import (
     map_index,
     read_by,
 )
-from ..ir.traversal import definitions, inlined, map_body, map_range, map_stmt
+from ..ir.traversal import authors, definitions, inlined, map_body, map_range, map_stmt
 from ..schedule.refusal import Refused, Rule
 
-Values = Mapping[str, Expr]
+
+@dataclass(frozen=True)
+class Values:
+    """What names stand for, and what their author calls them."""
+
+    of: Mapping[str, Expr]
+    users: Mapping[str, str]
 
 
 def inline_indices(ir: KernelIR) -> KernelIR:
@@ -35,19 +41,20 @@ def inline_indices(ir: KernelIR) -> KernelIR:
 
     Raises Refused at the user's line if one of them depends on a value that a loop carries.
     """
-    values = definitions(ir.body)
+    values = Values(definitions(ir.body), authors(ir.body))
     axes = tuple(map_range(a, partial(_resolved, values=values, loc=a.loc)) for a in ir.axes)
     return replace(ir, axes=axes, body=map_body(ir.body, partial(_statement, values=values)))
 
 
 def _resolved(expr: Expr, values: Values, loc: Loc | None) -> Expr:
-    found = inlined(expr, values)
+    found = inlined(expr, values.of)
     carried = next(read_by((found,)), None)
     if carried is None:
         return found
     raise Refused(
         Rule.KERNEL,
-        f"this bound or index depends on {carried}, which a loop changes",
+        f"this bound or index depends on {values.users.get(carried, carried)}, "
+        "which a loop changes",
         loc,
         "compute it from loop indices and from numbers loaded from tensors",
     )

@@ -6,9 +6,10 @@ and works out which group is wrong only when one is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,16 @@ from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined, loads
 from .phrase import phrase, settled
 from .points import domain, reads
 from .pointwise import Arrays, KnownAhead, term, written_out
-from .rules import IndexRule, RangeRule, certain, evident, index_rules, range_rules
+from .rules import (
+    IndexRule,
+    RangeRule,
+    certain,
+    counted,
+    evident,
+    index_rules,
+    numbered,
+    range_rules,
+)
 from .sorted_ranges import Sorted, order_of, sorted_ranges
 
 Rule = RangeRule | IndexRule
@@ -38,18 +48,24 @@ class Check:
 
 
 @np.errstate(all="ignore")  # what is divided by zero is unspecified, here too
-def compile_checks(ir: KernelIR, facts: Facts | None = None) -> Check | None:
+def compile_checks(
+    ir: KernelIR, facts: Facts | None = None, blocks: Mapping[str, int] = MappingProxyType({})
+) -> Check | None:
     """The check of a kernel; None if no loop or index depends on what tensors hold.
 
     With facts, positions and tiles of which they doubt that they stay inside are checked even where
-    those read no tensor.
+    those read no tensor.  With blocks, those of the plan, numbers of tiles are positions like any.
     """
     values = definitions(ir.body)
     positions, leaving = (facts.positions, facts.leaving) if facts is not None else ((), ())
-    tiles = {(inlined(t.index.offset, values), t.size) for t in leaving if t.index.offset}
-    doubted = {(inlined(p.expr, values), p.size) for p in positions if p.kind == "dynamic"}
     found, ir = certain(ir), written_out(ir)
     references = tuple(evident(found, ir))
+    fixed = {a.name: a.fixed for a in ir.axes if a.fixed is not None}
+    sizes = {a: b for a, b in {**blocks, **fixed}.items() if a in numbered(references)}
+    count = partial(counted, ir=ir, blocks=sizes)
+    references = tuple(found.map(count) for found in references)
+    tiles = {(count(inlined(t.index.offset, values)), t.size) for t in leaving if t.index.offset}
+    doubted = {(count(inlined(p.expr, values)), p.size) for p in positions if p.kind == "dynamic"}
     rising = facts.sorted if facts is not None else ()
     ranges = range_rules(ir, references, tiles, rising)
     rules = (*ranges, *index_rules(ir, references, doubted))

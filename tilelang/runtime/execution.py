@@ -76,12 +76,14 @@ def prepare(
     framework = framework_of(ir.name, operands)
     platform = platform_of(o.described for o in operands)
     traced = any(o.described.home == "traced" for o in operands)
+    blocks: dict[str, int] = {}
     if not traced:
         refuse_compiled(ir.name, platform, chosen.interpret)
         target = launched_by_jax(chosen.target or target_of(platform))
         refuse_foreign(ir.name, target, platform, chosen.interpret)
         if isinstance(planned := chosen.stages.planned(target), Refusal):
             return planned
+        blocks = dict(planned.plan.blocks)
     if key not in programs:
         programs[key] = jitted(chosen)
     run = _of_rows(ir, chosen.stages.ir, programs[key])
@@ -89,7 +91,8 @@ def prepare(
         run = on_cpu(run)
     if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
         run = at_once(run)
-    return launch(ir, operands, run, check_of(ir, facts, operands, chosen.checks), framework)
+    check = check_of(ir, facts, operands, chosen.checks, blocks)
+    return launch(ir, operands, run, check, framework)
 
 
 def _of_rows(own: KernelIR, wide: KernelIR, run: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ All decisions are taken here once; a call only does what its arguments need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,10 +66,17 @@ def refuse_shape(kernel: str, operand: TensorArgument) -> None:
 
 
 def check_of(
-    ir: KernelIR, facts: Facts, operands: Sequence[TensorArgument], checks: bool | None
+    ir: KernelIR,
+    facts: Facts,
+    operands: Sequence[TensorArgument],
+    checks: bool | None,
+    blocks: Mapping[str, int],
 ) -> Check | None:
-    """What a call looks at before it runs; None if it cannot, or must not."""
-    check = None if checks is False else compile_checks(ir, facts)
+    """What a call looks at before it runs; None if it cannot, or must not.
+
+    blocks  of the plan, as far as there is one
+    """
+    check = None if checks is False else compile_checks(ir, facts, blocks)
     if check is None:
         return None
     read = [o.described for o in operands if o.name in check.reads]

@@ -6,7 +6,7 @@ index rule holds for one position that is read from a tensor, such as perm[i] in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -30,6 +30,7 @@ from ..ir import (
     TileIndex,
     TileScalar,
     definitions,
+    index_exprs,
     inlined,
     loads,
     map_index,
@@ -37,7 +38,7 @@ from ..ir import (
     statement_exprs,
     walk,
 )
-from ..ir.integers import INT, add, floordiv, fold, linear, plus
+from ..ir.integers import INT, add, const, floordiv, fold, linear, minimum, mul, plus
 from .points import (
     Iterations,
     Where,
@@ -127,6 +128,10 @@ class CheckedReference:
     loc: Loc | None
     where: Where = frozenset()
 
+    def map(self, fn: Callable[[Expr], Expr]) -> CheckedReference:
+        where = frozenset((fn(condition), holds) for condition, holds in self.where)
+        return replace(self, index=tuple(map_index(e, fn) for e in self.index), where=where)
+
     @property
     def asked(self) -> frozenset[str]:
         """Axes of whose tiles the conditions ask."""
@@ -171,14 +176,38 @@ def iterations_of(
 def evident(references: Iterable[CheckedReference], ir: KernelIR) -> Iterator[CheckedReference]:
     """The same with the names in indices and conditions written out."""
     values = definitions(ir.body)
+    yield from (found.map(lambda expr: inlined(expr, values)) for found in references)
 
-    def change(expr: Expr) -> Expr:
-        return inlined(expr, values)
 
-    for found in references:
-        where = frozenset((change(condition), holds) for condition, holds in found.where)
-        index = tuple(map_index(entry, change) for entry in found.index)
-        yield replace(found, index=index, where=where)
+def numbered(references: Iterable[CheckedReference]) -> frozenset[str]:
+    """Axes whose tiles are counted by a position."""
+    exprs = (e for found in references for entry in found.index for e in index_exprs(entry))
+    parts = (p for e in exprs for p in walk(e) if isinstance(p, TileScalar))
+    return frozenset(p.axis for p in parts if p.what == "id")
+
+
+def counted(expr: Expr, ir: KernelIR, blocks: Mapping[str, int]) -> Expr:
+    """With what is asked of tiles of these axes as what it is of the positions in them.
+
+    Only tiles of ranges that begin at 0 have numbers: they are cut there.
+    """
+
+    def of_tile(part: Expr) -> Expr | None:
+        if not isinstance(part, TileScalar) or part.axis not in blocks:
+            return None
+        block, end = blocks[part.axis], ir.axis(part.axis).end
+        number = floordiv(TileIndex(part.axis, INT), block)
+        match part.what:
+            case "id":
+                return number
+            case "begin":
+                return mul(number, block)
+            case "end":
+                return minimum(mul(add(number, const(1)), block), end)
+            case _:
+                return None
+
+    return rewrite(expr, of_tile)
 
 
 # ---------------------------------------------------------------- ranges
@@ -366,26 +395,9 @@ def _of_reference(
         value, limit = _position(entry, reference), reference.limit(dim, ir)
         if value is None or not ((value, limit.size) in doubted or reads_data(value, ir)):
             continue
-        value = _counted(value, ir)
         guards = (a for a in around if may_skip(a, around, ir))
         chosen = iterations_of((value,), around, guards, where, ir)
         yield IndexRule(value, limit, reference.loc, chosen)
-
-
-def _counted(value: Expr, ir: KernelIR) -> Expr:
-    """With numbers of tiles as what they are of positions, where the author fixed the block.
-
-    Only tiles of ranges that begin at 0 have numbers.
-    """
-
-    def number(expr: Expr) -> Expr | None:
-        match expr:
-            case TileScalar(axis, "id") if (block := ir.axis(axis).fixed) is not None:
-                return floordiv(TileIndex(axis, INT), block)
-            case _:
-                return None
-
-    return rewrite(value, number)
 
 
 def _position(entry: Index, reference: CheckedReference) -> Expr | None:

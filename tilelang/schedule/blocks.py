@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..analysis.facts import Facts
+from ..analysis.facts import Facts, NumberFact
 from ..ir import BlockSize, KernelIR
 from .config import Config
 from .refusal import Refused, Rule
@@ -68,13 +68,35 @@ def check_bounds(bounds: BlockSize, block: int) -> None:
 
 
 def check_numbers(facts: Facts, blocks: Mapping[str, int]) -> None:
-    """Refused if a block makes more tiles than an array has room for that is indexed by tiles."""
-    for fact in (n for n in facts.numbers if n.axis in blocks):
-        tiles = -(-fact.length // blocks[fact.axis])
-        if tiles > fact.most:
+    """Refused if blocks make more tiles than an array has room for that is indexed by tiles."""
+    for fact in facts.numbers:
+        if all(c.axis in blocks for c in fact.counts) and not fact.holds(blocks):
             raise Refused(
-                Rule.CONFIG,
-                f"{fact.why}, and blocks of {blocks[fact.axis]} make {tiles} tiles of {fact.axis}",
-                fact.loc,
-                f"blocks of {fact.axis} are {fact.least()} at least, or that has to be longer",
+                Rule.CONFIG, f"{fact.why}, and {_made(fact, blocks)}", fact.loc, _mend(fact)
             )
+
+
+def _made(fact: NumberFact, blocks: Mapping[str, int]) -> str:
+    """How many tiles there are."""
+    most = "" if fact.sure else "up to "
+    found = (
+        f"blocks of {blocks[c.axis]} make {most}{c.tiles(blocks[c.axis])} tiles of {c.user}"
+        for c in fact.counts
+    )
+    return " and ".join(found)
+
+
+def _mend(fact: NumberFact) -> str:
+    """What to do about tiles that have no place."""
+    least, names = fact.least(), " and ".join(c.user for c in fact.counts)
+    blocks = (
+        f"use larger blocks of {names}"
+        if least is None
+        else f"blocks of {names} are {least} at least"
+    )
+    if fact.sure:
+        return f"{blocks}, or that has to be longer"
+    return (
+        f"{blocks}, or that has to be longer, or an `if` says which tiles are meant: "
+        f"if {fact.place} {fact.side}: ..."
+    )

@@ -65,7 +65,7 @@ def prepare(
     if isinstance(lowered, Refusal):
         return lowered
     assert isinstance(lowered.plan, Plan), "the target is a GPU"
-    check = check_of(ir, facts, operands, checks)
+    check = check_of(ir, facts, operands, checks, dict(lowered.plan.blocks))
     verify = None if check is None else _verifying(check, operands)
     make = partial(_launch, ir, operands, lowered=lowered, verify=verify, device=device)
     return _there(device, make, values)

@@ -52,14 +52,16 @@ def print_lines(
 
 def visiting(
     printer: Printer, block: Block, table: plan.Table, column: plan.Column,
-    counter: str, shared: Shared | None = None,
+    counter: str | None, shared: Shared | None = None,
 ) -> Printer:  # fmt: skip
     """A printer of what the loop over a column visits, after the lines that this needs.
 
-    `counter` holds how many rows there are so far.
+    `counter` holds how many rows there are so far; None where nothing has counted any.
     """
     assert column.visits is not None
     scope = printer.scope()
-    scope.locals[COUNT.name] = counter
-    scope.locals[seen(column.axis).name] = seen_name(printer, table, column)
+    if counter is not None:
+        scope.locals[COUNT.name] = counter
+    if column.cursor:
+        scope.locals[seen(column.axis).name] = seen_name(printer, table, column)
     return print_lines(scope, block, column.visits.lines, shared)

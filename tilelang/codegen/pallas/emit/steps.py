@@ -104,7 +104,7 @@ def _print_loop(
         state = f"({', '.join([counter, *inner])})" if inner else counter
     visits = column.visits
     assert visits is not None
-    scope = visiting(printer, block, table, column, counter)
+    scope = visiting(printer, block, table, column, counter if position else None)
     stop = scope.node(visits.stop)
     outer = _params(printer, table, position)
     call = f"add_{index}"

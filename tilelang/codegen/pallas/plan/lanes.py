@@ -35,18 +35,26 @@ def _tile(axis: AxisPlan, axes: Axes) -> Tile:
 
 
 def _sides(axis: AxisPlan) -> tuple[Side, ...]:
-    """begin <= position < end; a side that no tile crosses is not compared.
+    """begin <= position < end; a side that no tile crosses, and none is behind, is not compared.
 
-    The last tile before the end of the array may have rows again that the one before it had.
+    The last tile before the end of the array may have rows again that the one before it had.  Of a
+    range that memory holds steps may be at any tile of the array: all of them are to be filled.
     """
     sides: list[Side] = []
     if axis.near is not None:
         return Side(">=", _later(axis, axis.reached)), Side("<", axis.end)
-    if axis.length is None and not _multiple(axis.begin, axis.size):
+    low, high = (0, axis.limit * axis.size) if axis.tiles is None else (None, None)
+    if axis.length is None and not _clear(axis.begin, axis.size, low):
         sides.append(Side(">=", axis.begin))
-    if not _multiple(axis.end, axis.size) or not sides:
+    if not _clear(axis.end, axis.size, high) or not sides:
         sides.append(Side("<", axis.end))
     return tuple(sides)
+
+
+def _clear(edge: Expr, block: int, outermost: int | None) -> bool:
+    """Whether an end of a range is between two tiles; that of the array, if it is given."""
+    value = integers.value_of(edge)
+    return value == outermost if outermost is not None else _multiple(edge, block)
 
 
 def _multiple(expr: Expr, block: int) -> bool:

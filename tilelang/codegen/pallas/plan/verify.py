@@ -145,14 +145,15 @@ def _column(here: Reader, table: Table, column: Column, axis: AxisPlan) -> Reade
     )
     visits, tail = column.visits, column.tail  # they know the rows so far
     assert visits is not None
-    counting = here.plus(
-        names=[COUNT.name, *(seen(c.axis).name for c in table.columns if c.cursor)]
-    )
+    below = (seen(column.axis).name,) if column.cursor else ()
+    first = column.phase is None and column.axis == table.columns[0].axis  # no rows so far
+    counting = here.plus(names=below if first else (COUNT.name, *below))
     own = _lines(counting, axis, visits).of(f"what of {axis.user} has a row", axis.loc)
     _exprs(own, visits.first, visits.stop, visits.live, column.risen)
     _exprs(own.plus([axis.name]), column.row)
     if tail is not None:
-        behind = counting.of(f"the tiles of {axis.user} behind the last range", axis.loc)
+        behind = here.plus(names=(COUNT.name, *below))
+        behind = behind.of(f"the tiles of {axis.user} behind the last range", axis.loc)
         _exprs(behind, tail.first, tail.stop, *tail.around, *tail.at)
     return own
 

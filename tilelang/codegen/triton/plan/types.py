@@ -27,8 +27,7 @@ are
     power                x multiplied n times by itself, where n has that many `bits`
     multiply             dot(a, b, acc): a matrix product, or one per first dimension, added to acc
     cumsum               running sums along the only dimension
-    take                 take(x, index): the lanes of x along `axis` that an index of the result's shape
-                         says
+    take                 take(x, index): the lanes of x along `axis` that an index says
     find                 find(ends, item): how many of `groups` ends in memory are at most the item
 """
 

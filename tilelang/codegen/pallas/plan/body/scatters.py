@@ -103,6 +103,15 @@ def _stored(
             f"rows of {store.tensor} can be stored to where an index array picks them along the "
             "first of two or more dimensions, and the others are whole or tiles of a static range",
             store.loc,
-            "for single numbers give the output a dimension of length 1: y[ids[t], :] = v[:, None]",
+            f"for single numbers give {store.tensor} a dimension of length 1: "
+            f"{_with_columns(store)}",
         )
     return tuple(shape)
+
+
+def _with_columns(store: ir.Store) -> str:
+    """How rows of one number are stored, or added to."""
+    if store.combine is None:
+        return f"{store.tensor}[ids[t], :] = v[:, None]"
+    op = {"maximum": "max", "minimum": "min"}.get(store.combine, store.combine)
+    return f"hl.atomic_{op}({store.tensor}, [ids[t], slice(None)], v[:, None])"

@@ -114,7 +114,7 @@ def _visits(table: Table, column: Column, axes: Axes) -> Range:
     if column.cursor:
         first = made.line("first", maximum(first, behind))
     if table.capped and column is table.columns[-1] and column.phase is None:
-        stop = minimum(stop, _room(table, first))
+        stop = minimum(stop, _room(table, column, first))
     return _named(made, column, first, made.line("stop", stop))
 
 
@@ -125,16 +125,22 @@ def _named(made: Lines, column: Column, first: Expr, stop: Expr) -> Range:
     return made.range(first, stop)
 
 
-def _room(table: Table, first: Expr) -> Expr:
+def counts(table: Table, column: Column) -> bool:
+    """Whether rows are counted where a loop over the column begins: the outermost has none yet."""
+    return column.phase is not None or column.axis != table.columns[0].axis
+
+
+def _room(table: Table, column: Column, first: Expr) -> Expr:
     """Where a loop from `first` on has filled the table."""
-    return add(first, sub(const(table.rows), COUNT))
+    rows = const(table.rows)
+    return add(first, sub(rows, COUNT) if counts(table, column) else rows)
 
 
 def _capped(table: Table, column: Column) -> Expr | None:
     """Where a loop in a row stops at most: the rows before it have taken their room."""
     visits = column.visits
     assert visits is not None
-    return minimum(visits.stop, _room(table, visits.first)) if table.capped else None
+    return minimum(visits.stop, _room(table, column, visits.first)) if table.capped else None
 
 
 def _stays(table: Table, position: int, axes: Axes) -> tuple[Expr | None, ...]:

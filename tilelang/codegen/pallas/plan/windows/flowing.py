@@ -113,8 +113,8 @@ def _refused(asked: bool, launch: Launch, loc: Loc | None) -> Launch:
         return launch
     raise Refused(
         Rule.FORM,
-        f"windows='flowing', but no array of {launch.name} is whole in every step and only used by "
-        "loops inside of it over ranges that rise from step to step",
+        "windows='flowing', but no array is whole in every step and only used by loops inside of "
+        "it over ranges that rise from step to step",
         loc,
         "use loop_type='fori_loop', with blocks that divide the rows, or leave windows out",
     )
