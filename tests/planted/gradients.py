@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from tests.transforms import (
     test_ranges,
     test_refused,
     test_residuals,
+    test_softmax,
 )
 from tilelang.ir import Along, Apply, Expr
 from tilelang.language.build import unary, where
@@ -31,6 +33,7 @@ from tilelang.transforms import (
     ranges,
     reverse,
     saved,
+    softmax,
     sums,
     unit_gauge,
 )
@@ -113,6 +116,7 @@ _INDEX = saved.Residuals._index
 _OFFSET = saved.Residuals._offset
 _CUT = ranges._cut
 _GAUGE = unit_gauge._of_itself
+_FROM_NUMBER = softmax._from_number
 
 
 def _bug(what: str, owner: Any, name: str, wrong: Any, seen_by: Callable[[], None]) -> Mutation:
@@ -180,8 +184,22 @@ MUTATIONS = (
     ),
     _bug(
         "the gauge is the maximum, and the sum in it 1", unit_gauge, "_of_itself",
-        lambda graph, found: {**_GAUGE(graph, found), found.m.name: found.m},
+        lambda graph, found, values: (_GAUGE(graph, found, values) or {}) | {found.m.name: found.m},
         _compares("jagged_softmax"),
+    ),
+    _bug(
+        "whatever is compared with a number is kept from zero", softmax, "_below_one",
+        lambda limit: True, partial(test_softmax.test_limits_that_count, 3.0, test_softmax.LOWEST),
+    ),
+    _bug(
+        "a total is 0 or at least 1, whatever its maximum begins with", softmax, "_from_number",
+        lambda graph, m: (-math.inf, _FROM_NUMBER(graph, m)[1]),
+        partial(test_softmax.test_limits_that_count, 1e-6, 0.0),
+    ),
+    _bug(
+        "rows that see nothing are taken for rows that do", unit_gauge, "seen",
+        lambda graph, condition: None,
+        test_softmax.test_the_cotangent_of_a_row_that_sees_nothing_does_not_leak,
     ),
     _bug(
         "rounded results are read by whatever needs them", saved, "_only_multiplied",

@@ -7,6 +7,9 @@ proved here, by following a shift m -> m + c through every operation:
 
     m  Shift(1)     exp(s - m)  Scale(-1)     log(total)  Shift(-1)     acc / total  Scale(0): free
 
+What keeps such a total from zero moves as the total, and whether it is zero does not move: where it
+could say anything else the maximum depends on no score (see `softmax`).
+
 `by` counts by name, since the old and the new maximum of a step move by different amounts.  Every
 element of m may move by an amount of its own: `dims` are those, from the last one, in which the
 amounts differ, and what is folded over one of them does not move in this way.
@@ -21,6 +24,7 @@ from typing import Literal
 
 from ..ir import Apply, Const, Expr, Load, Var
 from .graph import Graph, Over, Term, number, parts_of
+from .softmax import kept_from_zero, seen
 
 Dims = frozenset[int]
 
@@ -80,10 +84,23 @@ def moves(graph: Graph, root: Expr, seeds: Seeds) -> Move | None:
         parts = parts_of(term)
         left = _carried_over(term, [varying(p) for p in parts])
         folded = left is None or (isinstance(term, Over) and term.axis in seeds.axes)
-        made = _moved(graph, term, [of(p) for p in parts])
+        own = of(kept) if (kept := _total_of(graph, term, seeds)) is not None else None
+        made = own or _moved(graph, term, [of(p) for p in parts])
         found[name] = None if folded and (made is None or not made.free) else made
         dims[name] = left or frozenset()
     return of(root)
+
+
+def _total_of(graph: Graph, term: Term, seeds: Seeds) -> Expr | None:
+    """What moves as a value does that keeps a total from zero, or asks whether it is."""
+    if not isinstance(term, Apply):
+        return None
+    kept, asked = kept_from_zero(graph, term), seen(graph, term)
+    if kept is not None and kept.m.name in seeds.moves:
+        return kept.total
+    if asked is not None and asked.softmax.m.name in seeds.moves:
+        return Const(1.0, term.type)  # it stays
+    return None
 
 
 def _carried_over(term: Term, dims: list[Dims]) -> Dims | None:
