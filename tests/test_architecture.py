@@ -140,14 +140,15 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
     "ir": 1466,  # operands that meet; sums of negations; the array of a view
-    "language": 4340,  # derivatives: a rule for each operation; numbers without a result
+    "language": 4350,  # derivatives: a rule for each operation; numbers without a result; detach
     "frontend": 4300,
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     "analysis": 3550,  # how many tiles arrays have room for
-    "passes": 1130,  # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
+    # drop_detached: a plan has no use for it
+    "passes": 1150,  # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero
-    "transforms": 4640,  # what an `if` leaves out; views of arguments and results; moved residuals
+    "transforms": 4655,  # what an `if` leaves out; views of arguments and results; moved residuals
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 795,  # which ranges memory holds, asked by three places of a plan
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;

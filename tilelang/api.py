@@ -629,7 +629,7 @@ class Kernel:
             if key not in self._lowered:
                 refuse_more(parsed.ir, self._compiles, self._most)
                 start = time.perf_counter()
-                with lowering.said_of_backward(self._fn.__name__, parsed.backward):
+                with lowering.said_of_derived(self._fn.__name__, parsed.derived):
                     self._lowered[key] = lowering.lower(parsed.ir, parsed.facts, config, target)
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from tests.gradients import test_gradients_jax
 from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
 from tests.transforms import (
@@ -24,9 +25,12 @@ from tests.transforms import (
 from tilelang.ir import Along, Apply, Expr
 from tilelang.language.build import unary, where
 from tilelang.language.derivatives import RULES, OpUse, Rule
+from tilelang.passes.drop_detached import drop_detached
+from tilelang.runtime import parsed
 from tilelang.transforms import (
     adjoints,
     asked_once,
+    derive,
     graph,
     left_out,
     legal,
@@ -200,6 +204,15 @@ MUTATIONS = (
         "rows that see nothing are taken for rows that do", unit_gauge, "seen",
         lambda graph, condition: None,
         test_softmax.test_the_cotangent_of_a_row_that_sees_nothing_does_not_leak,
+    ),
+    _bug(
+        "blocks of one array are stored in one nest", reverse, "_together", reverse.apart,
+        test_gradients_jax.test_parts_of_one_array_in_one_loop,
+    ),
+    _bug(
+        "gradients pass through what is detached", parsed, "derive",
+        lambda ir, facts, wanted: derive(drop_detached(ir), facts, wanted),
+        test_gradients.test_what_is_detached_has_no_gradient,
     ),
     _bug(
         "rounded results are read by whatever needs them", saved, "_only_multiplied",

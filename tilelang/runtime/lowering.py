@@ -27,6 +27,7 @@ from ..codegen.triton.target import TARGETS as GPUS
 from ..codegen.triton.target import Target as TritonTarget
 from ..errors import CallError, Loc, PlanError, TileError
 from ..ir import KernelIR
+from ..passes.drop_detached import drop_detached
 from ..schedule.candidate import Candidate
 from ..schedule.config import Config, check_family
 from ..schedule.problem import Problem
@@ -94,7 +95,7 @@ class Lowered:
 def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> Lowered:
     """The later stages of an analysed kernel; without a config the default one."""
     with our_fault(ir.name, ir.loc):
-        problem, given = Problem(ir, facts), config or Config()
+        problem, given = _problem(ir, facts), config or Config()
         check_family(given, target.name)
         if isinstance(target, TritonTarget):
             planned = triton_search.plan(problem, given, target)
@@ -109,12 +110,18 @@ def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> 
         return Lowered(ir, facts, planned, source, used if config is None else config, target)
 
 
+def _problem(ir: KernelIR, facts: Facts) -> Problem:
+    """What is planned: the kernel without what only its gradient asks about."""
+    made = drop_detached(ir)
+    return Problem(made, facts if made is ir else analyze(made))
+
+
 def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config of a parsed kernel that is given none."""
     with our_fault(ir.name, ir.loc):
         if isinstance(target, TritonTarget):
-            return triton_search.default_config(Problem(ir, facts), target)
-        return pallas_search.default_config(Problem(ir, facts), target)
+            return triton_search.default_config(_problem(ir, facts), target)
+        return pallas_search.default_config(_problem(ir, facts), target)
 
 
 def candidates(
@@ -122,7 +129,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Every legal config of a parsed kernel: best estimate first, or most like `near`."""
     with our_fault(ir.name, ir.loc):
-        problem = Problem(ir, facts)
+        problem = _problem(ir, facts)
         if isinstance(target, TritonTarget):
             yield from triton_space.space(problem, target, near)
         elif near is None:
@@ -168,13 +175,13 @@ def checked_config(config: object) -> Config | None:
 
 
 @contextmanager
-def said_of_backward(kernel: str, backward: bool) -> Iterator[None]:
+def said_of_derived(kernel: str, part: str) -> Iterator[None]:
     """What no plan is found for, and nobody wrote, is said of the kernel that it is derived of."""
     try:
         yield
     except PlanError as error:
-        if not backward:
+        if not part:
             raise
         hint = f"write the backward yourself, and register it with @{kernel}.vjp; or {error.hint}"
-        what = f"the backward that was derived of kernel {kernel} has no plan: {error.what}"
+        what = f"the {part} that was derived of kernel {kernel} has no plan: {error.what}"
         raise PlanError(what, error.loc, hint) from None

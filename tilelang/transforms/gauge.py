@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..ir import Apply, Const, Expr, Load, Var
+from ..language.op import names
 from .graph import Graph, Over, Term, number, parts_of
 from .softmax import kept_from_zero, seen
 
@@ -46,6 +47,7 @@ class Move:
 
 
 STAYS = Move("scale")
+SAME = names("cast detach expand_dims squeeze transpose reshape broadcast full")
 BASE = {"exp": 1.0, "exp2": math.log(2)}
 
 
@@ -199,7 +201,7 @@ def _applied(graph: Graph, term: Apply, parts: list[Move]) -> Move | None:
             return STAYS if _joined(parts) is not None else None
         case "max" | "min" | "relu" | "abs":
             return parts[0] if term.op in ("max", "min") or "scale" in parts[0].how else None
-        case "cast" | "expand_dims" | "squeeze" | "transpose" | "reshape" | "broadcast" | "full":
+        case op if op in SAME:
             return parts[0] if term.type.dtype.startswith(("float", "bfloat")) else None
         case _:
             return None

@@ -139,7 +139,7 @@ def _folded(graph: Graph, expr: Expr, how: str) -> tuple[tuple[str, ...], Expr]:
             case Over(axis, value, own) if own == how:
                 axes.append(axis)
                 expr = value
-            case Apply(op, (value,)) if op == how:
+            case Apply(op, (value,)) if op in (how, "detach" if how == "max" else ""):
                 expr = value
             case _:
                 return tuple(axes), expr
@@ -191,6 +191,8 @@ def _plain(graph: Graph, expr: Expr) -> Expr:
     """m of where(m == -inf, 0, m), in any shape."""
     expr = _in_any_shape(graph, expr)
     match graph.term(expr):
+        case Apply("detach", (x,)):  # nothing passes through a gauge anyway
+            return _plain(graph, x)
         case Apply("where", (condition, Const(0 | 0.0), m)) if _is_empty(graph, condition, m):
             return _plain(graph, m)
         case _:
