@@ -210,6 +210,11 @@ MUTATIONS = (
         test_gradients_jax.test_parts_of_one_array_in_one_loop,
     ),
     _bug(
+        "the largest is read from another kernel than its elements", saved.Residuals, "_compared",
+        lambda self, roots, forward, loops: set(),
+        test_ranges.test_the_largest_of_products_is_found_among_products_that_are_computed_alike,
+    ),
+    _bug(
         "gradients pass through what is detached", parsed, "derive",
         lambda ir, facts, wanted: derive(drop_detached(ir), facts, wanted),
         test_gradients.test_what_is_detached_has_no_gradient,

@@ -37,11 +37,15 @@ from ..ir import (
 )
 from ..language.build import cast
 from ..language.dtypes import is_float, itemsize
+from ..language.op import names
 from .forward import Launched, Stored
-from .graph import Graph, Over, parts_of
+from .graph import Graph, Over, number, parts_of
 
 SAME = ("cast", "neg", "expand_dims", "squeeze", "transpose", "broadcast")
 PRODUCTS = ("mul", "dot")
+# Operations that give one of their operands, or what is asked of them.
+EXACT = {*SAME, *names("maximum minimum max min abs relu where detach reshape full arange")}
+EXACT |= names("eq ne lt le gt ge logical_and logical_or logical_not")
 
 
 @dataclass(frozen=True)
@@ -90,18 +94,47 @@ class Residuals:
         graph, roots = self.launched.graph, tuple(roots)
         loops = self._with_loops({*forward, *self.made})
         stored = {**self._rounded(roots), **self._stored()}
+        again = self._compared(roots, forward, loops)
         stack, seen = list(roots), set[str]()
         while stack:
             expr = stack.pop()
             if not isinstance(expr, Var) or expr.name not in graph.values or expr.name in seen:
                 continue
             seen.add(expr.name)
-            if expr.name not in loops:
+            if expr.name not in loops or expr.name in again:
                 stack += graph.parts(expr)
             elif expr.name in stored:
                 self.loads[expr.name] = stored[expr.name]
             elif not (self._is_cheapest(expr, loops, stored) and self._save(expr)):
                 stack += graph.parts(expr)
+
+    def _compared(
+        self, roots: Sequence[Expr], forward: Collection[str], loops: Collection[str]
+    ) -> set[str]:
+        """The largest of values that are computed again, which is so too: else none may be equal.
+
+        Two kernels may round one product differently, and what an element gets depends on whether
+        it is the largest.
+        """
+        graph, found = self.launched.graph, set[str]()
+        for name, term in graph.reached(roots).items():
+            if name in forward or not isinstance(term, Apply) or term.op != "eq":
+                continue
+            if not any(number(a, graph.term(a)) is not None for a in term.args):
+                found |= {a.name for a in term.args if isinstance(a, Var) and a.name in loops}
+        return {name for name in found if not self._is_exact(name)}
+
+    def _is_exact(self, name: str) -> bool:
+        """Whether nothing between a value and what memory has of it is rounded."""
+        graph, stack = self.launched.graph, [name]
+        while stack:
+            term = graph.values[stack.pop()]
+            if isinstance(term, Load) or (isinstance(term, Over) and term.how == "sum"):
+                continue  # what memory has: a sum of a loop is saved
+            if isinstance(term, Apply) and term.op not in EXACT:
+                return False
+            stack += [p.name for p in parts_of(term) if isinstance(p, Var)]
+        return True
 
     def _with_loops(self, forward: Collection[str]) -> set[str]:
         """The values of the forward kernel that a loop of its has to run for."""
