@@ -638,8 +638,8 @@ class Kernel:
                 start = time.perf_counter()
                 found = lowering.lowered(parsed.ir, parsed.facts, config, target)
                 if isinstance(found, Refusal):
-                    name = self._fn.__name__
-                    return lowering.said_of_backward(name, found) if parsed.backward else found
+                    name, part = self._fn.__name__, parsed.derived
+                    return lowering.said_of_derived(name, part, found) if part else found
                 self._lowered[key] = found
                 self._seconds += time.perf_counter() - start
                 self._compiles += 1

@@ -147,6 +147,11 @@ def test_store_that_does_not_move_orders():
     assert only(ir, "g") == "ordered: the same elements of y are stored again"
 
 
+def test_a_loop_that_runs_once_repeats_nothing():
+    d = Draft(y=(64, 48))
+    assert only(d.kernel(d.grid("g", 2, 3, store("y", 0, ALL))), "g") == "parallel: it runs once"
+
+
 def test_store_along_a_static_tile_under_a_grid_is_repeated():
     d = Draft(y=(64, 48))
     ir = d.kernel(d.grid("g", 0, 4, d.tile("tm", 0, 64, store("y", "tm", ALL))))

@@ -11,11 +11,16 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from examples.dense.layer_norm import layer_norm
+from examples.dense.rms_norm import rms_norm
+from tests.derivatives import derived
 from tests.frameworks import needs_examples_in_torch
 from tests.gpu import compiler, kernels
 from tests.subjects import SUBJECTS
+from tilelang.analysis import analyze
 from tilelang.codegen.triton.plan import unmoved
 from tilelang.codegen.triton.target import Target
+from tilelang.runtime import lowering
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 X = np.zeros((64, 32), np.float32)
@@ -444,3 +449,15 @@ def test_products_of_bytes_sum_over_32():
     x, w = tile.spec((64, 48), "int8"), tile.spec((48, 64), "int8")
     text = products.source(x, w, target="cuda:sm89", config=tile.Config({"k": 16, "t": 64}))
     assert "k_at = k_start + tl.arange(0, 32)" in text and "k_in = k_at < k_start + 16" in text
+
+
+@pytest.mark.parametrize("example", [rms_norm, layer_norm])
+def test_gradients_of_shared_weights_are_split(example):
+    """All rows add to them: many programs of a GPU do, and a second launch adds up their parts."""
+    vector = tile.spec((1024,), "float32")
+    others = (vector,) if example is rms_norm else (vector, vector)
+    _, made = derived(example, (tile.spec((4096, 1024), "float32"), *others))
+    (launch,) = (launch for launch in made.launches if "d_weight" in launch.results)
+    facts = analyze(launch.kernel)
+    config = lowering.chosen_by_default(launch.kernel, facts, Target.of("cuda:sm90"))
+    assert (config.split or 1) >= 32

@@ -10,6 +10,7 @@ from typing import Any
 from tests.fuzzing.changes import changed, swapped
 from tests.fuzzing.counted import counted
 from tests.fuzzing.draw import draw
+from tests.fuzzing.guarded import guarded
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
 from tests.fuzzing.narrow import narrowed
@@ -39,6 +40,7 @@ from tests.fuzzing.text import source
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
 MOST = 4  # changes
 SOFTMAX = 0.12  # of the programs
+GUARDED = 0.5  # of those
 PAGED = 0.1  # of the programs
 KEPT = 0.15  # of the programs that have such a sum
 GROUPED = 0.08  # of the programs
@@ -87,6 +89,9 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = boxes(rng), False
         else:
             program = attention(rng) if softmax else _one(rng)
+            own = random.Random(f"guarded {seed} {attempt}")
+            if softmax and own.random() < GUARDED:
+                program = guarded(program, own)
         if not means_something(program):
             continue
         changes: list[str] = []

@@ -59,7 +59,8 @@ class Way:
             def loss(floats: Arrays) -> Any:
                 made = self.call(*{**given, **floats}.values())
                 made = made if isinstance(made, tuple) else (made,)
-                return sum((r * c).sum() for r, c in zip(made, cotangents, strict=True))
+                pairs = zip(made, cotangents, strict=True)
+                return sum(((r * c).sum() for r, c in pairs), jnp.zeros(()))  # may be of no floats
 
             return {n: np.asarray(g) for n, g in jax.grad(loss)(floats).items()}
 

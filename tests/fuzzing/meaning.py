@@ -56,6 +56,7 @@ UNARY = {
     "relu": lambda x: np.maximum(x, 0),
     "exp": np.exp,
     "log": np.log,
+    "kept": lambda x: np.where(x > 0, x, 1.0),
 }
 BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "max": np.maximum}
 UPDATED = {"max": np.maximum, "scale": np.multiply, "set": lambda old, new: new}

@@ -5,6 +5,7 @@ Where operands have different dimensions the text says how: `a[:, None] + b`, `.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -52,7 +53,8 @@ import tilelang.language as hl
 def kernel({arguments}):
 """
 NUMBERS: Mapping[str, str] = MappingProxyType({})
-UNARY = {"neg": "-({})"} | {n: f"hl.{n}({{}})" for n in ("tanh", "abs", "relu", "exp", "log")}
+UNARY = {n: f"hl.{n}({{}})" for n in ("tanh", "abs", "relu", "exp", "log")}
+UNARY |= {"neg": "-({})", "kept": "hl.where({0} > 0, {0}, 1.0)"}
 BINARY = {"max": "hl.maximum({}, {})"} | {op: f"({{}} {op} {{}})" for op in "+-*/"}
 WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
 UPDATE = {
@@ -224,7 +226,7 @@ def _let(scope: Scope, dims: tuple[str, ...], value: Value) -> str:
     if isinstance(value, Number):
         if not dims:
             return str(value.value)
-        return f"hl.full([{_lengths(scope, dims)}], {value.value}, dtype=hl.float32)"
+        return f"hl.full([{_lengths(scope, dims)}], {_number(value.value)}, dtype=hl.float32)"
     return _filled(scope, _value(scope, value), dims)
 
 
@@ -310,10 +312,14 @@ def _joint(scope: Scope, first: Axis, second: Axis) -> str:
 # ---------------------------------------------------------------- values
 
 
+def _number(number: float) -> str:
+    return str(number) if math.isfinite(number) else f'float("{number}")'
+
+
 def _value(scope: Scope, value: Value) -> Text:
     match value:
         case Number(number):
-            return Text((), str(number))
+            return Text((), _number(number))
         case Ref(name):
             return Text(scope.named[name], name)
         case Load():

@@ -66,3 +66,15 @@ def tile_sums(x, offsets):
                 acc += x[tm, tf].sum(1).sum(0)
             y[g, tf] = hl.zeros([tf], dtype=hl.float32) + acc
     return y
+
+
+@tile.kernel
+def weights(x, dy):
+    """The gradient of weights that are multiplied with every row."""
+    out = hl.zeros([x.shape[1]], dtype=hl.float32)
+    for _ in hl.grid(1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            acc = acc + (x[tm, :] * dy[tm, :]).sum(0)
+        out[:] = acc
+    return out

@@ -101,6 +101,11 @@ def test_nan_and_infinity_are_kept():
         agrees(reductions.extremes, x, offsets, parts=3, blocks={"tf": 16, "tm": 4})
 
 
+def test_weights_that_all_rows_share():
+    """As their gradient is derived: a loop that runs once holds the sum over all rows."""
+    agrees(reductions.weights, X, X[:, ::-1].copy(), parts=3, blocks={"tm": 4})
+
+
 def test_a_range_that_begins_later():
     w = RNG.standard_normal((20, 5)).astype(np.float32)
     for parts in (2, 3):

@@ -11,6 +11,7 @@ from jax.experimental import checkify
 import tilelang as tile
 import tilelang.language as hl
 from tests.gradients.kernels import COLUMNS, OFFSETS, ROWS, case, product, registered
+from tilelang.codegen.pallas.plan import search as pallas_search
 
 CASE = case()
 X, W = jnp.asarray(CASE.x), jnp.asarray(CASE.w)
@@ -211,8 +212,41 @@ def test_nan_is_found_in_a_gradient(made):
 
 
 @tile.kernel
+def scaled_sum(x, w):
+    """The backward needs the sum, which the forward saves."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        total = hl.zeros([t], dtype=hl.float32)
+        for u in hl.tile(x.shape[1]):
+            total = total + hl.exp(x[t, u]).sum(1)
+        y[t, :] = w[t][:, None] * x[t, :] / total[:, None]
+    return y
+
+
+@pytest.mark.parametrize(("part", "output"), [("forward", "saved_total"), ("backward", "d_x")])
+def test_what_is_derived_and_has_no_plan_is_said_to_be(monkeypatch, part, output):
+    """What saves more than the kernel makes may have none where the kernel has one."""
+    plan, kernel = pallas_search.plan, tile.kernel(scaled_sum.__wrapped__)
+
+    def refused(problem, config, target):
+        if any(t.name == output for t in problem.ir.tensors if t.role == "output"):
+            raise tile.PlanError(f"no room for {output}", hint="use smaller blocks")
+        return plan(problem, config, target)
+
+    monkeypatch.setattr(pallas_search, "plan", refused)
+    with pytest.raises(tile.PlanError) as caught:
+        jax.grad(lambda x: kernel(x, jnp.ones(24)).sum())(jnp.ones((24, 8)))
+    assert caught.value.what == (
+        f"the {part} that was derived of kernel scaled_sum has no plan: no room for {output}"
+    )
+    assert caught.value.hint == (
+        "write the backward yourself, and register it with @scaled_sum.vjp; or use smaller blocks"
+    )
+
+
+@tile.kernel
 def taps(x, w):
-    """A convolution: every tap of w is added to in its own place, which no plan holds yet."""
+    """A convolution: each tap of w is a block of its own."""
     y = hl.zeros([x.shape[0], w.shape[2]], dtype=x.dtype)
     for t in hl.tile(x.shape[0]):
         acc = hl.zeros([t, w.shape[2]], dtype=hl.float32)
@@ -224,10 +258,16 @@ def taps(x, w):
     return y
 
 
-def test_a_backward_that_has_no_plan_is_said_to_be_one():
-    x, w = jnp.ones((40, 8)), jnp.ones((3, 8, 4))
-    with pytest.raises(tile.PlanError) as caught:
-        jax.grad(lambda w: taps(x, w).sum())(w)
-    what = caught.value.what
-    assert what.startswith("the backward that was derived of kernel taps has no plan: d_w is")
-    assert "register it with @taps.vjp" in caught.value.hint
+def test_parts_of_one_array_in_one_loop():
+    kernel = tile.kernel(taps.__wrapped__)
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = ((40, 8), (3, 8, 4), (40, 4))
+    x, w, dy = (jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True))
+
+    def exact(x, w):
+        rows = jnp.pad(x, ((0, 2), (0, 0)))
+        return sum(rows[k : k + 40] @ w[k] for k in range(3))
+
+    found, wanted = (jax.vjp(f, x, w)[1](dy) for f in (kernel, exact))
+    for mine, right in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)

@@ -16,7 +16,7 @@ from tilelang.language.spellings import HL
 
 UNARY = (
     "neg abs exp exp2 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid silu gelu_tanh gelu_erf"
-    " relu softplus floor ceil round trunc sign isnan isfinite logical_not cast"
+    " relu softplus floor ceil round trunc sign isnan isfinite logical_not detach cast"
 )
 BINARY = (
     "add sub mul div floordiv mod pow minimum maximum eq ne lt le gt ge logical_and logical_or"

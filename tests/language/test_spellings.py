@@ -39,6 +39,7 @@ TORCH = {
         )
     ],
     "gelu tanh": lambda m, x: m.nn.functional.gelu(x, approximate="tanh"),
+    "detach": lambda m, x: [x.detach(), m.detach(x * 2)],
     "isnan": lambda m, x: [m.isnan(x), m.isfinite(x), m.isinf(x), m.logical_not(x > 0)],
     "clamp": lambda m, x: [m.clamp(x, -1, 1), m.clamp(x, min=0.5), x.clamp(max=1), m.clip(x, 0, 1)],
     "clamp_min": lambda m, x: [m.clamp_min(x, 0.5), x.clamp_max(1.0)],
@@ -135,6 +136,7 @@ JAX = {
             m.scipy.special.erf, m.scipy.special.expit,
         )
     ],
+    "stop_gradient": lambda m, x: [m.lax.stop_gradient(x), m.lax.stop_gradient(x * 2)],
     "gelu": lambda m, x: [m.nn.gelu(x, approximate=False), m.nn.gelu(x, approximate=True)],
     "isnan": lambda m, x: [m.numpy.isnan(x), m.numpy.isfinite(x), m.lax.is_finite(x)],
     "clip": lambda m, x: [m.numpy.clip(x, -1, 1), m.lax.clamp(-1.0, x, 1.0), x.clip(0.0, 1.0)],

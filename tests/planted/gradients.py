@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from tests.gradients import test_gradients_jax
 from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
 from tests.transforms import (
@@ -18,19 +20,24 @@ from tests.transforms import (
     test_ranges,
     test_refused,
     test_residuals,
+    test_softmax,
 )
 from tilelang.ir import Along, Apply, Expr
 from tilelang.language.build import unary, where
 from tilelang.language.derivatives import RULES, OpUse, Rule
+from tilelang.passes.drop_detached import drop_detached
+from tilelang.runtime import parsed
 from tilelang.transforms import (
     adjoints,
     asked_once,
+    derive,
     graph,
     left_out,
     legal,
     ranges,
     reverse,
     saved,
+    softmax,
     sums,
     unit_gauge,
 )
@@ -113,6 +120,7 @@ _INDEX = saved.Residuals._index
 _OFFSET = saved.Residuals._offset
 _CUT = ranges._cut
 _GAUGE = unit_gauge._of_itself
+_FROM_NUMBER = softmax._from_number
 
 
 def _bug(what: str, owner: Any, name: str, wrong: Any, seen_by: Callable[[], None]) -> Mutation:
@@ -180,8 +188,36 @@ MUTATIONS = (
     ),
     _bug(
         "the gauge is the maximum, and the sum in it 1", unit_gauge, "_of_itself",
-        lambda graph, found: {**_GAUGE(graph, found), found.m.name: found.m},
+        lambda graph, found, values: (_GAUGE(graph, found, values) or {}) | {found.m.name: found.m},
         _compares("jagged_softmax"),
+    ),
+    _bug(
+        "whatever is compared with a number is kept from zero", softmax, "_below_one",
+        lambda limit: True, partial(test_softmax.test_limits_that_count, 3.0, test_softmax.LOWEST),
+    ),
+    _bug(
+        "a total is 0 or at least 1, whatever its maximum begins with", softmax, "_from_number",
+        lambda graph, m: (-math.inf, _FROM_NUMBER(graph, m)[1]),
+        partial(test_softmax.test_limits_that_count, 1e-6, 0.0),
+    ),
+    _bug(
+        "rows that see nothing are taken for rows that do", unit_gauge, "seen",
+        lambda graph, condition: None,
+        test_softmax.test_the_cotangent_of_a_row_that_sees_nothing_does_not_leak,
+    ),
+    _bug(
+        "blocks of one array are stored in one nest", reverse, "_together", reverse.apart,
+        test_gradients_jax.test_parts_of_one_array_in_one_loop,
+    ),
+    _bug(
+        "the largest is read from another kernel than its elements", saved.Residuals, "_compared",
+        lambda self, roots, forward, loops: set(),
+        test_ranges.test_the_largest_of_products_is_found_among_products_that_are_computed_alike,
+    ),
+    _bug(
+        "gradients pass through what is detached", parsed, "derive",
+        lambda ir, facts, wanted: derive(drop_detached(ir), facts, wanted),
+        test_gradients.test_what_is_detached_has_no_gradient,
     ),
     _bug(
         "rounded results are read by whatever needs them", saved, "_only_multiplied",

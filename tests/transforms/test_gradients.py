@@ -242,6 +242,44 @@ def test_equal_rows_share_the_gradient_of_a_maximum():
         np.testing.assert_allclose(found[:, 0], [0, 1 / 3, 1 / 3, 0, 1 / 3, 1], rtol=1e-6)
 
 
+@tile.kernel
+def detached(x, w):
+    """In torch's words and in JAX's; what is added to the total of weights counts."""
+    M, N = x.shape
+    y = hl.zeros([M, N], dtype=hl.float32)
+    for tm in hl.tile(M):
+        block = x[tm, :]
+        m = hl.max(block, 1).detach()
+        p = hl.exp(block - m[:, None])
+        scale = jax.lax.stop_gradient(w[:] * w[:])
+        y[tm, :] = p / (p.sum(1) + 1e-2)[:, None] * scale[None, :] + (
+            x[tm, :].detach() * w[:][None, :]
+        )
+    return y
+
+
+def test_what_is_detached_has_no_gradient():
+    """Not in the gradient of the gradient either; and what is computed is the same."""
+    x, w = np.random.default_rng(0).standard_normal((2, 12, 12)).astype(np.float32)
+    w, kernel = w[0], tile.kernel(detached.__wrapped__)
+
+    def exact(x, w):
+        stop = jax.lax.stop_gradient
+        p = jnp.exp(x - stop(x.max(1, keepdims=True)))
+        return p / (p.sum(1, keepdims=True) + 1e-2) * stop(w * w) + stop(x) * w
+
+    np.testing.assert_allclose(kernel(x, w), exact(x, w), rtol=1e-5, atol=1e-6)
+
+    def of(function):
+        once = jax.grad(lambda x, w: (jnp.sin(function(x, w)) * x).sum(), (0, 1))
+        twice = jax.grad(lambda x, w: sum((g * g).sum() for g in once(x, w)), (0, 1))
+        return [*once(x, w), *twice(x, w)]
+
+    for mine, wanted in zip(of(kernel), of(exact), strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-4)
+    assert "hl.detach(" in kernel.grad_source(x, w)
+
+
 def test_nothing_is_computed_that_is_not_wanted():
     subject = next(s for s in SUBJECTS if s.name == "grouped_gemm")
     kernel, facts = parsed(subject.kernel, _arguments(subject, LAYOUTS[-1]))

@@ -16,6 +16,7 @@ from .ranges import Ranges, depends, nonempty
 from .sentences import apart, carrying, obstacles, resting
 from .symbols import axes_of, position
 
+ONCE = "it runs once"
 CLAUSES = 2  # reasons that a sentence gives; one obstacle is enough to make an axis ordered
 
 
@@ -28,14 +29,15 @@ def axis_fact(
 ) -> AxisFact:
     """Everything that is known of one loop axis."""
     name = axis.name
-    pairs = pairings(name, references, known)
+    once = _runs_once(axis)
+    pairs = () if once else pairings(name, references, known)
     reasons = (carrying(loop.carries, reduction(loop, defined)),) if loop.carries else ()
     reasons += obstacles(name, pairs, known)
     outer = depends(name, known)
     return AxisFact(
         name=name,
         kind="ordered" if reasons else "parallel",
-        why="; ".join(reasons[:CLAUSES]) or apart(name, pairs, known),
+        why="; ".join(reasons[:CLAUSES]) or (ONCE if once else apart(name, pairs, known)),
         carries=tuple(dict.fromkeys(c.user for c in loop.carries)),
         depends=outer,
         ragged=bool(outer) or not _constant(name, known),
@@ -45,6 +47,11 @@ def axis_fact(
         limit=known.limits.get(name),
         rests=() if reasons else resting(pairs),
     )
+
+
+def _runs_once(axis: Axis) -> bool:
+    """Whether there are no two iterations, in whatever blocks."""
+    return axis.kind == "grid" and axis.static is not None and axis.static[1] - axis.static[0] == 1
 
 
 def _constant(name: str, known: Ranges) -> bool:

@@ -34,6 +34,8 @@ def unary(op: str, x: Value, loc: Site) -> Expr:
     """An elementwise op of one operand; integers become float32 where the result is fractional."""
     value = as_expr(x, loc)
     dtype = value.type.dtype
+    if op == "detach":
+        return _apply(op, (value,), dtype, loc) if is_float(dtype) else value
     if op in _LOGICAL:
         return _apply(op, (cast(value, "bool", loc),), "bool", loc)
     _refuse_bool(op, dtype, loc)

@@ -421,5 +421,6 @@ FLAT: Mapping[str, str] = {
         ["bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"], _TRUTH
     ),
     "arange": "it has no operands",
+    "detach": "its author says so",
 }
 """Operations through which nothing passes: their derivative is zero, and why."""

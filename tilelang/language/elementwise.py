@@ -233,6 +233,15 @@ def softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
+def detach(x: Array) -> Array:
+    """x, through which no gradient passes.
+
+    >>> hl.detach(np.float32([1, -2]))
+    array([ 1., -2.], dtype=float32)
+    """
+    return x
+
+
 def pow(x: Array, y: Array) -> Array:
     """x to the power y; an integer to a negative power is unspecified.
 

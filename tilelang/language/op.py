@@ -44,7 +44,7 @@ _COSTLY = names(
     "exp exp2 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid silu gelu_tanh gelu_erf softplus"
     " pow sum max min argmax argmin any all dot"
 )
-_FREE = names("expand_dims squeeze broadcast full arange")
+_FREE = names("detach expand_dims squeeze broadcast full arange")
 
 
 def _table(module: ModuleType, kind: Kind, names: str) -> dict[str, Op]:
@@ -69,7 +69,7 @@ def documentation(short: str | None, function: Callable[..., object]) -> str:
 
 UNARY = (
     "neg abs exp exp2 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid silu gelu_tanh gelu_erf"
-    " relu softplus floor ceil round trunc sign isnan isfinite logical_not"
+    " relu softplus floor ceil round trunc sign isnan isfinite logical_not detach"
 )
 BINARY = (
     "add sub mul div floordiv mod pow minimum maximum eq ne lt le gt ge logical_and logical_or"

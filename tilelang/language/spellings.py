@@ -117,7 +117,7 @@ TORCH: dict[str, Build] = {
     **SHARED,
     **_table(
         """
-        neg rsqrt erf sigmoid relu eq ne lt le gt ge mul pow
+        neg rsqrt erf sigmoid relu detach eq ne lt le gt ge mul pow
         add:torch_add sub:torch_sub subtract:torch_sub
         div:torch_div divide:torch_div true_divide:div
         max:torch_max min:torch_min clamp clip:clamp clamp_min clamp_max addcmul lerp
@@ -158,6 +158,7 @@ LAX = _table(
     """
     neg abs exp exp2 log log1p sqrt rsqrt sin cos tanh erf floor ceil sign
     add sub mul pow eq ne lt le gt ge
+    stop_gradient:detach
     is_finite:isfinite logistic:sigmoid square reciprocal integer_pow:pow div:lax_div
     max:maximum min:minimum bitwise_and bitwise_or bitwise_xor bitwise_not
     shift_left shift_right_arithmetic:shift_right
@@ -217,7 +218,7 @@ METHODS: Mapping[str, Build] = _table(
     t transpose swapdims:swapaxes permute:permute_method moveaxis movedim:moveaxis
     reshape:reshape_method view:reshape_method flatten ravel:flatten unsqueeze
     expand:expand_method expand_as broadcast_to:expand_method
-    contiguous:unchanged clone:unchanged copy:unchanged detach:unchanged
+    contiguous:unchanged clone:unchanged copy:unchanged detach
     astype:cast to:to_method type_as size:size_of dim:rank_of
     """,
     " ".join(f"{name}:cast_{name}" for name in variants.CAST_METHODS),

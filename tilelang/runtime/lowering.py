@@ -27,6 +27,7 @@ from ..codegen.triton.target import TARGETS as GPUS
 from ..codegen.triton.target import Target as TritonTarget
 from ..errors import CallError, Loc, PlanError, TileError
 from ..ir import KernelIR
+from ..passes.drop_detached import drop_detached
 from ..schedule.candidate import Candidate
 from ..schedule.config import Config, check_family
 from ..schedule.problem import Problem
@@ -101,7 +102,8 @@ def lowered(
 ) -> Lowered | Refusal:
     """The same, for whoever can do something else where it is refused."""
     with our_fault(ir.name, ir.loc):
-        planned = attempted(lambda: _planned(Problem(ir, facts), config or Config(), target))
+        problem, given = _problem(ir, facts), config or Config()
+        planned = attempted(lambda: _planned(problem, given, target))
         if isinstance(planned, Refusal):
             return planned
         if isinstance(planned, TritonPlan):
@@ -118,12 +120,18 @@ def _planned(problem: Problem, config: Config, target: Target) -> Plan | Refusal
     return pallas_search.plan(problem, config, target)
 
 
+def _problem(ir: KernelIR, facts: Facts) -> Problem:
+    """What is planned: the kernel without what only its gradient asks about."""
+    made = drop_detached(ir)
+    return Problem(made, facts if made is ir else analyze(made))
+
+
 def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config of a parsed kernel that is given none."""
     with our_fault(ir.name, ir.loc):
         if isinstance(target, TritonTarget):
-            return triton_search.default_config(Problem(ir, facts), target)
-        return pallas_search.default_config(Problem(ir, facts), target)
+            return triton_search.default_config(_problem(ir, facts), target)
+        return pallas_search.default_config(_problem(ir, facts), target)
 
 
 def candidates(
@@ -131,7 +139,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Every legal config of a parsed kernel: best estimate first, or most like `near`."""
     with our_fault(ir.name, ir.loc):
-        problem = Problem(ir, facts)
+        problem = _problem(ir, facts)
         if isinstance(target, TritonTarget):
             yield from triton_space.space(problem, target, near)
         elif near is None:
@@ -176,8 +184,8 @@ def checked_config(config: object) -> Config | None:
     )
 
 
-def said_of_backward(kernel: str, no: Refusal) -> Refusal:
+def said_of_derived(kernel: str, part: str, no: Refusal) -> Refusal:
     """What no plan is found for, and nobody wrote, is said of the kernel that it is derived of."""
     hint = f"write the backward yourself, and register it with @{kernel}.vjp; or {no.hint}"
-    what = f"the backward that was derived of kernel {kernel} has no plan: {no.what}"
+    what = f"the {part} that was derived of kernel {kernel} has no plan: {no.what}"
     return replace(no, what=what, hint=hint)

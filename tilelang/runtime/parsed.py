@@ -24,7 +24,7 @@ class Remembered:
     specs        the arguments that it was parsed for, as far as a caller gave them
     derivatives  what was derived of it so far, by the arguments whose gradients are wanted
     parts        the kernels of those, by the same and by which they are
-    backward     it is one of those, and computes gradients
+    derived      it is one of those: "backward", or "forward" if it saves what backward reads
     """
 
     ir: KernelIR
@@ -33,7 +33,7 @@ class Remembered:
     specs: Mapping[str, Any] | None = None
     derivatives: dict[frozenset[str], Derivative] = field(default_factory=dict)
     parts: dict[tuple[frozenset[str], int], Remembered] = field(default_factory=dict)
-    backward: bool = False
+    derived: str = ""
 
     @functools.cached_property
     def facts(self) -> Facts:
@@ -58,7 +58,8 @@ class Remembered:
         if (wanted, n) not in self.parts:
             derivative = self.derivative(wanted)
             ir = derivative.forward if n == FORWARD else derivative.launches[n].kernel
-            self.parts[wanted, n] = self if ir is self.ir else Remembered(ir, backward=n != FORWARD)
+            derived = "forward" if n == FORWARD else "backward"
+            self.parts[wanted, n] = self if ir is self.ir else Remembered(ir, derived=derived)
         return self.parts[wanted, n]
 
 

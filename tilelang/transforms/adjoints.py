@@ -20,6 +20,7 @@ from .forward import Launched, Stored
 from .gauge import Seeds, moves, shift_of
 from .graph import Graph, Over, Term
 from .refuse import Underivable
+from .softmax import kept_from_zero, softmax
 
 EXTREMES = frozenset(("max", "min", "maximum", "minimum"))
 
@@ -131,6 +132,8 @@ def _pass_on(reverse: _Reverse, value: Var, term: Term, adjoint: Expr) -> None:
             turned = _by_rule(graph, value, term, sum_.value)[0]
             assert turned is not None
             reverse.push(x, graph.over(sum_.axis, graph.add(turned), "sum", sum_.loc), around)
+        case Apply() if (total := _kept_total(graph, term)) is not None:
+            reverse.push(total, adjoint, around)
         case Apply():
             for arg, part in zip(term.args, _by_rule(graph, value, term, adjoint), strict=True):
                 if part is not None:
@@ -139,6 +142,17 @@ def _pass_on(reverse: _Reverse, value: Var, term: Term, adjoint: Expr) -> None:
             pass
         case _:
             assert_never(term)
+
+
+def _kept_total(graph: Graph, term: Apply) -> Expr | None:
+    """The operand that gets all of an adjoint: a total that is kept from zero.
+
+    Where it is 0 there are no weights that what passes through it could change.
+    """
+    found = kept_from_zero(graph, term)
+    if found is None or not found.bare:
+        return None
+    return next(a for a in term.args if softmax(graph, a) == found)
 
 
 def _by_rule(graph: Graph, value: Var, term: Apply, adjoint: Expr) -> tuple[Expr | None, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..analysis import analyze
 from ..errors import Loc
-from ..ir import At, Axis, Const, Expr, Gather, Index, KernelIR, Span, Tensor, Type
+from ..ir import At, Const, Expr, Gather, Index, KernelIR, Span, Tensor, Type
 from ..ir.names import unique
 from ..language.shapes import full
 from .graph import Graph
@@ -48,11 +48,7 @@ def distinct(
     ]
     nest = placed(graph, chain, targets, {}, {t.name for t in kernel.tensors}, own.loc)
     facts = analyze(kernel_of(kernel, name, nest, [probe], kernel.tensor))
-    return all(facts.axis(a.name).kind == "parallel" or _runs_once(a) for a in nest.axes)
-
-
-def _runs_once(axis: Axis) -> bool:
-    return axis.kind == "grid" and axis.static is not None and axis.static[1] == axis.static[0] + 1
+    return all(facts.axis(a.name).kind == "parallel" for a in nest.axes)
 
 
 def _zero(place: StorePlace) -> Expr:

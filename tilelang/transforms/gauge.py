@@ -7,6 +7,9 @@ proved here, by following a shift m -> m + c through every operation:
 
     m  Shift(1)     exp(s - m)  Scale(-1)     log(total)  Shift(-1)     acc / total  Scale(0): free
 
+What keeps such a total from zero moves as the total, and whether it is zero does not move: where it
+could say anything else the maximum depends on no score (see `softmax`).
+
 `by` counts by name, since the old and the new maximum of a step move by different amounts.  Every
 element of m may move by an amount of its own: `dims` are those, from the last one, in which the
 amounts differ, and what is folded over one of them does not move in this way.
@@ -20,7 +23,9 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from ..ir import Apply, Const, Expr, Load, Var
+from ..language.op import names
 from .graph import Graph, Over, Term, number, parts_of
+from .softmax import kept_from_zero, seen
 
 Dims = frozenset[int]
 
@@ -42,6 +47,7 @@ class Move:
 
 
 STAYS = Move("scale")
+SAME = names("cast detach expand_dims squeeze transpose reshape broadcast full")
 BASE = {"exp": 1.0, "exp2": math.log(2)}
 
 
@@ -80,10 +86,23 @@ def moves(graph: Graph, root: Expr, seeds: Seeds) -> Move | None:
         parts = parts_of(term)
         left = _carried_over(term, [varying(p) for p in parts])
         folded = left is None or (isinstance(term, Over) and term.axis in seeds.axes)
-        made = _moved(graph, term, [of(p) for p in parts])
+        own = of(kept) if (kept := _total_of(graph, term, seeds)) is not None else None
+        made = own or _moved(graph, term, [of(p) for p in parts])
         found[name] = None if folded and (made is None or not made.free) else made
         dims[name] = left or frozenset()
     return of(root)
+
+
+def _total_of(graph: Graph, term: Term, seeds: Seeds) -> Expr | None:
+    """What moves as a value does that keeps a total from zero, or asks whether it is."""
+    if not isinstance(term, Apply):
+        return None
+    kept, asked = kept_from_zero(graph, term), seen(graph, term)
+    if kept is not None and kept.m.name in seeds.moves:
+        return kept.total
+    if asked is not None and asked.softmax.m.name in seeds.moves:
+        return Const(1.0, term.type)  # it stays
+    return None
 
 
 def _carried_over(term: Term, dims: list[Dims]) -> Dims | None:
@@ -184,7 +203,7 @@ def _applied(graph: Graph, term: Apply, parts: list[Move]) -> Move | None:
             return STAYS if _joined(parts) is not None else None
         case "max" | "min" | "relu" | "abs":
             return parts[0] if term.op in ("max", "min") or "scale" in parts[0].how else None
-        case "cast" | "expand_dims" | "squeeze" | "transpose" | "reshape" | "broadcast" | "full":
+        case op if op in SAME:
             return parts[0] if term.type.dtype.startswith(("float", "bfloat")) else None
         case _:
             return None

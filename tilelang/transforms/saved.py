@@ -2,8 +2,7 @@
 
 A value without a loop of the forward kernel is computed again from its arguments.  Of others the
 kernel's own results are read where they hold them, and what else is needed is saved by the forward
-kernel: of a formula over sums the sums, or itself, whichever has fewer bytes.  The largest of
-computed values is computed again: saved by a kernel of other blocks, it may be none of them.
+kernel: of a formula over sums the sums, or itself, whichever has fewer bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
 
 from ..analysis.facts import Facts
 from ..ir import (
@@ -34,19 +32,20 @@ from ..ir import (
     Var,
     integers,
     map_children,
-    read_by,
     statements,
+    walk,
 )
 from ..language.build import cast
 from ..language.dtypes import is_float, itemsize
+from ..language.op import names
 from .forward import Launched, Stored
-from .graph import Graph, Over, parts_of
+from .graph import Graph, Over, number, parts_of
 
 SAME = ("cast", "neg", "expand_dims", "squeeze", "transpose", "broadcast")
 PRODUCTS = ("mul", "dot")
-REDUCED = ("max", "min")
-# What makes the same bits of the same bits wherever it is computed: nothing is rounded.
-EXACT = (*SAME, "abs", "relu", "where", "maximum", "minimum", "max", "min", "reshape", "concat")
+# Operations that give one of their operands, or what is asked of them.
+EXACT = {*SAME, *names("maximum minimum max min abs relu where detach reshape concat full arange")}
+EXACT |= names("eq ne lt le gt ge logical_and logical_or logical_not")
 
 
 @dataclass(frozen=True)
@@ -95,22 +94,47 @@ class Residuals:
         graph, roots = self.launched.graph, tuple(roots)
         loops = self._with_loops({*forward, *self.made})
         stored = {**self._rounded(roots), **self._stored()}
-        again = self._compared(roots)
-        stored = {name: load for name, load in stored.items() if name not in again}
+        again = self._compared(roots, forward, loops)
         stack, seen = list(roots), set[str]()
         while stack:
             expr = stack.pop()
             if not isinstance(expr, Var) or expr.name not in graph.values or expr.name in seen:
                 continue
             seen.add(expr.name)
-            if expr.name not in loops:
+            if expr.name not in loops or expr.name in again:
                 stack += graph.parts(expr)
             elif expr.name in stored:
                 self.loads[expr.name] = stored[expr.name]
-            elif expr.name in again or not (
-                self._is_cheapest(expr, loops, stored) and self._save(expr)
-            ):
+            elif not (self._is_cheapest(expr, loops, stored) and self._save(expr)):
                 stack += graph.parts(expr)
+
+    def _compared(
+        self, roots: Sequence[Expr], forward: Collection[str], loops: Collection[str]
+    ) -> set[str]:
+        """The largest of values that are computed again, which is so too: else none may be equal.
+
+        Two kernels may round one product differently, and what an element gets depends on whether
+        it is the largest.
+        """
+        graph, found = self.launched.graph, set[str]()
+        for name, term in graph.reached(roots).items():
+            if name in forward or not isinstance(term, Apply) or term.op != "eq":
+                continue
+            if not any(number(a, graph.term(a)) is not None for a in term.args):
+                found |= {a.name for a in term.args if isinstance(a, Var) and a.name in loops}
+        return {name for name in found if not self._is_exact(name)}
+
+    def _is_exact(self, name: str) -> bool:
+        """Whether nothing between a value and what memory has of it is rounded."""
+        graph, stack = self.launched.graph, [name]
+        while stack:
+            term = graph.values[stack.pop()]
+            if isinstance(term, Load) or (isinstance(term, Over) and term.how == "sum"):
+                continue  # what memory has: a sum of a loop is saved
+            if isinstance(term, Apply) and term.op not in EXACT:
+                return False
+            stack += [p.name for p in parts_of(term) if isinstance(p, Var)]
+        return True
 
     def _with_loops(self, forward: Collection[str]) -> set[str]:
         """The values of the forward kernel that a loop of its has to run for."""
@@ -123,33 +147,6 @@ class Residuals:
             if isinstance(term, Over) or below:
                 found.add(name)
         return found
-
-    def _compared(self, roots: Sequence[Expr]) -> set[str]:
-        """Values compared with what they are the largest or smallest of, if that is rounded.
-
-        Those come out equal where both are computed by one kernel, in the same blocks.
-        """
-        graph = self.launched.graph
-        found = set[str]()
-        for term in graph.reached(roots).values():
-            if isinstance(term, Apply) and term.op == "eq":
-                for extreme, other in (term.args, term.args[::-1]):
-                    name = self._extreme_of(extreme, other)
-                    found |= {name} if name is not None and not _is_exact(graph, other) else set()
-        return found
-
-    def _extreme_of(self, expr: Expr, values: Expr) -> str | None:
-        """The name of an extreme of these values, which may have been turned or repeated."""
-        graph = self.launched.graph
-        while isinstance(term := graph.term(expr), Apply) and term.op in SAME:
-            (expr,) = term.args
-        inside = term
-        while isinstance(inside, Over) or (isinstance(inside, Apply) and inside.op in REDUCED):
-            part = inside.value if isinstance(inside, Over) else inside.args[0]
-            if part == values:
-                return expr.name if isinstance(expr, Var) else None
-            inside = graph.term(part)
-        return None
 
     def _stored(self) -> dict[str, Expr]:
         """Values that an output holds as they are."""
@@ -316,14 +313,6 @@ class Residuals:
         return replace(term, args=tuple(args)) if len(args) == len(term.args) else None
 
 
-def _is_exact(graph: Graph, expr: Expr) -> bool:
-    """Whether every kernel computes the same bits: numbers of memory that nothing rounded."""
-    term = graph.term(expr)
-    if isinstance(term, Apply):
-        return term.op in EXACT and all(_is_exact(graph, part) for part in term.args)
-    return not isinstance(term, Over) or _is_exact(graph, term.value)
-
-
 def _only_multiplied(graph: Graph, value: Var, roots: Sequence[Expr]) -> bool:
     """Whether all that is computed of a value at once is products with others."""
     reached = graph.reached(roots)
@@ -374,14 +363,12 @@ def storing(
                 stmt = storing(stmt, saved, same, opened, known)
             case Store():
                 pass
-            case _:
-                assert_never(stmt)
         known |= new
         body.append(stmt)
         for one in saved:
-            needed = set(read_by((one.value,)))
+            needed = {e.name for e in walk(one.value) if isinstance(e, Var)}
             offsets = [i.offset for i in one.index if isinstance(i, Along) and i.offset is not None]
-            also = set(read_by(offsets))
+            also = {e.name for o in offsets for e in walk(o) if isinstance(e, Var)}
             around_it = all(integers.axes(o) <= set(opened) for o in offsets)
             if new & needed and needed | also <= known and around_it:
                 index = tuple(_renamed(entry, axes) for entry in one.index)

@@ -258,6 +258,8 @@ def _gauge_of(graph: Graph, expr: Expr) -> Expr:
     match graph.term(expr):
         case Apply("where", (condition, Const(), m)) if m in graph.parts(condition):
             return m
+        case Apply("detach", (x,)):
+            return _gauge_of(graph, x)
         case Apply("mul", (x, Const(value))):
             inner = _gauge_of(graph, x)
             return graph.add(binary("mul", inner, value, None))

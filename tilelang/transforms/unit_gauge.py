@@ -6,7 +6,8 @@ all that m may be, one makes the sum of the weights 1:
     m' = m + log(total)     total' = sum of exp(s - m') = 1     exp(s - m') = exp(s - m) / total
 
 With it one number is read for two, and nothing is divided.  It is taken where m is the largest of
-the very s, so that the sum is at least 1 and has a logarithm.
+the very s, so that the sum is at least 1 and has a logarithm.  A sum that the kernel keeps from
+zero counts as 1 where nothing was seen: there are no weights that it would scale.
 """
 
 from __future__ import annotations
@@ -15,25 +16,14 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..ir import Apply, Const, Expr, Var
+from ..ir import Expr, Var
 from ..language.build import binary, unary
 from ..language.shapes import full
 from .adjoints import AdjointSite, is_gauge
 from .forward import Launched, Stored
 from .gauge import Seeds, moves, shift_of
-from .graph import Graph, Over, Term, number, parts_of
-
-LOG = {"exp": "log", "exp2": "log2"}
-SHAPES = ("expand_dims", "broadcast", "squeeze")
-
-
-@dataclass(frozen=True)
-class Softmax:
-    """`total` is the sum of exp(s - m), and `m` the largest s, over the same elements."""
-
-    m: Var
-    total: Var
-    log: str
+from .graph import Graph, Over, Term, parts_of
+from .softmax import Softmax, kept_from_zero, seen, softmax
 
 
 @dataclass(frozen=True)
@@ -68,68 +58,10 @@ def _softmaxes(graph: Graph, stores: Sequence[Stored]) -> Iterator[Softmax]:
     forward = graph.reached(s.value for s in stores)
     taken: set[str] = set()
     for name, term in forward.items():
-        found = _softmax(graph, Var(name, term.type)) if isinstance(term, Over) else None
+        found = softmax(graph, Var(name, term.type)) if isinstance(term, Over) else None
         if found and found.m.name not in taken and is_gauge(graph, stores, forward, found.m.name):
             taken.add(found.m.name)
             yield found
-
-
-def _softmax(graph: Graph, total: Var) -> Softmax | None:
-    axes, inner = _folded(graph, total, "sum")
-    term = graph.term(inner)
-    if not isinstance(term, Apply) or term.op not in LOG:
-        return None
-    less = graph.term(term.args[0])
-    if not isinstance(less, Apply) or less.op != "sub":
-        return None
-    scores, m = less.args[0], _plain(graph, less.args[1])
-    if not isinstance(m, Var) or _folded(graph, _from_number(graph, m), "max") != (axes, scores):
-        return None
-    alike = m.type == total.type and graph.scope(m) == graph.scope(total)
-    return Softmax(m, total, LOG[term.op]) if alike else None
-
-
-def _folded(graph: Graph, expr: Expr, how: str) -> tuple[tuple[str, ...], Expr]:
-    """What a value folds, and over which loops; dimensions are folded beside them."""
-    axes: list[str] = []
-    while True:
-        match graph.term(expr):
-            case Over(axis, value, own) if own == how:
-                axes.append(axis)
-                expr = value
-            case Apply(op, (value,)) if op == how:
-                expr = value
-            case _:
-                return tuple(axes), expr
-
-
-def _from_number(graph: Graph, m: Expr) -> Expr:
-    """x of maximum(number, x): what a running maximum begins with."""
-    match graph.term(m):
-        case Apply("maximum", (first, x)) if number(first, graph.term(first)) is not None:
-            return x
-        case _:
-            return m
-
-
-def _plain(graph: Graph, expr: Expr) -> Expr:
-    """m of where(m == -inf, 0, m), in any shape."""
-    match graph.term(expr):
-        case Apply(op, (x,)) if op in SHAPES:
-            return _plain(graph, x)
-        case Apply("where", (condition, Const(0 | 0.0), m)) if _is_empty(graph, condition, m):
-            return _plain(graph, m)
-        case _:
-            return expr
-
-
-def _is_empty(graph: Graph, condition: Expr, m: Expr) -> bool:
-    """m == -inf, where nothing was seen."""
-    match graph.term(condition):
-        case Apply("eq", (x, Const(value))):
-            return x == m and value == -math.inf
-        case _:
-            return False
 
 
 # ---------------------------------------------------------------- what stands for what
@@ -143,11 +75,13 @@ def _fixed(
     What the gauge does not move and the forward kernel has stays as it is: out is acc / total.
     """
     forward = graph.reached(s.value for s in stores)
+    fixed = _of_itself(graph, found, graph.reached((*(s.value for s in stores), *roots)))
+    if fixed is None:
+        return None
     others = _other_sums(graph, found, forward)
     above = _computed_from(graph, others, roots)
     ready = {s.value.name for s in stores if isinstance(s.value, Var)} | (above & {*forward})
     seeds = Seeds(shift_of(found.m, "m"), graph.scope(found.m))
-    fixed = _of_itself(graph, found)
     stack, seen = list(roots), set[str]()
     while stack:
         expr = stack.pop()
@@ -164,13 +98,27 @@ def _fixed(
     return fixed
 
 
-def _of_itself(graph: Graph, found: Softmax) -> dict[str, Expr]:
-    """m + log(total) and 1."""
+def _of_itself(graph: Graph, found: Softmax, values: Mapping[str, Term]) -> dict[str, Expr] | None:
+    """m + log(total) and 1; None where a sum that is kept from zero may be less than 1."""
     total, loc = found.total, getattr(graph.term(found.total), "loc", None)
-    grown = binary("add", found.m, unary(found.log, total, loc), loc)
-    one = full(total.type.shape, 1.0, total.type.dtype, loc)
-    hint = f"log_{graph.hints.get(total.name, 'sum')}"
-    return {found.m.name: graph.add(grown, hint), total.name: graph.add(one)}
+    kept = [n for n, t in values.items() if kept_from_zero(graph, t) == found]
+    if kept and not found.bare:
+        return None
+    least = binary("maximum", total, 1.0, loc) if kept else total
+    grown = graph.add(
+        binary("add", found.m, unary(found.log, least, loc), loc),
+        f"log_{graph.hints.get(total.name, 'sum')}",
+    )
+    fixed = {found.m.name: grown}
+    for name in (total.name, *kept):
+        kind = graph.values[name].type
+        fixed[name] = graph.add(full(kind.shape, 1.0, kind.dtype, loc))
+    for name, term in values.items() if found.bare else ():
+        asked = seen(graph, term)
+        if asked is not None and asked.softmax == found:
+            own = graph.replaced(asked.total, {total.name: grown})
+            fixed[name] = graph.add(binary("gt" if asked.holds else "eq", own, -math.inf, loc))
+    return fixed
 
 
 def _other_sums(graph: Graph, found: Softmax, forward: Mapping[str, Term]) -> set[str]:

@@ -38,7 +38,9 @@ ODD = frozenset(
         "sign",
     ]
 )
-SHAPES = frozenset(["cast", "expand_dims", "squeeze", "transpose", "reshape", "broadcast"])
+SHAPES = frozenset(
+    ["cast", "detach", "expand_dims", "squeeze", "transpose", "reshape", "broadcast"]
+)
 
 
 def vanishes(graph: Graph, name: str, roots: Iterable[Expr]) -> bool:

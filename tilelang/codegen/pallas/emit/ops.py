@@ -61,6 +61,7 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     **{op: _fn(f"{module}.{op}") for module, names in SAME.items() for op in names},
     **{op: _infix(sign) for op, sign in INFIX.items()},
     "neg": lambda a: Prefix("-", a, 7),
+    "detach": lambda a: a,
     "logical_not": lambda a: Prefix("~", a, 7),
     "pow": lambda a, b: Infix("**", _base(a), b, POWER),
     "relu": lambda a: Call("jnp.maximum", (a, Atom("0"))),

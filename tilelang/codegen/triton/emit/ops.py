@@ -42,6 +42,7 @@ def _infix(op: str) -> Callable[..., Node]:
 # op -> nodes of the operands -> node; what begins with "_" is one of `functions`
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "neg": lambda a: Prefix("-", a, 7),
+    "detach": lambda a: a,
     "abs": _fn("tl.abs"),
     "exp": _fn("tl.exp"),
     "exp2": _fn("tl.exp2"),
