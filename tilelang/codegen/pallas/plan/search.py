@@ -26,8 +26,8 @@ from .estimate.interiors import with_interiors
 from .in_flight import sooner
 from .launch import plan_launch
 from .memory import again, with_margin
+from .modest import modest, settled
 from .normalised import normalised
-from .physical import Inner
 from .placement import place
 from .small_steps import loops_of_small_steps, turns_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
@@ -40,6 +40,8 @@ from .windows.types import HostArray
 # how long groups are is known as a mean only.  Rows that are only moved take what copies take.
 FORM_WORTH = 1.3
 INSIDE_CLOSE, INSIDE_WORTH = 1.1, 1.08  # for loops inside of the step
+# For the same loops in the only step: as much work and fewer bytes, whatever of work is not known.
+ONCE_WORTH = 1.02
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -160,6 +162,7 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
     if guess is None or config.loop_type is not None:
         return alone
     others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
+    others += [(_seconds(one), ONCE_WORTH, one) for one in _in_one_step(problem, config, alone)]
     if guess.seconds >= FORM_WORTH * guess.traffic:
         for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
             others += [(took, worth, one) for took, one in forms(problem, config, alone)]
@@ -198,6 +201,19 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
     least = min((seconds for seconds, _ in made), default=0.0)
     close = [one for one in made[::-1] if one[0] <= INSIDE_CLOSE * least]
     yield from [(least if inside.little(alone) else seconds, plan) for seconds, plan in close[:1]]
+
+
+def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+    """The plan whose loops in a row run in the only step there is, with whole arrays.
+
+    As steps each of them copies its rows again; here these come while the first loop turns.
+    """
+    if not any(each.table is not None and each.table.phases for each in alone.launches):
+        return
+    found = _fastest(problem, replace(config, loop_type="fori_loop"), alone.target)
+    whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
+    if isinstance(whole, Plan) and all(e.flow and e.flow.turns for e in whole.launches):
+        yield whole
 
 
 def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
@@ -351,13 +367,13 @@ def _formed(problem: Problem, config: Config, target: Target) -> tuple[Plan | Re
     folded = tried()
     if config.loop_type is not None or config.steps is not None:
         return (folded, True) if isinstance(folded, Plan) else (tried(fold=False), False)
-    if isinstance(folded, Plan) and _settled(folded):
+    if isinstance(folded, Plan) and settled(folded):
         return folded, True
     inside = tried(fold=False)
-    if isinstance(inside, Plan) and _settled(inside):
+    if isinstance(inside, Plan) and settled(inside):
         return inside, False
     streamed = tried(loop_type="emit_pipeline")
-    if isinstance(streamed, Plan) and (isinstance(inside, Refusal) or _modest(streamed)):
+    if isinstance(streamed, Plan) and (isinstance(inside, Refusal) or modest(streamed)):
         return streamed, True
     if isinstance(inside, Plan):
         return inside, False
@@ -365,24 +381,6 @@ def _formed(problem: Problem, config: Config, target: Target) -> tuple[Plan | Re
     if isinstance(looped, Plan):
         return looped, True
     return inside, False  # the form that was wanted says why not
-
-
-def _settled(planned: Plan) -> bool:
-    """Whether no other form could do better.
-
-    It is modest, or no step loops over blocks that lie in vector memory as a whole.
-    """
-    return _modest(planned) or not any(
-        isinstance(stmt, Inner) and launch.axis(stmt.axis).place != "within"
-        for launch in planned.launches
-        for section in launch.sections
-        for stmt in section.body
-    )
-
-
-def _modest(planned: Plan) -> bool:
-    """Whether every launch fits the memory that a kernel gets without asking for more."""
-    return all(launch.memory.limit is None for launch in planned.launches)
 
 
 def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan | Refusal:
@@ -407,7 +405,7 @@ def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan
     whole = defaults.whole_products(problem, blocks, legal)
     if whole is not None:
         found = _fitted(problem, planned, *whole)
-        if isinstance(found, Plan) and _modest(found):
+        if isinstance(found, Plan) and modest(found):
             return found
     return _fitted(problem, planned, blocks, legal)
 
@@ -427,7 +425,7 @@ def _fitted(
     while True:
         tried.append(blocks)
         found = planned(blocks)
-        if isinstance(found, Plan) and _modest(found):
+        if isinstance(found, Plan) and modest(found):
             return found
         needs = None if isinstance(found, Plan) else found.needs
         if isinstance(found, Plan) or (needs is not None and needs.wants == "smaller"):
