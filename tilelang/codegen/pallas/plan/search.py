@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import product
 
-from tilelang import ir
 from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.several_turns import several_turns
@@ -18,7 +18,7 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
 
 from . import defaults, inside
-from .blocks import multiple, sizes
+from .blocks import blocks_of_groups, multiple, sizes
 from .body.pieces import in_pieces
 from .boxes import blocks_in_boxes
 from .estimate import rank
@@ -29,7 +29,7 @@ from .memory import again, with_margin
 from .modest import modest, settled
 from .normalised import normalised
 from .placement import place
-from .small_steps import loops_of_small_steps, turns_of_small_steps
+from .small_steps import few_steps, halved, loops_of_small_steps, turns_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
 from .verify import verify
 from .windows.flowing import at_once
@@ -39,9 +39,8 @@ from .windows.types import HostArray
 # How much faster steps with many groups, or with whole arrays, must be where nobody asks for them:
 # how long groups are is known as a mean only.  Rows that are only moved take what copies take.
 FORM_WORTH = 1.3
-INSIDE_CLOSE, INSIDE_WORTH = 1.1, 1.08  # for loops inside of the step
-# For the same loops in the only step: as much work and fewer bytes, whatever of work is not known.
-ONCE_WORTH = 1.02
+# For loops inside of the step, and of the only one: as much work as else, and fewer bytes.
+INSIDE_CLOSE, INSIDE_WORTH, ONCE_WORTH = 1.1, 1.08, 1.02
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -119,12 +118,6 @@ def _fastest(problem: Problem, config: Config, target: Target) -> _Found | Refus
     return _Found(form.problem, replace(fastest, why=rank.reasons(ranking)), True)
 
 
-def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
-    """The blocks that a config gives `hl.grid` loops."""
-    grids = {a.name for a in kernel.axes if a.kind == "grid"}
-    return {name: block for name, block in config.blocks if name in grids}
-
-
 def _of_groups(
     problem: Problem, config: Config, target: Target, groups: Mapping[str, int]
 ) -> Plan | Refusal:
@@ -163,6 +156,7 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
         return alone
     others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
     others += [(_seconds(one), ONCE_WORTH, one) for one in _in_one_step(problem, config, alone)]
+    others += [(_seconds(one), INSIDE_WORTH, one) for one in _few(problem, config, alone)]
     if guess.seconds >= FORM_WORTH * guess.traffic:
         for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
             others += [(took, worth, one) for took, one in forms(problem, config, alone)]
@@ -170,7 +164,9 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
     if worth * seconds >= guess.seconds:
         return alone
     axis = next((a.user for a in problem.ir.axes if dict(found.groups).get(a.name)), None)
-    what = "its loops in a row as steps" if axis is None else f"{axis} one by one"
+    loops = found.config.within if found.config.within != config.within else ()
+    what = f"a step for each {', '.join(loops)}" if loops else "its loops in a row as steps"
+    what = what if axis is None else f"{axis} one by one"
     return replace(found, why=(*found.why, f"  {what}: {guess.seconds * 1e6:.4g} us"))
 
 
@@ -208,12 +204,22 @@ def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan
 
     As steps each of them copies its rows again; here these come while the first loop turns.
     """
-    if not any(each.table is not None and each.table.phases for each in alone.launches):
+    if not any(each.table and each.table.phases for each in alone.launches):
         return
     found = _fastest(problem, replace(config, loop_type="fori_loop"), alone.target)
     whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
     if isinstance(whole, Plan) and all(e.flow and e.flow.turns for e in whole.launches):
         yield whole
+
+
+def _few(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+    """The plans whose steps, which are few, run all iterations of some loops."""
+    for blocks, loops in product(halved(alone), few_steps(alone)):
+        asked = replace(config, blocks=named(alone.ir, blocks), within=loops)
+        found = _fastest(problem, asked, alone.target)
+        whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
+        if isinstance(whole, Plan) and rank.fits(whole):
+            yield whole
 
 
 def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:

@@ -278,7 +278,8 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> f
         step i  |       | ...waits... | compute |
                 | read of step i + 1: latency, then bytes |
 
-    Copies share the bandwidth.  The steps behind the first ones take what these do.
+    Copies share the bandwidth.  A step that writes a block ends when the write before has landed,
+    which small ones wait for.  The steps behind the first ones take what these do.
     """
     least = np.maximum(compute, (copied.read + copied.written) / chip.bandwidth)
     inside = copied.inside / chip.bandwidth
@@ -288,7 +289,7 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> f
     coming = [*read.tolist(), *[0.0] * ahead]
     arrives = list[float](chip.read + np.cumsum(coming[:ahead]))
     free = arrives[-1]
-    ended = 0.0
+    ended = landed = 0.0
     each = zip(compute[begin].tolist(), coming[ahead:], written.tolist(), strict=True)
     for step, (took, comes, goes) in enumerate(each):
         if comes:
@@ -296,7 +297,9 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> f
         arrives.append(free if comes else arrives[-1])
         ended = max(ended, arrives[step]) + took
         if goes:
-            free = max(free, ended) + goes
+            free, before = max(free, ended) + goes, landed
+            landed = max(ended + chip.write, before) + goes
+            ended = max(ended, before)
     first = float(least[begin].sum())
     return ended * (float(least.sum()) / first if first else 1)
 
