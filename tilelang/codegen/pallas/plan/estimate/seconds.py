@@ -94,7 +94,11 @@ def of_launch(
     flowing = [w for w in launch.windows if w.flows]
     flows = sum(float(np.mean(_size(w, steps))) for w in flowing)
     if there is None:
-        body = _piped(compute, copied, chip, _ahead(launch)) * steps.times * share
+        body = (
+            _piped(compute, copied, chip, _ahead(launch), launch.form == "grid")
+            * steps.times
+            * share
+        )
         if launch.flow is not None and launch.flow.step is None:
             goes = sum(float(np.mean(_size(w, steps))) for w in flowing if w.output)
             shares = _shares(launch, steps, core, costs)
@@ -271,15 +275,18 @@ def _ahead(launch: Launch) -> int:
     return max(min((w.buffers or 2 for w in moved), default=2) - 1, 1)
 
 
-def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> float:
+def _piped(
+    compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1, lands: bool = True
+) -> float:
     """Seconds of the steps.  When a step ends, the blocks of the next but one are asked for, or
     those of the next but `ahead`:
 
         step i  |       | ...waits... | compute |
                 | read of step i + 1: latency, then bytes |
 
-    Copies share the bandwidth.  A step that writes a block ends when the write before has landed,
-    which small ones wait for.  The steps behind the first ones take what these do.
+    Copies share the bandwidth.  Behind a step that writes a block, the next one of a grid begins
+    when the write before has landed, which small ones wait for; of pipelines inside of a kernel
+    that was not seen.  The steps behind the first ones take what these do.
     """
     least = np.maximum(compute, (copied.read + copied.written) / chip.bandwidth)
     inside = copied.inside / chip.bandwidth
@@ -289,17 +296,17 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> f
     coming = [*read.tolist(), *[0.0] * ahead]
     arrives = list[float](chip.read + np.cumsum(coming[:ahead]))
     free = arrives[-1]
-    ended = landed = 0.0
+    ended = landed = before = 0.0
     each = zip(compute[begin].tolist(), coming[ahead:], written.tolist(), strict=True)
     for step, (took, comes, goes) in enumerate(each):
+        begins = max(ended, before)
         if comes:
-            free = max(free, ended + chip.read) + comes
+            free = max(free, begins + chip.read) + comes
         arrives.append(free if comes else arrives[-1])
-        ended = max(ended, arrives[step]) + took
+        ended = max(begins, arrives[step]) + took
         if goes:
-            free, before = max(free, ended) + goes, landed
-            landed = max(ended + chip.write, before) + goes
-            ended = max(ended, before)
+            free, before = max(free, ended) + goes, landed if lands else 0.0
+            landed = max(ended + chip.write, landed) + goes
     first = float(least[begin].sum())
     return ended * (float(least.sum()) / first if first else 1)
 
