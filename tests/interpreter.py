@@ -69,6 +69,9 @@ FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "groups": lambda s: tile.Config(s.blocks_in("groups")),
     "pieces": lambda s: tile.Config(s.blocks, pieces=8),
     "flowing": lambda s: tile.Config(whole_columns(s), loop_type="fori_loop", windows="flowing"),
+    "turns": lambda s: tile.Config(
+        {**whole_columns(s), **dict.fromkeys(s.groups, 4)}, loop_type="fori_loop", windows="flowing"
+    ),
 }
 MUST = "table"
 # Besides these, wild offsets meet steps that do nothing.
@@ -77,7 +80,8 @@ WILD: Mapping[str, Callable[[Subject], tile.Config]] = {
     "rectangle": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", steps="rectangle"),
 }
 WILD_SPACE = Space(rows=23, groups=3, block=16)
-OWN = {"flowing": Space(rows=48, groups=4, block=16)}  # three pieces of whole tiles
+# three pieces of whole tiles
+OWN = dict.fromkeys(("flowing", "turns"), Space(rows=48, groups=4, block=16))
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,9 @@ def programs(seed: int) -> list[Program]:
 
 def has(subject: Subject, form: str) -> bool:
     """Whether an example names what the form needs."""
-    return (form != "within" or bool(subject.within)) and (form != "groups" or bool(subject.groups))
+    return (form != "within" or bool(subject.within)) and (
+        form not in ("groups", "turns") or bool(subject.groups)
+    )
 
 
 # ---------------------------------------------------------------- one program

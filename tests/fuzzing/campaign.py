@@ -162,6 +162,11 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])
         blocks = {**dict.fromkeys(tiles, rng.choice(BLOCKS)), rng.choice(grids): 2}
         yield tile.Config(blocks)  # refused unless it is a loop over groups of rows
+        whole = {
+            **dict.fromkeys(tiles, 16),
+            **{a.name: a.size for a in program.axes if a.name in grids},
+        }
+        yield tile.Config(whole, loop_type="fori_loop", windows="flowing")  # and of all of them
     yield from _turns(program, tiles, rng, count)
     yield from _moving(program, tiles, rng, count)
 

@@ -16,7 +16,9 @@ from tilelang.codegen.pallas.plan.types import (
     HERE,
     REACH,
     AtDim,
+    Comes,
     Flow,
+    Goes,
     Launch,
     Window,
 )
@@ -83,35 +85,44 @@ def print_start(printer: Printer, block: Block) -> None:
     if flow is None:
         return
     block.raw("")
-    block.raw(f"# Pieces of {flow.rows} rows are copied while steps compute.")
+    meanwhile = "steps compute" if flow.step is not None else "loops turn"
+    block.raw(f"# Pieces of {flow.rows} rows are copied while {meanwhile}.")
     for window in (w for w in launch.windows if w.flows):
         _put(block, _copy(printer, window, flow))
     count = printer.names.word("flow")
     content = [", ".join(f"{count}[{i}]" for i in range(3)) + " = 0, 0, 0"]
     content += _each(printer, _coming(launch), "0", str(flow.pieces), "start")
-    _put(block, filled(WAITS, {"tests": _at(printer, "first")}, content=content))
+    _put(block, _at(printer, flow, "first", content))
 
 
 def print_reach(printer: Printer, block: Block) -> None:
     """Waits for the pieces that the step uses, and for those that had gone, if they are used."""
     launch, flow, count = printer.launch, printer.launch.flow, printer.names.words.get("flow", "")
-    if flow is None:
+    if flow is None or flow.step is None:
         return
-    own, (reach, back) = _scope(printer), map(printer.names.word, ("reach", "back"))
+    own, back, step = _scope(printer), printer.names.word("back"), flow.step
     tests: list[Node] = []
     content: list[str] = []
-    if coming := _coming(launch):
-        tests.append(own.node(flow.lacks))
-        content.append(f"{reach} = {own.text(flow.reach)}")
-        content += _each(printer, coming, f"{count}[0]", reach, "wait")
-        content.append(f"{count}[0] = {own.text(flow.here)}")
+    if _coming(launch):
+        tests.append(own.node(step.comes.lacks))
+        content += _waited(printer, step.comes)
     if going := _going(launch):
-        tests.append(own.node(flow.early))
+        tests.append(own.node(step.again.early))
         wait = _each(printer, going, f"{count}[2]", f"{count}[1]", "wait")
-        words = {"flow": count, "back": back, "again": own.text(flow.again)}
-        content += [f"{back} = {own.text(flow.back)}", ""]
+        words = {"flow": count, "back": back, "again": own.text(step.again.again)}
+        content += [f"{back} = {own.text(step.again.back)}", ""]
         content += filled(GOES_BACK, words, wait=wait)
     _put(block, filled(WAITS, {"tests": flat(any_of(tests))}, content=content))
+
+
+def print_turn(printer: Printer, block: Block, axis: str, end: Literal["first", "last"]) -> None:
+    """Waits for the pieces that a turn of a loop uses; behind it, those go that it has passed."""
+    turn = printer.launch.flow.turn(axis) if printer.launch.flow is not None else None
+    if turn is not None and turn.comes is not None and end == "first":
+        tests, content = _scope(printer).text(turn.comes.lacks), _waited(printer, turn.comes)
+        _put(block, filled(WAITS, {"tests": tests}, content=content))
+    if turn is not None and turn.goes is not None and end == "last":
+        _put(block, _gone(printer, turn.goes))
 
 
 def print_end(printer: Printer, block: Block) -> None:
@@ -119,19 +130,32 @@ def print_end(printer: Printer, block: Block) -> None:
     launch, flow, count = printer.launch, printer.launch.flow, printer.names.words.get("flow", "")
     if flow is None:
         return
-    own, reach, every = _scope(printer), printer.names.word("reach"), str(flow.pieces)
     coming, going = _coming(launch), _going(launch)
-    if going:
-        content = [f"{reach} = {own.text(flow.left)}"]
-        content += _each(printer, going, f"{count}[1]", reach, "start")
-        content.append(f"{count}[1] = {own.text(flow.gone)}")
-        _put(block, filled(WAITS, {"tests": own.text(flow.passed)}, content=content))
+    if going and flow.step is not None:
+        _put(block, _gone(printer, flow.step.goes))
     content = [
         line
         for windows, first, what in ((coming, 0, "wait"), (going, 1, "start"), (going, 2, "wait"))
-        for line in _each(printer, windows, f"{count}[{first}]", every, what)
+        for line in _each(printer, windows, f"{count}[{first}]", str(flow.pieces), what)
     ]
-    _put(block, filled(WAITS, {"tests": _at(printer, "last")}, content=content))
+    _put(block, _at(printer, flow, "last", content))
+
+
+def _waited(printer: Printer, comes: Comes) -> list[str]:
+    """The wait for pieces that are used, and how many are here then."""
+    own, count, reach = _scope(printer), printer.names.word("flow"), printer.names.word("reach")
+    content = [f"{reach} = {own.text(comes.reach)}"]
+    content += _each(printer, _coming(printer.launch), f"{count}[0]", reach, "wait")
+    return [*content, f"{count}[0] = {own.text(comes.here)}"]
+
+
+def _gone(printer: Printer, goes: Goes) -> list[str]:
+    """The copies of pieces that are left behind, where there are any."""
+    own, count, reach = _scope(printer), printer.names.word("flow"), printer.names.word("reach")
+    content = [f"{reach} = {own.text(goes.left)}"]
+    content += _each(printer, _going(printer.launch), f"{count}[1]", reach, "start")
+    content.append(f"{count}[1] = {own.text(goes.gone)}")
+    return filled(WAITS, {"tests": own.text(goes.passed)}, content=content)
 
 
 def _scope(printer: Printer) -> Printer:
@@ -153,11 +177,13 @@ def _going(launch: Launch) -> list[Window]:
     return [w for w in launch.windows if w.flows and w.output]
 
 
-def _at(printer: Printer, end: Literal["first", "last"]) -> str:
-    """Whether the step is that one."""
+def _at(printer: Printer, flow: Flow, end: Literal["first", "last"], lines: list[str]) -> list[str]:
+    """Lines that run in that step, if there are others."""
+    if flow.step is None:
+        return lines
     (axis,) = (d.axis for d in printer.launch.dims)
     assert axis is not None
-    return flat(test_of(printer, AtDim(axis, end)))
+    return filled(WAITS, {"tests": flat(test_of(printer, AtDim(axis, end)))}, content=lines)
 
 
 def _copy(printer: Printer, window: Window, flow: Flow) -> list[str]:

@@ -24,6 +24,7 @@ from tilelang.ir.names import fresh, stem
 from . import specs
 from .block import Block
 from .expressions import Printer
+from .flows import print_turn
 from .gathers import take_rows
 from .moved_rows import moved_rows
 from .ranges import print_lines
@@ -239,7 +240,9 @@ def _fori(
     inner = block.inside(f"def each_{index}({index}, {state}):", loop.loc)
     if len(names) > 1:
         inner.raw(f"{carried} = carried")
+    print_turn(scope, inner, loop.axis, "first")
     print_body(scope, inner, loop.body, again)
+    print_turn(scope, inner, loop.axis, "last")
     values = [flat(_value(scope, inner, c.next)) for c in loop.carries]
     inner.raw(f"return {', '.join(values) if values else 0}")
     block.raw("")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilelang.codegen.pallas.moves import edges
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import Axis
+from tilelang.ir import Axis, KernelIR
 from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -59,3 +59,9 @@ def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) 
         axis.loc,
         hint,
     )
+
+
+def blocks_of_groups(kernel: KernelIR, config: Config) -> dict[str, int]:
+    """The blocks that a config gives `hl.grid` loops."""
+    grids = {a.name for a in kernel.axes if a.kind == "grid"}
+    return {name: block for name, block in config.blocks if name in grids}

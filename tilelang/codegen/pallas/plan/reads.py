@@ -86,7 +86,7 @@ def needs_tpu(launch: Launch) -> bool:
     exprs = (e for s in launch.sections for stmt in s.body for e in exprs_of(stmt))
     streams = any(not w.stepped for w in launch.windows)
     rolls = (isinstance(part, Roll) for e in exprs for part in walk_physical(e))
-    return bool(asks or has or streams or launch.prefetches or any(rolls))
+    return bool(asks or has or launch.flow or streams or launch.prefetches or any(rolls))
 
 
 def _at(condition: Condition) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import product
 
-from tilelang import ir
 from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.several_turns import several_turns
@@ -18,7 +18,7 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, allowed, attempted
 
 from . import defaults, inside
-from .blocks import multiple, sizes
+from .blocks import blocks_of_groups, multiple, sizes
 from .body.pieces import in_pieces
 from .boxes import blocks_in_boxes
 from .estimate import rank
@@ -26,10 +26,10 @@ from .estimate.interiors import with_interiors
 from .in_flight import sooner
 from .launch import plan_launch
 from .memory import again, with_margin
+from .modest import modest, settled
 from .normalised import normalised
-from .physical import Inner
 from .placement import place
-from .small_steps import loops_of_small_steps, turns_of_small_steps
+from .small_steps import few_steps, halved, loops_of_small_steps, turns_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
 from .verify import verify
 from .windows.flowing import at_once
@@ -41,7 +41,8 @@ from .windows.types import HostArray
 FORM_WORTH = 1.3
 # For loops inside of the step little goes by that: products of small groups take 0.8 to 1.0 of the
 # time by v6e's schedules.  How close is close is a guess: the examples choose the same with 1.0.
-INSIDE_CLOSE, INSIDE_WORTH = 1.1, 1.08
+# Inside of the only step there is as much work as else, and fewer bytes.
+INSIDE_CLOSE, INSIDE_WORTH, ONCE_WORTH = 1.1, 1.08, 1.02
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -122,12 +123,6 @@ def _fastest(problem: Problem, config: Config, target: Target) -> _Found | Refus
     return _Found(form.problem, replace(fastest, why=rank.reasons(ranking)), True)
 
 
-def blocks_of_groups(kernel: ir.KernelIR, config: Config) -> dict[str, int]:
-    """The blocks that a config gives `hl.grid` loops."""
-    grids = {a.name for a in kernel.axes if a.kind == "grid"}
-    return {name: block for name, block in config.blocks if name in grids}
-
-
 def _of_groups(
     problem: Problem, config: Config, target: Target, groups: Mapping[str, int]
 ) -> Plan | Refusal:
@@ -165,6 +160,8 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
     if guess is None or config.loop_type is not None:
         return alone
     others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
+    others += [(_seconds(one), ONCE_WORTH, one) for one in _in_one_step(problem, config, alone)]
+    others += [(_seconds(one), INSIDE_WORTH, one) for one in _few(problem, config, alone)]
     if guess.seconds >= FORM_WORTH * guess.traffic:
         for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
             others += [(took, worth, one) for took, one in forms(problem, config, alone)]
@@ -172,7 +169,9 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
     if worth * seconds >= guess.seconds:
         return alone
     axis = next((a.user for a in problem.ir.axes if dict(found.groups).get(a.name)), None)
-    what = "its loops in a row as steps" if axis is None else f"{axis} one by one"
+    loops = found.config.within if found.config.within != config.within else ()
+    what = f"a step for each {', '.join(loops)}" if loops else "its loops in a row as steps"
+    what = what if axis is None else f"{axis} one by one"
     return replace(found, why=(*found.why, f"  {what}: {guess.seconds * 1e6:.4g} us"))
 
 
@@ -203,6 +202,29 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
     least = min((seconds for seconds, _ in made), default=0.0)
     close = [one for one in made[::-1] if one[0] <= INSIDE_CLOSE * least]
     yield from [(least if inside.little(alone) else seconds, plan) for seconds, plan in close[:1]]
+
+
+def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+    """The plan whose loops in a row run in the only step there is, with whole arrays.
+
+    As steps each of them copies its rows again; here these come while the first loop turns.
+    """
+    if not any(each.table and each.table.phases for each in alone.launches):
+        return
+    found = _fastest(problem, replace(config, loop_type="fori_loop"), alone.target)
+    whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
+    if isinstance(whole, Plan) and all(e.flow and e.flow.turns for e in whole.launches):
+        yield whole
+
+
+def _few(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+    """The plans whose steps, which are few, run all iterations of some loops."""
+    for blocks, loops in product(halved(alone), few_steps(alone)):
+        asked = replace(config, blocks=named(alone.ir, blocks), within=loops)
+        found = _fastest(problem, asked, alone.target)
+        whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
+        if isinstance(whole, Plan) and rank.fits(whole):
+            yield whole
 
 
 def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
@@ -361,13 +383,13 @@ def _formed(problem: Problem, config: Config, target: Target) -> tuple[Plan | Re
         return folded, True
     if config.loop_type is not None or config.steps is not None:
         return (folded, True) if isinstance(folded, Plan) else (tried(fold=False), False)
-    if isinstance(folded, Plan) and _settled(folded):
+    if isinstance(folded, Plan) and settled(folded):
         return folded, True
     inside = tried(fold=False)
-    if isinstance(inside, Plan) and _settled(inside):
+    if isinstance(inside, Plan) and settled(inside):
         return inside, False
     streamed = tried(loop_type="emit_pipeline")
-    if isinstance(streamed, Plan) and (isinstance(inside, Refusal) or _modest(streamed)):
+    if isinstance(streamed, Plan) and (isinstance(inside, Refusal) or modest(streamed)):
         return streamed, True
     if isinstance(inside, Plan):
         return inside, False
@@ -375,24 +397,6 @@ def _formed(problem: Problem, config: Config, target: Target) -> tuple[Plan | Re
     if isinstance(looped, Plan):
         return looped, True
     return inside, False  # the form that was wanted says why not
-
-
-def _settled(planned: Plan) -> bool:
-    """Whether no other form could do better.
-
-    It is modest, or no step loops over blocks that lie in vector memory as a whole.
-    """
-    return _modest(planned) or not any(
-        isinstance(stmt, Inner) and launch.axis(stmt.axis).place != "within"
-        for launch in planned.launches
-        for section in launch.sections
-        for stmt in section.body
-    )
-
-
-def _modest(planned: Plan) -> bool:
-    """Whether every launch fits the memory that a kernel gets without asking for more."""
-    return all(launch.memory.limit is None for launch in planned.launches)
 
 
 def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan | Refusal:
@@ -417,7 +421,7 @@ def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan
     whole = defaults.whole_products(problem, blocks, legal)
     if whole is not None:
         found = _fitted(problem, planned, *whole)
-        if isinstance(found, Plan) and _modest(found):
+        if isinstance(found, Plan) and modest(found):
             return found
     return _fitted(problem, planned, blocks, legal)
 
@@ -437,7 +441,7 @@ def _fitted(
     while True:
         tried.append(blocks)
         found = planned(blocks)
-        if isinstance(found, Plan) and _modest(found):
+        if isinstance(found, Plan) and modest(found):
             return found
         needs = None if isinstance(found, Plan) else found.needs
         if isinstance(found, Plan) or (needs is not None and needs.wants == "smaller"):

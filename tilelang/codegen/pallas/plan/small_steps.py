@@ -30,6 +30,10 @@ LARGEST = 128 * 256  # numbers in the largest value of a small step: a guess
 # so that only long loops have such.  Of pages of 128 keys for 8 heads and one query two are best on
 # v5e, and four on the others, by their schedules.
 WAITS, TURNS, LONG, SHARED = 1e-6, 4, 4, 4
+# Of so few steps, what each of them costs besides its work is a part of the whole: rope of three
+# heads of 1,000 positions takes 4.4 us in three steps and 3.5 in one, by v6e's schedules.  Of steps
+# with products that is not known: attention takes 0.88 to 1.09 of the time.
+FEW = 8
 
 
 def loops_of_small_steps(planned: Plan) -> tuple[str, ...]:
@@ -41,6 +45,28 @@ def loops_of_small_steps(planned: Plan) -> tuple[str, ...]:
     short = _read_from_memory(planned)
     found = (_innermost(launch) for launch in planned.launches if _waits(launch, short))
     return tuple(dict.fromkeys(name for name in found if name is not None))
+
+
+def few_steps(planned: Plan) -> tuple[tuple[str, ...], ...]:
+    """Parallel loops of a grid of few steps: the innermost one, and all of them."""
+    if len(planned.launches) != 1 or planned.launches[0].form != "grid":
+        return ()
+    (launch,) = planned.launches
+    dims = [launch.axis(d.axis) for d in launch.dims if d.axis is not None]
+    loops = [a for a in dims if a.block is None and a.kind == "parallel" and (a.tiles or 0) > 1]
+    few = math.prod(d.extent or FEW + 1 for d in launch.dims) <= FEW
+    if not loops or not few or launch.table is not None or _multiplies(launch):
+        return ()
+    every = tuple(a.user for a in loops)
+    return ((every[-1],), every) if len(every) > 1 else (every,)
+
+
+def halved(planned: Plan) -> tuple[dict[str, int], ...]:
+    """Its blocks, and with half of the largest: a step that is alone has its copies to itself."""
+    blocks = dict(planned.blocks)
+    largest = max(blocks.values(), default=0)
+    less = {name: size // 2 if size == largest else size for name, size in blocks.items()}
+    return (blocks, less) if largest > 1 else (blocks,)
 
 
 def turns_of_small_steps(planned: Plan) -> tuple[str, int] | None:
@@ -91,6 +117,10 @@ def _waits(launch: Launch, short: bool) -> bool:
     bodies = [tuple(flat(section.body)) for section in launch.sections]
     small = (short and launch.cores == 1) or _largest(launch, _values(launch)) <= LARGEST
     return small and any(map(waits, bodies))
+
+
+def _multiplies(launch: Launch) -> bool:
+    return any(isinstance(e, Apply) and e.op == "dot" for e in _values(launch))
 
 
 def _products(launch: Launch) -> int:

@@ -36,8 +36,7 @@ from tilelang.codegen.pallas.plan.windows.types import Window as Window
 from tilelang.codegen.pallas.plan.windows.types import WindowDim as WindowDim
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Expr, KernelIR, Var
-from tilelang.ir.integers import INT
+from tilelang.ir import Expr, KernelIR
 from tilelang.ir.text import expression
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -48,6 +47,15 @@ from .axis import Line as Line
 from .axis import Mask as Mask
 from .axis import Place as Place
 from .axis import Range as Range
+from .flow import BACK as BACK
+from .flow import GONE as GONE
+from .flow import HERE as HERE
+from .flow import REACH as REACH
+from .flow import ByStep as ByStep
+from .flow import Comes as Comes
+from .flow import Flow as Flow
+from .flow import Goes as Goes
+from .flow import Turn as Turn
 from .lives import Life, lives
 from .masks import masks
 from .moved import BEGIN as BEGIN
@@ -295,45 +303,6 @@ class Memory:
     limit: int | None  # what `vmem_limit_bytes` asks for; None leaves the default
 
 
-HERE = Var("flow.here", INT)  # how many pieces are here
-GONE = Var("flow.gone", INT)  # how many have gone, or are on their way
-REACH = Var("flow.reach", INT)  # how many pieces a step is at, or before
-BACK = Var("flow.back", INT)  # the first piece that it uses
-
-
-@dataclass(frozen=True)
-class Flow:
-    """Whole arrays come, and go, in pieces of their rows, while steps compute.
-
-    rows, pieces  of a piece, and how many there are
-    lacks, reach  whether pieces that the step uses are not here, and which are after it has waited
-    back, again   the first piece that it uses, and whether that has gone
-    early         the same before it is known which piece that is
-    passed, left  whether it leaves more pieces behind than had gone, and how many those are
-    here, gone    how many there are then
-    """
-
-    rows: int
-    pieces: int
-    lacks: PExpr
-    reach: PExpr
-    back: PExpr
-    again: PExpr
-    early: PExpr
-    passed: PExpr
-    left: PExpr
-    here: Expr
-    gone: Expr
-
-    @property
-    def exprs(self) -> tuple[PExpr, ...]:
-        """Everything that a step computes for it."""
-        return (
-            self.lacks, self.reach, self.back, self.again, self.early, self.passed, self.left,
-            self.here, self.gone,
-        )  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Launch:
     """One `pallas_call`.
@@ -489,7 +458,8 @@ def _launch_text(launch: Launch) -> str:
     if launch.flow is not None:
         names = ", ".join(w.array for w in launch.windows if w.flows)
         pieces = f"{launch.flow.pieces} pieces of {launch.flow.rows} rows"
-        lines.append(f"  {names}: in {pieces}, which come and go while steps compute")
+        who = "steps compute" if launch.flow.step is not None else "loops of the step turn"
+        lines.append(f"  {names}: in {pieces}, which come and go while {who}")
     lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
     limit = launch.memory.limit
     asked = "" if limit is None else f"; asks for {limit:,} B"

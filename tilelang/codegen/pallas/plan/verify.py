@@ -90,7 +90,11 @@ def _flow(here: Reader) -> None:
     launch, flow = here.launch, here.launch.flow
     if flow is not None:
         known = here.plus(names=[v.name for v in (HERE, GONE, REACH, BACK)])
-        _exprs(known.of("what a step waits for", launch.loc), *flow.exprs)
+        step = flow.step.exprs if flow.step is not None else ()
+        _exprs(known.of("what a step waits for", launch.loc), *step)
+        for turn in flow.turns:
+            inside = known.plus([turn.axis])
+            _exprs(inside.of("what a turn waits for", launch.axis(turn.axis).loc), *turn.exprs)
     for window in (w for w in launch.windows if w.flows):
         own = here.of(f"a piece of {window.array}", launch.loc)
         pieces = flow is not None and flow.rows * flow.pieces == window.shape[0]

@@ -47,7 +47,7 @@ SLACK = 1.3  # and copies still take longer than the work, if that takes so much
 # take less: by v6e's schedules 256 x 512 scores 1.1 of it, and 512 x 512 0.95.
 WORTH, WORTH_ROWS, WORTH_CHAINED, WORTH_STEPS, WORTH_FEWER = 1.02, 1.1, 1.06, 1.25, 1.02
 # What is known better: steps that run several heads have the costs of such.  How these are laid out
-# goes by blocks, which no resized plan shows.
+# goes by blocks, which no resized plan shows: half a block of the best is planned in any case.
 WORTH_WITHIN, RESIZED_WITHIN = 1.08, 1.1
 TRIED = 3  # plans that are made of the best ones found
 
@@ -137,10 +137,11 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
     arrays = search.arrays
     thumb = Choice(plan.blocks, estimate(plan, arrays), _need(plan.launches))
     found, at = thumb, plan
-    unsure = RESIZED_WITHIN if _within(plan) else 1
-    for choice in search.ranked()[: TRIED + (unsure > 1)]:
+    unsure, halves = (RESIZED_WITHIN, search.halves()) if _within(plan) else (1, [])
+    for choice in [*search.ranked()[: TRIED + (unsure > 1)], *halves]:
         slower = choice.estimate.seconds > unsure * found.estimate.seconds
-        if slower or dict(choice.blocks) == dict(plan.blocks):
+        known = dict(choice.blocks) in (dict(plan.blocks), dict(found.blocks))
+        if known or (slower and choice not in halves):
             continue
         made = make(dict(choice.blocks))
         if isinstance(made, Refusal) or not _fits(made.launches, plan.target):
@@ -348,6 +349,12 @@ class Search:
         one += [moved((p, counts[p] - 1)) for p in range(len(at))]
         both = [moved((p, at[p] + 1), (q, at[q] - 1)) for p, q in permutations(range(len(at)), 2)]
         yield from (n for n in dict.fromkeys(one + both) if n != at)
+
+    def halves(self) -> list[Choice]:
+        """What is like the best so far, with one block smaller."""
+        at = self.nearest(dict(ranked[0].blocks)) if (ranked := self.ranked()) else ()
+        less = ((*at[:p], i - 1, *at[p + 1 :]) for p, i in enumerate(at) if i > 0)
+        return [choice for place in less if (choice := self.look(place)) is not None]
 
     def look(self, at: Place) -> Choice | None:
         """What blocks would take; None where they do not fit, or are another structure."""

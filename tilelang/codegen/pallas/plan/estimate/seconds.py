@@ -9,12 +9,13 @@ While a step computes, the blocks of the next one come and those of the one befo
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilelang.codegen.pallas.chips import CHIPS, Chip
-from tilelang.codegen.pallas.plan.physical import Inner, flat
+from tilelang.codegen.pallas.plan.physical import Inner, PStmt, flat
 from tilelang.codegen.pallas.plan.types import Dim, Flow, Launch, Plan, Window
 from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
@@ -90,10 +91,20 @@ def of_launch(
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
     there = near.bytes_near(launch, target)
-    flows = sum(float(np.mean(_size(w, steps))) for w in launch.windows if w.flows)
+    flowing = [w for w in launch.windows if w.flows]
+    flows = sum(float(np.mean(_size(w, steps))) for w in flowing)
     if there is None:
-        body = _piped(compute, copied, chip, _ahead(launch)) * steps.times * share
-        body = _flowing(body, flows / chip.bandwidth, launch.flow, steps)
+        body = (
+            _piped(compute, copied, chip, _ahead(launch), launch.form == "grid")
+            * steps.times
+            * share
+        )
+        if launch.flow is not None and launch.flow.step is None:
+            goes = sum(float(np.mean(_size(w, steps))) for w in flowing if w.output)
+            shares = _shares(launch, steps, core, costs)
+            body = _turning(body, shares, (flows - goes, goes), launch.flow, chip)
+        else:
+            body = _flowing(body, flows / chip.bandwidth, launch.flow, steps)
         ends = copied.last / chip.bandwidth + chip.write
     else:
         compute = compute - (near.saved(launch, costs) / chip.clock if steps.count == 1 else 0)
@@ -264,14 +275,18 @@ def _ahead(launch: Launch) -> int:
     return max(min((w.buffers or 2 for w in moved), default=2) - 1, 1)
 
 
-def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> float:
+def _piped(
+    compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1, lands: bool = True
+) -> float:
     """Seconds of the steps.  When a step ends, the blocks of the next but one are asked for, or
     those of the next but `ahead`:
 
         step i  |       | ...waits... | compute |
                 | read of step i + 1: latency, then bytes |
 
-    Copies share the bandwidth.  The steps behind the first ones take what these do.
+    Copies share the bandwidth.  Behind a step that writes a block, the next one of a grid begins
+    when the write before has landed, which small ones wait for; of pipelines inside of a kernel
+    that was not seen.  The steps behind the first ones take what these do.
     """
     least = np.maximum(compute, (copied.read + copied.written) / chip.bandwidth)
     inside = copied.inside / chip.bandwidth
@@ -281,15 +296,17 @@ def _piped(compute: np.ndarray, copied: Copied, chip: Chip, ahead: int = 1) -> f
     coming = [*read.tolist(), *[0.0] * ahead]
     arrives = list[float](chip.read + np.cumsum(coming[:ahead]))
     free = arrives[-1]
-    ended = 0.0
+    ended = landed = before = 0.0
     each = zip(compute[begin].tolist(), coming[ahead:], written.tolist(), strict=True)
     for step, (took, comes, goes) in enumerate(each):
+        begins = max(ended, before)
         if comes:
-            free = max(free, ended + chip.read) + comes
+            free = max(free, begins + chip.read) + comes
         arrives.append(free if comes else arrives[-1])
-        ended = max(ended, arrives[step]) + took
+        ended = max(begins, arrives[step]) + took
         if goes:
-            free = max(free, ended) + goes
+            free, before = max(free, ended) + goes, landed if lands else 0.0
+            landed = max(ended + chip.write, landed) + goes
     first = float(least[begin].sum())
     return ended * (float(least.sum()) / first if first else 1)
 
@@ -300,6 +317,35 @@ def _flowing(body: float, copies: float, flow: Flow | None, steps: Steps) -> flo
         return body
     parts = min(flow.pieces, max(steps.count * steps.times, 1))
     return max(body, copies) + min(body, copies) / parts
+
+
+def _shares(launch: Launch, steps: Steps, core: Core, costs: Costs) -> tuple[float, float]:
+    """The parts of the work in the first loop that waits for pieces, and in the one behind which
+    they go; all of it, where these are the same."""
+    trips, flow = _trips(launch, steps), launch.flow
+    turns = flow.turns if flow is not None else ()
+
+    def cycles(stmts: Iterable[PStmt]) -> float:
+        done = work(stmts, core, trips)
+        return float(_cycles(tuple(np.array([done.get(t, 0.0)]) for t in TERMS), costs, launch)[0])
+
+    body = [stmt for section in launch.sections for stmt in section.body]
+    every, loops = cycles(body), [s for s in flat(body) if isinstance(s, Inner)]
+    own = {s.axis: cycles((s,)) / every for s in loops}
+    first = next((own[t.axis] for t in turns if t.comes is not None), 0.0)
+    return min(first, 1.0), min(next((own[t.axis] for t in turns if t.goes is not None), 0.0), 1.0)
+
+
+def _turning(
+    body: float, shares: tuple[float, float], moved: tuple[float, float], flow: Flow, chip: Chip
+) -> float:
+    """Seconds of a step whose first loop waits for pieces that come, and behind whose last one
+    they go.  A copy that is longer than its loop is waited for; so is one piece of each."""
+    found = body
+    for share, size in zip(shares, moved, strict=True):
+        copy = size / chip.bandwidth
+        found += max(copy - share * body, copy / flow.pieces)
+    return found
 
 
 def _size(window: Window, steps: Steps) -> np.ndarray | float:

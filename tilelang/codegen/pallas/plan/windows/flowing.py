@@ -28,8 +28,9 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.refusal import Refused, Rule
 
 from ..axis import AxisPlan
-from ..physical import PStmt, Read, Select, Step, TakeRows, Tiles, Write, flat, parts_of
-from ..types import BACK, GONE, HERE, REACH, Flow, Launch, Plan
+from ..flow import BACK, GONE, HERE, REACH, Again, ByStep, Comes, Flow, Goes, Turn
+from ..physical import Inner, PStmt, Read, Select, Step, TakeRows, Tiles, Write, flat, parts_of
+from ..types import Launch, Plan
 from .near_ranges import near_ranges
 from .types import Whole, Window
 
@@ -46,8 +47,9 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     asked = config.windows == "flowing"
     if not asked and (config.windows is not None or target.name == "cpu"):
         return launch
-    found = tuple(_flowing_windows(launch)) if _steps_in_order(launch) else ()
-    used = [a for w in found for a in _axes(launch, w)]
+    alone = _one_step(launch)
+    found = tuple(_flowing_windows(launch, alone)) if alone or _steps_in_order(launch) else ()
+    used = [a for w in found for a in _axes(launch, w, alone)]
     rows = _piece(found, used, target)
     if not found or rows is None:
         return _refused(asked, launch, launch.loc)
@@ -56,36 +58,67 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     others = any(w.axes for w in launch.windows)  # their copies would wait behind all pieces
     if not asked and (others or size < WORTH):
         return launch
-    if asked or size >= NEAR:
+    if not alone and (asked or size >= NEAR):
         launch = near_ranges(launch, used, refs, math.lcm(*_registers(found, target)))
+    pieces = found[0].shape[0] // rows
+    flow = Flow(rows, pieces, None, _turns(launch, found, rows)) if alone else None
+    windows = tuple(replace(w, flows=w.ref in refs) for w in launch.windows)
+    return replace(launch, windows=windows, flow=flow or _by_step(launch, used, rows, pieces))
+
+
+def _by_step(launch: Launch, used: Iterable[AxisPlan], rows: int, pieces: int) -> Flow:
+    """Every step waits for what its loops use, and lets go what lies before the next one's."""
     over = max((a.size - a.near for a in launch.axes if a.near is not None), default=0)
     ends = dict.fromkeys((a.begin, a.end) for a in used)
     begin = reduce(lambda a, b: Apply("minimum", (a, b), INT), dict.fromkeys(b for b, _ in ends))
     end = reduce(lambda a, b: Apply("maximum", (a, b), INT), dict.fromkeys(e for _, e in ends))
-    flow = _flow(rows, found[0].shape[0] // rows, begin, end, over)
-    windows = tuple(replace(w, flows=w.ref in refs) for w in launch.windows)
-    return replace(launch, windows=windows, flow=flow)
-
-
-def _flow(rows: int, pieces: int, begin: Expr, end: Expr, over: int) -> Flow:
-    """What steps compute that use the rows from `begin` on, which may lie anywhere.
-
-    over  rows behind `end` that their last tiles may read
-    """
     last, first = (integers.clamped(e, rows * pieces + 1) for e in (end, begin))
     read = integers.minimum(integers.add(last, integers.const(over)), rows * pieces)
-    behind = Apply("add", (read if over else last, integers.const(rows - 1)), INT)
-    return Flow(
-        rows=rows,
-        pieces=pieces,
-        lacks=_is("gt", end, integers.sub(_times(HERE, rows), integers.const(over))),
-        reach=Tiles(behind, rows),
+    again = Again(
         back=Tiles(first, rows),
         again=_is("lt", BACK, GONE),
         early=_is("lt", begin, _times(GONE, rows)),
-        passed=_is("ge", end, _times(Apply("add", (GONE, integers.const(1)), INT), rows)),
-        left=Tiles(last, rows),
+    )
+    behind = Apply("add", (read if over else last, integers.const(rows - 1)), INT)
+    comes = _comes(end, behind, rows, over)
+    return Flow(rows, pieces, ByStep(comes, _goes(end, last, rows), again))
+
+
+def _turns(launch: Launch, found: Iterable[Window], rows: int) -> tuple[Turn, ...]:
+    """Each turn waits for its own tile, and that of the loop that stores it lets it go."""
+    turns: dict[str, Turn] = {}
+    for window in found:
+        for axis in _axes(launch, window, alone=True):
+            old = turns.get(axis.name, Turn(axis.name, None, None))
+            end, behind = (
+                integers.add(axis.tile.origin, integers.const(n))
+                for n in (axis.size, axis.size + rows - 1)
+            )
+            if window.output:
+                turns[axis.name] = replace(old, goes=_goes(end, end, rows))
+            else:
+                turns[axis.name] = replace(old, comes=_comes(end, behind, rows))
+    return tuple(turns.values())
+
+
+def _comes(end: Expr, behind: Expr, rows: int, over: int = 0) -> Comes:
+    """What is waited for where rows up to `end` are used, which may lie anywhere.
+
+    behind  the last row that the last piece of these may have, inside of the array
+    over    rows behind `end` that their last tiles may read
+    """
+    return Comes(
+        lacks=_is("gt", end, integers.sub(_times(HERE, rows), integers.const(over))),
+        reach=Tiles(behind, rows),
         here=Apply("maximum", (HERE, REACH), INT),
+    )
+
+
+def _goes(end: Expr, inside: Expr, rows: int) -> Goes:
+    """What goes where rows up to `end` are done; `inside` is the same, inside of the array."""
+    return Goes(
+        passed=_is("ge", end, _times(Apply("add", (GONE, integers.const(1)), INT), rows)),
+        left=Tiles(inside, rows),
         gone=Apply("maximum", (GONE, REACH), INT),
     )
 
@@ -99,10 +132,12 @@ def _times(a: Expr, by: int) -> Apply:
 
 
 def at_once(plan: Plan) -> Plan:
-    """The plan without pieces.  Forms are compared so: what estimates of long bodies lack, the
-    copies in front of them made up for."""
+    """The plan whose steps wait for no pieces.  Forms are compared so: what estimates of long
+    bodies lack, the copies in front of them made up for."""
     launches = (
         replace(each, flow=None, windows=tuple(replace(w, flows=False) for w in each.windows))
+        if each.flow is not None and each.flow.step is not None
+        else each
         for each in plan.launches
     )
     return replace(plan, launches=tuple(launches))
@@ -131,11 +166,17 @@ def _steps_in_order(launch: Launch) -> bool:
     return axis is not None and semantics == "arbitrary" and launch.axis(axis).base is None
 
 
-def _flowing_windows(launch: Launch) -> Iterator[Window]:
+def _one_step(launch: Launch) -> bool:
+    """Whether there is nothing but one step, which has whole arrays."""
+    alone = launch.form == "grid" and not launch.prefetches and launch.table is None
+    return alone and all(d.extent == 1 for d in launch.dims)
+
+
+def _flowing_windows(launch: Launch, alone: bool) -> Iterator[Window]:
     """The windows of as many rows as the first one has that can come, or go, in pieces."""
     rows: int | None = None
     for window in launch.windows:
-        if _is_whole(window) and rows in (None, window.shape[0]) and _axes(launch, window):
+        if _is_whole(window) and rows in (None, window.shape[0]) and _axes(launch, window, alone):
             rows = window.shape[0]
             yield window
 
@@ -150,12 +191,30 @@ def _is_whole(window: Window) -> bool:
     return whole and window.shown == window.shape == (window.whole or window.shape)
 
 
-def _axes(launch: Launch, window: Window) -> list[AxisPlan]:
+def _axes(launch: Launch, window: Window, alone: bool) -> list[AxisPlan]:
     """The loops inside of a step that use the window; none, if anything else does."""
     steps = list(tiles(launch, window))
-    axes = [launch.axis(s.axis) for s in steps if s is not None]
-    every = len(axes) == len(steps) and all(_rises(a, launch.dims[0].axis or "") for a in axes)
-    return axes if every else []
+    axes = [launch.axis(s.axis) for s in dict.fromkeys(steps) if s is not None]
+    if None in steps or not all(map(_is_plain, axes)):
+        return []
+    if not alone:
+        return axes if all(_rises(a, launch.dims[0].axis or "") for a in axes) else []
+    turns = all(_turning(launch, a.name) for a in axes)
+    once = not window.output or [a.name for a in axes] == [a.name for a in _once(launch, axes)]
+    return axes if turns and once else []
+
+
+def _turning(launch: Launch, axis: str) -> bool:
+    """Whether turns of that loop are counted by the chip, so that a turn can wait."""
+    stmts = (s for section in launch.sections for s in flat(section.body))
+    return all(s.form == "fori_loop" for s in stmts if isinstance(s, Inner) and s.axis == axis)
+
+
+def _once(launch: Launch, axes: list[AxisPlan]) -> list[AxisPlan]:
+    """The only loop, if it runs once: in no other one, and whatever the step is."""
+    runs = [s for section in launch.sections if not section.conditions for s in section.body]
+    loops = [s.axis for s in runs if isinstance(s, Inner)]
+    return axes if len(axes) == 1 and loops.count(axes[0].name) == 1 else []
 
 
 def tiles(launch: Launch, window: Window) -> Iterator[Step | None]:
@@ -179,13 +238,16 @@ def _tile(select: tuple[Select, ...]) -> Step | None:
     return first if isinstance(first, Step) and first.number is None else None
 
 
+def _is_plain(axis: AxisPlan) -> bool:
+    """Whether it is a loop inside of the step over tiles that are blocks of arrays."""
+    plain = axis.shift is None and axis.base is None and axis.length is None
+    return axis.place == "inner" and axis.block is not None and plain
+
+
 def _rises(axis: AxisPlan, dim: str) -> bool:
     """Whether the loop's ranges rise from step to step, by numbers that are there before it."""
     known = all(_is_known(e, dim) for end in (axis.begin, axis.end) for e in ir.walk(end))
-    plain = axis.shift is None and axis.base is None and axis.length is None
-    return (
-        axis.place == "inner" and axis.block is not None and plain and known and (dim in axis.rises)
-    )
+    return known and dim in axis.rises
 
 
 def _is_known(expr: Expr, dim: str) -> bool:
