@@ -13,6 +13,7 @@ from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
 from tests.transforms import (
     test_asked_once,
+    test_fixed_positions,
     test_gradients,
     test_language_text,
     test_ranges,
@@ -25,6 +26,7 @@ from tilelang.language.derivatives import RULES, OpUse, Rule
 from tilelang.transforms import (
     adjoints,
     asked_once,
+    gauge,
     graph,
     left_out,
     legal,
@@ -113,6 +115,7 @@ _INDEX = saved.Residuals._index
 _OFFSET = saved.Residuals._offset
 _CUT = ranges._cut
 _GAUGE = unit_gauge._of_itself
+_PARTS = gauge._of_parts
 
 
 def _bug(what: str, owner: Any, name: str, wrong: Any, seen_by: Callable[[], None]) -> Mutation:
@@ -182,6 +185,11 @@ MUTATIONS = (
         "the gauge is the maximum, and the sum in it 1", unit_gauge, "_of_itself",
         lambda graph, found: {**_GAUGE(graph, found), found.m.name: found.m},
         _compares("jagged_softmax"),
+    ),
+    _bug(
+        "what moves in no known way stays", gauge, "_of_parts",
+        lambda graph, term, known: _PARTS(graph, term, known) or gauge.STAYS,
+        test_fixed_positions.test_what_is_not_scaled_alike_is_refused,
     ),
     _bug(
         "rounded results are read by whatever needs them", saved, "_only_multiplied",
