@@ -14,6 +14,8 @@ from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.segment_reduction import segment_reduction
+from tests.runtime.test_cuda import needs_triton
+from tilelang.aot import CudaCompiled
 from tilelang.codegen.triton.plan import body, memory
 
 ROWS, WIDTH = 262144, 512
@@ -62,6 +64,32 @@ def test_whole_rows():
     for groups, rows, warps in ((256, 32, 8), (16384, 16, 4)):
         blocks, *rest = chosen(jagged_layer_norm, X, weight, weight, offsets(groups))
         assert blocks == dict.fromkeys(("tm", "tm_1", "tm_2"), rows) and rest == [warps, 1]
+
+
+def odd_rows(groups: int) -> tuple[tile.TensorSpec, ...]:
+    weight = tile.spec((33,), "float32")
+    return tile.spec((4096, 33), "float32"), weight, weight, offsets(groups)
+
+
+def test_odd_rows_have_more_warps():
+    """Each of their numbers is read by an address of its own."""
+    blocks, *rest = chosen(jagged_layer_norm, *odd_rows(16))
+    assert blocks == dict.fromkeys(("tm", "tm_1", "tm_2"), 128) and rest == [8, 1]
+    weight = tile.spec((WIDTH + 1,), "bfloat16")
+    wide = tile.spec((ROWS, WIDTH + 1), "bfloat16")
+    blocks, *rest = chosen(jagged_layer_norm, wide, weight, weight, offsets(256))
+    assert blocks == dict.fromkeys(("tm", "tm_1", "tm_2"), 8) and rest == [8, 1]
+
+
+@needs_triton
+def test_odd_rows_do_not_spill():
+    def stack(config: tile.Config | None = None) -> int:
+        made = jagged_layer_norm.compile(*odd_rows(16), target="cuda:sm90", config=config)
+        assert isinstance(made, CudaCompiled)
+        return sum(program.stack for program in made.programs)
+
+    assert stack() == 0
+    assert stack(tile.Config(warps=4)) > 0, "what even rows would have"
 
 
 def test_sums_of_one_array_have_no_groups():

@@ -470,7 +470,7 @@ def whole_tensor_op(x):
     r"""TypingError: x is used whole, as if it were a value
       y = torch.exp(x)
           ^^^^^^^^^^^^
-    hint: load a part of it in a loop: for tile in hl.tile(x.shape[0]): ... x[tile, :] ...
+    hint: load a part of it in a loop: for tile in hl.tile(x.shape[0]): ... x[tile, :] ...; in one, all of it is x[:, :]
     """
     y = torch.exp(x)
     return y
@@ -480,7 +480,7 @@ def whole_tensor_arithmetic(x):
     r"""TypingError: x is used whole, as if it were a value
       y = x * 2
           ^^^^^
-    hint: load a part of it in a loop: for tile in hl.tile(x.shape[0]): ... x[tile, :] ...
+    hint: load a part of it in a loop: for tile in hl.tile(x.shape[0]): ... x[tile, :] ...; in one, all of it is x[:, :]
     """
     y = x * 2
     return y
@@ -1976,7 +1976,7 @@ def kernel_without_tensors(n):
     r"""TypingError: out is used whole, as if it were a value
       return hl.zeros([n]) + 1
              ^^^^^^^^^^^^^^^^^
-    hint: load a part of it in a loop: for tile in hl.tile(out.shape[0]): ... out[tile] ...
+    hint: load a part of it in a loop: for tile in hl.tile(out.shape[0]): ... out[tile] ...; in one, all of it is out[:]
     """
     return hl.zeros([n]) + 1
 

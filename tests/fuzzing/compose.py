@@ -13,6 +13,7 @@ from tests.fuzzing.draw import draw
 from tests.fuzzing.guarded import guarded
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
+from tests.fuzzing.layered import layered
 from tests.fuzzing.narrow import narrowed
 from tests.fuzzing.program import (
     Axis,
@@ -43,6 +44,7 @@ SOFTMAX = 0.12  # of the programs
 GUARDED = 0.5  # of those
 PAGED = 0.1  # of the programs
 KEPT = 0.15  # of the programs that have such a sum
+LAYERED = 0.08  # of the programs
 GROUPED = 0.08  # of the programs
 SCALED = 0.04  # of the programs
 BOXES = 0.06  # of the programs
@@ -106,6 +108,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = kept(program, random.Random(f"which {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "kept"]
+        if random.Random(f"layered {seed} {attempt}").random() < LAYERED:
+            made = layered(program, random.Random(f"planes {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "layered"]
         summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
         often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED
         if sized and random.Random(f"fixed {seed} {attempt}").random() < often:

@@ -254,7 +254,8 @@ CASES = {
     "tensor as a value": (
         call(hl.exp, TensorHandle(tensor)),
         "table is used whole, as if it were a value",
-        "load a part of it in a loop: for tile in hl.tile(table.shape[0]): ... table[tile, :] ...",
+        "load a part of it in a loop: for tile in hl.tile(table.shape[0]): ... table[tile, :] ...; "
+        "in one, all of it is table[:, :]",
     ),
     "string as a value": (op("+", x, "a"), "the string 'a' is used as a value", ""),
     "None as a value": (

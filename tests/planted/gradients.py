@@ -15,6 +15,7 @@ from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
 from tests.transforms import (
     test_asked_once,
+    test_fixed_positions,
     test_gradients,
     test_language_text,
     test_ranges,
@@ -31,6 +32,7 @@ from tilelang.transforms import (
     adjoints,
     asked_once,
     derive,
+    gauge,
     graph,
     left_out,
     legal,
@@ -121,6 +123,7 @@ _OFFSET = saved.Residuals._offset
 _CUT = ranges._cut
 _GAUGE = unit_gauge._of_itself
 _FROM_NUMBER = softmax._from_number
+_PARTS = gauge._of_parts
 
 
 def _bug(what: str, owner: Any, name: str, wrong: Any, seen_by: Callable[[], None]) -> Mutation:
@@ -218,6 +221,11 @@ MUTATIONS = (
         "gradients pass through what is detached", parsed, "derive",
         lambda ir, facts, wanted: derive(drop_detached(ir), facts, wanted),
         test_gradients.test_what_is_detached_has_no_gradient,
+    ),
+    _bug(
+        "what moves in no known way stays", gauge, "_of_parts",
+        lambda graph, term, known: _PARTS(graph, term, known) or gauge.STAYS,
+        test_fixed_positions.test_what_is_not_scaled_alike_is_refused,
     ),
     _bug(
         "rounded results are read by whatever needs them", saved, "_only_multiplied",

@@ -19,6 +19,7 @@ from tests.codegen import (
     test_outer_carry,
     test_outside,
     test_pieces,
+    test_planes,
     test_stacked,
 )
 
@@ -28,6 +29,7 @@ SPLIT = np.array([0, 10, 33], np.int32)
 QUERIES = np.arange(40 * 8, dtype=np.float32).reshape(40, 8) % 5
 TABLE = np.arange(10, dtype=np.float32).reshape(2, 5) ** 2
 PAIR = np.array([0, 7, 40], np.int32)
+PLANES = np.arange(45 * 21, dtype=np.float32).reshape(45, 21) % 11
 OFFSETS = test_outer_carry.OFFSETS.astype(np.int32)
 
 
@@ -58,6 +60,12 @@ CASES = {
         (QUERIES, TABLE, PAIR),
         tile.Config({"tq": 16, "tk": 8}),
         lambda: (test_lookup.biased_exact(QUERIES, TABLE, PAIR),),
+    ),
+    "planes": Case(
+        test_planes.between,
+        (PLANES, np.array(test_planes.LAYOUTS[1], np.int32)),
+        tile.Config({"t": 16}),
+        lambda: (test_planes.by_hand("between", PLANES, test_planes.LAYOUTS[1]),),
     ),
     "running": Case(
         test_outer_carry.running,
@@ -103,6 +111,10 @@ BUGS = (
     ("windows", "the last row is taken for one behind", _BEHIND, _BEHIND.replace("33", "32")),
     ("biased", "an entry is left out", "rel >= 3", "rel >= 4"),
     ("biased", "entries of the first head", "bias[h, 2]", "bias[0, 2]"),
+    ("planes", "one row of the block for two planes", "y_ref[3] = ", "y_ref[1] = "),
+    ("planes", "a plane keeps what another one holds", "* 2.0, y_ref[3]", "* 2.0, y_ref[1]"),
+    ("planes", "a fill of one plane only", "y_ref[...] = jnp.zeros((4, 16, 21), jnp.float32)",
+     "y_ref[1] = jnp.zeros((16, 21), jnp.float32)"),
     ("running", "the carry begins anew in every group", "acc_ref_1[...] = acc_ref[...]",
      "acc_ref_1[...] = jnp.zeros((1, 12), jnp.float32)"),
     ("recurrent", "the state of the first iteration for all", "state = state_ref[a, b]",

@@ -67,6 +67,8 @@ def place(here: Here, handle: TensorHandle, entries: Entries, loc: Loc, masked: 
 def _spelled_out(tensor: ir.Tensor, entries: Entries, loc: Loc) -> Entries:
     """The entries with ... replaced by full slices: one for each dimension, besides None."""
     rank, dots = len(tensor.shape), [i for i, (v, _) in enumerate(entries) if v is ...]
+    if rank == 0 and [v for v, _ in entries] == [()]:  # hl.atomic_add(y, [()], v), as in y[()]
+        return []
     used = sum(v is not None and v is not ... for v, _ in entries)
     if len(dots) > 1:
         raise ParseError("... stands twice in an index", entries[dots[1]][1])

@@ -106,6 +106,8 @@ def used_whole(tensor: Tensor, loc: Site) -> tuple[str, Site, str]:
     part = ", ".join(["tile", *[":"] * (len(tensor.shape) - 1)])
     hint = f"load a part of it in a loop: for tile in hl.tile({tensor.name}.shape[0]): "
     hint += f"... {tensor.name}[{part}] ..."
+    if tensor.shape:
+        hint += f"; in one, all of it is {tensor.name}[{', '.join(':' * len(tensor.shape))}]"
     return f"{tensor.name} is used whole, as if it were a value", loc, hint
 
 

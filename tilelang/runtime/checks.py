@@ -230,7 +230,8 @@ def _error(rule: Rule, say: Say, every: _Place, found: Sequence[np.ndarray]) -> 
     here = replace(every, ahead=replace(every.ahead, points=point))
     numbers = (int(v[first]) for v in values)
     what = say(rule.map(partial(settled, number=here.number)), here, *numbers)
-    return RaggedValueError(what, rule.loc)
+    hint = rule.hint if isinstance(rule, RangeRule) else ""
+    return RaggedValueError(what, rule.loc, hint)
 
 
 def _number(here: _Place, expr: Expr, value: int) -> str:
@@ -245,7 +246,8 @@ def _outside(rule: IndexRule, here: _Place, value: int) -> str:
 
 
 def _negative(rule: RangeRule, here: _Place, low: int, high: int) -> str:
-    return f"{_number(here, rule.begin, low)} is negative"
+    where = f"before {rule.limit}" if rule.moved else "negative"
+    return f"{_number(here, rule.begin, low)} is {where}"
 
 
 def _decreasing(rule: RangeRule, here: _Place, low: int, high: int) -> str:

@@ -7,7 +7,7 @@ index rule holds for one position that is read from a tensor, such as perm[i] in
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from ..analysis.placed import Place, placed
@@ -62,6 +62,7 @@ class Limit:
     rank: int
     size: int
     order: int
+    loc: Loc | None = field(default=None, compare=False)  # of the reference
 
     @property
     def unit(self) -> str:
@@ -80,6 +81,7 @@ class RangeRule:
 
     strict   the bounds are read as they are (offsets, lengths), so that an end before its begin is
              wrong; otherwise (offsets[g] + 1) it is an empty range
+    moved    it is where a tile lies that is moved from its loop's range, x[t - 1]
     """
 
     begin: Expr
@@ -89,10 +91,16 @@ class RangeRule:
     strict: bool
     loc: Loc
     iterations: Iterations
+    moved: bool = False
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
         return self.begin, self.end
+
+    @property
+    def hint(self) -> str:
+        masks = "hl.load(..., mask=..., other=0), hl.store(..., mask=...)"
+        return f"leave out what lies outside by a mask: {masks}" if self.moved else ""
 
     def map(self, fn: Callable[[Expr], Expr]) -> RangeRule:
         return replace(self, begin=fn(self.begin), end=fn(self.end))
@@ -140,8 +148,8 @@ class CheckedReference:
     def limit(self, dim: int, ir: KernelIR) -> Limit:
         """The dimension as a bound."""
         tensor = ir.tensor(self.tensor)
-        shape = tensor.shape
-        return Limit(tensor.name, dim, len(shape), shape[dim], ir.tensors.index(tensor))
+        shape, order = tensor.shape, ir.tensors.index(tensor)
+        return Limit(tensor.name, dim, len(shape), shape[dim], order, self.loc)
 
 
 def _tightest(limits: Iterable[Limit]) -> Limit | None:
@@ -250,14 +258,16 @@ def _of_loop(
             begin, end = fold(add(offset, begin)), fold(add(offset, end))
         inner = frozenset(place) - ({axis.name} if doubt else {*around, axis.name})
         guards = (a for a in place if may_skip(a, inner, ir))
+        limit, moved = _tightest(limits), offset is not None and not _as_read(begin)
         yield RangeRule(
             begin=begin,
             end=end,
-            limit=_tightest(limits),
+            limit=limit,
             most=axis.max_extent if offset is None and not where else None,
             strict=not where and _as_read(begin) and _end_as_read(begin, end),
-            loc=axis.loc,
+            loc=(limit.loc if moved and limit is not None else None) or axis.loc,
             iterations=iterations_of((begin, end), place, guards, where, ir),
+            moved=moved,
         )
 
 

@@ -165,6 +165,12 @@ def _moved(graph: Graph, term: Term, parts: list[Move | None]) -> Move | None:
         return _of_number(constant)
     if all(p.free and p.how in ("shift", "scale") for p in known):
         return STAYS
+    made = _of_parts(graph, term, known)
+    # numbers fit moves that they do not make: what is loaded at [0] stays, as all that stays gives
+    return STAYS if made is None and all(p.free for p in known) else made
+
+
+def _of_parts(graph: Graph, term: Term, known: list[Move]) -> Move | None:
     match term:
         case Load():
             return None

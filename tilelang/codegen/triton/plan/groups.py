@@ -2,7 +2,7 @@
 
     once, columns in tiles     16 x 128 by one warp, the next tiles copied ahead
     several times, in tiles    half of a group's rows x 64 or 32, for two passes that caches serve
-    several times, whole       as many rows of groups as 16384 numbers are
+    several times, whole       as many rows of groups as 16384 numbers are, of odd rows 8192
 
 The times were taken on an H100 (80 GB HBM3, torch 2.11.0, Triton 3.6.0, 2026-11-23): 256 to 16384
 groups, even and skewed, of 128 MiB to 256 MiB of rows of 128 to 2048 bfloat16 or 512 float32.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilelang.ir import Along, At
 from tilelang.schedule.problem import Problem
 
 from .roles import minor, products, values
@@ -27,6 +28,9 @@ ONCE_ROWS, ONCE_COLUMNS, ONCE_PER_WARP, ONCE_AHEAD = 16, 128, 4096, 3
 AGAIN_ROWS, AGAIN_PER_WARP = (16, 256), 1024
 # Of whole rows, 64 numbers for each thread of up to 8 warps: a choice, that was not measured apart.
 WHOLE_ROWS, WHOLE_ELEMENTS, WHOLE_PER_WARP = (16, 128), 16384, 2048
+# Numbers of rows of an odd length are read one by one, each by an address that takes two registers:
+# 64 of them for each thread spilled 520 bytes (a layer norm of groups of 33 columns, sm_90).
+ODD_ELEMENTS, ODD_PER_WARP = WHOLE_ELEMENTS // 2, WHOLE_PER_WARP // 2
 MOST = 8  # warps: a choice, too
 
 
@@ -57,6 +61,8 @@ def group_tile(problem: Problem) -> GroupTile | None:
         return GroupTile(ONCE_ROWS, ONCE_COLUMNS, 2 * ONCE_PER_WARP, ONCE_PER_WARP, ONCE_AHEAD)
     if not _columns(problem, frozenset(ragged)):
         rows = _rows(problem, ragged, *WHOLE_ROWS)
+        if _odd(problem, frozenset(ragged)):
+            return GroupTile(rows, 1, ODD_ELEMENTS, ODD_PER_WARP)
         return GroupTile(rows, 1, WHOLE_ELEMENTS, WHOLE_PER_WARP)
     least, most = AGAIN_ROWS
     rows = max(_rows(problem, ragged, least, 2 * most) // 2, least)
@@ -67,6 +73,18 @@ def group_tile(problem: Problem) -> GroupTile | None:
 def _rows(problem: Problem, ragged: list[str], least: int, most: int) -> int:
     """Rows of a group on average, within bounds."""
     return max(min(rows_of(problem, problem.ir.axis(a), most) for a in ragged), least)
+
+
+def _odd(problem: Problem, ragged: frozenset[str]) -> bool:
+    """Whether rows of such tiles begin at no multiples of two numbers."""
+    shapes = {t.name: t.shape for t in problem.ir.tensors}
+    rows = (
+        shapes[r.tensor]
+        for r in problem.references
+        if not isinstance(r.index[-1], At)
+        and any(isinstance(i, Along) and i.axis in ragged for i in r.index[:-1])
+    )
+    return any(shape[-1] % 2 for shape in rows)
 
 
 def _columns(problem: Problem, ragged: frozenset[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilelang.analysis.uses import IndexedSite, picks_rows
 from tilelang.codegen.pallas.moves import edges, moved
@@ -52,6 +52,7 @@ class Arrays:
     places    the window of every reference
     tracks    what picks the blocks of loops in a row
     moved     tensors that rows of many groups go from or to
+    several   dimensions of arrays that are written, of which one step uses several positions
     """
 
     ir: KernelIR
@@ -65,6 +66,7 @@ class Arrays:
     places: Mapping[Where, Window]
     tracks: tuple[Track, ...] = ()
     moved: frozenset[str] = frozenset()
+    several: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def find(self, tensor: str, index: tuple[Index, ...], part: int = 0) -> Window:
         """The window that a reference is to; `part` of those that a moved tile lies in."""
@@ -106,7 +108,10 @@ def survey(
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
-    arrays = Arrays(ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir))
+    several = {t: _several(hosts[t], indices[t]) for t in hosts if t in written}
+    arrays = Arrays(
+        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several
+    )
     windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
     windows, tracks = tracked(windows, placed.phases, taken)
@@ -157,6 +162,20 @@ def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
     if len(host.shape) == len(index) + 1:
         return (*index[:-1], Span(0, 1), index[-1])
     return index
+
+
+def _several(host: HostArray, indices: list[tuple[Index, ...]]) -> frozenset[int]:
+    """The dimensions of the array of which one step uses several constant positions.
+
+    y[0, t, :] and y[1, t, :] are then two rows of one block: two blocks of one output would each
+    be written over what the other holds.  The last two dimensions are packed anyway.
+    """
+    dims = tuple(zip(*(as_array(host, index) for index in indices), strict=True))[:-2]
+
+    def constants(entries: tuple[Index, ...]) -> bool:
+        return all(isinstance(e, At) and isinstance(e.expr, Const) for e in entries)
+
+    return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and constants(at))
 
 
 # ---------------------------------------------------------------- windows
@@ -285,7 +304,7 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
         whole = kept and not (inside and picked)  # rows in HBM are stored at once
         return tuple(
             cut.Whole(host.shape[d])
-            if d == turned
+            if d == turned or d in arrays.several.get(to.tensor, ())
             else _dim(arrays, host, entry, len(entries) - d, whole, inside, part)
             for d, entry in enumerate(entries)
         )
