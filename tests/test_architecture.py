@@ -139,12 +139,12 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # Lines of each package, blank ones and docstrings too.  It may only outgrow its budget with a
 # reason beside the number; what a clean-up leaves of a budget is taken away.
 BUDGET = {
-    "ir": 1474,  # what authors call values; operands that meet; sums of negations; the array of a view
+    "ir": 1474,  # what authors call values; operands that meet; the array of a view
     "language": 4340,  # derivatives: a rule for each operation; numbers without a result
     "frontend": 4300,
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     "analysis": 3655,  # how many tiles arrays have room for, in sums and behind an `if` too
-    "passes": 1136,  # positions by their authors' names; select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
+    "passes": 1136,  # authors' names; select_numbers: masks of numbers; turn_late; powers_of_two
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     "transforms": 4460,  # what an `if` leaves out; views of arguments and results; moved residuals
     # rules that stood in both back ends; which field of a config was meant; how many tiles
@@ -155,7 +155,7 @@ BUDGET = {
     # rows that use what their groups have; bools as bytes; columns that are swept; arrays that XLA
     # brings to vector memory, ranges that move within one tile; memory of pieces; whole arrays that
     # come and go in pieces; tiles near their range
-    "codegen.pallas": 18_620,  # wide_operands.py: what TPUs compute of 32-bit numbers; tables of one loop
+    "codegen.pallas": 18_620,  # what TPUs compute of 32-bit numbers; tables of one loop
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches
