@@ -47,7 +47,7 @@ def wide(node: Any) -> Any:
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         own = {f.name: wide(getattr(node, f.name)) for f in dataclasses.fields(node) if f.init}
         return dataclasses.replace(node, **own)
-    return "float32" if node == "bfloat16" else node
+    return "float32" if node in ("bfloat16", "float16") else node
 
 
 @dataclass(frozen=True)

@@ -487,3 +487,26 @@ def test_few_of_a_batch_are_blocks_too():
     case = next(s for s in SUBJECTS if s.name == "batched_matmul").cases[4]
     chosen = batched_matmul.default_config(*case, target="tpu:v6e")
     assert dict(chosen.blocks) == {"tb": 1, "tk": 1024, "tm": 1024, "tn": 1024}
+
+
+@tile.kernel
+def seldom(x, offsets, n):
+    """Sums of ranges of one row, of as many groups as memory says."""
+    y = hl.full([1, 8], 0.0, dtype=hl.float32)
+    for g in hl.grid(n[()], max_extent=3):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=1):
+            acc = hl.full([t, 8], 1.5, dtype=hl.float32)
+            for u in hl.tile(offsets[g], offsets[g + 1], max_extent=1):
+                acc = acc + x[g, u, :].sum(0)[None, :]
+            y[t, :] = acc
+    return y
+
+
+def test_a_table_that_typical_ranges_give_no_rows_has_a_step():
+    x, offsets, n = (
+        tile.spec((3, 1, 8), "float32"),
+        tile.spec((4,), "int32"),
+        tile.spec((), "int32"),
+    )
+    for target in ("tpu:v5e", "tpu:v6e", "tpu:7x"):
+        assert "def seldom" in seldom.source(x, offsets, n, target=target)

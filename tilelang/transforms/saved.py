@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from ..analysis.facts import Facts
 from ..ir import (
@@ -363,6 +364,8 @@ def storing(
                 stmt = storing(stmt, saved, same, opened, known)
             case Store():
                 pass
+            case _:
+                assert_never(stmt)
         known |= new
         body.append(stmt)
         for one in saved:

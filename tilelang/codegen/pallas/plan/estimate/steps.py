@@ -126,7 +126,7 @@ class Steps:
 def listed(launch: Launch, arrays: Numbers) -> Steps:
     """The steps of a launch."""
     axes = {a.name: a for a in launch.axes}
-    rows = None if launch.table is None else _rows(launch.table, axes, arrays)
+    rows = None if launch.table is None else _some(_rows(launch.table, axes, arrays))
     count = 1 if rows is None else max(rows.count, 1)
     names = [d.axis or "" for d in launch.dims]
     extents = [count if d.axis is None else max(d.extent or 1, 1) for d in launch.dims]
@@ -218,6 +218,18 @@ def _rows(table: Table, axes: Mapping[str, AxisPlan], arrays: Numbers) -> TableR
     }
     alone = {a: _waiting(own[a], origin[order]) for a in names}
     return replace(found, at=replace(at, indices={**at.indices, **alone, **held}))
+
+
+def _some(rows: TableRows) -> TableRows:
+    """The rows; one at the begin of all, if typical ranges have none: a launch has a step."""
+    if rows.count:
+        return rows
+
+    def begun(found: Mapping[str, np.ndarray | int]) -> dict[str, np.ndarray | int]:
+        return {name: number if np.size(number) else 0 for name, number in found.items()}
+
+    at = replace(rows.at, indices=begun(rows.at.indices), names=begun(rows.at.names))
+    return TableRows(1, at, None if rows.phase is None else np.zeros(1, np.int64))
 
 
 def _held(track: str) -> str:
