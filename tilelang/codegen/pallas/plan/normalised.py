@@ -11,6 +11,7 @@ from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
+from tilelang.codegen.pallas.passes.wide_carries import wide_carries
 from tilelang.codegen.pallas.passes.wide_operands import wide_operands
 from tilelang.codegen.pallas.target import Target
 from tilelang.passes.fold_empty import fold_empty
@@ -35,14 +36,13 @@ def normalised(
     where the author wrote them; and gathers get statements of their own last, because no pass after
     that may write a load anywhere.
     """
-    facts, kernel = problem.facts, problem.ir
+    facts, kernel, wide = problem.facts, problem.ir, target.name != "cpu"
     passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
         ("mask_outside", lambda k: mask_outside(k, facts)),
         ("keep_inside", lambda k: keep_inside(k, facts)),
         ("select_numbers", select_numbers),
         ("fold_empty", fold_empty),
         ("bool_bytes", bool_bytes),
-        ("wide_operands", wide_operands if target.name != "cpu" else lambda k: k),
         ("powers_of_two", powers_of_two),
         ("name_shared", name_shared),
         ("turn_late", turn_late),
@@ -52,6 +52,7 @@ def normalised(
         ("scatter_rows", lambda k: scatter_rows(k, target)),
         ("gather_columns", lambda k: gather_columns(k, target)),
         ("separate_gathers", separate_gathers),
+        *((("wide_carries", wide_carries), ("wide_operands", wide_operands)) if wide else ()),
     )
     for name, run in passes:
         kernel = run(kernel)

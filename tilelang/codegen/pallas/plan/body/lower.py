@@ -20,6 +20,7 @@ from tilelang.codegen.pallas.plan.windows.types import Packed, Window
 from tilelang.codegen.pallas.plan.windows.unaligned import PARTS, joined, moved_along, shift, start
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Dim, Type
+from tilelang.language.dtypes import wide_of
 from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -218,12 +219,13 @@ def block_shape(
 def _one_row(scope: Scope, value: PExpr, position: int, packed: Packed, tensor: str) -> PExpr:
     """The one row of a packed block that is meant: a masked sum, exact and blind to NaN.
 
-    Of unsigned integers it is that of as many signed ones: Mosaic sums up no others.
+    Of unsigned integers it is that of as many signed ones, of narrow values that of wide ones:
+    Mosaic sums up no others, and JAX sums of 8 and 16 bits are of 32.
     """
     shape, dtype = value.type.shape, value.type.dtype
-    if dtype.startswith("uint"):
-        signed = apply("cast", (value,), shape, "int32")
-        row = _one_row(scope, signed, position, packed, tensor)
+    if dtype not in ("float32", "bfloat16", "int32"):
+        wide = apply("cast", (value,), shape, wide_of(dtype))
+        row = _one_row(scope, wide, position, packed, tensor)
         return apply("cast", (row,), row.type.shape, dtype)
     zero = ir.Const(0, Type((), dtype), weak=True)
     own, why = row_mask(scope, shape, position, packed), (("row", tensor),)
