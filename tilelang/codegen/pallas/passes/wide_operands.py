@@ -14,14 +14,16 @@ would have been.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
 from tilelang import ir
 from tilelang.ir.traversal import map_body, map_children, map_index, map_range, map_stmt
-from tilelang.language.dtypes import is_float, is_float8, to_numpy, wide_of
+from tilelang.language.dtypes import is_float, is_float8, itemsize, to_numpy, wide_of
 from tilelang.language.op import OPS, REDUCTIONS, names
 
+BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
 ORDERED = ("max", "min", "maximum", "minimum")
 FOLDS = {"any": "max", "all": "min"}
 LOWEST = -(2**31)
@@ -80,7 +82,25 @@ def _computed(expr: ir.Apply, dtype: str) -> ir.Expr:
     args = tuple(a if a.type.dtype != dtype else _cast(a, wide) for a in expr.args)
     if expr.type.dtype != dtype:
         return replace(expr, args=args)
+    if expr.op in BITWISE and not expr.type.shape:
+        args = tuple(_apart(a, dtype) for a in args)
     return _cast(_of(expr, wide, *args), dtype)
+
+
+def _apart(number: ir.Expr, dtype: str) -> ir.Expr:
+    """A number as it is, that was or will be of a narrow dtype.
+
+    Mosaic makes one operation of what stands between two conversions, or one conversion of two;
+    scalar units have few of those.
+    """
+    kind = number.type
+    if isinstance(number, ir.Const):
+        return number
+    if is_float(kind.dtype):
+        same = ir.Apply("eq", (number, number), replace(kind, dtype="bool"))
+        return ir.Apply("where", (same, number, ir.Const(math.nan, kind)), kind)
+    by = _number(32 - 8 * itemsize(dtype), "int32")
+    return ir.Apply("shift_right", (ir.Apply("shift_left", (number, by), kind), by), kind)
 
 
 def _converted(expr: ir.Apply) -> ir.Expr:
@@ -92,9 +112,10 @@ def _converted(expr: ir.Apply) -> ir.Expr:
     if source == "bool" and dtype not in WIDE:
         return replace(expr, args=(_cast(value, wide_of(dtype)),))
     narrow = source not in (*WIDE, "uint32", "bool") and dtype not in (*WIDE, "uint32", "bool")
-    if narrow and (not expr.type.shape or is_float8(source) or is_float8(dtype)):
-        return replace(expr, args=(_cast(_cast(value, wide_of(source)), wide_of(dtype)),))
-    return expr
+    if not narrow or (expr.type.shape and not is_float8(source) and not is_float8(dtype)):
+        return expr
+    wide = _cast(_cast(value, wide_of(source)), wide_of(dtype))
+    return replace(expr, args=(wide if expr.type.shape else _apart(wide, dtype),))
 
 
 def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:

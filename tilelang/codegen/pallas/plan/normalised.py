@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tilelang import ir
 from tilelang.codegen.pallas.passes.bool_bytes import bool_bytes
+from tilelang.codegen.pallas.passes.first_positions import first_positions
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
@@ -42,6 +43,7 @@ def normalised(
         ("keep_inside", lambda k: keep_inside(k, facts)),
         ("select_numbers", select_numbers),
         ("fold_empty", fold_empty),
+        ("first_positions", lambda k: first_positions(k, integers=wide)),
         ("bool_bytes", bool_bytes),
         ("powers_of_two", powers_of_two),
         ("name_shared", name_shared),

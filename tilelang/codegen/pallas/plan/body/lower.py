@@ -35,6 +35,7 @@ from .layouts import (
     relayout,
 )
 
+OF_VECTORS = ("pow",)  # what scalar units have no instruction for, and none are made of others
 NONE: Mapping[str, Dim] = MappingProxyType({})
 
 
@@ -274,8 +275,23 @@ def _elementwise(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     layout = _common(values, rank, want)
     if layout == "free":
         return Value(expr, "free", expr.type.shape)
+    if layout == "scalar" and expr.op in OF_VECTORS and not _whole(expr.args[-1]):
+        return _result(expr, map(_vector, values), "unit")
     pairs = zip(expr.args, values, strict=True)
     return _result(expr, [_as_operand(scope, a, v, layout, rank) for a, v in pairs], layout)
+
+
+def _whole(power: ir.Expr) -> bool:
+    """Whether a power is so many factors."""
+    return isinstance(power, ir.Const) and int(power.value) == power.value
+
+
+def _vector(number: Value) -> Value:
+    """A number as a vector of one."""
+    if isinstance(number.expr, ir.Const):
+        return number
+    kind = Type((1, 1), number.expr.type.dtype)
+    return Value(apply("broadcast", (number.expr,), kind.shape, kind.dtype), "unit", ())
 
 
 def _common(values: list[Value], rank: int, want: Layout | None) -> Layout:
