@@ -199,7 +199,10 @@ def _folded(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: in
 
 
 def _cast(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int) -> Value:
-    return Value("cast", place, dtype, (_value(rng, frame, place, _dtype(rng), rest),))
+    value = _value(rng, frame, place, _dtype(rng), rest)
+    signed = dtype.startswith("u") and value.dtype not in ("bool", dtype)
+    able = signed and not is_float8(value.dtype)  # of what is below 0 an unsigned number is nothing
+    return Value("cast", place, dtype, (Value("abs", place, value.dtype, (value,)) if able else value,))
 
 
 def _shaped(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int) -> Value | None:

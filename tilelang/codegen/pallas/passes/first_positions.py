@@ -1,7 +1,7 @@
 """First positions: argmax where tiles or the compiler have none -> the first position of a maximum.
 
-    argmax(x[t, :], axis=0)   ->   min(where(x[t, :] == max(x[t, :]) or isnan(x[t, :]), t, MOST))
-                                       - t.begin
+    argmax(x[t, :], axis=0)   ->   min(where(x[t, :] == max(x[t, :]) or isnan(x[t, :]), i, MOST))
+    where i = t - t.begin
 
 Along a tile it counts from the first lane, which may lie before the range of the tile.  TPUs have
 none of integers, either; those of 8 and 16 bits would fit a float32, and no others.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelang.ir import Apply, Const, Dim, Expr, KernelIR, TileScalar, Type
+from tilelang.ir import Apply, Const, Dim, Expr, KernelIR, Type
 from tilelang.ir.traversal import map_body, map_children, map_stmt
 from tilelang.language import build, shapes
 from tilelang.language.dtypes import is_float
@@ -52,7 +52,4 @@ def _position(expr: Apply, value: Expr, dim: Dim) -> Expr:
     for _ in range(value.type.rank - axis - 1):
         place = shapes.expand_dims(place, place.type.rank, expr.loc)
     first = build.where(hit, place, Const(MOST, Type((), "int32")), expr.loc)
-    found = build.reduce("min", first, axis, keep, expr.loc)
-    if not isinstance(dim, str):
-        return found
-    return build.binary("sub", found, TileScalar(dim, "begin"), expr.loc)
+    return build.reduce("min", first, axis, keep, expr.loc)
