@@ -15,21 +15,13 @@ would have been.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from tilelang import ir
-from tilelang.ir.traversal import (
-    definitions,
-    map_body,
-    map_children,
-    map_index,
-    map_range,
-    map_stmt,
-)
+from tilelang.ir.traversal import map_body, map_children, map_index, map_range, map_stmt
 from tilelang.language.dtypes import is_float, is_float8, itemsize, to_numpy, wide_of
-from tilelang.language.op import OPS, REDUCTIONS, names
+from tilelang.language.op import OPS, names
 
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
 ORDERED = ("max", "min", "maximum", "minimum")
@@ -48,12 +40,11 @@ OF_BFLOAT16 = names(
 def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with operands that the compiler of TPUs takes."""
     done: dict[int, tuple[ir.Expr, ir.Expr]] = {}  # with what has the id, so that it lives
-    folded = Folded(definitions(kernel.body))
 
     def visit(expr: ir.Expr) -> ir.Expr:
         if id(expr) not in done:
             made = map_children(expr, visit)
-            done[id(expr)] = expr, _widened(made, folded) if isinstance(made, ir.Apply) else made
+            done[id(expr)] = expr, _widened(made) if isinstance(made, ir.Apply) else made
         return done[id(expr)][1]
 
     index = partial(map_index, fn=visit)
@@ -61,30 +52,7 @@ def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
     return replace(kernel, body=body, axes=tuple(map_range(a, visit) for a in kernel.axes))
 
 
-@dataclass(frozen=True)
-class Folded:
-    """What is made of reductions of vectors, whose result registers hold in every lane."""
-
-    defined: Mapping[str, ir.Expr]
-    known: dict[str, bool] = field(default_factory=dict)
-
-    def holds(self, expr: ir.Expr) -> bool:
-        match expr:
-            case ir.Apply(op) if op in REDUCTIONS.split() or op == "dot":
-                return True
-            case ir.Var(name) if name in self.defined:
-                if name not in self.known:
-                    self.known[name] = self.holds(self.defined[name])
-                return self.known[name]
-            case ir.Var():  # carried by a loop
-                return True
-            case ir.Apply():
-                return any(map(self.holds, expr.args))
-            case _:
-                return False
-
-
-def _widened(expr: ir.Apply, folded: Folded) -> ir.Expr:
+def _widened(expr: ir.Apply) -> ir.Expr:
     if expr.op not in OPS or OPS[expr.op].kind not in ("elementwise", "reduce"):
         return expr
     dtype = expr.args[-1].type.dtype
@@ -92,7 +60,7 @@ def _widened(expr: ir.Apply, folded: Folded) -> ir.Expr:
         case "cast", _:
             return _converted(expr)
         case op, "bool":
-            return _of_bools(expr, op, folded)
+            return _of_bools(expr, op)
         case "sum", "uint32":
             return _cast(_of(expr, "int32", _cast(expr.args[0], "int32")), dtype)
         case op, "uint32" if op in ORDERED:
@@ -152,35 +120,22 @@ def _converted(expr: ir.Apply) -> ir.Expr:
     return replace(expr, args=(wide if expr.type.shape else _apart(wide, dtype),))
 
 
-def _of_bools(expr: ir.Apply, op: str, folded: Folded) -> ir.Expr:
+def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:
     match op:
         case "any" | "all":
             made = _of(replace(expr, op=FOLDS[op]), "int32", _cast(expr.args[0], "int32"))
             return ir.Apply("gt", (made, _number(0, "int32")), expr.type)
         case "where":
             mask, yes, no = expr.args
-            opposite = ir.Apply("logical_not", (mask,), mask.type)
-            held = _logic(replace(expr, op="logical_and", args=(mask, yes), masks=()), folded)
-            other = _logic(replace(expr, op="logical_and", args=(opposite, no), masks=()), folded)
-            return _logic(replace(expr, op="logical_or", args=(held, other), masks=()), folded)
-        case "logical_and" | "logical_or" | "logical_xor":
-            return _logic(expr, folded)
+            other = ir.Apply("logical_not", (mask,), mask.type)
+            either = _both("logical_and", (mask, yes), expr), _both("logical_and", (other, no), expr)
+            return _both("logical_or", either, expr)
         case _:
             return expr
 
 
-def _logic(expr: ir.Apply, folded: Folded) -> ir.Expr:
-    """Truth values of a row or a column that lie in every lane, and others, meet as integers.
-
-    Mosaic brings masks of blocks together alone.
-    """
-    whole = expr.type.rank > 1 and 1 not in expr.type.shape
-    if whole or not expr.type.shape or not any(map(folded.holds, expr.args)):
-        return expr
-    numbers = tuple(_cast(a, "int32") for a in expr.args)
-    op = expr.op.replace("logical", "bitwise")
-    made = ir.Apply(op, numbers, replace(expr.type, dtype="int32"), (), expr.loc)
-    return ir.Apply("ne", (made, _number(0, "int32")), expr.type)
+def _both(op: str, masks: tuple[ir.Expr, ir.Expr], expr: ir.Apply) -> ir.Expr:
+    return ir.Apply(op, masks, expr.type, (), expr.loc)
 
 
 def _of(expr: ir.Apply, dtype: str, *operands: ir.Expr) -> ir.Apply:

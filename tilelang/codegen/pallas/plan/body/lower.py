@@ -378,7 +378,7 @@ def _transpose(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     value = _plain(scope, expr.args[0])
     if expr.type.rank < 2:
         return value
-    if expr.type.rank > 2 and expr.type.dtype == "bool":
+    if expr.type.dtype == "bool":
         return Value(permuted(value.expr, expr.attr("perm")), "plain", expr.type.shape)
     return _result(expr, [value], "plain")
 
