@@ -12,6 +12,11 @@ from typing import Literal
 
 from tilelang.language.dtypes import is_float, is_float8
 
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 Place = Literal["number", "row", "column", "block"]
 Frame = Literal["tile", "grid", "fold", "inner", "steps", "update", "gather"]
 PLACES: tuple[Place, ...] = ("number", "row", "column", "block")
@@ -21,29 +26,34 @@ DTYPES = (*FLOATS, *INTEGERS, "bool")
 OFTEN = ("bfloat16", "bool", "bfloat16", "float32", "int32", "bool")  # besides one of all
 
 UNARY = {
-    "float": (
+    "float": names(
         "neg abs exp exp2 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid silu relu softplus"
         " floor ceil round trunc sign"
-    ).split(),
-    "int": "neg abs relu sign bitwise_not".split(),
-    "bool": ["logical_not"],
+    ),
+    "int": names("neg abs relu sign bitwise_not"),
+    "bool": names("logical_not"),
 }
 BINARY = {
-    "float": "add sub mul div floordiv mod pow minimum maximum".split(),
-    "int": (
+    "float": names("add sub mul div floordiv mod pow minimum maximum"),
+    "int": names(
         "add sub mul floordiv mod minimum maximum bitwise_and bitwise_or bitwise_xor"
         " shift_left shift_right"
-    ).split(),
-    "bool": "logical_and logical_or logical_xor".split(),
+    ),
+    "bool": names("logical_and logical_or logical_xor"),
 }
-COMPARE = "eq ne lt le gt ge".split()
+COMPARE = names("eq ne lt le gt ge")
 FOLDS = {
-    "float": "sum max min mean".split(),
-    "int": "sum max min".split(),
-    "bool": "any all max min".split(),
+    "float": names("sum max min mean"),
+    "int": names("sum max min"),
+    "bool": names("any all max min"),
 }
-TESTS = ("isnan", "isfinite")
-UPDATES = {"float": "add max min".split(), "int": "add max min".split(), "bool": []}
+TESTS = names("isnan isfinite")
+UPDATES = names("add max min")
+CARRIED = {
+    "float": names("add maximum"),
+    "int": names("add minimum bitwise_xor"),
+    "bool": names("logical_or logical_and logical_xor"),
+}
 # Place of a result -> of the operands that it can be made of.
 MEETS: dict[Place, tuple[tuple[Place, Place], ...]] = {
     "number": (("number", "number"),),
@@ -124,10 +134,9 @@ def drawn(rng: random.Random) -> Body:
 def _combine(rng: random.Random, frame: Frame, dtype: str) -> str:
     match frame:
         case "update":
-            return rng.choice(UPDATES[kind(dtype)] or ["add"])
+            return rng.choice(UPDATES)
         case "fold" | "inner" | "steps":
-            return rng.choice({"float": ["add", "maximum"], "int": ["add", "minimum", "bitwise_xor"],
-                               "bool": ["logical_or", "logical_and", "logical_xor"]}[kind(dtype)])
+            return rng.choice(CARRIED[kind(dtype)])
         case _:
             return ""
 
@@ -154,7 +163,8 @@ def _unary(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int
 def _binary(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int) -> Value | None:
     if is_float8(dtype):
         return None
-    return Value(rng.choice(BINARY[kind(dtype)]), place, dtype, _pair(rng, frame, place, dtype, rest))
+    op = rng.choice(BINARY[kind(dtype)])
+    return Value(op, place, dtype, _pair(rng, frame, place, dtype, rest))
 
 
 def _pair(
@@ -189,9 +199,8 @@ def _folded(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: in
     of, axis = rng.choice(able)
     if dtype == "int32" and rng.random() < 0.5:
         value = _value(rng, frame, of, _dtype(rng), rest)
-        return None if is_float8(value.dtype) else Value(
-            rng.choice(("argmax", "argmin")), place, dtype, (value,), axis
-        )
+        op = rng.choice(("argmax", "argmin"))
+        return None if is_float8(value.dtype) else Value(op, place, dtype, (value,), axis)
     op = rng.choice(FOLDS[kind(dtype)])
     folded = Value(op, place, dtype, (_value(rng, frame, of, dtype, rest),), axis)
     widened = {"int8": "int32", "int16": "int32", "uint8": "uint32"}.get(dtype)
@@ -200,9 +209,9 @@ def _folded(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: in
 
 def _cast(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int) -> Value:
     value = _value(rng, frame, place, _dtype(rng), rest)
-    signed = dtype.startswith("u") and value.dtype not in ("bool", dtype)
-    able = signed and not is_float8(value.dtype)  # of what is below 0 an unsigned number is nothing
-    return Value("cast", place, dtype, (Value("abs", place, value.dtype, (value,)) if able else value,))
+    if dtype.startswith("u") and value.dtype != "bool" and not is_float8(value.dtype):
+        value = Value("abs", place, value.dtype, (value,))  # no unsigned number is below 0
+    return Value("cast", place, dtype, (value,))
 
 
 def _shaped(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int) -> Value | None:

@@ -1,6 +1,6 @@
 """text(body) -> str: a kernel around a body, in the words of a user; arguments(body) are its own.
 
-    x [M, N]  blocks   v [M]  columns   w [N]  rows   u [G, N]  a row of each group   s [G]  numbers
+x [M, N]  blocks   v [M]  columns   w [N]  rows   u [G, N]  a row of each group   s [G]  numbers
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ class Sizes:
     groups: int = 4
 
 
-def text(body: Body, sizes: Sizes = Sizes()) -> str:  # noqa: B008 (frozen)
+def text(body: Body, sizes: Sizes) -> str:
     """A module with one kernel, `kernel`."""
     names = arguments(body, sizes)
     shape = SHAPES[body.value.place]
     made = f"hl.zeros({shape}, dtype=hl.{_name(body.dtype)})"
-    head = HEAD.format(arguments=", ".join(names), rows=sizes.rows, columns=sizes.columns, output=made)
+    head = HEAD.format(
+        arguments=", ".join(names), rows=sizes.rows, columns=sizes.columns, output=made
+    )
     return head + "".join(f"        {line}\n" for line in _lines(body)) + "    return y\n"
 
 
@@ -114,9 +116,10 @@ def said(value: Value, body: Body) -> str:
         case "cast":
             return f"({args[0]}).to(hl.{_name(value.dtype)})"
         case "turned":
-            return f"({args[0]}).T.T" if body.frame == "grid" else f"({args[0]}).T.T"
+            return f"({args[0]}).T.T"
         case "lifted":
-            return _infix("logical_or" if value.dtype == "bool" else "add", f"({args[0]})[None]", args[1])
+            op = "logical_or" if value.dtype == "bool" else "add"
+            return _infix(op, f"({args[0]})[None]", args[1])
         case "logical_not" | "bitwise_not":
             return f"~({args[0]})"
         case "where":

@@ -8,10 +8,9 @@ from typing import Literal
 
 from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
-from tilelang.errors import Loc, PlanError
+from tilelang.errors import PlanError
 from tilelang.ir import Apply, KernelIR, integers
-from tilelang.ir.chain import level_statements
-from tilelang.ir.traversal import loads, statements
+from tilelang.ir.traversal import loads
 from tilelang.passes.drop_implied_masks import drop_implied_masks
 from tilelang.passes.fill_pads import fill_pads
 from tilelang.schedule.config import Config

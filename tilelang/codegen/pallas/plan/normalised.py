@@ -34,8 +34,9 @@ def normalised(
     Lanes outside of arrays are masked and positions kept inside first, while indices are those that
     the facts speak of.  They are written out, and rows that XLA puts together taken out, before
     those in scalar memory are made flat; single rows become scatters and gathers while loads are
-    where the author wrote them; and gathers get statements of their own last, because no pass after
-    that may write a load anywhere.
+    where the author wrote them; and gathers get statements of their own late, because no pass after
+    that may write a load anywhere.  Rows that are combined where they are stored are then found,
+    and what is left is computed as TPUs compute; interpreters compute as it is.
     """
     facts, kernel, wide = problem.facts, problem.ir, target.name != "cpu"
     passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
