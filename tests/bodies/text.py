@@ -128,6 +128,9 @@ def said(value: Value, body: Body) -> str:
             return f"({args[0]}).a{value.op}({value.axis})"
         case op if op in REDUCED:
             return f"({args[0]}).{op}({value.axis})"
+        case "shift_left" | "shift_right":
+            a, b = _met(value, args)
+            return _infix(value.op, a, f"({b} & 7)")
         case op if len(args) == 2:
             return _infix(op, *_met(value, args))
         case op:
@@ -164,5 +167,9 @@ def _numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np
         return rng.random(shape) < 0.5
     if kind(dtype) == "int":
         low = 1 if dtype.startswith("u") else -5
-        return rng.integers(low, 6, shape).astype(dtype)
+        drawn = rng.integers(low, 6, shape)
+        if dtype in ("int8", "uint8", "int16"):  # those that have the highest bit, too
+            far = rng.choice([np.iinfo(dtype).min, np.iinfo(dtype).max], shape)
+            drawn = np.where(rng.random(shape) < 0.1, far, drawn)
+        return np.where(drawn == 0, 1, drawn).astype(dtype)
     return as_dtype(rng.integers(1, 9, shape).astype(np.float32) / 4, dtype)

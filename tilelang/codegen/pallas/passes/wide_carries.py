@@ -16,6 +16,8 @@ from tilelang.ir import Apply, Carry, Const, Expr, KernelIR, Loop, Stmt, Type, V
 from tilelang.ir.traversal import map_body, substitute
 from tilelang.language.dtypes import wide_of
 
+from .wide_operands import cast
+
 HELD = ("float32", "int32", "uint32")
 
 
@@ -42,17 +44,13 @@ def _held(kind: Type) -> bool:
 def _carried(carry: Carry) -> Carry:
     if _held(carry.init.type):
         return carry
-    return replace(carry, init=_wide(carry.init), next=_wide(carry.next))
-
-
-def _wide(value: Expr) -> Expr:
-    kind = replace(value.type, dtype=wide_of(value.type.dtype))
-    return Apply("cast", (value,), kind, (), getattr(value, "loc", None))
+    wide = wide_of(carry.init.type.dtype)
+    return replace(carry, init=cast(carry.init, wide), next=cast(carry.next, wide))
 
 
 def _narrow(name: str, kind: Type) -> Expr:
     """What a loop carries, as what it is."""
     wide = Var(name, replace(kind, dtype=wide_of(kind.dtype)))
-    if kind.dtype == "bool":
-        return Apply("ne", (wide, Const(0, Type((), "int32"))), kind)
-    return Apply("cast", (wide,), kind)
+    if kind.dtype != "bool":
+        return cast(wide, kind.dtype)
+    return Apply("ne", (wide, Const(0, Type((), "int32"))), kind)

@@ -6,7 +6,7 @@
     sum(n), of uint32                  ->   cast(sum(cast(n, int32)), uint32)
     max(n), of uint32                  ->   cast(max(cast(n, int32) - 2**31) - 2**31, uint32)
     any(b), all(b)                     ->   max(cast(b, int32)) > 0, min(cast(b, int32)) > 0
-    where(b, c, d), of bools           ->   b & c | ~b & d
+    where(b, c, d), of bools           ->   where(b, cast(c, int32), cast(d, int32)) != 0
 
 Every float of fewer bits is a float32, and integers of 32 bits wrap: nothing is rounded but as it
 would have been.
@@ -14,19 +14,18 @@ would have been.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 
 from tilelang import ir
 from tilelang.ir.traversal import map_body, map_children, map_index, map_range, map_stmt
-from tilelang.language.dtypes import is_float, is_float8, itemsize, to_numpy, wide_of
+from tilelang.language.dtypes import is_float, is_float8, to_numpy, wide_of
 from tilelang.language.op import OPS, names
 
-BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
 ORDERED = ("max", "min", "maximum", "minimum")
 FOLDS = {"any": "max", "all": "min"}
 LOWEST = -(2**31)
+LEAST = -3.4028234663852886e38
 WIDE = ("float32", "int32")  # any operation is one of these
 # What libtpu 0.0.42.1 compiles of bfloat16 in vectors for every generation, as it is.  Comparisons
 # are not among them: where they are of 16 bits their masks are too, and meet no masks of 32 bits.
@@ -63,10 +62,10 @@ def _widened(expr: ir.Apply) -> ir.Expr:
         case op, "bool":
             return _of_bools(expr, op)
         case "sum", "uint32":
-            return _cast(_of(expr, "int32", _cast(expr.args[0], "int32")), dtype)
+            return cast(_of(expr, "int32", cast(expr.args[0], "int32")), dtype)
         case op, "uint32" if op in ORDERED:
-            made = _of(expr, "int32", *(_moved(_cast(a, "int32")) for a in expr.args))
-            return _cast(_moved(made), dtype)
+            made = _of(expr, "int32", *(_moved(cast(a, "int32")) for a in expr.args))
+            return cast(_moved(made), dtype)
     return expr if _computes(expr, dtype) else _computed(expr, dtype)
 
 
@@ -82,27 +81,26 @@ def _computes(expr: ir.Apply, dtype: str) -> bool:
 def _computed(expr: ir.Apply, dtype: str) -> ir.Expr:
     """The operation of wide operands, and what it gives as it was."""
     wide = wide_of(dtype)
-    args = tuple(a if a.type.dtype != dtype else _cast(a, wide) for a in expr.args)
+    args = tuple(a if a.type.dtype != dtype else cast(a, wide) for a in expr.args)
+    if not expr.type.shape and not is_float(dtype):
+        args = tuple(_apart(a) for a in args)
     if expr.type.dtype != dtype:
         return replace(expr, args=args)
-    if expr.op in BITWISE and not expr.type.shape:
-        args = tuple(_apart(a, dtype) for a in args)
-    return _cast(_of(expr, wide, *args), dtype)
+    return cast(_of(expr, wide, *args), dtype)
 
 
-def _apart(number: ir.Expr, dtype: str) -> ir.Expr:
+def _apart(number: ir.Expr) -> ir.Expr:
     """A number as it is, that was or will be of a narrow dtype.
 
     Mosaic makes one operation of what stands between two conversions, or one conversion of two;
-    scalar units have few of those.
+    scalar units have few of those.  The least float32 is what minus infinity is in fewer bits.
     """
     kind = number.type
-    if isinstance(number, ir.Const):
+    if isinstance(number, ir.Const) or kind.dtype == "bool":
         return number
     if is_float(kind.dtype):
-        same = ir.Apply("eq", (number, number), replace(kind, dtype="bool"))
-        return ir.Apply("where", (same, number, ir.Const(math.nan, kind)), kind)
-    by = _number(32 - 8 * itemsize(dtype), "int32")
+        return ir.Apply("maximum", (number, ir.Const(LEAST, kind)), kind)
+    by = _number(8, "int32")  # of 16 bits at most, so that none is lost
     return ir.Apply("shift_right", (ir.Apply("shift_left", (number, by), kind), by), kind)
 
 
@@ -111,32 +109,27 @@ def _converted(expr: ir.Apply) -> ir.Expr:
     (value,), dtype = expr.args, expr.type.dtype
     source = value.type.dtype
     if dtype == "bool" and source not in (*WIDE, "uint32"):
-        return replace(expr, args=(_cast(value, wide_of(source)),))
+        return replace(expr, args=(cast(value, wide_of(source)),))
     if source == "bool" and dtype not in WIDE:
-        return replace(expr, args=(_cast(value, wide_of(dtype)),))
+        return replace(expr, args=(cast(value, wide_of(dtype)),))
     narrow = source not in (*WIDE, "uint32", "bool") and dtype not in (*WIDE, "uint32", "bool")
     if not narrow or (expr.type.shape and not is_float8(source) and not is_float8(dtype)):
         return expr
-    wide = _cast(_cast(value, wide_of(source)), wide_of(dtype))
-    return replace(expr, args=(wide if expr.type.shape else _apart(wide, dtype),))
+    wide = cast(cast(value, wide_of(source)), wide_of(dtype))
+    return replace(expr, args=(wide if expr.type.shape else _apart(wide),))
 
 
 def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:
     match op:
         case "any" | "all":
-            made = _of(replace(expr, op=FOLDS[op]), "int32", _cast(expr.args[0], "int32"))
+            made = _of(replace(expr, op=FOLDS[op]), "int32", cast(expr.args[0], "int32"))
             return ir.Apply("gt", (made, _number(0, "int32")), expr.type)
         case "where":
             mask, yes, no = expr.args
-            opposite = ir.Apply("logical_not", (mask,), mask.type)
-            one, other = (_both("logical_and", p, expr) for p in ((mask, yes), (opposite, no)))
-            return _both("logical_or", (one, other), expr)
+            made = _of(expr, "int32", mask, cast(yes, "int32"), cast(no, "int32"))
+            return ir.Apply("ne", (made, _number(0, "int32")), expr.type)
         case _:
             return expr
-
-
-def _both(op: str, masks: tuple[ir.Expr, ir.Expr], expr: ir.Apply) -> ir.Expr:
-    return ir.Apply(op, masks, expr.type, (), expr.loc)
 
 
 def _of(expr: ir.Apply, dtype: str, *operands: ir.Expr) -> ir.Apply:
@@ -149,7 +142,7 @@ def _moved(expr: ir.Expr) -> ir.Expr:
     return ir.Apply("add", (expr, _number(LOWEST, "int32")), expr.type)
 
 
-def _cast(expr: ir.Expr, dtype: str) -> ir.Expr:
+def cast(expr: ir.Expr, dtype: str) -> ir.Expr:
     """The value in another dtype; numbers are converted at once."""
     if expr.type.dtype == dtype:
         return expr
