@@ -71,7 +71,7 @@ def test_rows_in_no_range_are_looked_for() -> None:
             last: int32[] = offsets[7]
             outside: bool[] = row.begin < first or row.end > last
             ranges: int32[] = where(outside, 7, 0)
-            for group in tile(0, ranges, max_extent=7, block=8) carrying seen = full([row], int32, value=0):
+            for group in tile(0, ranges, max_extent=7, block=32) carrying seen = full([row], int32, value=0):
                 next seen = maximum(seen, max(cast(expand_dims(offsets[group], axis=0) <= expand_dims(row.index, axis=1) and expand_dims(row.index, axis=1) < expand_dims(offsets[group + 1], axis=0), int32), axis=1))
             after found = seen
             columns: int32[] = where(outside, 48, 0)
