@@ -1,8 +1,8 @@
 """python -m tests.bodies --count 200 --seed S: do random bodies compile, and mean what they say?
 
 Every body is lowered for a TPU generation, drawn too, and compiled by the real compiler: what the
-language allows and a plan takes must compile.  `--values` runs each in the interpreter besides,
-against `Kernel.reference`.  Needs libtpu and no TPU.
+language allows and a plan takes must compile.  `--values` runs each in the interpreter besides, as
+for that generation and as on a CPU, against `Kernel.reference`.  Needs libtpu and no TPU.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def judged(
             compile_lowered(lowered, worker=worker)
         except tile.CompileError as error:
             return verdict("uncompiled", f"{error.what}\n{(error.raw or '')[:600]}")
-        if values and (wrong := difference(kernel, given, target)):
-            return verdict("wrong", wrong)
+        for where in (target, "cpu") if values else ():
+            if wrong := difference(kernel, given, where):
+                return verdict("wrong", f"{where}: {wrong}")
     return verdict("ok")
 
 
