@@ -12,7 +12,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
 from tests.derivatives import parsed
-from tests.passes.becomes import becomes, stays
+from tests.passes.becomes import again, becomes, stays
 from tilelang.codegen.pallas.passes.wide_carries import wide_carries
 
 OFFSETS = np.array([0, 3, 3, 40, 49], np.int32)
@@ -104,11 +104,11 @@ def test_vectors_of_bfloat16_stay() -> None:
 @pytest.mark.parametrize("target", ["cpu", "tpu:v5e"])
 def test_they_are_what_they_were(target) -> None:
     parts = [slice(a, b) for a, b in itertools.pairwise(OFFSETS)]
-    some, most = seen(X, S, OFFSETS, target=target)
+    some, most = again(seen)(X, S, OFFSETS, target=target)
     assert np.asarray(some).tolist() == [bool((X[p] > 1).any()) for p in parts]
     assert np.asarray(most).tolist() == [max([-100, *S[p].tolist()]) for p in parts]
     rows = RNG.standard_normal((49, 20), np.float32) - 2
-    found = np.asarray(columns_seen(rows, OFFSETS, target=target))
+    found = np.asarray(again(columns_seen)(rows, OFFSETS, target=target))
     assert found.dtype == bool and found.any() and not found.all()
     np.testing.assert_array_equal(found, [(rows[p] > 0).any(0) for p in parts])
 

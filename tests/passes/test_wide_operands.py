@@ -12,7 +12,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import needs_libtpu
 from tests.derivatives import parsed
-from tests.passes.becomes import becomes, stays
+from tests.passes.becomes import again, becomes, stays
 from tilelang.codegen.pallas.passes.wide_operands import wide_operands
 
 OFFSETS = np.array([0, 3, 3, 40, 49], np.int32)
@@ -196,7 +196,7 @@ def test_numbers_are_what_they_were(dtype, target) -> None:
     """Those that have the highest bit, too."""
     n = np.array([np.iinfo(dtype).max, np.iinfo(dtype).min, 3, 1], dtype)
     b, f = RNG.random((16, 8)) < 0.5, np.zeros(1, ml_dtypes.float8_e5m2)
-    some, both = bits(b, n, f, target=target)
+    some, both = again(bits)(b, n, f, target=target)
     np.testing.assert_array_equal(some, np.where(b, n[0] > 1, b))
     right = (n[0] & n).astype(ml_dtypes.bfloat16).astype(f.dtype)
     np.testing.assert_array_equal(both, right)
@@ -206,7 +206,7 @@ def test_numbers_are_what_they_were(dtype, target) -> None:
 @pytest.mark.parametrize("target", ["cpu", "tpu:v5e"])
 def test_sums_of_narrow_integers_wrap(dtype, target) -> None:
     most = np.full((3, 20), np.iinfo(dtype).max, dtype)
-    found = wrapped(most, np.ones_like(most), target=target)
+    found = again(wrapped)(most, np.ones_like(most), target=target)
     np.testing.assert_array_equal(found, (most + np.ones_like(most)).astype(np.int32))
     assert (np.asarray(found) == np.iinfo(dtype).min).all()
 
