@@ -18,7 +18,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 Place = Literal["number", "row", "column", "block"]
-Frame = Literal["tile", "grid", "fold", "inner", "steps", "update", "gather"]
+Frame = Literal["tile", "grid", "fold", "inner", "steps", "update", "gather", "scatter"]
 PLACES: tuple[Place, ...] = ("number", "row", "column", "block")
 FLOATS = ("float32", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int32", "uint32", "int16", "int8", "uint8")
@@ -80,6 +80,7 @@ INSIDE: dict[Frame, tuple[Place, ...]] = {
     "steps": ("number", "row"),
     "update": PLACES,
     "gather": PLACES,
+    "scatter": PLACES,
 }
 MADE: dict[Frame, tuple[Place, ...]] = {
     "tile": ("column", "block"),
@@ -89,6 +90,7 @@ MADE: dict[Frame, tuple[Place, ...]] = {
     "steps": ("number", "row"),
     "update": ("number", "row", "column", "block"),
     "gather": ("column", "block"),
+    "scatter": ("block",),
 }
 
 
@@ -135,6 +137,8 @@ def _combine(rng: random.Random, frame: Frame, dtype: str) -> str:
     match frame:
         case "update":
             return rng.choice(UPDATES)
+        case "scatter":
+            return rng.choice(("", *UPDATES)) if dtype != "bool" else ""
         case "fold" | "inner" | "steps":
             return rng.choice(CARRIED[kind(dtype)])
         case _:
@@ -215,9 +219,10 @@ def _cast(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int)
 
 
 def _shaped(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int) -> Value | None:
-    """The same value in other words: turned twice, or a number that is given dimensions."""
+    """The same value in other words: turned twice, in parts, or a number with dimensions."""
     if place == "block":
-        return Value("turned", place, dtype, (_value(rng, frame, place, dtype, rest),))
+        op = rng.choice(("turned", "parted") if frame != "inner" else ("turned",))
+        return Value(op, place, dtype, (_value(rng, frame, place, dtype, rest),))
     if place in ("row", "column"):
         number = _value(rng, frame, "number", dtype, rest)
         return Value("lifted", place, dtype, (number, Value("read", place, dtype)))

@@ -82,6 +82,10 @@ KNOWN = {
     "a number of bfloat16 in eight bits": Body(
         "grid", of("cast", "number", "float8_e4m3fn", read("number", "bfloat16")), "float8_e4m3fn"
     ),
+    "bools in parts": Body(
+        "tile", of("parted", "block", "bool", compared("block", "float32")), "bool"
+    ),
+    "the largest of unsigned integers": Body("scatter", read("block", "uint32"), "uint32", "max"),
     "the least of unsigned integers": Body("update", read("column", "uint32"), "uint32", "min"),
     **{f"{d} numbers": Body("grid", summed("number", d), d) for d in NARROW},
     **{f"{d} blocks": Body("tile", summed("block", d), d) for d in NARROW},

@@ -42,6 +42,7 @@ READS = {
     "steps": ("v_{}[i]", "x_{}[i, :]", "", ""),
     "update": ("s_{}[g]", "w_{}[:]", "v_{}[t]", "x_{}[t, :]"),
     "gather": ("s_{}[g]", "w_{}[:]", "v_{}[t]", "x_{}[ids[t], :]"),
+    "scatter": ("s_{}[g]", "w_{}[:]", "v_{}[t]", "x_{}[t, :]"),
 }
 PLACE = {"number": 0, "row": 1, "column": 2, "block": 3}
 
@@ -81,6 +82,10 @@ def _lines(body: Body) -> list[str]:
             return [f"y[{at}] = {value}"]
         case "tile" | "gather":
             return [tiles, f"    y[{at}] = {value}"]
+        case "scatter":
+            if body.combine:
+                return [tiles, f"    hl.atomic_{body.combine}(y, [ids[t], slice(None)], {value})"]
+            return [tiles, f"    y[ids[t], :] = {value}"]
         case "update":
             at = at.replace(":", "slice(None)")
             return [tiles, f"    hl.atomic_{body.combine}(y, [{at}], {value})"]
@@ -117,6 +122,8 @@ def said(value: Value, body: Body) -> str:
             return f"({args[0]}).to(hl.{_name(value.dtype)})"
         case "turned":
             return f"({args[0]}).T.T"
+        case "parted":
+            return f"({args[0]}).reshape(t, 4, N // 4).reshape(t, N)"
         case "lifted":
             op = "logical_or" if value.dtype == "bool" else "add"
             return _infix(op, f"({args[0]})[None]", args[1])
@@ -153,7 +160,7 @@ def arguments(body: Body, sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
     shapes = {"x": (m, n), "v": (m,), "w": (n,), "u": (g, n), "s": (g,)}
     ends = np.sort(rng.integers(0, m + 1, g)).astype(np.int32)
     found = {"offsets": np.concatenate([[0], ends]).astype(np.int32)}
-    if body.frame == "gather":
+    if body.frame in ("gather", "scatter"):
         found["ids"] = rng.integers(0, m, m).astype(np.int32)
     for part in body.value.parts():
         if part.op == "read":

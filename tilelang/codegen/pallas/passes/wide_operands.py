@@ -7,6 +7,7 @@
     max(n), of uint32                  ->   cast(max(cast(n, int32) - 2**31) - 2**31, uint32)
     any(b), all(b)                     ->   max(cast(b, int32)) > 0, min(cast(b, int32)) > 0
     where(b, c, d), of bools           ->   where(b, cast(c, int32), cast(d, int32)) != 0
+    reshape(b)                         ->   reshape(cast(b, int32)) != 0
 
 Every float of fewer bits is a float32, and integers of 32 bits wrap: nothing is rounded but as it
 would have been.
@@ -53,8 +54,10 @@ def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
 
 
 def _widened(expr: ir.Apply) -> ir.Expr:
-    if expr.op not in OPS or OPS[expr.op].kind not in ("elementwise", "reduce"):
+    if expr.op not in OPS or OPS[expr.op].kind not in ("elementwise", "reduce", "shape"):
         return expr
+    if OPS[expr.op].kind == "shape":
+        return _shaped(expr)
     dtype = expr.args[-1].type.dtype
     match expr.op, dtype:
         case "cast", _:
@@ -130,6 +133,14 @@ def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:
             return ir.Apply("ne", (made, _number(0, "int32")), expr.type)
         case _:
             return expr
+
+
+def _shaped(expr: ir.Apply) -> ir.Expr:
+    """A shape of bools as one of integers, but for what is a row or a column of a matrix."""
+    if expr.type.dtype != "bool" or (expr.op != "reshape" and expr.type.rank < 3):
+        return expr
+    made = _of(expr, "int32", *(cast(a, "int32") for a in expr.args))
+    return ir.Apply("ne", (made, _number(0, "int32")), expr.type)
 
 
 def _of(expr: ir.Apply, dtype: str, *operands: ir.Expr) -> ir.Apply:
