@@ -110,15 +110,20 @@ def campaign(seed: int, count: int, values: bool, only: str = "") -> list[Verdic
                     continue
                 found.append(judged(body, generation, sizes, worker, values))
                 taken += found[-1].kind != "refused"
+                if found[-1].kind not in ("ok", "refused"):
+                    print(shown(found[-1]), flush=True)
     return found
 
 
+def shown(verdict: Verdict) -> str:
+    """A body that does not compile, or is wrong, and why."""
+    return f"{verdict.kind.upper()} {verdict.generation}\n{verdict.source}{verdict.detail}\n"
+
+
 def report(verdicts: Sequence[Verdict]) -> list[str]:
-    """What was taken and does not compile, or is wrong; why the rest was refused."""
-    bad = [v for v in verdicts if v.kind not in ("ok", "refused")]
-    lines = [f"{v.kind.upper()} {v.generation}\n{v.source}{v.detail}\n" for v in bad]
+    """How many were taken, and why the rest was refused."""
     refused = Counter(v.detail.splitlines()[0][:90] for v in verdicts if v.kind == "refused")
-    lines += [f"  {number:5} refused: {reason}" for reason, number in refused.most_common(12)]
+    lines = [f"  {number:5} refused: {reason}" for reason, number in refused.most_common(12)]
     counts = Counter(v.kind for v in verdicts)
     return [*lines, ", ".join(f"{number} {kind}" for kind, number in counts.most_common())]
 
