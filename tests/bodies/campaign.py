@@ -30,6 +30,7 @@ from tests.bodies.draw import Body, drawn
 from tests.bodies.text import Sizes, arguments, text
 from tests.compile_cache import CachedWorker
 from tilelang.aot import compile_lowered
+from tilelang.errors import InternalError
 
 GENERATIONS = ("v5e", "v5p", "v6e", "7x")
 TOGETHER = 100  # kernels that one process of the compiler takes, whose memory grows with each
@@ -74,6 +75,8 @@ def judged(
     with loaded(source) as kernel:
         try:
             lowered = kernel.lower(*given, target=target)
+        except InternalError as error:
+            return verdict("crash", error.what)
         except tile.TileError as error:
             return verdict("refused", error.what)
         except Exception as error:  # a fault of ours

@@ -64,6 +64,17 @@ KNOWN = {
     ),
     "a number given dimensions": Body("grid", of("lifted", "row", "bfloat16", read(
         "number", "bfloat16"), read("row", "bfloat16")), "bfloat16"),
+    # a value that is kept reads the value acc where nothing defines it
+    "a bool given dimensions": Body("fold", of("any", "row", "bool", of(
+        "logical_or", "block", "bool", read("block", "bool"), of(
+            "lifted", "row", "bool", read("number", "bool"), read("row", "bool"))), axis=0),
+        "bool", "logical_or"),
+    "a number given dimensions that is carried": Body("steps", of(
+        "lifted", "row", "float32", read("number", "float32"), read("row", "float32")),
+        "float32", "maximum"),
+    "a bool given dimensions that is carried": Body("steps", of(
+        "lifted", "row", "bool", read("number", "bool"), read("row", "bool")),
+        "bool", "logical_or"),
     # Only float32 is supported; no powf, sin; Only i1 and i32 scalars are supported
     "argmax of integers": Body(
         "gather", of("argmax", "column", "int32", read("block", "uint8"), axis=1), "int32"

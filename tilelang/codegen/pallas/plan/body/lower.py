@@ -298,6 +298,8 @@ def _common(values: list[Value], rank: int, want: Layout | None) -> Layout:
     if rank == 0:
         return "unit" if any(v.layout == "unit" for v in values) else "scalar"
     same: list[Layout] = [v.layout for v in values if len(v.logical) == rank and v.layout != "free"]
+    laid: list[Layout] = [layout for layout in same if layout != "scalar"]
+    same = laid or same  # a number that is given a dimension fits any
     if rank >= 2:
         return "column" if same and all(s == "column" for s in same) else "plain"
     if want in ("row", "column") and (not same or want in same):
