@@ -41,7 +41,7 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality compile-matrix derived-matrix schedule golden calibrate defaults performance bench gpu gpu-matrix gpu-legality triton tuner-faults triton-fuzz triton-next triton-planted test-next citizens clean
+.PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality bodies compile-matrix derived-matrix schedule golden calibrate defaults performance bench gpu gpu-matrix gpu-legality triton tuner-faults triton-fuzz triton-next triton-planted test-next citizens clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -119,6 +119,10 @@ planted: $(STAMP)  ## which check catches which planted bug
 legality: N := 500
 legality: $(STAMP)  ## N=... SEED=...: random configs through the real TPU compiler
 	$(BIN)/python -m tests.legality --count $(N) --seed $(SEED) --jobs $(WORKERS)
+
+bodies: N := 500
+bodies: $(STAMP)  ## N=... SEED=...: random operations, dtypes and places through the real TPU compiler, and their values
+	$(BIN)/python -m tests.bodies --count $(N) --seed $(SEED) --values
 
 compile-matrix: $(STAMP)  ## every example for every TPU generation, into docs/compile-matrix.md
 	$(BIN)/python -m tests.compile_matrix --write docs/compile-matrix.md --jobs $(WORKERS)

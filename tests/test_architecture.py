@@ -207,6 +207,12 @@ MUTABLE = {
     "codegen.triton.plan.steps._Since": "what threads did since they last waited",
 }
 
+# Passes whose test has another's name -> which.
+TESTED_WITH = {
+    "tile_columns": "tile_wholes",  # both make tiles of what tile_wholes leaves
+    "tile_sums": "tile_wholes",
+}
+
 MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|opt|mnt|var/folders)/\w[\w./-]*")
 TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ".json", ".sh", ""}
 
@@ -726,6 +732,33 @@ def test_the_map_leads_somewhere():
 )  # fmt: skip
 def test_the_rule_about_the_map_can_fail(line, lost):
     assert _lost(line) == lost
+
+
+def _passes() -> Iterator[str]:
+    """Passes: functions with the name of their file, in a folder of passes."""
+    for module in modules():
+        folder, _, name = module.name.rpartition(".")
+        if folder.rpartition(".")[2] == "passes" or folder == "passes":
+            yield from (name for f in _functions(module.tree) if f.name == name)
+
+
+def _untested(passes: Iterable[str], files: Iterable[str]) -> list[str]:
+    """Passes without a test file of their own."""
+    known = set(files)
+    return [p for p in passes if f"test_{TESTED_WITH.get(p, p)}.py" not in known]
+
+
+def test_every_pass_has_its_test():
+    passes, files = list(_passes()), [p.name for p in (ROOT / "tests" / "passes").glob("*.py")]
+    assert len(passes) > 30
+    assert _untested(passes, files) == []
+    needless = [p for p in TESTED_WITH if p not in passes or f"test_{p}.py" in files]
+    assert needless == [], "an exception without need"
+
+
+def test_the_rule_about_tests_of_passes_can_fail():
+    assert _untested(["fold_empty", "tile_sums"], ["test_tile_wholes.py"]) == ["fold_empty"]
+    assert _untested(["tile_sums"], []) == ["tile_sums"]
 
 
 def test_nothing_names_a_path_of_one_machine():

@@ -207,3 +207,20 @@ def test_what_is_made_of_another_element_is_made_again():
 
     with pytest.raises(PlanError, match="also used at another place"):  # for what it is
         kernel.source(X, S)
+
+
+@tile.kernel
+def flipped(x, s):
+    """The bits of s are flipped once for every tile."""
+    y = hl.empty([1, x.shape[1]], dtype=hl.int32)
+    for g in hl.grid(1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.int32)
+        for _ in hl.tile(x.shape[0]):
+            acc = acc ^ s[:]
+        y[g, :] = acc
+    return y
+
+
+def test_bits_that_are_flipped_for_every_tile():
+    with pytest.raises((ParseError, PlanError), match="takes in the same value once for every"):
+        flipped(X, S.astype(np.int32))

@@ -35,8 +35,9 @@ from tests.fuzzing.program import (
     parts,
 )
 
-INPUTS = ("int8", "uint8", "bfloat16", "bfloat16", "float16", "int32", "bool", "float32")
-MIXED = ("bfloat16", "int32", "float32", "float16")  # what arithmetic takes as it is
+INPUTS = ("int8", "int16", "uint8", "bfloat16", "bfloat16", "float16", "int32", "bool", "float32")
+# What arithmetic of small numbers, some below 0, takes as it is.
+MIXED = ("bfloat16", "int32", "float32", "float16", "int8", "int16")
 FLOATS = ("float32", "bfloat16", "bfloat16", "float16")
 WHOLE = 0.7  # of the programs
 NATIVE = 0.5  # of the places for it

@@ -1,4 +1,7 @@
-"""becomes(ir, run, before, after): what a pass makes of a kernel, as text; both are verified."""
+"""becomes(ir, run, before, after): what a pass makes of a kernel, as text; both are verified.
+
+again(kernel) is the kernel anew, which remembers nothing of what was lowered before.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from textwrap import dedent
 
+import tilelang as tile
 from tilelang.ir import KernelIR, Loop, statements
 from tilelang.ir.chain import Chain, Level, chain
 from tilelang.ir.verify import verify
 
 Pass = Callable[[KernelIR], KernelIR]
+
+
+def again(kernel: tile.Kernel) -> tile.Kernel:
+    return tile.kernel(kernel.__wrapped__)
 
 
 def loops(ir: KernelIR) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
@@ -29,6 +31,7 @@ from tests.passes import (
     test_drop_implied_masks,
     test_drop_unused,
     test_fill_pads,
+    test_first_positions,
     test_fold_empty,
     test_gather_ahead,
     test_inline_indices,
@@ -36,10 +39,14 @@ from tests.passes import (
     test_mask_outside,
     test_name_shared,
     test_powers_of_two,
+    test_running_maximum,
     test_scatter_rows,
     test_select_numbers,
     test_separate_gathers,
+    test_several_turns,
     test_turn_late,
+    test_wide_carries,
+    test_wide_operands,
 )
 from tests.schedule import test_estimate, test_rewriting, test_verify
 from tilelang.analysis import axes, folds, lags, order
@@ -47,11 +54,16 @@ from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import (
     bool_bytes,
+    first_positions,
     gather_ahead,
     lifted_groups,
     members,
+    running_maximum,
     scatter_rows,
     separate_gathers,
+    several_turns,
+    wide_carries,
+    wide_operands,
 )
 from tilelang.codegen.pallas.plan import physical, placement, rewriting, types, verify
 from tilelang.codegen.pallas.plan.body import interior, lower, pieces, stacked, stores
@@ -68,6 +80,7 @@ from tilelang.ir import (
     Assign,
     Const,
     Store,
+    TileIndex,
     Type,
     Var,
     map_body,
@@ -170,6 +183,25 @@ def _steps_or_not(window, order, sure):
 
 
 _visits_all = outputs.visits_all
+_carried, _one_row = wide_carries._carried, lower._one_row
+
+
+def _summed(scope, value, position, packed, tensor):
+    """The row as JAX sums it up: of 32 bits, whatever is said of it."""
+    wide = replace(value, type=Type(value.type.shape, "int32"))
+    row = _one_row(scope, wide, position, packed, tensor)
+    return replace(row, value=replace(row.value, type=row.type))
+
+
+def _signed(number):
+    by = Const(24, Type((), "int32"))
+    if number.type.dtype != "int32":
+        return number
+    return Apply("shift_right", (Apply("shift_left", (number, by), number.type), by), number.type)
+
+
+def _of_the_array(dim, loc):
+    return TileIndex(dim, Type((dim,), "int32"))
 
 
 MUTATIONS = (
@@ -182,6 +214,56 @@ MUTATIONS = (
         "a loop stops where an output does, whatever else it does", placement, "check_left_over",
         lambda problem, axes: None,
         test_left_over.test_a_sum_over_more_than_the_output_holds_is_refused,
+    ),
+    Mutation(
+        "integers of 8 bits are computed as floats", wide_operands, "wide_of",
+        lambda dtype: "float32",
+        lambda: test_wide_operands.test_sums_of_narrow_integers_wrap("int8", "tpu:v5e"),
+    ),
+    Mutation(
+        "numbers are rounded once they are wide", wide_operands, "to_numpy",
+        lambda dtype: np.dtype("float32"), test_wide_operands.test_narrow_operands_are_wide,
+    ),
+    Mutation(
+        "the highest bit of an unsigned number is its sign", wide_operands, "_apart", _signed,
+        lambda: test_wide_operands.test_numbers_are_what_they_were("uint8", "tpu:v5e"),
+    ),
+    Mutation(
+        "single rows of narrow integers are as wide as their sum", lower, "_one_row", _summed,
+        lambda: test_wide_operands.test_sums_of_narrow_integers_wrap("int8", "cpu"),
+    ),
+    Mutation(
+        "carries end as they begin", wide_carries, "_carried",
+        lambda carry: replace(_carried(carry), next=_carried(carry).init),
+        lambda: test_wide_carries.test_they_are_what_they_were("tpu:v5e"),
+    ),
+    Mutation(
+        "any value is carried as it is", wide_carries, "_held", lambda kind: True,
+        test_wide_carries.test_bools_are_integers_and_numbers_are_wide,
+    ),
+    Mutation(
+        "positions count from the array", first_positions.shapes, "lanes", _of_the_array,
+        lambda: test_first_positions.test_values("int32", "cpu"),
+    ),
+    Mutation(
+        "NaN is no maximum", first_positions, "is_float", lambda dtype: False,
+        lambda: test_first_positions.test_values("float32", "cpu"),
+    ),
+    Mutation(
+        "tiles begin where their lanes do", first_positions, "_moved", lambda ir, dim: False,
+        lambda: test_first_positions.test_values("float32", "cpu"),
+    ),
+    Mutation(
+        "every turn is there", several_turns._Turns, "live", lambda *_: None,
+        test_several_turns.test_a_turn_that_may_not_be_there_is_not_taken,
+    ),
+    Mutation(
+        "any maximum is a scale", running_maximum, "_scales", lambda *_: True,
+        lambda: test_running_maximum.test_what_is_no_scale(test_running_maximum.not_scaled),
+    ),
+    Mutation(
+        "bits that are flipped twice are flipped", folds, "ONCE", ("sum", "product"),
+        test_folds.test_bits_that_are_flipped_for_every_tile,
     ),
     Mutation(
         "bytes are taken for whether there is one", bool_bytes, "_bools",

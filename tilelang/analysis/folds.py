@@ -19,7 +19,8 @@ from .facts import FoldFact
 from .placed import Place, loops, placed
 from .stores import is_free, mentions, sources
 
-ONCE = ("sum", "product")  # folds in which a value that comes again counts again
+FOLDS = {**OPS, "bitwise_xor": "xor", "logical_xor": "xor"}
+ONCE = ("sum", "product", "xor")  # folds in which a value that comes again counts again
 PARTS = {  # reductions whose fold over parts is that of the whole
     "sum": ("sum", "dot"),
     "max": ("max", "any"),
@@ -76,9 +77,9 @@ class _Folds:
             case Apply("where", (condition, a, b)) if not self.holds(condition):
                 for found in (*self.terms(a), *self.terms(b)):
                     yield replace(found, under=(*found.under, condition))
-            case Apply(op, (a, b)) if op in OPS and self.holds(a) != self.holds(b):
+            case Apply(op, (a, b)) if op in FOLDS and self.holds(a) != self.holds(b):
                 old, new = (a, b) if self.holds(a) else (b, a)
-                yield _Term(OPS[op], new)
+                yield _Term(FOLDS[op], new)
                 yield from self.terms(old)
             case _:
                 return

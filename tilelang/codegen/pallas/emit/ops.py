@@ -60,6 +60,9 @@ SAME = {
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
     **{op: _fn(f"{module}.{op}") for module, names in SAME.items() for op in names},
     **{op: _infix(sign) for op, sign in INFIX.items()},
+    # no vector unit has them: they are a comparison
+    "unsigned_maximum": lambda a, b: Call("jnp.where", (infix(">", a, b), a, b)),
+    "unsigned_minimum": lambda a, b: Call("jnp.where", (infix("<", a, b), a, b)),
     "neg": lambda a: Prefix("-", a, 7),
     "detach": lambda a: a,
     "logical_not": lambda a: Prefix("~", a, 7),

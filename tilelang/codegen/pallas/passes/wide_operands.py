@@ -1,61 +1,171 @@
-"""Wide operands: what Mosaic computes of float32 and int32 alone -> that, of what it is given.
+"""Wide operands: what TPUs compute in 32 bits alone -> that, of what it is given.
 
+    a + b, of int8                     ->   cast(cast(a, int32) + cast(b, int32), int8)
+    s - 1, of a bfloat16 number        ->   cast(cast(s, float32) - 1, bfloat16)
     argmax(x), isnan(x), of bfloat16   ->   argmax(cast(x, float32)), isnan(cast(x, float32))
     sum(n), of uint32                  ->   cast(sum(cast(n, int32)), uint32)
     max(n), of uint32                  ->   cast(max(cast(n, int32) - 2**31) - 2**31, uint32)
     any(b), all(b)                     ->   max(cast(b, int32)) > 0, min(cast(b, int32)) > 0
+    where(b, c, d), of bools           ->   where(b, cast(c, int32), cast(d, int32)) != 0
+    reshape(b)                         ->   reshape(cast(b, int32)) != 0
 
-Every float of fewer bits is a float32, and integers of 32 bits wrap, so nothing is rounded.
+Every float of fewer bits is a float32, and integers of 32 bits wrap: nothing is rounded but as it
+would have been.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from tilelang import ir
-from tilelang.ir.traversal import map_body, map_children, map_stmt
+from tilelang.ir.traversal import map_body, map_children, map_index, map_range, map_stmt
+from tilelang.language.dtypes import is_float, is_float8, to_numpy, wide_of
+from tilelang.language.op import OPS, names
 
-FLOATS = ("argmax", "argmin", "isnan", "isfinite")
 ORDERED = ("max", "min", "maximum", "minimum")
 FOLDS = {"any": "max", "all": "min"}
 LOWEST = -(2**31)
+LEAST = -3.4028234663852886e38
+WIDE = ("float32", "int32")  # any operation is one of these
+# What libtpu 0.0.42.1 compiles of bfloat16 in vectors for every generation, as it is.  Comparisons
+# are not among them: where they are of 16 bits their masks are too, and meet no masks of 32 bits.
+# Nor are sin and cos: on v6e and 7x it fails in their test for infinities.
+OF_BFLOAT16 = names(
+    "add sub mul div neg abs relu minimum maximum exp exp2 log log1p sqrt rsqrt tanh erf"
+    " sigmoid silu gelu_tanh gelu_erf softplus floor ceil round trunc sign pow"
+    " where sum max min"
+)
 
 
 def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with operands that the compiler of TPUs takes."""
-    return replace(kernel, body=map_body(kernel.body, lambda s: (map_stmt(s, _widened),)))
+    done: dict[int, tuple[ir.Expr, ir.Expr]] = {}  # with what has the id, so that it lives
+
+    def visit(expr: ir.Expr) -> ir.Expr:
+        if id(expr) not in done:
+            made = map_children(expr, visit)
+            done[id(expr)] = expr, _widened(made) if isinstance(made, ir.Apply) else made
+        return done[id(expr)][1]
+
+    index = partial(map_index, fn=visit)
+    body = map_body(kernel.body, lambda stmt: (map_stmt(stmt, visit, index),))
+    return replace(kernel, body=body, axes=tuple(map_range(a, visit) for a in kernel.axes))
 
 
-def _widened(expr: ir.Expr) -> ir.Expr:
-    expr = map_children(expr, _widened)
-    if not isinstance(expr, ir.Apply) or not expr.args:
+def _widened(expr: ir.Apply) -> ir.Expr:
+    if expr.op not in OPS or OPS[expr.op].kind not in ("elementwise", "reduce", "shape"):
         return expr
-    dtype, op = expr.args[0].type.dtype, expr.op
-    if op in FLOATS and "float" in dtype and dtype != "float32":
-        return replace(expr, args=(_cast(expr.args[0], "float32"),))
-    if op in FOLDS and dtype == "bool":
-        made = _of(replace(expr, op=FOLDS[op]), _cast(expr.args[0], "int32"))
-        return ir.Apply("gt", (made, _number(0)), expr.type)
-    if op == "sum" and dtype == "uint32":
-        return _cast(_of(expr, _cast(expr.args[0], "int32")), dtype)
-    if op in ORDERED and expr.type.dtype == "uint32":
-        return _cast(_moved(_of(expr, *(_moved(_cast(a, "int32")) for a in expr.args))), dtype)
-    return expr
+    if OPS[expr.op].kind == "shape":
+        return _shaped(expr)
+    dtype = expr.args[-1].type.dtype
+    match expr.op, dtype:
+        case "cast", _:
+            return _converted(expr)
+        case op, "bool":
+            return _of_bools(expr, op)
+        case "sum", "uint32":
+            return cast(_of(expr, "int32", cast(expr.args[0], "int32")), dtype)
+        case op, "uint32" if op in ORDERED:
+            made = _of(expr, "int32", *(_moved(cast(a, "int32")) for a in expr.args))
+            return cast(_moved(made), dtype)
+    return expr if _computes(expr, dtype) else _computed(expr, dtype)
 
 
-def _of(expr: ir.Apply, *operands: ir.Expr) -> ir.Apply:
+def _computes(expr: ir.Apply, dtype: str) -> bool:
+    """Whether the compiler has the operation of values of that dtype, where they lie."""
+    if dtype in (*WIDE, "uint32"):
+        return True
+    if expr.op == "where" and expr.type.rank < 2:  # the mask of a row is of 32 bits
+        return False
+    return dtype == "bfloat16" and expr.op in OF_BFLOAT16 and any(a.type.shape for a in expr.args)
+
+
+def _computed(expr: ir.Apply, dtype: str) -> ir.Expr:
+    """The operation of wide operands, and what it gives as it was."""
+    wide = wide_of(dtype)
+    args = tuple(a if a.type.dtype != dtype else cast(a, wide) for a in expr.args)
+    if not expr.type.shape and not is_float(dtype):
+        args = tuple(_apart(a) for a in args)
+    if expr.type.dtype != dtype:
+        return replace(expr, args=args)
+    return cast(_of(expr, wide, *args), dtype)
+
+
+def _apart(number: ir.Expr) -> ir.Expr:
+    """A number as it is, that was or will be of a narrow dtype.
+
+    Mosaic makes one operation of what stands between two conversions, or one conversion of two;
+    scalar units have few of those.  The least float32 is what minus infinity is in fewer bits.
+    """
+    kind = number.type
+    if isinstance(number, ir.Const) or kind.dtype == "bool":
+        return number
+    if is_float(kind.dtype):
+        return ir.Apply("maximum", (number, ir.Const(LEAST, kind)), kind)
+    by = _number(8, "int32")  # of 16 bits at most, so that none is lost
+    return ir.Apply("shift_right", (ir.Apply("shift_left", (number, by), kind), by), kind)
+
+
+def _converted(expr: ir.Apply) -> ir.Expr:
+    """A conversion in steps that the compiler has."""
+    (value,), dtype = expr.args, expr.type.dtype
+    source = value.type.dtype
+    if dtype == "bool" and source not in (*WIDE, "uint32"):
+        return replace(expr, args=(cast(value, wide_of(source)),))
+    if source == "bool" and dtype not in WIDE:
+        return replace(expr, args=(cast(value, wide_of(dtype)),))
+    narrow = source not in (*WIDE, "uint32", "bool") and dtype not in (*WIDE, "uint32", "bool")
+    if not narrow or (expr.type.shape and not is_float8(source) and not is_float8(dtype)):
+        return expr
+    wide = cast(cast(value, wide_of(source)), wide_of(dtype))
+    return replace(expr, args=(wide if expr.type.shape else _apart(wide),))
+
+
+def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:
+    match op:
+        case "any" | "all":
+            made = _of(replace(expr, op=FOLDS[op]), "int32", cast(expr.args[0], "int32"))
+            return ir.Apply("gt", (made, _number(0, "int32")), expr.type)
+        case "where":
+            mask, yes, no = expr.args
+            made = _of(expr, "int32", mask, cast(yes, "int32"), cast(no, "int32"))
+            return ir.Apply("ne", (made, _number(0, "int32")), expr.type)
+        case _:
+            return expr
+
+
+def _shaped(expr: ir.Apply) -> ir.Expr:
+    """A shape of bools as one of integers, but for what is a row or a column of a matrix."""
+    if expr.type.dtype != "bool" or (expr.op != "reshape" and expr.type.rank < 3):
+        return expr
+    made = _of(expr, "int32", *(cast(a, "int32") for a in expr.args))
+    return ir.Apply("ne", (made, _number(0, "int32")), expr.type)
+
+
+def _of(expr: ir.Apply, dtype: str, *operands: ir.Expr) -> ir.Apply:
     """The same of operands of another dtype."""
-    return replace(expr, args=operands, type=replace(expr.type, dtype="int32"))
+    return replace(expr, args=operands, type=replace(expr.type, dtype=dtype))
 
 
 def _moved(expr: ir.Expr) -> ir.Expr:
     """Unsigned integers in their order, as signed ones; and back."""
-    return ir.Apply("add", (expr, _number(LOWEST)), expr.type)
+    return ir.Apply("add", (expr, _number(LOWEST, "int32")), expr.type)
 
 
-def _cast(expr: ir.Expr, dtype: str) -> ir.Expr:
+def cast(expr: ir.Expr, dtype: str) -> ir.Expr:
+    """The value in another dtype; numbers are converted at once."""
+    if expr.type.dtype == dtype:
+        return expr
+    if isinstance(expr, ir.Const):
+        held = to_numpy(expr.type.dtype).type(expr.value)
+        return replace(expr, value=_python(held, dtype), type=ir.Type((), dtype))
     return ir.Apply("cast", (expr,), replace(expr.type, dtype=dtype))
 
 
-def _number(value: int) -> ir.Const:
-    return ir.Const(value, ir.Type((), "int32"))
+def _python(value: object, dtype: str) -> float | int:
+    return float(value) if is_float(dtype) else int(value)  # type: ignore[arg-type]
+
+
+def _number(value: int, dtype: str) -> ir.Const:
+    return ir.Const(value, ir.Type((), dtype))

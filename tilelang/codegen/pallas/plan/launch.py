@@ -8,10 +8,8 @@ from typing import Literal, assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
-from tilelang.errors import Loc
 from tilelang.ir import Apply, KernelIR, integers
-from tilelang.ir.chain import level_statements
-from tilelang.ir.traversal import loads, statements
+from tilelang.ir.traversal import loads
 from tilelang.passes.drop_implied_masks import drop_implied_masks
 from tilelang.passes.fill_pads import fill_pads
 from tilelang.schedule.config import Config
@@ -152,32 +150,9 @@ def _check_config(kernel: KernelIR, config: Config, placed: Placed) -> None:
 
 def _masked(placed: Placed) -> Placed:
     """The nest with masks where lanes of a tile that are not in its range would count."""
-    for stmt in statements(level_statements(placed.levels, placed.leaf)):
-        for expr in ir.statement_exprs(stmt):
-            for part in ir.walk(expr):
-                _check_position(placed, part, stmt.loc)
     partial = frozenset(n for n, a in placed.axes.items() if a.partial and a.block is not None)
     levels, leaf = drop_implied_masks(*fill_pads(placed.levels, placed.leaf, partial))
     return replace(placed, levels=levels, leaf=leaf)
-
-
-def _check_position(placed: Placed, expr: ir.Expr, loc: Loc) -> None:
-    """argmax counts from the tile's first lane, which must then be the first of the range."""
-    if not (isinstance(expr, Apply) and expr.op in ("argmax", "argmin")):
-        return
-    dim = expr.args[0].type.shape[int(expr.attr("axis"))]
-    axis = placed.axes.get(dim) if isinstance(dim, str) else None
-    if axis is None or axis.block is None:
-        return
-    low = integers.value_of(axis.begin)
-    if low is None or low % axis.block:
-        raise Refused(
-            Rule.FORM,
-            f"{expr.op} along {axis.user}, whose tiles may begin before its range, would count "
-            "from the wrong position",
-            loc,
-            f"compute the maximum, then the smallest {axis.user}.index that reaches it",
-        )
 
 
 def _check_bools(problem: Problem, target: Target, windows: tuple[Window, ...]) -> None:

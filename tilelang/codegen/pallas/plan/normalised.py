@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 
 from tilelang import ir
 from tilelang.codegen.pallas.passes.bool_bytes import bool_bytes
+from tilelang.codegen.pallas.passes.first_positions import first_positions
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
+from tilelang.codegen.pallas.passes.wide_carries import wide_carries
 from tilelang.codegen.pallas.passes.wide_operands import wide_operands
 from tilelang.codegen.pallas.target import Target
 from tilelang.passes.fold_empty import fold_empty
@@ -32,17 +34,18 @@ def normalised(
     Lanes outside of arrays are masked and positions kept inside first, while indices are those that
     the facts speak of.  They are written out, and rows that XLA puts together taken out, before
     those in scalar memory are made flat; single rows become scatters and gathers while loads are
-    where the author wrote them; and gathers get statements of their own last, because no pass after
-    that may write a load anywhere.
+    where the author wrote them; and gathers get statements of their own late, because no pass after
+    that may write a load anywhere.  Rows that are combined where they are stored are then found,
+    and what is left is computed as TPUs compute; interpreters compute as it is.
     """
-    facts, kernel = problem.facts, problem.ir
+    facts, kernel, wide = problem.facts, problem.ir, target.name != "cpu"
     passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
         ("mask_outside", lambda k: mask_outside(k, facts)),
         ("keep_inside", lambda k: keep_inside(k, facts)),
         ("select_numbers", select_numbers),
         ("fold_empty", fold_empty),
+        ("first_positions", lambda k: first_positions(k, integers=wide)),
         ("bool_bytes", bool_bytes),
-        ("wide_operands", wide_operands if target.name != "cpu" else lambda k: k),
         ("powers_of_two", powers_of_two),
         ("name_shared", name_shared),
         ("turn_late", turn_late),
@@ -52,6 +55,7 @@ def normalised(
         ("scatter_rows", lambda k: scatter_rows(k, target)),
         ("gather_columns", lambda k: gather_columns(k, target)),
         ("separate_gathers", separate_gathers),
+        *((("wide_carries", wide_carries), ("wide_operands", wide_operands)) if wide else ()),
     )
     for name, run in passes:
         kernel = run(kernel)

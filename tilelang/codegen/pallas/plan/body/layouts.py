@@ -93,9 +93,9 @@ def of_copy(ref: str, select: tuple[Select, ...], kind: Type) -> PExpr:
 
 
 def permuted(value: PExpr, perm: tuple[int, ...]) -> PExpr:
-    """A transposition of any rank; Mosaic has none of bools in more than two dimensions."""
+    """A transposition of any rank, of bools as integers: Mosaic has none of masks that are held."""
     shape = tuple(value.type.shape[d] for d in perm)
-    held = as_scratch(value) if len(perm) > 2 else value
+    held = as_scratch(value)
     moved = apply("transpose", (held,), shape, held.type.dtype, (("perm", perm),))
     return from_scratch(moved, value.type.dtype)
 
@@ -118,10 +118,10 @@ def relayout(value: Value, want: Layout) -> Value:
     have = value.layout
     if have == want or (have in ("scalar", "unit") and want in ("scalar", "unit", "row", "column")):
         return value
-    turns = {have, want} <= {"row", "column"} and len(value.logical) == 1
-    op, attrs = ("transpose", (("perm", (1, 0)),)) if turns else ("reshape", ())
+    if {have, want} <= {"row", "column"} and len(value.logical) == 1:
+        return Value(permuted(value.expr, (1, 0)), want, value.logical)
     shape = physical_shape(value.logical, want)
-    return Value(apply(op, (value.expr,), shape, value.expr.type.dtype, attrs), want, value.logical)
+    return Value(apply("reshape", (value.expr,), shape, value.expr.type.dtype), want, value.logical)
 
 
 def laid_out(value: PExpr, logical: Type, shape: tuple[Dim, ...]) -> Value:

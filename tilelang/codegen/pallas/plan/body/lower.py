@@ -20,6 +20,7 @@ from tilelang.codegen.pallas.plan.windows.types import Packed, Window
 from tilelang.codegen.pallas.plan.windows.unaligned import PARTS, joined, moved_along, shift, start
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Dim, Type
+from tilelang.language.dtypes import wide_of
 from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -34,6 +35,7 @@ from .layouts import (
     relayout,
 )
 
+OF_VECTORS = ("pow",)  # what scalar units have no instruction for, and none are made of others
 NONE: Mapping[str, Dim] = MappingProxyType({})
 
 
@@ -224,12 +226,13 @@ def block_shape(
 def _one_row(scope: Scope, value: PExpr, position: int, packed: Packed, tensor: str) -> PExpr:
     """The one row of a packed block that is meant: a masked sum, exact and blind to NaN.
 
-    Of unsigned integers it is that of as many signed ones: Mosaic sums up no others.
+    Of unsigned integers it is that of as many signed ones, of narrow values that of wide ones:
+    Mosaic sums up no others, and JAX sums of 8 and 16 bits are of 32.
     """
     shape, dtype = value.type.shape, value.type.dtype
-    if dtype.startswith("uint"):
-        signed = apply("cast", (value,), shape, "int32")
-        row = _one_row(scope, signed, position, packed, tensor)
+    if dtype not in ("float32", "bfloat16", "int32"):
+        wide = apply("cast", (value,), shape, wide_of(dtype))
+        row = _one_row(scope, wide, position, packed, tensor)
         return apply("cast", (row,), row.type.shape, dtype)
     zero = ir.Const(0, Type((), dtype), weak=True)
     own, why = row_mask(scope, shape, position, packed), (("row", tensor),)
@@ -278,14 +281,31 @@ def _elementwise(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     layout = _common(values, rank, want)
     if layout == "free":
         return Value(expr, "free", expr.type.shape)
+    if layout == "scalar" and expr.op in OF_VECTORS and not _whole(expr.args[-1]):
+        return _result(expr, map(_vector, values), "unit")
     pairs = zip(expr.args, values, strict=True)
     return _result(expr, [_as_operand(scope, a, v, layout, rank) for a, v in pairs], layout)
+
+
+def _whole(power: ir.Expr) -> bool:
+    """Whether a power is so many factors."""
+    return isinstance(power, ir.Const) and int(power.value) == power.value
+
+
+def _vector(number: Value) -> Value:
+    """A number as a vector of one."""
+    if isinstance(number.expr, ir.Const):
+        return number
+    kind = Type((1, 1), number.expr.type.dtype)
+    return Value(apply("broadcast", (number.expr,), kind.shape, kind.dtype), "unit", ())
 
 
 def _common(values: list[Value], rank: int, want: Layout | None) -> Layout:
     if rank == 0:
         return "unit" if any(v.layout == "unit" for v in values) else "scalar"
     same: list[Layout] = [v.layout for v in values if len(v.logical) == rank and v.layout != "free"]
+    laid: list[Layout] = [layout for layout in same if layout != "scalar"]
+    same = laid or same  # a number that is given a dimension fits any
     if rank >= 2:
         return "column" if same and all(s == "column" for s in same) else "plain"
     if want in ("row", "column") and (not same or want in same):
@@ -366,7 +386,7 @@ def _transpose(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     value = _plain(scope, expr.args[0])
     if expr.type.rank < 2:
         return value
-    if expr.type.rank > 2 and expr.type.dtype == "bool":
+    if expr.type.dtype == "bool":
         return Value(permuted(value.expr, expr.attr("perm")), "plain", expr.type.shape)
     return _result(expr, [value], "plain")
 

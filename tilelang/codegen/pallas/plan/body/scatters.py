@@ -39,8 +39,11 @@ def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExp
             pass
     stop = integers.add(FIRST, integers.const(copies))
     stop = integers.minimum(stop, lanes) if lanes % copies else stop
+    combine = store.combine
+    if window.dtype == "uint32" and combine in ("maximum", "minimum"):
+        combine = f"unsigned_{combine}"
     rows = PutRows(
-        place, live, store.combine, name, tile, stored, far, copies, part, stop, store.tensor
+        place, live, combine, name, tile, stored, far, copies, part, stop, store.tensor
     )
     select = () if far else selects(arrays, window, store.index, store.tensor)
     return Write(window.ref, select, block(shape), store.loc, rows)
