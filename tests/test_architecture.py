@@ -145,14 +145,14 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # reason beside the number; what a clean-up leaves of a budget is taken away.  Every match says what
 # else there may be, which is two lines more of most.
 BUDGET = {
-    "ir": 1480,  # operands that meet; sums of negations; the array of a view
+    "ir": 1500,  # operands that meet; sums of negations; the array of a view; names, carries
     "language": 4320,  # derivatives: a rule for each operation; numbers without a result
     "frontend": 4330,  # matches that say what else
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
-    "analysis": 3525,  # how many tiles arrays have room for
+    "analysis": 3520,  # how many tiles arrays have room for
     "passes": 1145,  # select_numbers; turn_late; powers_of_two; which names are read, imported
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
-    "transforms": 4470,  # what an `if` leaves out; views of arguments and results; moved residuals
+    "transforms": 4440,  # what an `if` leaves out; views of arguments and results; moved residuals
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 815,  # which ranges memory holds; a rule and a value for refusals; bounds
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
@@ -165,7 +165,7 @@ BUDGET = {
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches
-    "codegen.triton": 7160,  # static_lanes, tile_columns, tile_sums: wholes, tile by tile
+    "codegen.triton": 7135,  # static_lanes, tile_columns, tile_sums: wholes, tile by tile
     # gradients, torch, TorchTPU; buckets, symbols; meshes; checks; later calls, which are written;
     # Hessians refused; ranges that are proved to be apart; what is said of derived backwards
     # and of what goes by the block

@@ -1,6 +1,7 @@
 """The IR: what was written.  `types` has the whole grammar."""
 
 from .kernel import KernelIR as KernelIR
+from .traversal import axis_of as axis_of
 from .traversal import children as children
 from .traversal import definitions as definitions
 from .traversal import exprs_of as exprs_of
@@ -20,6 +21,7 @@ from .traversal import rewrite_stmt as rewrite_stmt
 from .traversal import statement_exprs as statement_exprs
 from .traversal import statements as statements
 from .traversal import substitute as substitute
+from .traversal import successor as successor
 from .traversal import walk as walk
 from .types import Along as Along
 from .types import Apply as Apply
