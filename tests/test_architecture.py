@@ -145,7 +145,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # reason beside the number; what a clean-up leaves of a budget is taken away.  Every match says what
 # else there may be, which is two lines more of most.
 BUDGET = {
-    "ir": 1480,  # operands that meet; sums of negations; the array of a view
+    "ir": 1500,  # operands that meet; sums of negations; the array of a view; names, carries
     "language": 4380,  # derivatives: a rule for each operation, joins too; numbers without a result
     "frontend": 4330,  # matches that say what else
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles

@@ -346,7 +346,7 @@ MUTATIONS = (
         test_powers_of_two.test_what_is_read_elsewhere_stays,
     ),
     Mutation(
-        "a block that is read once more is gone", lives, "_read", lambda stmt: iter(()),
+        "a block that is read once more is gone", lives, "read_by", lambda exprs: iter(()),
         test_lives.test_what_is_read_once_more_is_alive,
     ),
     Mutation(

@@ -117,9 +117,7 @@ ONCE, IN_EVERY_FORM = 1, 4
         (one_place, LARGE, tile.Config(), Rule.FORM, IN_EVERY_FORM),
     ],
 )
-def test_other_forms_are_tried_where_they_may_help(
-    kernel, shape, config, rule, count, monkeypatch
-):
+def test_other_forms_are_tried_where_they_may_help(kernel, shape, config, rule, count, monkeypatch):
     tried: list[object] = []
     real = search._sized
     monkeypatch.setattr(search, "_sized", lambda *asked: tried.append(asked) or real(*asked))

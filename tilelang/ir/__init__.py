@@ -2,6 +2,7 @@
 
 from .kernel import KernelIR as KernelIR
 from .traversal import authors as authors
+from .traversal import axis_of as axis_of
 from .traversal import children as children
 from .traversal import definitions as definitions
 from .traversal import exprs_of as exprs_of
@@ -21,6 +22,7 @@ from .traversal import rewrite_stmt as rewrite_stmt
 from .traversal import statement_exprs as statement_exprs
 from .traversal import statements as statements
 from .traversal import substitute as substitute
+from .traversal import successor as successor
 from .traversal import walk as walk
 from .types import Along as Along
 from .types import Apply as Apply

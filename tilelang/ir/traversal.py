@@ -163,6 +163,15 @@ def index_exprs(index: types.Index) -> tuple[types.Expr, ...]:
             assert_never(index)
 
 
+def axis_of(index: types.Index) -> str | None:
+    """The axis whose positions, unmoved, are those of a dimension."""
+    match index:
+        case types.Along(axis, None) | types.At(types.GridIndex(axis)):
+            return axis
+        case _:
+            return None
+
+
 def read_by(exprs: Iterable[types.Expr]) -> Iterator[str]:
     """The names that expressions read, each as often as they do."""
     return (e.name for expr in exprs for e in walk(expr) if isinstance(e, types.Var))
@@ -244,3 +253,15 @@ def statements(body: types.Body) -> Iterator[types.Stmt]:
         yield stmt
         if isinstance(stmt, types.Loop):
             yield from statements(stmt.body)
+
+
+def successor(loop: types.Loop, carry: types.Carry) -> str | None:
+    """The name of the body's own that becomes the carry, if nothing behind it reads the carry."""
+    if not isinstance(carry.next, types.Var):
+        return None
+    names = [s.name if isinstance(s, types.Assign) else None for s in loop.body]
+    if carry.next.name not in names:
+        return None
+    behind = statements(loop.body[names.index(carry.next.name) + 1 :])
+    rest = [*(e for s in behind for e in statement_exprs(s)), *(c.next for c in loop.carries)]
+    return None if carry.name in read_by(rest) else carry.next.name

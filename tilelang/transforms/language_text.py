@@ -41,9 +41,8 @@ from ..ir import (
     Var,
     exprs_of,
     index_exprs,
-    read_by,
-    statement_exprs,
     statements,
+    successor,
     walk,
 )
 from ..ir.text import ATOM, INFIX
@@ -123,28 +122,12 @@ def _names(kernel: KernelIR) -> Mapping[str, str]:
             if isinstance(carry.init, Var) and uses[carry.init.name] == 1:
                 own = names.get(carry.init.name, carry.init.name)
             names |= {carry.name: own, carry.out: own}
-            after = _following(loop, carry)
+            after = successor(loop, carry)
             if after is not None and uses[after] == 1:
                 made[after] = own
     for name, own in made.items():
         names.setdefault(name, own)
     return names
-
-
-def _following(loop: Loop, carry: Carry) -> str | None:
-    """The name that becomes the carry, if the carry is not read behind it."""
-    if not isinstance(carry.next, Var):
-        return None
-    place = next(
-        (n for n, s in enumerate(loop.body) if isinstance(s, Assign) and s.name == carry.next.name),
-        None,
-    )
-    if place is None:
-        return None
-    rest = [e for s in statements(loop.body[place + 1 :]) for e in statement_exprs(s)]
-    rest += [c.next for c in loop.carries if c is not carry]
-    read = set(read_by(rest))
-    return None if carry.name in read else carry.next.name
 
 
 def _expressions(kernel: KernelIR) -> Iterator[Expr]:

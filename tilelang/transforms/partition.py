@@ -41,6 +41,7 @@ from ..ir import (
     TileScalar,
     Type,
     Var,
+    axis_of,
     children,
     index_exprs,
     inlined,
@@ -125,21 +126,10 @@ def _expressions(ir: KernelIR) -> Iterator[Expr]:
 
 def _within(entry: Index) -> tuple[Expr, ...]:
     """What is computed for a position: nothing where an axis moves it alone."""
-    if _moves(entry) is not None or _next(entry) is not None:
+    if axis_of(entry) is not None or _next(entry) is not None:
         return ()
     here = (GridIndex(entry.axis),) if isinstance(entry, Along) else ()  # a moved tile
     return (*here, *index_exprs(entry))
-
-
-def _moves(entry: Index) -> str | None:
-    """The axis that indexes a dimension, if one does so alone and unmoved."""
-    match entry:
-        case Along(axis, None):
-            return axis
-        case At(GridIndex(axis)):
-            return axis
-        case _:
-            return None
 
 
 def _next(entry: Index) -> str | None:
@@ -156,7 +146,7 @@ def _components(known: _Kernel) -> list[frozenset[str]]:
     found = [{axis.name} for axis in known.ir.axes if axis.name in loops(known.ir)]
     by_place: dict[Place, set[str]] = {}
     for tensor, dim, entry in known.references:
-        axis = _moves(entry) or _next(entry)
+        axis = axis_of(entry) or _next(entry)
         if axis is not None:
             by_place.setdefault((tensor, dim), set()).add(axis)
     for together in by_place.values():
@@ -166,7 +156,7 @@ def _components(known: _Kernel) -> list[frozenset[str]]:
 
 
 def _factor(axes: frozenset[str], known: _Kernel) -> Factor:
-    touched = {(t, d) for t, d, e in known.references if (_moves(e) or _next(e)) in axes}
+    touched = {(t, d) for t, d, e in known.references if (axis_of(e) or _next(e)) in axes}
     edges = {(t, d) for t, d, e in known.references if _next(e) in axes}
     dims, sizes = frozenset(touched - edges), {_size(known, p) for p in touched - edges}
     size = max(sizes, default=0)
@@ -216,9 +206,9 @@ def _user(known: _Kernel, axis: str) -> str:
 def _only_indexed(factor: Factor, known: _Kernel) -> None:
     """Every place is always indexed along the axes, which say nothing else."""
     for tensor, dim, entry in known.references:
-        if (tensor, dim) in factor.dims and _moves(entry) not in factor.axes:
+        if (tensor, dim) in factor.dims and axis_of(entry) not in factor.axes:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
-        if (tensor, dim) in factor.edges and not {_moves(entry), _next(entry)} & factor.axes:
+        if (tensor, dim) in factor.edges and not {axis_of(entry), _next(entry)} & factor.axes:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
     for tensor in (t for t, _ in factor.dims | factor.edges):
         views = any(t.view is not None and t.view.source == tensor for t in known.ir.tensors)
@@ -273,7 +263,7 @@ def _written_by_all(factor: Factor, known: _Kernel) -> frozenset[str]:
     found = set[str]()
     for stmt, around in placed(known.ir.body):
         if isinstance(stmt, Store) and factor.axes & set(around):
-            along = {_moves(entry) for entry in stmt.index} & factor.axes
+            along = {axis_of(entry) for entry in stmt.index} & factor.axes
             if not along:
                 found.add(stmt.tensor)
     split = {tensor for tensor, _ in factor.dims}

@@ -45,6 +45,7 @@ from tilelang.ir import (
     TileScalar,
     Type,
     Var,
+    axis_of,
     integers,
     statement_exprs,
     statements,
@@ -94,7 +95,7 @@ def _ranges(ir: KernelIR, tensor: Tensor, store: Store) -> tuple[str, int] | Non
     around, found = _around(ir.body, store), list[tuple[str, int]]()
     used: list[str] = []
     for dim, (entry, size) in enumerate(zip(store.index, tensor.shape, strict=True)):
-        axis = _axis(entry)
+        axis = axis_of(entry)
         if axis is not None and ir.axis(axis).static == (0, size):
             used.append(axis)
         elif isinstance(entry, Along) and (cut := _cut(ir, entry, size)) is not None:
@@ -113,17 +114,6 @@ def _around(body: tuple[Stmt, ...], store: Store) -> list[str]:
         if isinstance(stmt, Loop) and any(s is store for s in statements(stmt.body)):
             return [stmt.axis, *_around(stmt.body, store)]
     return []
-
-
-def _axis(entry: Index) -> str | None:
-    """The axis whose positions, unmoved, are those of a dimension."""
-    match entry:
-        case Along(axis, None):
-            return axis
-        case At(GridIndex(axis)):
-            return axis
-        case _:
-            return None
 
 
 def _cut(ir: KernelIR, entry: Along, size: int) -> tuple[str, str] | None:

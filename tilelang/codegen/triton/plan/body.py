@@ -21,9 +21,7 @@ from tilelang.ir import (
     Store,
     Var,
     integers,
-    read_by,
-    statement_exprs,
-    statements,
+    successor,
 )
 from tilelang.ir.integers import INT
 from tilelang.schedule.refusal import Refused, Rule
@@ -266,19 +264,9 @@ def _updates(loop: Loop, names: dict[str, tuple[str, Expr | None]]) -> dict[str,
     """Assignments of the body that set a carry at once: nothing after them reads the old one."""
     found: dict[str, str] = {}
     for carry in loop.carries:
-        target = carry.next
-        if not isinstance(target, Var) or target.name in found:
-            continue
-        place = next(
-            (i for i, s in enumerate(loop.body) if isinstance(s, Assign) and s.name == target.name),
-            None,
-        )
-        if place is None:
-            continue
-        rest = [e for s in statements(loop.body[place + 1 :]) for e in statement_exprs(s)]
-        rest += [c.next for c in loop.carries]
-        if carry.name not in read_by(rest):
-            found[target.name] = names[carry.name][0]
+        made = successor(loop, carry)
+        if made is not None and made not in found:
+            found[made] = names[carry.name][0]
     return found
 
 
