@@ -48,7 +48,7 @@ def torch_to_numpy(name: str, dtype: str) -> Read:
         try:
             if functional(tensor):
                 raise TypeError("it is functionalised")
-            if integer is None:
+            if integer is None or view is None:
                 return _array(tensor, tensor.requires_grad)
             bits = tensor.resolve_neg().detach().view(integer)
             return _array(bits, tensor.requires_grad).view(view)
