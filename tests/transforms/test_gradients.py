@@ -160,6 +160,44 @@ def compare(subject: Subject, layout: Layout | None, block: int, run: Call = gra
     return ""
 
 
+def numeric(subject: Subject, layout: Layout | None) -> str:
+    """What differs from the differences of the example's own expression; "" if nothing does."""
+    ir, made = _derivative(subject.name)
+    arguments = list(_arguments(subject, layout))
+    for place, value in enumerate(arguments):
+        if getattr(value, "dtype", None) == np.float32:
+            arguments[place] = np.nan_to_num(value, posinf=0, neginf=0)
+    places = {p.tensor: n for n, p in enumerate(ir.params)}
+    rng = np.random.default_rng(2)
+    results = checks.parts(subject.oracle(*arguments))
+    cotangents = [rng.standard_normal(r.shape).astype(np.float32) for r in results]
+    found = gradients(made, named(ir, arguments), cotangents, 16)
+
+    def loss(place: int, moved: np.ndarray) -> float:
+        given = [moved if n == place else a for n, a in enumerate(arguments)]
+        made = checks.parts(subject.oracle(*given))
+        return sum(float((np.float64(r) * c).sum()) for r, c in zip(made, cotangents, strict=True))
+
+    for name, _ in made.gradients:
+        place = places[name]
+        own, step = np.float64(arguments[place]), 1e-3
+        direction = rng.standard_normal(own.shape)
+        slope = (loss(place, own + step * direction) - loss(place, own - step * direction)) / (
+            2 * step
+        )
+        exact = float((np.float64(found[name]) * direction).sum())
+        allowed = 2e-2 * (np.linalg.norm(found[name]) + 0.1)
+        if not abs(slope - exact) <= allowed:
+            return f"d_{name}: {exact:.5g}, numeric {slope:.5g}, {allowed:.2g} allowed"
+    return ""
+
+
+@pytest.mark.parametrize("subject", share(SUBJECTS, 9, 2))
+def test_finite_differences(subject):
+    """Of what the example says of itself in NumPy, along a random direction of each argument."""
+    assert numeric(subject, HARD[0] if subject.ragged is not None else None) == ""
+
+
 @pytest.mark.parametrize("subject", share(JAGGED, 8, 1, HALF))
 def test_jagged(subject):
     assert [w for w in (compare(subject, layout, 32) for layout in HARD) if w] == []

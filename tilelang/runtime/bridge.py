@@ -48,10 +48,10 @@ def torch_to_numpy(name: str, dtype: str) -> Read:
         try:
             if functional(tensor):
                 raise TypeError("it is functionalised")
-            if integer is None:
-                plain = not (tensor.requires_grad or tensor.is_neg())
-                return tensor.numpy() if plain else tensor.numpy(force=True)
-            return tensor.detach().view(integer).numpy(force=True).view(view)
+            if integer is None or view is None:
+                return _array(tensor, tensor.requires_grad)
+            bits = tensor.resolve_neg().detach().view(integer)
+            return _array(bits, tensor.requires_grad).view(view)
         except Exception as error:  # modes and subclasses of torch raise errors of any kind
             describe(name, tensor)  # says more of what it knows
             raise CallError(
@@ -60,6 +60,13 @@ def torch_to_numpy(name: str, dtype: str) -> Read:
             ) from None
 
     return read
+
+
+def _array(tensor: Any, trained: bool) -> np.ndarray:
+    """A view of its memory; FSDP frees that of parameters, which `numpy` makes torch forbid."""
+    if tensor.is_neg():
+        return tensor.numpy(force=True)
+    return np.from_dlpack(tensor.detach()) if trained else tensor.numpy()
 
 
 def narrowed(name: str, array: np.ndarray) -> np.ndarray:
