@@ -53,10 +53,10 @@ through a whole run.
 WHY: Mapping[str, str] = {
     "moe": "rows are gathered and combined by XLA, in float32 between the two launches",
     "flash": "tiles on the diagonal are computed whole",
-    "rows": "three passes over a resident block, of which each waits for its sums",
+    "rows": "cross_entropy on v5p: its work takes longer than its copies",
     "jagged rows": (
         "softmax of short groups: one group after another, of which each step waits for its own "
-        "maximum; four groups side by side, by hand, take 200 us on v6e in tiles of 48 rows. On v5p "
+        "maximum; four side by side, by hand, take 200 us on v6e, in tiles of 48 rows. On v5p "
         "layer norm and conversions run on one of the two cores, and the limit counts both"
     ),
 }
