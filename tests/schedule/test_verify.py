@@ -12,6 +12,7 @@ import pytest
 import tilelang as tile
 from examples.dense.flash_attention import flash_attention
 from examples.jagged.jagged_softmax import jagged_softmax
+from examples.jagged.jagged_sum import jagged_sum
 from tests.schedule.written import Writing, planned
 from tests.subjects import SUBJECTS
 from tilelang import ir
@@ -293,6 +294,8 @@ def some_plans() -> Iterator[Plan]:
     pieces = Config({"tm": 64}, loop_type="fori_loop", windows="flowing")
     rows = tile.spec((1024, 256), "bfloat16"), tile.spec((9,), "int32")
     yield jagged_softmax.lower(*rows, target="tpu:v6e", config=pieces).plan
+    turns = Config({"g": 8, "tm": 64}, loop_type="fori_loop", windows="flowing")
+    yield jagged_sum.lower(*rows, target="tpu:v6e", config=turns).plan
 
 
 def test_every_expression_that_is_printed_is_verified() -> None:

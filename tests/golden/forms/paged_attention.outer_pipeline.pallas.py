@@ -1,4 +1,4 @@
-"""paged_attention for tpu:v6e, blocks tq=128."""
+"""paged_attention for tpu:v6e, blocks tq=64."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ def paged_attention_kernel(
 ):
     # b: column of the step table; parallel: out slices of different b are disjoint because offsets
     #     is sorted
-    # tq: column of the step table, blocks of 128; parallel: each tq writes its own slices of out
+    # tq: column of the step table, blocks of 64; parallel: each tq writes its own slices of out
     # p: column of the step table; ordered: carries total, acc, m
     # h: every step runs all of them; parallel: each h writes its own rows of out
     # Step table: one row for every (b, tq, p), in the order of the loops.
@@ -25,7 +25,7 @@ def paged_attention_kernel(
         return n + 1
 
     def add_tq(b, tq, n):
-        tq_runs = jnp.maximum(offsets[b], tq * 128) < jnp.minimum(offsets[b + 1], tq * 128 + 128)
+        tq_runs = jnp.maximum(offsets[b], tq * 64) < jnp.minimum(offsets[b + 1], tq * 64 + 64)
         p_stop = jnp.maximum(
             jnp.where(
                 ((lengths[b] + 128 - 1) // 128 > 0) & tq_runs,
@@ -40,14 +40,14 @@ def paged_attention_kernel(
         n, seen = state
         tq_begin = jnp.maximum(offsets[b], 0)
         tq_end = jnp.minimum(offsets[b + 1], 4096)
-        tq_first = jax.lax.div(tq_begin, 128)
-        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 127, 128), seen)
+        tq_first = jax.lax.div(tq_begin, 64)
+        tq_stop = jnp.where(tq_end > tq_begin, jax.lax.div(tq_end + 63, 64), seen)
         tq_start = jnp.where((tq_end > tq_begin) & (tq_first < seen), seen - 1, seen)
         n = jax.lax.fori_loop(tq_start, tq_stop, lambda tq, n: add_tq(b, tq, n), n)
         return n, jnp.maximum(seen, tq_stop)
 
     steps, seen = jax.lax.fori_loop(0, 64, add_b, (jnp.int32(0), jnp.int32(0)))
-    steps = jax.lax.fori_loop(seen, 32, lambda tq, n: add_tq(63, tq, n), steps)
+    steps = jax.lax.fori_loop(seen, 64, lambda tq, n: add_tq(63, tq, n), steps)
 
     def step(k_pages_ref, v_pages_ref, q_ref, out_ref):
         n = pl.program_id(0)
@@ -58,16 +58,16 @@ def paged_attention_kernel(
         @pl.when((n == 0) | (tq_of[before] != tq))
         def _():
             # first step at this block of out: rows of no range keep 0.0
-            out_ref[...] = jnp.zeros((32, 128, 128), jnp.bfloat16)
+            out_ref[...] = jnp.zeros((32, 64, 128), jnp.bfloat16)
 
         @pl.when((n == 0) | (b_of[before] != b) | (tq_of[before] != tq))
         def _():
             # paged_attention.py:57: acc = hl.zeros([tq, D], dtype=hl.float32)
-            acc_ref[...] = jnp.zeros((32, 128, 128), jnp.float32)
+            acc_ref[...] = jnp.zeros((32, 64, 128), jnp.float32)
             # paged_attention.py:55: m = hl.full([tq], -math.inf, dtype=hl.float32)
-            m_ref[...] = jnp.full((32, 128, 128), -jnp.inf, jnp.float32)
+            m_ref[...] = jnp.full((32, 64, 128), -jnp.inf, jnp.float32)
             # paged_attention.py:56: total = hl.zeros([tq], dtype=hl.float32)
-            total_ref[...] = jnp.zeros((32, 128, 128), jnp.float32)
+            total_ref[...] = jnp.zeros((32, 64, 128), jnp.float32)
 
         @pl.when(p < (lengths[b] + 128 - 1) // 128)
         def _():
@@ -82,15 +82,15 @@ def paged_attention_kernel(
                 scores_ref[h : h + 4] = (
                     (
                         jax.lax.dot_general(
-                            q_ref[h : h + 4].reshape((512, 128)),
+                            q_ref[h : h + 4].reshape((256, 128)),
                             k,
                             (((1,), (1,)), ((), ())),
                             preferred_element_type=jnp.float32,
                         )
-                    ).reshape((4, 128, 128))
+                    ).reshape((4, 64, 128))
                     * 0.12751743082459868
                 )
-            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tq_index = tq * 64 + jax.lax.broadcasted_iota(jnp.int32, (64, 1), 0)
             for h in range(0, 32, 4):
                 # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
                 v = v_pages_ref[h // 4]
@@ -121,11 +121,11 @@ def paged_attention_kernel(
                     acc_ref[h : h + 4] * alpha
                     + (
                         jnp.dot(
-                            weights.astype(jnp.bfloat16).reshape((512, 128)),
+                            weights.astype(jnp.bfloat16).reshape((256, 128)),
                             used,
                             preferred_element_type=jnp.float32,
                         )
-                    ).reshape((4, 128, 128))
+                    ).reshape((4, 64, 128))
                 )
                 # paged_attention.py:72: m = m_new
                 m_ref[h : h + 4] = m_new
@@ -133,7 +133,7 @@ def paged_attention_kernel(
         @pl.when((n == steps - 1) | (b_of[after] != b) | (tq_of[after] != tq))
         def _():
             # paged_attention.py:52: for h, b in hl.grid([H, B]):
-            tq_index = tq * 128 + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+            tq_index = tq * 64 + jax.lax.broadcasted_iota(jnp.int32, (64, 1), 0)
             tq_mask = (tq_index >= offsets[b]) & (tq_index < offsets[b + 1])
             for h in range(32):
                 # paged_attention.py:73: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
@@ -153,9 +153,9 @@ def paged_attention_kernel(
                 (8, None, 128, 128),
                 lambda n: (0, jnp.clip(table[b_of[n], p_of[n]], 0, 4095), 0, 0),
             ),
-            pl.BlockSpec((32, 128, 128), lambda n: (0, tq_of[n], 0)),
+            pl.BlockSpec((32, 64, 128), lambda n: (0, tq_of[n], 0)),
         ],
-        out_specs=[pl.BlockSpec((32, 128, 128), lambda n: (0, tq_of[n], 0))],
+        out_specs=[pl.BlockSpec((32, 64, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
     )(k_pages, v_pages, q, out)
 
@@ -184,13 +184,13 @@ def paged_attention(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[
-            pltpu.VMEM((32, 128, 128), jnp.float32),
-            pltpu.VMEM((32, 128, 128), jnp.float32),
-            pltpu.VMEM((32, 128, 128), jnp.float32),
-            pltpu.VMEM((32, 128, 128), jnp.float32),
-            pltpu.SMEM((6080,), jnp.int32),
-            pltpu.SMEM((6080,), jnp.int32),
-            pltpu.SMEM((6080,), jnp.int32),
+            pltpu.VMEM((32, 64, 128), jnp.float32),
+            pltpu.VMEM((32, 64, 128), jnp.float32),
+            pltpu.VMEM((32, 64, 128), jnp.float32),
+            pltpu.VMEM((32, 64, 128), jnp.float32),
+            pltpu.SMEM((8128,), jnp.int32),
+            pltpu.SMEM((8128,), jnp.int32),
+            pltpu.SMEM((8128,), jnp.int32),
         ],
         interpret=interpret,
     )(table, lengths, offsets, k_pages, v_pages, q)
