@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from tilelang import ir
 from tilelang.ir.traversal import map_body, map_children, map_index, map_range, map_stmt
@@ -69,6 +70,8 @@ def _widened(expr: ir.Apply) -> ir.Expr:
         case op, "uint32" if op in ORDERED:
             made = _of(expr, "int32", *(_moved(cast(a, "int32")) for a in expr.args))
             return cast(_moved(made), dtype)
+        case _:
+            pass
     return expr if _computes(expr, dtype) else _computed(expr, dtype)
 
 
@@ -163,8 +166,9 @@ def cast(expr: ir.Expr, dtype: str) -> ir.Expr:
     return ir.Apply("cast", (expr,), replace(expr.type, dtype=dtype))
 
 
-def _python(value: object, dtype: str) -> float | int:
-    return float(value) if is_float(dtype) else int(value)  # type: ignore[arg-type]
+def _python(value: Any, dtype: str) -> float | int:
+    """What a scalar of NumPy, or of ml_dtypes, is in Python."""
+    return float(value) if is_float(dtype) else int(value)
 
 
 def _number(value: int, dtype: str) -> ir.Const:

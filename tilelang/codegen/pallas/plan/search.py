@@ -40,8 +40,7 @@ from .windows.types import HostArray
 # how long groups are is known as a mean only.  Rows that are only moved take what copies take.
 FORM_WORTH = 1.3
 # For loops inside of the step little goes by that: products of small groups take 0.8 to 1.0 of the
-# time by v6e's schedules.  How close is close is a guess: the examples choose the same with 1.0.
-# Inside of the only step there is as much work as else, and fewer bytes.
+# time by v6e's schedules (CLOSE is a guess); inside of the only one as much, for fewer bytes.
 INSIDE_CLOSE, INSIDE_WORTH, ONCE_WORTH = 1.1, 1.08, 1.02
 
 
