@@ -12,6 +12,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.gradients.kernels import COLUMNS, OFFSETS, ROWS, case, product, registered
 from tilelang.codegen.pallas.plan import search as pallas_search
+from tilelang.schedule.refusal import Refusal, Rule
 
 CASE = case()
 X, W = jnp.asarray(CASE.x), jnp.asarray(CASE.w)
@@ -230,7 +231,7 @@ def test_what_is_derived_and_has_no_plan_is_said_to_be(monkeypatch, part, output
 
     def refused(problem, config, target):
         if any(t.name == output for t in problem.ir.tensors if t.role == "output"):
-            raise tile.PlanError(f"no room for {output}", hint="use smaller blocks")
+            return Refusal(Rule.CONFIG, f"no room for {output}", hint="use smaller blocks")
         return plan(problem, config, target)
 
     monkeypatch.setattr(pallas_search, "plan", refused)

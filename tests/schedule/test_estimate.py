@@ -287,12 +287,12 @@ PLANTED = {
     "copies and work take turns": (
         seconds,
         "_piped",
-        lambda compute, copied, chip, _: float(compute.sum()) + copied.total / chip.bandwidth,
+        lambda compute, copied, chip, *_: float(compute.sum()) + copied.total / chip.bandwidth,
     ),
     "copies are never waited for": (
         seconds,
         "_piped",
-        lambda compute, copied, chip, _: float(compute.sum()),
+        lambda compute, copied, chip, *_: float(compute.sum()),
     ),
     "steps cost nothing but their work": (
         seconds,

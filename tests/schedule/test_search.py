@@ -126,16 +126,17 @@ def test_other_forms_are_tried_where_they_may_help(kernel, shape, config, rule, 
     assert (found.rule, len(tried)) == (rule, count), found
 
 
-def reshaped(x, y):
+def tl(x, y):
+    """Its name is that of a module in what is generated for GPUs."""
     for tm in hl.tile(x.shape[0]):
-        y[tm, :] = x[tm, :].reshape(tm, 3, 4).reshape(tm, 12)
+        y[tm, :] = x[tm, :]
     return y
 
 
 @pytest.mark.parametrize(
     ("kernel", "shape", "config", "rule"),
     [
-        (reshaped, (64, 12), tile.Config(), Rule.KERNEL),
+        (tl, (64, 12), tile.Config(), Rule.KERNEL),
         (one_place, (64, 128), tile.Config(worklist="table"), Rule.CONFIG),
         (one_place, (64, 1 << 21), tile.Config(), Rule.CONFIG),
     ],

@@ -122,8 +122,17 @@ class Residuals:
             if name in forward or not isinstance(term, Apply) or term.op != "eq":
                 continue
             if not any(number(a, graph.term(a)) is not None for a in term.args):
-                found |= {a.name for a in term.args if isinstance(a, Var) and a.name in loops}
+                found |= {name for a in term.args for name in self._same(a) if name in loops}
         return {name for name in found if not self._is_exact(name)}
+
+    def _same(self, expr: Expr) -> Iterator[str]:
+        """The name of a value, and of what it is in another shape or dtype."""
+        while isinstance(expr, Var):
+            yield expr.name
+            term = self.launched.graph.term(expr)
+            if not (isinstance(term, Apply) and term.op in SAME):
+                return
+            (expr,) = term.args
 
     def _is_exact(self, name: str) -> bool:
         """Whether nothing between a value and what memory has of it is rounded."""
