@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
 from tests.fuzzing import campaign
 from tests.fuzzing.program import Axis, Load, Pick, Program, Store, Tensor, fitted
 from tests.fuzzing.small import nest
@@ -29,3 +34,23 @@ def test_a_refusal_with_such_a_name_is_a_fault() -> None:
     assert found.kind == "crash" and found.detail.startswith("i_2: names that nobody wrote")
     right = Outcome("refused", "PlanError: this depends on t")
     assert campaign._worded(COPY, right) == right
+
+
+@tile.kernel
+def widening(x):
+    y = hl.zeros([4], dtype=hl.float32)
+    for _ in hl.grid(1):
+        total = hl.zeros([4], dtype=hl.float32)
+        for t in hl.tile(8):
+            total = total + x[t, :].sum(0)
+        y[:] = total
+    return y
+
+
+def test_values_that_loops_carry_are_called_as_their_author_calls_them() -> None:
+    with pytest.raises(tile.TypingError) as caught:
+        widening.source(np.zeros((8, 3), np.float32), target="tpu:v6e")
+    assert caught.value.what == (
+        "add needs equal lengths: dimension -1 is 4 in total (float32[4]) and 3 in a value of type "
+        "float32[3]"
+    )

@@ -152,6 +152,7 @@ def test_heads_of_a_step_are_planned_before_they_are_called_slower(monkeypatch):
     config = grouped_query_attention.default_config(*HEADS, target="tpu:v6e")
     assert dict(config.blocks) == {"tk": 256, "tq": 128}
     monkeypatch.setattr(rank, "RESIZED_WITHIN", 1)
+    monkeypatch.setattr(rank.Search, "halves", lambda search: [])
     fresh = tile.Kernel(grouped_query_attention._fn)
     assert dict(fresh.default_config(*HEADS, target="tpu:v6e").blocks) == {"tk": 256, "tq": 256}
 

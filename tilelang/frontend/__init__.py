@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
 
-from ..errors import CallError, Loc, ParseError
+from ..errors import CallError, Loc, ParseError, TypingError
 from ..ir import KernelIR, Param, Tensor, TensorSpec
 from ..language.calls import marker
 from ..language.dtypes import REFUSED, SUPPORTED
@@ -101,6 +101,9 @@ def _parse(fn: FunctionType, arguments: Mapping[str, object], texts: Texts) -> K
         hint = "assign parts of long expressions to variables"
         what = f"{fn.__name__} has expressions that are too long to be followed"
         raise ParseError(what, source.first_line(node), hint) from None
+    except TypingError as error:  # the language calls a value as the kernel does
+        what, hint = draft.by_authors(error.what), draft.by_authors(error.hint)
+        raise TypingError(what, error.loc, hint) from None
     returns.check_reads(draft, kept)
     tensors = returns.used_tensors(draft, kept, names)
     loc = source.first_line(node)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -68,6 +69,7 @@ class Draft:
 
     texts        the files that functions are read from
     names        names in use, of tensors, axes and values
+    wishes       names with a number of ours -> what was wished for
     frameworks   parameter -> where it comes from: "torch", "jax", "numpy"
     definitions  Assign.name -> value
     inits        Carry.out -> (Carry.init, the condition without which its loop does not run)
@@ -87,6 +89,7 @@ class Draft:
     axes: dict[str, ir.Axis] = field(default_factory=dict)
     blocks: dict[str, ir.BlockSize] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    wishes: dict[str, str] = field(default_factory=dict)
     frameworks: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, ir.Expr] = field(default_factory=dict)
     inits: dict[str, tuple[ir.Expr, ir.Expr | None]] = field(default_factory=dict)
@@ -104,7 +107,14 @@ class Draft:
         """The name if it is free, else with the first free number; it is taken from now on."""
         found = fresh(name, self.names)
         self.names.add(found)
+        if found != name:
+            self.wishes[found] = name
         return found
+
+    def by_authors(self, text: str) -> str:
+        """A text about values with their authors' names; axes have numbers in configs, too."""
+        own = {n: wish for n, wish in self.wishes.items() if n not in self.axes}
+        return re.sub(r"\w+", lambda word: own.get(word[0], word[0]), text) if own else text
 
     def root(self, name: str) -> ir.Tensor:
         """The array in memory that a tensor, or a view of one, names."""
