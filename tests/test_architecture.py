@@ -163,7 +163,7 @@ BUDGET = {
     # rows that use what their groups have; bools as bytes; columns that are swept; arrays that XLA
     # brings to vector memory, ranges that move within one tile; memory of pieces; whole arrays that
     # come and go in pieces, by turns of loops too; tiles near their range; launches of few steps
-    "codegen.pallas": 19_230,  # wide_*.py, first_positions.py: what TPUs do in 32 bits; planes
+    "codegen.pallas": 19_330,  # wide_*.py, first_positions.py; products of rows, of several batches
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches

@@ -15,6 +15,7 @@ from tests.fuzzing.program import (
     Axis,
     Binary,
     Chosen,
+    Dot,
     If,
     Joined,
     Let,
@@ -410,6 +411,8 @@ def summarised(program: Program, rng: random.Random) -> Program | None:
     if rng.random() < 0.4:
         other, cut = Binary("*", load, Number(0.5)), rng.choice(("", "pairs", "halves"))
         value = Joined(rng.choice(("sum", "max")), axis, load, other, cut)
+    elif random.Random(f"{load} {axis}").random() < 0.5:  # each row by itself
+        value = Dot(axis, load, Binary("*", load, Number(0.5)))
     value = Binary(rng.choice(("+", "-", "max")), load, value)
     return replace(program, body=swapped(program.body, load, value))
 

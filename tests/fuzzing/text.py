@@ -414,10 +414,20 @@ def _dot(scope: Scope, dot: Dot) -> Text:
     ]
     rows = tuple(d for d in sides[0].dims if d != dot.axis)
     columns = tuple(d for d in sides[1].dims if d != dot.axis)
+    if {*rows} & {*columns}:
+        return _einsum(scope, *sides, dot.axis)
     left = _permuted(sides[0], (*rows, dot.axis))
     right = _permuted(sides[1], (dot.axis, *columns))
     made = f"hl.dot({left}, {right})"
     return Text((*rows, *columns), f"({made}).to(hl.float32)" if dtypes == {"int8"} else made)
+
+
+def _einsum(scope: Scope, left: Text, right: Text, over: str) -> Text:
+    """A product with the dimensions that both have as a batch."""
+    letters = {d: chr(ord("a") + n) for n, d in enumerate(dict.fromkeys((*left.dims, *right.dims)))}
+    dims = scope.order({*letters} - {over})
+    a, b, made = ("".join(letters[d] for d in ds) for ds in (left.dims, right.dims, dims))
+    return Text(dims, f'hl.einsum("{a},{b}->{made}", {left.text}, {right.text})')
 
 
 def _load(scope: Scope, load: Load) -> Text:

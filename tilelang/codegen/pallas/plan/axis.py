@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from tilelang.analysis.facts import AxisKind
 from tilelang.errors import Loc
-from tilelang.ir import Expr, GridIndex, Var, integers
+from tilelang.ir import Expr, GridIndex, Type, Var, integers
 
 Place = Literal["single", "dim", "table", "inner", "stream", "within"]
 Part = Literal[
@@ -193,3 +194,8 @@ class AxisPlan:
     def tiles_array(self) -> bool:
         """Whether it goes through tiles that are blocks of the array."""
         return self.block is not None and self.length is None
+
+
+def extents(value: Type, axes: Mapping[str, AxisPlan]) -> tuple[int, ...]:
+    """The shape in numbers."""
+    return tuple(d if isinstance(d, int) else axes[d].block or 1 for d in value.shape)

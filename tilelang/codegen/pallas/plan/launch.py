@@ -16,9 +16,9 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
-from .axis import AxisPlan
+from .axis import AxisPlan, extents
 from .body.all_lanes import in_all_lanes
-from .body.gathers import buffers, extents
+from .body.gathers import buffers
 from .body.heads import copies, iterations, unrolled
 from .body.layouts import as_held
 from .body.sections import split

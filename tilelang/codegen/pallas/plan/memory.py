@@ -11,8 +11,7 @@ from tilelang.errors import Loc
 from tilelang.ir import Apply, KernelIR, Type
 from tilelang.schedule.refusal import Need, Refused, Rule
 
-from .axis import AxisPlan
-from .body.gathers import extents
+from .axis import AxisPlan, extents
 from .lives import Life
 from .physical import Bind, GroupSum, Inner
 from .types import Form, Launch, Memory, Scratch, Section, Table

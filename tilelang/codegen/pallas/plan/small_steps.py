@@ -16,9 +16,8 @@ from tilelang.codegen.pallas.chips import CHIPS
 from tilelang.ir import Apply
 from tilelang.language.dtypes import itemsize
 
-from .axis import AxisPlan
+from .axis import AxisPlan, extents
 from .body.by_phases import waits
-from .body.gathers import extents
 from .estimate.seconds import generation
 from .physical import PExpr, flat, parts_of
 from .types import Launch, Plan, Window

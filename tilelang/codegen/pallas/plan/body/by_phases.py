@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from tilelang.codegen.pallas.plan import physical
-from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
 from tilelang.codegen.pallas.plan.physical import Bind, Keep, Kept, PExpr, PStmt
 from tilelang.codegen.pallas.plan.reads import sources, targets
 from tilelang.codegen.pallas.plan.rewriting import rewrite
@@ -29,7 +29,6 @@ from tilelang.codegen.pallas.target import Target, padded_bytes
 from tilelang.ir import Apply, GridIndex, Var
 from tilelang.language.op import OPS
 
-from .gathers import extents
 from .lower import is_costly
 
 # The part of vector memory that may hold first products until the rest asks for them: a guess.

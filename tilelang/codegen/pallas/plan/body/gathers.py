@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
-from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
 from tilelang.codegen.pallas.plan.moved import MovedRows
 from tilelang.codegen.pallas.plan.physical import Part, PStmt, TakeRows
 from tilelang.codegen.pallas.plan.types import Scratch
@@ -157,11 +157,6 @@ def buffers(stmts: Iterable[PStmt], axes: Mapping[str, AxisPlan]) -> tuple[Scrat
     if any(rows.far for rows in (*takes, *stores)):
         found.append(Scratch(physical.COPIES, (), "semaphore"))
     return tuple({scratch.name: scratch for scratch in found}.values())
-
-
-def extents(value: Type, axes: Mapping[str, AxisPlan]) -> tuple[int, ...]:
-    """The shape in numbers."""
-    return tuple(d if isinstance(d, int) else axes[d].block or 1 for d in value.shape)
 
 
 def most_copies(rows: int, tile: tuple[int, ...], dtype: str, target: Target) -> int:

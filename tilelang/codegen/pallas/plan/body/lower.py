@@ -24,6 +24,7 @@ from tilelang.language.dtypes import wide_of
 from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
+from .batches import one_batch
 from .layouts import (
     Layout,
     Value,
@@ -412,6 +413,8 @@ def _concat(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 
 def _dot(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     a, b = expr.args
+    if len(expr.attr("batch", ((),))[0]) > 1:
+        return one_batch(expr, (_plain(scope, a).expr, _plain(scope, b).expr), scope.arrays.axes)
     vectors = (a.type.rank == 1, b.type.rank == 1)
     contract: tuple[int, int] = expr.attr("contract")
     left = lower(scope, a, "row") if vectors[0] else _plain(scope, a)

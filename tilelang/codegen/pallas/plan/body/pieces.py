@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tilelang.codegen.pallas.plan import physical
-from tilelang.codegen.pallas.plan.axis import AxisPlan, Range
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Range, extents
 from tilelang.codegen.pallas.plan.physical import All, Bind, PExpr, PStmt, Row, Select, Step
 from tilelang.codegen.pallas.plan.reads import sources, targets
 from tilelang.codegen.pallas.plan.types import Launch, Section
@@ -32,7 +32,6 @@ from tilelang.ir.names import first_free
 from tilelang.language.op import OPS
 
 from .by_phases import halves
-from .gathers import extents
 from .layouts import apply
 
 # Predicted for a v6e (attention, D = 128): pieces of 128 x 4096 scores take 0.78 of what 512 rows

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan import clamps
+from tilelang.codegen.pallas.plan.axis import extents
 from tilelang.codegen.pallas.plan.physical import FIRST, Part, PExpr, PutRows, Write
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
 from tilelang.codegen.pallas.plan.windows.types import ByIndex, ByTile, Fetched, Whole, Window
@@ -13,7 +14,7 @@ from tilelang.ir import Dim, Expr, Store, Type, integers
 from tilelang.ir.integers import clamped
 from tilelang.schedule.refusal import Refused, Rule
 
-from .gathers import extents, most_copies, register_rows
+from .gathers import most_copies, register_rows
 from .lane_index import lane_in_range, lane_of
 from .lower import Scope
 

@@ -23,14 +23,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilelang.codegen.pallas.plan import physical
-from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
 from tilelang.codegen.pallas.plan.physical import PExpr, PStmt, Row, Select, parts_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Apply, Const, GridIndex, Type, Var
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 
-from .gathers import extents
 from .layouts import apply
 
 # Rows of a product that are stacked at most.  Predicted for a v6e: 4 x 16 rows take 0.57 of what 16

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.axis import AxisPlan
-from tilelang.codegen.pallas.plan.body.gathers import extents
+from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
 from tilelang.codegen.pallas.plan.lanes import with_tiles
 from tilelang.codegen.pallas.plan.memory import estimate
 from tilelang.codegen.pallas.plan.physical import Keep, flat
