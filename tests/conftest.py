@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -57,6 +58,13 @@ def _group(item: pytest.Item) -> str:
 def pytest_collection_finish() -> None:
     """What is there now stays: looking through it again and again is a sixth of all tracing."""
     gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _stays() -> Iterator[None]:
+    """What a file of tests leaves behind, compiled programs most of all, is not looked through."""
+    yield
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 

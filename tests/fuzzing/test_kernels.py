@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilelang as tile
-from tests.fuzzing.campaign import BAD, Plan, explore, main, replayed, summary
+from tests.fuzzing.campaign import BAD, Plan, Trial, explore, main, replayed, summary
 from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.corpus import entries
 from tests.fuzzing.draw import draw
@@ -17,6 +17,7 @@ from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import (
     Axis,
     Binary,
+    Dot,
     Let,
     Load,
     Loop,
@@ -178,13 +179,13 @@ def test_what_is_not_read_is_hidden():
 
 def test_every_seed_gives_one_program_with_a_meaning():
     texts = set()
-    for seed in range(200):
+    for seed in range(80):
         program = draw(seed)
         assert program == draw(seed) and program.outputs
         assert means_something(program)
         ast.parse(source(program))
         texts.add(source(program))
-    assert len(texts) == 200
+    assert len(texts) == 80
 
 
 def test_what_is_drawn():
@@ -213,15 +214,39 @@ def test_numbers_of_tiles_are_drawn():
 # ------------------------------------------------------------ failures
 
 
-SCALED = 740302  # a product whose operand is times the number of its tile of 128
+# y[t, n] = x[t, :] @ w[:, n], of which x is times one more than the number of its tile of 128
+COUNTED = Binary("*", Load("x", (Pick("t"), Pick("k"))), Binary("+", TileNumber("k"), Number(1.0)))
+TAKEN = Update("acc", "sum", Dot("k", COUNTED, Load("w", (Pick("k"), Pick("n")))))
+NUMBERED = Program(
+    axes=(Axis("t", "tile", 8), Axis("n", "tile", 16), Axis("k", "tile", 256, block=128)),
+    tensors=(
+        Tensor("x", (8, 256), "float32", "input"),
+        Tensor("w", (256, 16), "float32", "input"),
+        Tensor("y", (8, 16), "float32", "output"),
+    ),
+    body=(
+        Loop(
+            "t",
+            (
+                Loop(
+                    "n",
+                    (
+                        Let("acc", ("t", "n"), Number(0.0)),
+                        Loop("k", (TAKEN,)),
+                        Store("y", (Pick("t"), Pick("n")), Ref("acc")),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
 
 
 def test_planted_a_block_size_that_is_not_kept(monkeypatch):
-    program = compose(SCALED).program
-    assert try_kernel(program, None, [0]) == OK
+    assert try_kernel(NUMBERED, None, [0]) == OK
     monkeypatch.setattr(defaults, "_open", lambda problem, name: problem.bounds(name) is None)
     monkeypatch.setattr(verify, "_fixed_blocks", lambda plan: None)
-    assert try_kernel(program, None, [0]).kind == "wrong"
+    assert try_kernel(NUMBERED, None, [0]).kind == "wrong"
 
 
 def test_planted_a_name_that_nothing_defines(monkeypatch):
@@ -310,11 +335,21 @@ def test_smaller_programs_mean_something_mostly():
 
 
 def test_the_summary():
-    plan = Plan(configs=0, trials=0)
-    trials = [t for seed in SEEDS[:2] for t in explore(seed, plan)]
-    first, *rest = summary(trials)
-    assert first.startswith("2 kernels, 16 trials: ")
-    assert any(line.startswith("refused under the default config: ") for line in rest)
+    refused = [Outcome("refused", f"x_{n} needs {n} bytes") for n in (3, 40)]
+    trials = [
+        Trial(7, "default", OK, cases=4),
+        Trial(7, "t=8", refused[0]),
+        Trial(8, "default", refused[1]),
+        Trial(8, "reference", Outcome("wrong", "y: all"), cases=2),
+    ]
+    assert summary(trials) == [
+        "2 kernels, 4 trials: 1 right, 1 wrong, 0 crash, 0 reference, 0 accepted, 0 uncompiled, "
+        "2 refused; 6 cases",
+        "refused under the default config: 1 of 2",
+        "      1 x_* needs * bytes (seed 8)",
+        "refused under the other configs: 1 of 1",
+        "      1 x_* needs * bytes (seed 7)",
+    ]
 
 
 def test_the_command(capsys, monkeypatch):

@@ -120,7 +120,7 @@ def test_tiles_are_bytes_and_single_numbers_stay() -> None:
 
 
 @needs_libtpu
-@pytest.mark.parametrize("target", ["tpu:v5e", "tpu:v6e"])
+@pytest.mark.parametrize("target", ["tpu:v5e", pytest.param("tpu:v6e", marks=pytest.mark.slow)])
 def test_they_compile(target) -> None:
     x, keep, live = arguments()
     kept.compile(x, keep, live, np.arange(GROUPS + 1), target=target)

@@ -48,6 +48,7 @@ def test_neighbours_are_never_seen():
     assert checks.neighbours(VARLEN, call, arrays(), [layout]) == []
 
 
+@pytest.mark.slow
 def test_without_checks_nothing_outside_of_an_array_is_touched():
     """The interpreter raises if something is; groups that are legal keep their results."""
     kernel = tile.kernel(inspect.unwrap(varlen_attention.varlen_attention), checks=False)

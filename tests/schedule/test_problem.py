@@ -12,6 +12,7 @@ import pytest
 from tests.schedule.written import Writing, mul
 from tests.subjects import SUBJECTS, Subject
 from tests.test_golden import TARGET
+from tests.tiers import share
 from tilelang.analysis import analyze
 from tilelang.analysis import uses as analysis_uses
 from tilelang.analysis.uses import IndexedSite
@@ -86,7 +87,7 @@ def test_grouped_gemm_is_walked_a_few_times(monkeypatch):
     assert (calls.walks <= MOST_WALKS, calls.surveys) == (True, 1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", share(NAMES, 3))
 def test_every_attempt_walks_a_launch_once_and_every_window_is_found_once(name, monkeypatch):
     calls = planning(subject_of(name), monkeypatch)
     # an attempt walks a launch once more where the index of a loop that runs once is written out
