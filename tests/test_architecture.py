@@ -145,7 +145,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 # reason beside the number; what a clean-up leaves of a budget is taken away.  Every match says what
 # else there may be, which is two lines more of most.
 BUDGET = {
-    "ir": 1515,  # operands that meet; the array of a view; what authors call values; names, carries
+    "ir": 1545,  # lanes: one of each maker of shapes; operands that meet; the array of a view; what authors call values; names, carries
     "language": 4380,  # derivatives: a rule for each operation, joins too; numbers without a result
     "frontend": 4350,  # matches that say what else; errors by the names of authors
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles

@@ -27,6 +27,7 @@ from tilelang.ir import (
     Var,
     map_children,
 )
+from tilelang.ir.lanes import arange, trailing
 from tilelang.ir.names import fresh, names_in
 from tilelang.ir.traversal import map_body, map_index, map_stmt
 
@@ -159,7 +160,7 @@ class _Moving:
     def _places(self, part: Part) -> Expr:
         """For each lane after the reshape, the lane before it that holds the same element."""
         before, after = ([_wide(d, self.dims) for d in side] for side in (part.before, part.after))
-        lane = _arange(self._lanes(part.after))
+        lane = arange(self._lanes(part.after))
         element = _counted(lane, [d.lanes for d in after], [d.size for d in after])
         if any(d.size != d.lanes for d in after):
             element = _op("minimum", element, prod(d.size for d in after) - 1)
@@ -169,7 +170,7 @@ class _Moving:
         """The first value up to its end, the second from there on, and so on."""
         axis = expr.attr("axis")
         assert isinstance(axis, int)
-        lane = _arange(expr.type.shape[axis])
+        lane = arange(expr.type.shape[axis])
         sizes = [_wide(a.type.shape[axis], self.dims).size for a in expr.args]
         held = [(a, sum(sizes[:n]), sizes[n]) for n, a in enumerate(expr.args) if sizes[n]]
         if len(held) < 2:
@@ -184,7 +185,7 @@ class _Moving:
                 made = moved
                 continue
             below = apply("lt", (lane, _number(begin + size)), "bool", lane.type.shape)
-            args = (_trailing(below, moved.type.rank - 1 - axis), moved, made)
+            args = (trailing(below, moved.type.rank - 1 - axis), moved, made)
             made = apply("where", args, expr.type.dtype, expr.type.shape)
         assert made is not None
         return made
@@ -198,7 +199,7 @@ class _Moving:
             name = fresh("lanes", self.names)
             self.names.add(name)
             self.places[places] = Var(name, places.type)
-        spread = _trailing(self.places[places], len(shape) - 1 - axis)
+        spread = trailing(self.places[places], len(shape) - 1 - axis)
         index = apply("broadcast", (spread,), INT, shape)
         return apply("take", (value, index), value.type.dtype, shape, axis=axis)
 
@@ -225,18 +226,6 @@ def _op(op: str, value: Expr, number: int) -> Expr:
 
 def _number(value: int) -> Const:
     return Const(value, Type((), INT))
-
-
-def _arange(dim: Dim) -> Expr:
-    return apply("arange", (), INT, (dim,), start=0, step=1)
-
-
-def _trailing(value: Expr, count: int) -> Expr:
-    """The value with so many dimensions of one behind its own."""
-    for _ in range(count):
-        shape = (*value.type.shape, 1)
-        value = apply("expand_dims", (value,), value.type.dtype, shape, axis=len(shape) - 1)
-    return value
 
 
 def _shaped(value: Expr, shape: tuple[Dim, ...]) -> Expr:
