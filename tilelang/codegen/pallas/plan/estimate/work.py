@@ -15,6 +15,7 @@ from typing import assert_never
 
 from tilelang.codegen.pallas.chips import Chip
 from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.plan.lives import SHAPES
 from tilelang.codegen.pallas.plan.moved import MovedRows
 from tilelang.codegen.pallas.plan.physical import (
     Bind,
@@ -51,7 +52,7 @@ ALU = {
     "logical_not": 0.5,
 }  # fmt: skip
 SPECIAL = {"exp", "exp2", "div", "log", "log2", "log1p", "rsqrt", "sqrt", "tanh", "sigmoid", "silu"}
-FREE = {"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange", "dot"}
+FREE = {*SHAPES, "dot"}
 
 
 # What is done, as often as it is done:
