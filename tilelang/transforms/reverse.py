@@ -233,7 +233,7 @@ def _targets(
     graph = launched.graph
     own = [s for s in sites if s.load.tensor == tensor]
     chains = [graph.ordered(graph.scope(graph.named(s.load))) for s in own]
-    alone = len(own) == 1 or (len(set(chains)) == 1 and _together([s.load.index for s in own]))
+    alone = len(own) == 1 or (len(set(chains)) == 1 and apart([s.load.index for s in own]))
     whole = alone and tensor not in program.shared  # parts are rounded when they are added
     kept = program.kernel.tensor(tensor).dtype if whole else "float32"
     for group in [own] if alone else [[s] for s in own]:
@@ -246,14 +246,6 @@ def _targets(
             name = program.part(tensor, "float32")
             found = [_target(launched, name, s, "float32") for s in group]
             yield chain, [replace(t, adds=True) for t in found]
-
-
-def _together(indices: Sequence[tuple[Index, ...]]) -> bool:
-    """Whether one array holds what is stored there: all of it in blocks of its last dimensions.
-
-    w[0, :, :] and w[1, :, :] are blocks of their own, of which a kernel stores one in a nest.
-    """
-    return apart(indices) and len({index[:-2] for index in indices}) == 1
 
 
 def _place(site: AdjointSite) -> StorePlace:
