@@ -29,7 +29,7 @@ class Op:
 
     linear   op(a + b) is op(a) + op(b), of all operands at once
     exact    it rounds nothing, or as every machine does: two kernels compute the same bits
-    same     its result has the numbers of its operand, in other places or another shape
+    same     its result has numbers of its operand, in other places or another shape
     """
 
     name: str
@@ -57,7 +57,7 @@ _COSTLY = names(
     " pow sum max min argmax argmin any all dot"
 )
 _FREE = names("detach expand_dims squeeze broadcast full arange")
-_SAME = names("detach expand_dims squeeze transpose reshape broadcast")
+_SAME = names("detach expand_dims squeeze transpose reshape broadcast narrow")
 _LINEAR = _SAME | names("add sub neg cast concat sum")
 _EXACT = _SAME | names(
     "cast neg abs relu maximum minimum max min where concat full arange floor ceil round trunc sign"
@@ -102,7 +102,7 @@ OPS: dict[str, Op] = {
     **_table(elementwise, "elementwise", f"{UNARY} {BINARY} where cast"),
     **_table(reduction, "reduce", REDUCTIONS),
     **_table(reduction, "contract", "dot"),
-    **_table(shaping, "shape", "expand_dims squeeze transpose reshape broadcast concat"),
+    **_table(shaping, "shape", "expand_dims squeeze transpose reshape broadcast concat narrow"),
     **_table(shaping, "create", "full arange"),
 }
 # Operations of one operand that give its numbers in other places or another shape.

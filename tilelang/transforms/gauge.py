@@ -127,7 +127,7 @@ def _carried_over(term: Term, dims: list[Dims]) -> Dims | None:
             return frozenset(perm.index(p) - rank for p in places)
         case "dot":
             return _through_dot(term, dims)
-        case "reshape" | "concat":
+        case "reshape" | "concat" | "narrow":
             return None
         case _:
             return every

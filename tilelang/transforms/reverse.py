@@ -38,6 +38,7 @@ from ..ir.names import fresh
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
 from ..passes.separate_joins import separate_joins
+from ..passes.separate_parts import separate_parts
 from .adjoints import AdjointSite, adjoints
 from .asked_once import asked_once
 from .distinct import StorePlace, apart, distinct
@@ -56,7 +57,7 @@ from .views import returning, several_names, to_root, turned_back, with_views
 
 def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
     """The gradients of the wanted arguments; GradientError where they cannot be derived."""
-    separate = separate_joins(kernel)
+    separate = separate_joins(separate_parts(kernel))
     if separate is not kernel:
         kernel, facts = separate, analyze(separate)
     try:

@@ -1,7 +1,8 @@
-"""Moved lanes: joined and reshaped values whose elements change lanes, as takes of lanes.
+"""Moved lanes: joins, reshapes and parts whose elements change lanes, as takes of lanes.
 
     x[t, 48] -> [t, 3, 16]     as it is: 64 lanes are 4 x 16, and element e stays in lane e
     x[t, 48] -> [t, 16, 3]     take(x, p): lane 4 * a + b is made of lane 3 * a + b
+    x[t, 48][:, 16:32]         take(x, 16 + n), n the lanes of the result
     cat(a[t, 48], b[t, 16])    where(n < 48, take(a, n), take(b, n - 48)), n the lanes of the result
 
 Lanes that are no element's have another element's value: whoever reads them masks them, as those
@@ -62,6 +63,8 @@ def taken_from(expr: Expr, dims: Mapping[str, Padded]) -> tuple[Expr, ...]:
     match expr:
         case Apply("concat", args):
             return args
+        case Apply("narrow", args):
+            return args if expr.attr("start") or _lanes_differ(expr, dims) else ()
         case Apply("reshape", (value,)):
             moves = any(_moves(p, dims) for p in parts(value.type.shape, expr.type.shape, dims))
             return (value,) if moves else ()
@@ -133,6 +136,8 @@ class _Moving:
         match expr:
             case Apply("concat"):
                 return self._joined(expr)
+            case Apply("narrow"):
+                return self._part(expr)
             case Apply("reshape", (value,)):
                 moves = taken_from(expr, self.dims)
                 return self._reshaped(expr) if moves else _shaped(value, expr.type.shape)
@@ -190,6 +195,17 @@ class _Moving:
         assert made is not None
         return made
 
+    def _part(self, expr: Apply) -> Expr:
+        """Lanes from the first one of the part on; lanes behind its end have anything of it."""
+        (value,), axis, start = expr.args, expr.attr("axis"), expr.attr("start")
+        if not taken_from(expr, self.dims):
+            return _shaped(value, expr.type.shape)
+        dim = expr.type.shape[axis]
+        places = arange(dim, start)
+        if start + _wide(dim, self.dims).lanes > _wide(value.type.shape[axis], self.dims).lanes:
+            places = _op("minimum", places, expr.attr("stop") - 1)
+        return self._take(value, axis, dim, places)
+
     def _take(self, value: Expr, axis: int, dim: Dim, places: Expr) -> Expr:
         """The value whose lanes along one dimension are those at `places`."""
         shape = (*value.type.shape[:axis], dim, *value.type.shape[axis + 1 :])
@@ -202,6 +218,13 @@ class _Moving:
         spread = trailing(self.places[places], len(shape) - 1 - axis)
         index = apply("broadcast", (spread,), INT, shape)
         return apply("take", (value, index), value.type.dtype, shape, axis=axis)
+
+
+def _lanes_differ(part: Apply, dims: Mapping[str, Padded]) -> bool:
+    """Whether a part has fewer lanes than what it is of."""
+    axis = part.attr("axis")
+    sizes = (v.type.shape[axis] for v in (part, part.args[0]))
+    return len({_wide(size, dims).lanes for size in sizes}) > 1
 
 
 def _counted(number: Expr, wide: Sequence[int], by: Sequence[int]) -> Expr:
