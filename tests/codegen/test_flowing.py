@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.planted import trial
+from tests.codegen.flowing import LAYOUTS, ROWS, WILD, laid, noticed, strict
 from tests.planted.bug import Bug, bug
 from tilelang.codegen.pallas.plan.estimate.offsets import typical
 from tilelang.codegen.pallas.plan.estimate.seconds import estimate
@@ -21,13 +20,6 @@ from tilelang.codegen.pallas.plan.windows.flowing import at_once
 
 FLOWING = tile.Config({"tm": 16}, loop_type="fori_loop", windows="flowing")
 AT_ONCE = tile.Config({"tm": 16}, loop_type="fori_loop", windows="aligned")
-ROWS = 48
-# No rows, all rows, more rows than a piece has, ends at pieces, gaps in front and behind.
-LAYOUTS = (
-    (0, 5, 5, 20, 40), (0, 16, 32, 32, 48), (0, 0, 48, 48, 48), (3, 3, 4, 47, 47),
-    (17, 18, 30, 31, 33),
-)  # fmt: skip
-WILD = ((48, 0, 10, 90, 5), (-9, 40, 20, 30, 99), (47, 46, 45, 1, 0), (40, 48, 0, 20, 30))
 
 
 def shifted(x, offsets):
@@ -53,18 +45,7 @@ def oracle(x: np.ndarray, offsets: tuple[int, ...]) -> np.ndarray:
 def given(offsets: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Rows, of which those that are in no group hold NaN."""
     x = np.random.default_rng(0).standard_normal((ROWS, 8), np.float32)
-    mine = np.zeros(ROWS, bool)
-    for begin, end in pairwise(offsets):
-        mine[max(begin, 0) : max(end, 0)] = True
-    x[~mine] = np.nan
-    return x, np.array(offsets, np.int32)
-
-
-def strict(copies: Literal["on_wait", "eager"] = "on_wait") -> pltpu.InterpretParams:
-    return pltpu.InterpretParams(
-        detect_races=True, dma_execution_mode=copies, out_of_bounds_reads="raise",
-        uninitialized_memory="nan",
-    )  # fmt: skip
+    return laid(x, offsets)
 
 
 @pytest.fixture(autouse=True)
@@ -183,10 +164,4 @@ BUGS: tuple[tuple[Bug, tuple[int, ...]], ...] = (
 
 @pytest.mark.parametrize(("planted", "offsets"), BUGS, ids=str)
 def test_a_planted_bug_is_noticed(planted, offsets):
-    """Copies may be made as soon as they start, or as late as somebody waits for them."""
-    x, cuts = given(offsets)
-    lowered = PLAIN.lower(x, cuts, config=FLOWING)
-    wanted = PLAIN(x, cuts, config=AT_ONCE)
-    text = planted.plant(lowered.source.text)
-    calls = [trial.runnable(lowered, text, strict(when)) for when in ("on_wait", "eager")]
-    assert not all(np.array_equal(np.asarray(call(x, cuts)), wanted) for call in calls)
+    assert noticed(PLAIN, planted, given(offsets), FLOWING, AT_ONCE)

@@ -13,8 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.jagged_layer_norm import jagged_layer_norm
-from tests.codegen.test_flowing import LAYOUTS, ROWS, WILD, strict
-from tests.planted import trial
+from tests.codegen.flowing import LAYOUTS, ROWS, WILD, laid, noticed, strict
 from tests.planted.bug import Bug, bug
 from tilelang.codegen.pallas.plan.estimate.offsets import typical
 from tilelang.codegen.pallas.plan.estimate.seconds import estimate
@@ -46,11 +45,7 @@ def oracle(x: np.ndarray, offsets: tuple[int, ...]) -> np.ndarray:
 def given(offsets: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Small integers, whose sums are exact; NaN in rows that are in no group."""
     x = np.random.default_rng(0).integers(-8, 9, (ROWS, 8)).astype(np.float32)
-    mine = np.zeros(ROWS, bool)
-    for begin, end in pairwise(offsets):
-        mine[max(begin, 0) : max(end, 0)] = True
-    x[~mine] = np.nan
-    return x, np.array(offsets, np.int32)
+    return laid(x, offsets)
 
 
 @pytest.fixture(autouse=True)
@@ -194,10 +189,4 @@ BUGS: tuple[tuple[Bug, tuple[int, ...]], ...] = (
 
 @pytest.mark.parametrize(("planted", "offsets"), BUGS, ids=str)
 def test_a_planted_bug_is_noticed(planted, offsets):
-    """Copies may be made as soon as they start, or as late as somebody waits for them."""
-    x, cuts = given(offsets)
-    lowered = PLAIN.lower(x, cuts, config=FLOWING)
-    wanted = PLAIN(x, cuts, config=AT_ONCE)
-    text = planted.plant(lowered.source.text)
-    calls = [trial.runnable(lowered, text, strict(when)) for when in ("on_wait", "eager")]
-    assert not all(np.array_equal(np.asarray(call(x, cuts)), wanted) for call in calls)
+    assert noticed(PLAIN, planted, given(offsets), FLOWING, AT_ONCE)

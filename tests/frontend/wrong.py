@@ -974,11 +974,47 @@ def value_indexed(x, v):
     r"""ParseError: a value of the kernel is indexed
       v[tm] = block[:, 0]
                        ^
-    hint: load the part from memory: x[t, :64] and x[t, 64:]; of a value, v[:, None] adds a dimension, v[0] drops one of length 1, and sums under a mask pick elements
+    hint: of a value, v[:, 8:16] is a part, v[:, None] adds a dimension, v[0] drops one of length 1, and sums under a mask pick elements
     """
     for tm in hl.tile(40):
         block = x[tm, :]
         v[tm] = block[:, 0]
+    return v
+
+
+def part_of_a_tile(x, v):
+    r"""TypingError: a part of axis tm of block (float32[tm, 64])
+      v[tm] = block[:4, :].sum(1)
+                    ^^
+    hint: mask what is not meant, with tm.index; or loop over the part: hl.tile(begin, end) instead of tm
+    """
+    for tm in hl.tile(40):
+        block = x[tm, :]
+        v[tm] = block[:4, :].sum(1)
+    return v
+
+
+def every_other_of_a_value(x, v):
+    r"""ParseError: a slice has a step of 2
+      v[tm] = block[:, ::2].sum(1)
+                       ^^^
+    hint: load every element and pick those that are needed, or reshape the tensor first
+    """
+    for tm in hl.tile(40):
+        block = x[tm, :]
+        v[tm] = block[:, ::2].sum(1)
+    return v
+
+
+def part_by_data(x, v, offsets):
+    r"""ParseError: a slice has bounds that depend on data
+      v[tm] = block[:, offsets[0] :].sum(1)
+                       ^^^^^^^^^^^^
+    hint: bounds of a part of a value are static: mask what is not meant, with hl.arange of its length
+    """
+    for tm in hl.tile(40):
+        block = x[tm, :]
+        v[tm] = block[:, offsets[0] :].sum(1)
     return v
 
 

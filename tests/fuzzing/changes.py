@@ -399,6 +399,9 @@ def chosen(program: Program, rng: random.Random) -> Program | None:
     return replace(program, tensors=tensors, body=swapped(program.body, load, value))
 
 
+CUTS = ("", "pairs", "halves", "parts", "middle")
+
+
 def summarised(program: Program, rng: random.Random) -> Program | None:
     """A statistic of a whole dimension, or of two values one behind the other."""
     kinds = {a.name: a.kind for a in program.axes}
@@ -409,7 +412,7 @@ def summarised(program: Program, rng: random.Random) -> Program | None:
     load, axis = rng.choice(pairs)
     value: Value = Reduce(rng.choice(STATISTICS), axis, load)
     if rng.random() < 0.4:
-        other, cut = Binary("*", load, Number(0.5)), rng.choice(("", "pairs", "halves"))
+        other, cut = Binary("*", load, Number(0.5)), rng.choice(CUTS)
         value = Joined(rng.choice(("sum", "max")), axis, load, other, cut)
     elif random.Random(f"{load} {axis}").random() < 0.5:  # each row by itself
         value = Dot(axis, load, Binary("*", load, Number(0.5)))

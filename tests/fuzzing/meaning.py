@@ -272,7 +272,11 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             both = _together(run, _side_by_side, *(_value(run, v, values) for v in (left, right)))
             place = both.dims.index(axis)
             array = np.concatenate([*both.array], place)
-            if cut:
+            if cut == "middle":
+                length = array.shape[place] // 2
+                part = slice(length // 2, length // 2 + length)
+                array = array[(slice(None),) * place + (part,)]
+            elif cut:
                 some = slice(None, None, 2) if cut == "pairs" else slice(0, array.shape[place] // 2)
                 rest = slice(1, None, 2) if cut == "pairs" else slice(some.stop, None)
                 array = np.maximum(*(array[(slice(None),) * place + (s,)] for s in (some, rest)))

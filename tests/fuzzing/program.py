@@ -181,14 +181,15 @@ class Chosen:
 class Joined:
     """The sum or maximum along a whole dimension of both values, one behind the other.
 
-    `cut`: of the maxima of "pairs", which lie side by side, or of "halves", element by element.
+    `cut`: of the maxima of "pairs", which lie side by side, or of "halves", element by element,
+    by a shape or by "parts"; or only of what is in the "middle".
     """
 
     op: str
     axis: str
     left: Value
     right: Value
-    cut: Literal["", "pairs", "halves"] = ""
+    cut: Literal["", "pairs", "halves", "parts", "middle"] = ""
 
 
 @dataclass(frozen=True)

@@ -343,7 +343,9 @@ def _value(scope: Scope, value: Value) -> Text:
             dims, texts = _together(scope, (left, right))
             place = dims.index(axis)
             joined = f"hl.cat([{', '.join(texts)}], {place})"
-            if cut:
+            if cut in ("parts", "middle"):
+                joined = _cut(joined, cut, place, scope.length(scope.program.axis(axis)))
+            elif cut:
                 axes, two = map(scope.program.axis, dims), place + (cut == "pairs")
                 shape = [scope.length(a) if a.kind == "full" else a.name for a in axes]
                 shape.insert(two, "2")
@@ -378,6 +380,14 @@ def _value(scope: Scope, value: Value) -> Text:
             return _seen(scope, value)
         case Dot():
             return _dot(scope, value)
+
+
+def _cut(joined: str, cut: str, place: int, length: str) -> str:
+    """What is greater in one half of joined values, or what lies around where they meet."""
+    before = ":, " * place
+    if cut == "middle":
+        return f"({joined})[{before}{length} // 2 : {length} // 2 + {length}]"
+    return f"hl.maximum(({joined})[{before}:{length}], ({joined})[{before}{length}:])"
 
 
 def _seen(scope: Scope, seen: Seen) -> Text:

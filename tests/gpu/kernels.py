@@ -192,6 +192,19 @@ def rotated(x, cos):
 
 
 @tile.kernel
+def parts_of_products(x, w):
+    """A gate of half of a product; parts of sums, at the begin, inside and at the end."""
+    (T, _), F = x.shape, w.shape[1] // 2
+    y, z = hl.empty([T, F], dtype=x.dtype), hl.empty([T, 3], dtype=hl.float32)
+    for t in hl.tile(T):
+        h = hl.dot(x[t, :], w[:, :])
+        y[t, :] = h[:, :F] * hl.sigmoid(h[:, F:])
+        e = hl.exp(h)
+        z[t, :] = e[:, :3] + e[:, 4:7] + e[:, -3:] + hl.exp(w[:, :]).sum(0)[None, 5:8]
+    return y, z
+
+
+@tile.kernel
 def interleaved(x):
     """Heads of odd numbers and lengths, along rows and back."""
     T, D = x.shape

@@ -163,6 +163,8 @@ SMALL = {
     ),
     "joined halves": (kernels.rotated, (floats(21, 24), floats(24)), {"blocks": {"t": 8}}),
     "joined halves of a power of two": (kernels.rotated, (floats(21, 32), floats(32)), {}),
+    "parts": (kernels.parts_of_products, (floats(21, 24), floats(24, 20)), {"blocks": {"t": 8}}),
+    "parts of powers of two": (kernels.parts_of_products, (floats(21, 16), floats(16, 32)), {}),
     "heads of odd lengths": (kernels.interleaved, (floats(13, 33),), {"blocks": {"t": 4}}),
     "joined operands": (
         kernels.joined_and_multiplied,

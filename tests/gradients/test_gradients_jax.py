@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -272,3 +274,5 @@ def test_parts_of_one_array_in_one_loop():
     found, wanted = (jax.vjp(f, x, w)[1](dy) for f in (kernel, exact))
     for mine, right in zip(found, wanted, strict=True):
         np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
+    kernels = re.findall(r"^def (\w*_d_w\w*)", kernel.grad_source(x, w), re.M)
+    assert len(kernels) == 1, "the blocks of w are stored in one array"

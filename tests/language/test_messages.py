@@ -220,6 +220,22 @@ CASES = {
         "cat along axis tm of x (float32[tm, tk])",
         "the length of a tile is not known; cat along a static dimension",
     ),
+    "part of a tile": (
+        call(torch.narrow, x, 0, 0, 2),
+        "a part of axis tm of x (float32[tm, tk])",
+        "mask what is not meant, with tm.index; or loop over the part: hl.tile(begin, end) instead "
+        "of tm",
+    ),
+    "part out of range": (
+        call(torch.narrow, acc, 1, 60, 8),
+        "narrow: 60 to 68 of dimension 1 of acc (float32[tm, 64]), which is 64 long",
+        "",
+    ),
+    "part of an unknown length": (
+        call(torch.narrow, acc, 1, 0, 1.5),
+        "narrow: a part whose bounds depend on data",
+        "begin and length are ints, or lengths of dimensions",
+    ),
     "stack of different shapes": (
         call(torch.stack, [acc, wide]),
         "cat along dimension 0: a value of type float32[1, tm, 64] and a value of type "

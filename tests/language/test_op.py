@@ -24,7 +24,7 @@ BINARY = (
 )
 OTHERS = (
     "where sum max min argmax argmin any all dot expand_dims squeeze transpose reshape broadcast"
-    " concat full arange"
+    " concat narrow full arange"
 )
 
 

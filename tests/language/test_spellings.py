@@ -74,6 +74,9 @@ TORCH = {
         x.unsqueeze(0).expand(2, -1, 4), m.broadcast_to(x, (2, 3, 4)),
         x.sum(0).expand_as(x),
     ],
+    "narrow": lambda m, x: [
+        m.narrow(x, 0, 1, 2), x.narrow(1, -3, 2), x.narrow(0, 0, 3),
+    ],
     "cat": lambda m, x: [m.cat([x, x], 1), m.cat((x, x), dim=0), m.stack([x, x], dim=-1)],
     "creation": lambda m, x: [
         m.zeros(2, 3), m.zeros((2, 3), dtype=m.int32), m.ones([2]), m.full((2, 2), 1.5),

@@ -87,6 +87,37 @@ def test_a_join_takes_each_value_up_to_its_end():
     ]
 
 
+@tile.kernel
+def part_of_a_sum(x, z):
+    y = hl.empty([40, 20], dtype=x.dtype)
+    for t in hl.tile(40):
+        y[t, :] = hl.exp(x[t, :])[:, 17:37]
+    return y
+
+
+@tile.kernel
+def first_lanes(x, z):
+    y = hl.empty([40, 33], dtype=x.dtype)
+    for t in hl.tile(40):
+        y[t, :] = hl.exp(x[t, :])[:, :33]
+    return y
+
+
+def test_a_part_takes_the_lanes_from_its_begin_on():
+    assert after(part_of_a_sum, X, Z) == [
+        "for t in tile(40):",
+        "    lanes: int32[full20] = arange(int32, start=17, step=1)",
+        "    y[t, 0:20] = take(exp(x[t, 0:48]), broadcast(lanes, [t, full20]), axis=1)",
+    ]
+
+
+def test_a_part_of_as_many_lanes_takes_none():
+    assert after(first_lanes, X, Z) == [
+        "for t in tile(40):",
+        "    y[t, 0:33] = reshape(exp(x[t, 0:48]), [t, full33])",
+    ]
+
+
 # ---------------------------------------------------------------- element by element
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.codegen.test_several_turns import summed
 from tests.derivatives import parsed
 from tests.passes.becomes import becomes
 from tilelang.codegen.pallas.passes.several_turns import several_turns
@@ -17,19 +18,6 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused
 
 PAGES = tile.spec((6, 4, 8), "float32"), tile.spec((3, 5), "int32"), tile.spec((3,), "int32")
-
-
-@tile.kernel
-def summed(x, table, lengths):
-    """y[b] = the sum of the rows of its pages."""
-    B, most = table.shape
-    y = hl.zeros([B, x.shape[2]], dtype=hl.float32)
-    for b in hl.grid(B):
-        acc = hl.zeros([x.shape[2]], dtype=hl.float32)
-        for p in hl.grid(0, lengths[b], max_extent=most):
-            acc = acc + x[table[b, p], :, :].sum(0)
-        y[b, :] = acc
-    return y
 
 
 @tile.kernel

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from tests.passes import test_separate_parts
 from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
 from tests.transforms import (
@@ -96,6 +97,13 @@ def _swapped(use: OpUse) -> tuple[Expr | None, ...]:
     return None, where(condition, 0.0, use.adjoint, use.loc), yes
 
 
+def _from_the_begin(use: OpUse) -> tuple[Expr | None, ...]:
+    """As if a part were the first elements."""
+    part = use.apply
+    attrs = {**dict(part.attrs), "start": 0, "stop": part.attr("stop") - part.attr("start")}
+    return RULES["narrow"](replace(use, apply=replace(part, attrs=tuple(attrs.items()))))
+
+
 def _without_sign(use: OpUse) -> tuple[Expr | None, ...]:
     over, minus = RULES["div"](use)
     assert minus is not None
@@ -130,6 +138,10 @@ def _bug(what: str, owner: Any, name: str, wrong: Any, seen_by: Callable[[], Non
 
 
 MUTATIONS = (
+    _bug(
+        "the gradient of a part goes to the begin", adjoints, "RULES",
+        _with("narrow", _from_the_begin), lambda: test_separate_parts.test_gradients("gated"),
+    ),
     _bug(
         "exp has its operand as derivative", adjoints, "RULES",
         _with("exp", lambda use: use.times(use.args[0])), _compares("jagged_softmax"),

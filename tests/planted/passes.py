@@ -337,7 +337,7 @@ MUTATIONS = (
         test_powers_of_two.test_a_constant_that_would_overflow_stays,
     ),
     Mutation(
-        "a sine of what is scaled is", powers_of_two, "LINEAR", powers_of_two.LINEAR | {"sin"},
+        "a sine of what is scaled is", powers_of_two, "SCALED", powers_of_two.SCALED | {"sin"},
         test_powers_of_two.test_no_multiplication_is_added,
     ),
     Mutation(
@@ -364,7 +364,7 @@ MUTATIONS = (
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
     ),
     Mutation(
-        "the greatest of every tile is added", folds, "REDUCTIONS", (),
+        "the greatest of every tile is added", folds, "kind", lambda expr: "",
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
     ),
     Mutation(

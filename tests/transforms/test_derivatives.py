@@ -94,6 +94,20 @@ def test_equal_elements_share(op):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("start", "stop"), [(0, 2), (1, 3), (2, 4), (1, 2)])
+def test_what_is_not_in_a_part_has_no_gradient(axis, start, stop):
+    x = np.random.default_rng(axis).standard_normal((4, 4, 4)).astype(np.float32)
+    part = np.moveaxis(np.moveaxis(x, axis, 0)[start:stop], 0, axis)
+    attrs = (("axis", axis), ("start", start), ("stop", stop))
+    value = Var("x", Type(x.shape, "float32"))
+    apply = Apply("narrow", (value,), Type(part.shape, "float32"), attrs)
+    (found,) = RULES["narrow"](OpUse(apply, apply, Var("adjoint", apply.type)))
+    cut = jax.vjp(lambda x: jax.lax.slice_in_dim(x, start, stop, axis=axis), x)[1]
+    assert found is not None
+    np.testing.assert_array_equal(evaluate(found, {"adjoint": part}), *cut(part))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
 def test_joined_values_get_what_came_to_their_positions(axis):
     shape, rng = [2, 3, 4], np.random.default_rng(axis)
     parts = []

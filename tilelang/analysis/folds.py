@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..ir import Along, Apply, Expr, KernelIR, Load, Store, Var, index_exprs
-from .carries import OPS, Definitions, depends_on
+from ..language.op import OPS
+from .carries import OPS as CARRIED
+from .carries import Definitions, depends_on
 from .facts import FoldFact
+from .masks import kind
 from .placed import Place, loops, placed
 from .stores import is_free, mentions, sources
 
-FOLDS = {**OPS, "bitwise_xor": "xor", "logical_xor": "xor"}
+FOLDS = {**CARRIED, "bitwise_xor": "xor", "logical_xor": "xor"}
 ONCE = ("sum", "product", "xor")  # folds in which a value that comes again counts again
 PARTS = {  # reductions whose fold over parts is that of the whole
     "sum": ("sum", "dot"),
@@ -28,8 +31,6 @@ PARTS = {  # reductions whose fold over parts is that of the whole
     "and": ("all", "min"),
     "or": ("any", "max"),
 }
-REDUCTIONS = ("sum", "dot", "max", "min", "any", "all", "argmax", "argmin")
-LINEAR = ("cast", "neg", "reshape", "broadcast", "transpose", "expand_dims", "squeeze")
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,9 @@ def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:
         free = term.op in ONCE and not any(map(goes_by, term.under))
         return "value" if free else ""
     core = _core(term.value, goes_by, defined)
-    if not isinstance(core, Apply) or core.op not in REDUCTIONS or term.op not in PARTS:
+    if not isinstance(core, Apply) or term.op not in PARTS:
+        return ""
+    if kind(core) not in ("reduce", "contract"):
         return ""
     gone = {d for a in core.args for d in a.type.shape} - {*core.type.shape}
     return core.op if axis in gone and core.op not in PARTS[term.op] else ""
@@ -145,7 +148,7 @@ def _core(expr: Expr, goes_by: Callable[[Expr], bool], defined: Definitions) -> 
     match expr:
         case Var(name) if name in defined.values:
             return _core(defined.values[name], goes_by, defined)
-        case Apply(op, (value,)) if op in LINEAR:
+        case Apply(op, (value,)) if op in OPS and OPS[op].scales:
             return _core(value, goes_by, defined)
         case Apply("mul" | "div", (value, by)) if not goes_by(by):
             return _core(value, goes_by, defined)

@@ -33,6 +33,7 @@ from ..ir import (
     Var,
     map_children,
 )
+from ..ir.lanes import trailing
 from ..language.dtypes import is_float, is_narrow, to_numpy
 from ..language.op import OPS, neutral
 
@@ -363,13 +364,9 @@ def _rounds(dtype: str, cast: Expr) -> bool:
     return is_float(dtype) and is_float(cast.type.dtype)
 
 
-def lane_mask(axis: str, trailing: int) -> Expr:
-    """The lanes of a tile that lie in its range, with `trailing` dimensions of 1 behind."""
-    mask: Expr = Apply("in_range", (), Type((axis,), "bool"), (("axis", axis),))
-    for _ in range(trailing):
-        shape = (*mask.type.shape, 1)
-        mask = Apply("expand_dims", (mask,), Type(shape, "bool"), (("axis", len(shape) - 1),))
-    return mask
+def lane_mask(axis: str, behind: int) -> Expr:
+    """The lanes of a tile that lie in its range, with `behind` dimensions of 1 behind."""
+    return trailing(Apply("in_range", (), Type((axis,), "bool"), (("axis", axis),)), behind)
 
 
 def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:

@@ -15,7 +15,7 @@ from ..errors import Loc, ParseError
 from ..ir.integers import const
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
-from ..language.shapes import expand_dims, squeeze
+from ..language.shapes import expand_dims, narrow, squeeze
 from ..language.values import as_expr, number_of
 from .hosting import counted, is_value, iterated, really
 from .positions import bound_extent, check_along, grid_axis, shifted
@@ -154,7 +154,7 @@ def _check_index_type(tensor: ir.Tensor, value: ir.Expr, loc: Loc) -> None:
         raise ParseError(f"{tensor.name} is indexed with a value of type {value.type}", loc, hint)
 
 
-def _span(value: slice, size: int, loc: Loc) -> ir.Span:
+def _span(value: slice, size: int, loc: Loc, otherwise: str = "") -> ir.Span:
     """A static slice, cut to the dimension as Python cuts it."""
     for part in (value.start, value.stop, value.step):
         if is_value(part) or isinstance(part, TileHandle):
@@ -164,7 +164,7 @@ def _span(value: slice, size: int, loc: Loc) -> ir.Span:
             )
             if isinstance(part, ir.TileScalar) and part.what == "begin":
                 hint = "index with the tile"
-            raise ParseError("a slice has bounds that depend on data", loc, hint)
+            raise ParseError("a slice has bounds that depend on data", loc, otherwise or hint)
     if value.step not in (None, 1):
         hint = "load every element and pick those that are needed, or reshape the tensor first"
         raise ParseError(f"a slice has a step of {value.step}", loc, hint)
@@ -176,7 +176,7 @@ def _span(value: slice, size: int, loc: Loc) -> ir.Span:
 
 
 def of_value(value: ir.Expr, entries: Entries, loc: Loc) -> ir.Expr:
-    """v[:, None], and v[0] of length 1: a value of the kernel has no other subscripts."""
+    """v[:, None], v[:, 8:16], v[0] of length 1: what subscripts values of the kernel have."""
     used = sum(v is not None and v is not ... for v, _ in entries)
     if used > value.type.rank:
         raise ParseError(f"a value of type {value.type} is indexed with {used}", loc)
@@ -187,12 +187,23 @@ def of_value(value: ir.Expr, entries: Entries, loc: Loc) -> ir.Expr:
             at += 1
         elif entry is ...:
             at += value.type.rank - used
-        elif isinstance(entry, slice) and entry == slice(None):
+        elif isinstance(entry, slice):
+            added = added if entry == slice(None) else _part(as_expr(added, loc), at, entry, there)
             at += 1
         elif type(entry) is int and entry in (0, -1) and added.type.shape[at : at + 1] == (1,):
             added = squeeze(added, at, loc)
         else:
-            hint = "load the part from memory: x[t, :64] and x[t, 64:]; of a value, v[:, None] adds"
-            hint += " a dimension, v[0] drops one of length 1, and sums under a mask pick elements"
+            hint = "of a value, v[:, 8:16] is a part, v[:, None] adds a dimension, v[0] drops one "
+            hint += "of length 1, and sums under a mask pick elements"
             raise ParseError("a value of the kernel is indexed", there, hint)
     return as_expr(added, loc)
+
+
+def _part(value: ir.Expr, dim: int, part: slice, loc: Loc) -> ir.Expr:
+    """v[:, 8:16]: a part of a static dimension, cut to it as Python cuts it."""
+    size = value.type.shape[dim]
+    if isinstance(size, str):
+        return narrow(value, dim, 0, 0, loc)  # which says why there is none
+    hint = "bounds of a part of a value are static: mask what is not meant, with hl.arange of its "
+    span = _span(part, size, loc, f"{hint}length")
+    return narrow(value, dim, span.start, span.stop, loc)

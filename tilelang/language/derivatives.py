@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ..ir import Apply, Const, Expr
 from .build import binary, cast, dot, reduce, unary, where
 from .dtypes import is_float
-from .shapes import arange, broadcast, expand_dims, reshape, squeeze, transpose
+from .shapes import arange, broadcast, concat, expand_dims, full, reshape, squeeze, transpose
 from .values import Number, Site
 
 
@@ -349,6 +349,19 @@ def _concat(use: OpUse) -> tuple[Expr, ...]:
     return tuple(made)
 
 
+def _narrow(use: OpUse) -> tuple[Expr, ...]:
+    """Zeros before the part and behind it, which what is joined is separated from again."""
+    (value,), axis = use.args, use.apply.attr("axis")
+    shape, parts = value.type.shape, [use.adjoint]
+    before = use.apply.attr("start")
+    behind = int(shape[axis]) - use.apply.attr("stop")
+    for count, place in ((before, 0), (behind, len(parts) + (before > 0))):
+        if count:
+            none = (*shape[:axis], count, *shape[axis + 1 :])
+            parts.insert(place, full(none, 0.0, use.adjoint.type.dtype, use.loc))
+    return (concat(parts, axis, use.loc),)
+
+
 def _positions(use: OpUse, axis: int, begin: int, value: Expr | None = None) -> Expr:
     """Where the elements of a value that begins there are among all that were joined."""
     length = int((use.apply if value is None else value).type.shape[axis])
@@ -405,6 +418,7 @@ RULES: Mapping[str, Rule] = {
     "reshape": _reshape,
     "broadcast": _same,
     "concat": _concat,
+    "narrow": _narrow,
     "full": _full,
 }
 

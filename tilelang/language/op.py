@@ -13,7 +13,7 @@ import numpy as np
 from . import elementwise, reduction, shaping
 from .reduction import neutral
 
-__all__ = ["OPS", "Op", "neutral"]
+__all__ = ["OPS", "SAME", "Op", "neutral"]
 
 Kind = Literal["elementwise", "reduce", "contract", "shape", "create"]
 Cost = Literal["free", "cheap", "costly"]
@@ -26,6 +26,10 @@ class Op:
     `reference` takes the operands, then the attributes as keywords; an op of kind "create", and
     "reshape", "broadcast" and "cast", also take the shape or dtype of the result.  `doc` is the
     meaning in words, with an example.
+
+    linear   op(a + b) is op(a) + op(b), of all operands at once
+    exact    it rounds nothing, or as every machine does: two kernels compute the same bits
+    same     its result has numbers of its operand, in other places or another shape
     """
 
     name: str
@@ -33,6 +37,14 @@ class Op:
     reference: Callable[..., np.ndarray]
     cost: Cost
     doc: str
+    linear: bool = False
+    exact: bool = False
+    same: bool = False
+
+    @property
+    def scales(self) -> bool:
+        """Whether each number of the result is one of the operands' by a factor, or their sum."""
+        return self.linear and self.kind in ("elementwise", "shape")
 
 
 def names(text: str) -> frozenset[str]:
@@ -45,6 +57,13 @@ _COSTLY = names(
     " pow sum max min argmax argmin any all dot"
 )
 _FREE = names("detach expand_dims squeeze broadcast full arange")
+_SAME = names("detach expand_dims squeeze transpose reshape broadcast narrow")
+_LINEAR = _SAME | names("add sub neg cast concat sum")
+_EXACT = _SAME | names(
+    "cast neg abs relu maximum minimum max min where concat full arange floor ceil round trunc sign"
+    " eq ne lt le gt ge isnan isfinite logical_and logical_or logical_xor logical_not any all"
+    " argmax argmin bitwise_and bitwise_or bitwise_xor shift_left shift_right"
+)
 
 
 def _table(module: ModuleType, kind: Kind, names: str) -> dict[str, Op]:
@@ -56,7 +75,9 @@ def _op(module: ModuleType, kind: Kind, name: str) -> Op:
     numpy_name = getattr(module, "NUMPY", {}).get(name, name)
     reference = vars(module).get(name) or getattr(np, numpy_name)
     cost: Cost = "costly" if name in _COSTLY else "free" if name in _FREE else "cheap"
-    return Op(name, kind, reference, cost, documentation(module.DOCS.get(name), reference))
+    doc = documentation(module.DOCS.get(name), reference)
+    facts = {"linear": name in _LINEAR, "exact": name in _EXACT, "same": name in _SAME}
+    return Op(name, kind, reference, cost, doc, **facts)
 
 
 def documentation(short: str | None, function: Callable[..., object]) -> str:
@@ -81,6 +102,8 @@ OPS: dict[str, Op] = {
     **_table(elementwise, "elementwise", f"{UNARY} {BINARY} where cast"),
     **_table(reduction, "reduce", REDUCTIONS),
     **_table(reduction, "contract", "dot"),
-    **_table(shaping, "shape", "expand_dims squeeze transpose reshape broadcast concat"),
+    **_table(shaping, "shape", "expand_dims squeeze transpose reshape broadcast concat narrow"),
     **_table(shaping, "create", "full arange"),
 }
+# Operations of one operand that give its numbers in other places or another shape.
+SAME = frozenset(name for name, op in OPS.items() if op.same)

@@ -172,6 +172,21 @@ def concatenate(loc: Site, values: object, axis: object = 0) -> Expr:
     return shapes.concat(values, axis, loc)
 
 
+def narrow(loc: Site, x: Value, dim: object, start: object, length: object) -> Expr:
+    """`length` elements from `start` on along a static dimension: x[:, start : start + length].
+
+    >>> hl.narrow(np.float32([1, 2, 3, 4]), 0, 1, 2)
+    array([2., 3.], dtype=float32)
+    """
+    value = as_expr(x, loc)
+    size = value.type.shape[one_axis(dim, value.type.rank, loc, "narrow")]
+    if not isinstance(start, int) or not isinstance(length, int):
+        hint = "begin and length are ints, or lengths of dimensions"
+        raise TypingError("narrow: a part whose bounds depend on data", loc, hint)
+    begin = start + size if start < 0 and isinstance(size, int) else start
+    return shapes.narrow(value, dim, begin, begin + length, loc)
+
+
 def stack(loc: Site, values: object, axis: object = 0) -> Expr:
     """The values side by side along a new dimension.
 

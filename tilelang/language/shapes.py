@@ -101,6 +101,26 @@ def concat(parts: object, axis: object, loc: Site) -> Expr:
     return Apply("concat", args, result, (("axis", place),), loc)
 
 
+def narrow(x: Value, axis: object, start: int, stop: int, loc: Site) -> Expr:
+    """The elements from `start` on and before `stop` along a static dimension."""
+    value = as_expr(x, loc)
+    place = one_axis(axis, value.type.rank, loc, "narrow")
+    size = value.type.shape[place]
+    if isinstance(size, str):
+        hint = f"mask what is not meant, with {size}.index; or loop over the part: "
+        hint += f"hl.tile(begin, end) instead of {size}"
+        raise TypingError(f"a part of axis {size} of {called(value)}", loc, hint)
+    if not 0 <= start <= stop <= size:
+        what = f"narrow: {start} to {stop} of dimension {place} of {called(value)}"
+        raise TypingError(f"{what}, which is {size} long", loc)
+    if (start, stop) == (0, size):
+        return value
+    shape = (*value.type.shape[:place], stop - start, *value.type.shape[place + 1 :])
+    if start == stop:
+        return full(shape, 0, value.type.dtype, loc)
+    return _shaped("narrow", value, shape, loc, axis=place, start=start, stop=stop)
+
+
 def _fits_beside(first: Expr, other: Expr, place: int, loc: Site) -> None:
     if isinstance(axis := (*other.type.shape, 0)[place], str) and place < other.type.rank:
         hint = "the length of a tile is not known; cat along a static dimension"

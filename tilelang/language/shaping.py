@@ -53,6 +53,15 @@ def concat(*arrays: Array, axis: int) -> Array:
     return np.concatenate(arrays, axis)
 
 
+def narrow(x: Array, axis: int, start: int, stop: int) -> Array:
+    """The elements from `start` on and before `stop` along `axis`.
+
+    >>> hl.narrow(np.int32([1, 2, 3, 4]), 0, 1, 2)
+    array([2, 3], dtype=int32)
+    """
+    return np.moveaxis(np.moveaxis(x, axis, 0)[start:stop], 0, axis)
+
+
 def full(*scalar: Array, shape: Shape, value: bool | int | float = 0) -> Array:
     """The same number everywhere: `value`, or a computed scalar.
 

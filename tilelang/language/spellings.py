@@ -108,6 +108,7 @@ HL: dict[str, Build] = {
         var std rms norm softmax log_softmax logsumexp layer_norm rms_norm
         dot mm bmm addmm baddbmm linear dot_general
         transpose permute matrix_transpose unsqueeze expand_dims:unsqueeze flatten cat:concatenate
+        narrow
         broadcasted_iota
         """
     ),
@@ -124,7 +125,7 @@ TORCH: dict[str, Build] = {
         var:torch_var std:torch_std var_mean:torch_var_mean norm:torch_norm
         softmax log_softmax logsumexp rms_norm layer_norm
         dot:jnp_dot mv:matmul mm bmm addmm baddbmm
-        transpose:swapaxes swapdims:swapaxes permute movedim:moveaxis t unsqueeze flatten
+        transpose:swapaxes swapdims:swapaxes permute movedim:moveaxis t unsqueeze flatten narrow
         cat:concatenate tensor:strong as_tensor:strong
         """
     ),
@@ -216,7 +217,7 @@ METHODS: Mapping[str, Build] = _table(
     softmax log_softmax logsumexp clamp clip:clamp clamp_min clamp_max
     where:where_method masked_fill dot:jnp_dot mm bmm addmm baddbmm
     t transpose swapdims:swapaxes permute:permute_method moveaxis movedim:moveaxis
-    reshape:reshape_method view:reshape_method flatten ravel:flatten unsqueeze
+    reshape:reshape_method view:reshape_method flatten ravel:flatten unsqueeze narrow
     expand:expand_method expand_as broadcast_to:expand_method
     contiguous:unchanged clone:unchanged copy:unchanged detach
     astype:cast to:to_method type_as size:size_of dim:rank_of

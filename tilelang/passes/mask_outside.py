@@ -17,6 +17,7 @@ from .. import ir
 from ..analysis.facts import Facts, Leaving
 from ..analysis.uses import references
 from ..ir.integers import Linear, compare, linear
+from ..ir.lanes import trailing
 from ..language.build import binary
 
 Values = Mapping[str, ir.Expr]
@@ -130,10 +131,7 @@ def _place(entry: ir.Along) -> ir.Expr:
 def _spread(mask: ir.Expr, shape: tuple[ir.Dim, ...]) -> ir.Expr:
     """The mask of a dimension with ones for the dimensions behind it."""
     (axis,) = mask.type.shape
-    for _ in shape[shape.index(axis) + 1 :]:
-        wider = (*mask.type.shape, 1)
-        mask = ir.Apply("expand_dims", (mask,), ir.Type(wider, "bool"), (("axis", len(wider) - 1),))
-    return mask
+    return trailing(mask, len(shape) - 1 - shape.index(axis))
 
 
 def _conjuncts(mask: ir.Expr | None, values: Values) -> Iterator[ir.Apply]:

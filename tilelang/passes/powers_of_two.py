@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 
 from .. import ir
 from ..ir.traversal import map_body, map_children, map_index, map_stmt
+from ..language.op import OPS
 
 LOG2_E = math.log2(math.e)
 GREATEST = 3.4028234663852886e38 / LOG2_E  # float32's, before it is scaled
 # Scaled if all operands are; of a choice, the first one is a mask.
-LINEAR = {
-    "add", "sub", "neg", "maximum", "minimum", "max", "min", "broadcast", "expand_dims", "squeeze",
-    "reshape", "transpose",
-}  # fmt: skip
+SCALED = {name for name, op in OPS.items() if op.linear} - {"cast"}  # which would round others
+SCALED |= {"maximum", "minimum", "max", "min"}
 
 
 def powers_of_two(kernel: ir.KernelIR) -> ir.KernelIR:
@@ -137,7 +136,7 @@ class _Scaling:
                 return replace(expr, args=(self.plain(value), self.fold(factor)))
             case ir.Apply("mul", (ir.Const() as factor, value)):
                 return replace(expr, args=(self.fold(factor), self.plain(value)))
-            case ir.Apply(op, args) if op in LINEAR:
+            case ir.Apply(op, args) if op in SCALED:
                 return replace(expr, args=tuple(map(self.scaled, args)))
             case _:
                 raise _NotScaled

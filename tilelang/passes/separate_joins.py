@@ -46,12 +46,8 @@ def separate_joins(ir: KernelIR) -> KernelIR:
     """The kernel without the joins whose values can go on by themselves; itself if it has none."""
     if not any(_is_join(e) for x in exprs_of(ir.body, ir.axes) for e in walk(x)):
         return ir
-    rewriting = _Separating(ir, definitions(ir.body), names_in(ir))
-    body = map_body(ir.body, rewriting.stmt)
-    body = map_body(body, lambda s: (s, *rewriting.after(s)))
-    bounds = [b for a in ir.axes for b in (a.begin, a.end)]
-    own = {n for name, parts in rewriting.made.items() for n in (name, *(p.name for p in parts))}
-    return replace(ir, body=drop_unused(body, bounds, own))
+    rewriting = Separating(ir, definitions(ir.body), names_in(ir))
+    return rewriting.kernel(map_body(ir.body, rewriting.stmt))
 
 
 def _is_join(expr: Expr) -> bool:
@@ -72,7 +68,7 @@ def followed(expr: Apply, dim: int) -> tuple[int | None, ...] | None:
             return (dim - (dim > expr.attr("axis")),)
         case "squeeze":
             return (dim + (dim >= expr.attr("axis")),)
-        case "concat":
+        case "concat" | "narrow":
             return (dim,) * len(expr.args)
         case "dot":
             return _of_product(expr, dim)
@@ -100,7 +96,7 @@ def _of_product(expr: Apply, dim: int) -> tuple[int | None, ...]:
 
 
 @dataclass(frozen=True)
-class _Separating:
+class Separating:
     """What is known of a kernel's values while its joins are separated."""
 
     ir: KernelIR
@@ -109,6 +105,13 @@ class _Separating:
     pieces: dict[tuple[str, int, Ends], list[Var] | None] = field(default_factory=dict)
     made: dict[str, list[Assign]] = field(default_factory=dict)  # what follows a value of the name
     joints: dict[tuple[int, int], tuple[Expr, frozenset[int]]] = field(default_factory=dict)
+
+    def kernel(self, body: Body) -> KernelIR:
+        """The kernel with that body, the pieces behind what they are of, and no value in vain."""
+        body = map_body(body, lambda s: (s, *self.after(s)))
+        bounds = [b for a in self.ir.axes for b in (a.begin, a.end)]
+        own = {n for name, parts in self.made.items() for n in (name, *(p.name for p in parts))}
+        return replace(self.ir, body=drop_unused(body, bounds, own))
 
     # ------------------------------------------------------------ statements
 
@@ -208,6 +211,9 @@ class _Separating:
             inner = ((b, self._joints(a, dim)) for a, b in zip(expr.args, begins, strict=False))
             own = {b for b in begins if 0 < b < begins[-1]}
             return own | {b + e for b, joints in inner for e in joints}
+        if expr.op == "narrow" and expr.attr("axis") == dim:
+            start, stop = expr.attr("start"), expr.attr("stop")
+            return {e - start for e in self._joints(expr.args[0], dim) if start < e < stop}
         dims = followed(expr, dim)
         pairs = zip(expr.args, dims, strict=True) if dims is not None else ()
         return {e for a, d in pairs if d is not None for e in self._joints(a, d)}
@@ -222,6 +228,8 @@ class _Separating:
                 return self._parts_of_load(expr, dim, ends)
             case Apply("concat") if expr.attr("axis") == dim:
                 return self._parts_of_join(expr, dim, ends)
+            case Apply("narrow", (value,)) if expr.attr("axis") == dim:
+                return self._parts_of_part(expr, value, dim, ends)
             case Apply("arange"):
                 start, step = expr.attr("start", 0), expr.attr("step", 1)
                 at = [start + begin * step for begin in (0, *ends[:-1])]
@@ -274,6 +282,16 @@ class _Separating:
                 return None
             made += parts
         return made
+
+    def _parts_of_part(
+        self, expr: Apply, value: Expr, dim: int, ends: Ends
+    ) -> list[Expr] | None:
+        """Of the value itself, where the part's pieces lie in it."""
+        start = expr.attr("start")
+        cuts = tuple(sorted({start, *(start + e for e in ends), *self.ends(value, dim)} - {0}))
+        found = self.cut(value, dim, cuts)
+        first = cuts.index(start) + 1 if start else 0
+        return None if found is None else found[first : first + len(ends)]
 
     def _parts_of_op(self, expr: Apply, dim: int, ends: Ends) -> list[Expr] | None:
         """Of each piece of the operands; a product without joins in it is computed as a whole."""

@@ -28,6 +28,7 @@ from ..codegen.triton.target import Target as TritonTarget
 from ..errors import CallError, Loc, PlanError, TileError
 from ..ir import KernelIR
 from ..passes.drop_detached import drop_detached
+from ..passes.separate_parts import separate_parts
 from ..schedule.candidate import Candidate
 from ..schedule.config import Config, check_family
 from ..schedule.problem import Problem
@@ -121,8 +122,8 @@ def _planned(problem: Problem, config: Config, target: Target) -> Plan | Refusal
 
 
 def _problem(ir: KernelIR, facts: Facts) -> Problem:
-    """What is planned: the kernel without what only its gradient asks about."""
-    made = drop_detached(ir)
+    """What is planned: the kernel without what only its gradient asks about, and parts loaded."""
+    made = separate_parts(drop_detached(ir))
     return Problem(made, facts if made is ir else analyze(made))
 
 

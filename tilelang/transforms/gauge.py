@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from ..ir import Apply, Const, Expr, Load, Var
-from ..language.op import names
+from ..language.op import SAME
 from .graph import Graph, Over, Term, number, parts_of
 from .softmax import kept_from_zero, seen
 
@@ -47,7 +47,7 @@ class Move:
 
 
 STAYS = Move("scale")
-SAME = names("cast detach expand_dims squeeze transpose reshape broadcast full")
+GIVEN = SAME | {"cast", "full"}
 BASE = {"exp": 1.0, "exp2": math.log(2)}
 
 
@@ -127,7 +127,7 @@ def _carried_over(term: Term, dims: list[Dims]) -> Dims | None:
             return frozenset(perm.index(p) - rank for p in places)
         case "dot":
             return _through_dot(term, dims)
-        case "reshape" | "concat":
+        case "reshape" | "concat" | "narrow":
             return None
         case _:
             return every
@@ -209,7 +209,7 @@ def _applied(graph: Graph, term: Apply, parts: list[Move]) -> Move | None:
             return STAYS if _joined(parts) is not None else None
         case "max" | "min" | "relu" | "abs":
             return parts[0] if term.op in ("max", "min") or "scale" in parts[0].how else None
-        case op if op in SAME:
+        case op if op in GIVEN:
             return parts[0] if term.type.dtype.startswith(("float", "bfloat")) else None
         case _:
             return None

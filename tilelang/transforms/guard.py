@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from ..ir import Apply, Const, Expr
 from ..language.build import binary, where
-from ..language.op import names
+from ..language.op import OPS
 from .adjoints import AdjointSite
 from .forward import Launched
 from .graph import Graph, Over
-
-LINEAR = names("add sub neg cast transpose expand_dims squeeze reshape broadcast sum")
 
 
 def guarded(launched: Launched, site: AdjointSite) -> Expr:
@@ -40,7 +38,7 @@ def _vanishes(graph: Graph, value: Expr) -> bool:
     match graph.term(value):
         case Over(_, _, "sum"):
             return True
-        case Apply(op, args) if op in LINEAR:
+        case Apply(op, args) if OPS[op].linear:
             return all(_vanishes(graph, a) for a in args)
         case Apply("mul", (x, Const())):
             return _vanishes(graph, x)

@@ -294,6 +294,9 @@ class _Printer:
                 return f"hl.{name}({listed}, {shape})"
             case "concat":
                 return f"hl.cat([{listed}], {term.attr('axis')})"
+            case "narrow":
+                start, stop = term.attr("start"), term.attr("stop")
+                return f"hl.narrow({listed}, {term.attr('axis')}, {start}, {stop - start})"
             case "full":
                 dtype = f"dtype=hl.{term.type.dtype}"
                 if term.args:

@@ -53,12 +53,12 @@ from ..ir import (
 )
 from ..ir import definitions as assigned
 from ..ir.traversal import reduced
-from ..language.op import OPS
+from ..language.op import OPS, SAME
 
 Place = tuple[str, int]  # a tensor and one of its dimensions
 Kind = Literal["parallel", "rows", "groups", "sum"]
 INT = Type((), "int32")
-SHAPED = frozenset({"expand_dims", "squeeze", "transpose", "broadcast"})  # keep elements apart
+SHAPED = SAME - {"reshape"}  # keep elements apart
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from ..ir.names import fresh
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
 from ..passes.separate_joins import separate_joins
+from ..passes.separate_parts import separate_parts
 from .adjoints import AdjointSite, adjoints
 from .asked_once import asked_once
 from .distinct import StorePlace, apart, distinct
@@ -56,7 +57,7 @@ from .views import returning, several_names, to_root, turned_back, with_views
 
 def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
     """The gradients of the wanted arguments; GradientError where they cannot be derived."""
-    separate = separate_joins(kernel)
+    separate = separate_joins(separate_parts(kernel))
     if separate is not kernel:
         kernel, facts = separate, analyze(separate)
     try:
@@ -233,7 +234,7 @@ def _targets(
     graph = launched.graph
     own = [s for s in sites if s.load.tensor == tensor]
     chains = [graph.ordered(graph.scope(graph.named(s.load))) for s in own]
-    alone = len(own) == 1 or (len(set(chains)) == 1 and _together([s.load.index for s in own]))
+    alone = len(own) == 1 or (len(set(chains)) == 1 and apart([s.load.index for s in own]))
     whole = alone and tensor not in program.shared  # parts are rounded when they are added
     kept = program.kernel.tensor(tensor).dtype if whole else "float32"
     for group in [own] if alone else [[s] for s in own]:
@@ -246,14 +247,6 @@ def _targets(
             name = program.part(tensor, "float32")
             found = [_target(launched, name, s, "float32") for s in group]
             yield chain, [replace(t, adds=True) for t in found]
-
-
-def _together(indices: Sequence[tuple[Index, ...]]) -> bool:
-    """Whether one array holds what is stored there: all of it in blocks of its last dimensions.
-
-    w[0, :, :] and w[1, :, :] are blocks of their own, of which a kernel stores one in a nest.
-    """
-    return apart(indices) and len({index[:-2] for index in indices}) == 1
 
 
 def _place(site: AdjointSite) -> StorePlace:

@@ -38,15 +38,11 @@ from ..ir import (
 )
 from ..language.build import cast
 from ..language.dtypes import is_float, itemsize
-from ..language.op import names
+from ..language.op import OPS
 from .forward import Launched, Stored
 from .graph import Graph, Over, number, parts_of
 
-SAME = ("cast", "neg", "expand_dims", "squeeze", "transpose", "broadcast")
 PRODUCTS = ("mul", "dot")
-# Operations that give one of their operands, or what is asked of them.
-EXACT = {*SAME, *names("maximum minimum max min abs relu where detach reshape concat full arange")}
-EXACT |= names("eq ne lt le gt ge logical_and logical_or logical_not")
 
 
 @dataclass(frozen=True)
@@ -130,7 +126,7 @@ class Residuals:
         while isinstance(expr, Var):
             yield expr.name
             term = self.launched.graph.term(expr)
-            if not (isinstance(term, Apply) and term.op in SAME):
+            if not (isinstance(term, Apply) and _scales(term)):
                 return
             (expr,) = term.args
 
@@ -141,7 +137,7 @@ class Residuals:
             term = graph.values[stack.pop()]
             if isinstance(term, Load) or (isinstance(term, Over) and term.how == "sum"):
                 continue  # what memory has: a sum of a loop is saved
-            if isinstance(term, Apply) and term.op not in EXACT:
+            if isinstance(term, Apply) and not OPS[term.op].exact:
                 return False
             stack += [p.name for p in parts_of(term) if isinstance(p, Var)]
         return True
@@ -331,11 +327,18 @@ def _only_multiplied(graph: Graph, value: Var, roots: Sequence[Expr]) -> bool:
         read = [p for p in parts_of(term) if isinstance(p, Var) and p.name in same]
         if not read or name == value.name:
             continue
-        if not isinstance(term, Apply) or (len(read) > 1 or term.op not in (*SAME, *PRODUCTS)):
+        if not isinstance(term, Apply) or len(read) > 1:
             return False
-        if term.op in SAME:
+        if not (_scales(term) or term.op in PRODUCTS):
+            return False
+        if _scales(term):
             same.add(name)
     return not any(isinstance(r, Var) and r.name in same for r in roots)
+
+
+def _scales(term: Apply) -> bool:
+    """Whether it is its operand by a factor, in another shape or dtype."""
+    return len(term.args) == 1 and OPS[term.op].scales
 
 
 def _whole(size: int) -> SavedIndex:

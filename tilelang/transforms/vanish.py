@@ -15,6 +15,7 @@ from typing import Literal
 
 from ..ir import Apply, Const, Expr, Load, TileIndex, TileScalar, Var
 from ..ir.traversal import reduced
+from ..language.op import SAME
 from .graph import Graph, Near, Term, parts_of
 
 Outside = Literal["zero", "-inf", ""]
@@ -38,9 +39,7 @@ ODD = frozenset(
         "sign",
     ]
 )
-SHAPES = frozenset(
-    ["cast", "detach", "expand_dims", "squeeze", "transpose", "reshape", "broadcast"]
-)
+GIVEN = SAME | {"cast"}
 
 
 def vanishes(graph: Graph, name: str, roots: Iterable[Expr]) -> bool:
@@ -92,7 +91,7 @@ def _outside(graph: Graph, term: Term, name: str, near: Near, known: dict[str, O
             return "zero" if parts == ["zero", "zero"] else ""
         case "dot":
             return "zero" if "zero" in parts else ""
-        case op if op in SHAPES:
+        case op if op in GIVEN:
             return parts[0]
         case op if op in ODD:
             return "zero" if parts[0] == "zero" else ""
@@ -128,7 +127,7 @@ def _limits(
     if term.op == "logical_and":
         for arg in term.args:
             yield from _limits(graph, arg, name, other)
-    if term.op in SHAPES:
+    if term.op in GIVEN:
         yield from _limits(graph, term.args[0], name, other)
     if term.op not in ("le", "lt", "ge", "gt"):
         return

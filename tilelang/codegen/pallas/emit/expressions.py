@@ -272,6 +272,8 @@ class Printer:
             case "concat":
                 axis = Keyword("axis", Atom(str(attrs["axis"])))
                 return Call("jnp.concatenate", (Group(args, "[]"), axis))
+            case "narrow":
+                return ops.narrow(args[0], attrs["axis"], attrs["start"], attrs["stop"])
             case "dot":
                 ranks = (len(expr.args[0].type.shape), len(expr.args[1].type.shape))
                 batch = attrs.get("batch", ((), ()))

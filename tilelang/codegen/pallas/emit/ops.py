@@ -107,6 +107,11 @@ def dot(
     return Call("jax.lax.dot_general", (a, b, Atom(numbers), accumulator))
 
 
+def narrow(value: Node, axis: int, start: int, stop: int) -> Node:
+    bounds = (Atom(str(start)), Atom(str(stop)), Keyword("axis", Atom(str(axis))))
+    return Call("jax.lax.slice_in_dim", (value, *bounds))
+
+
 def _tuple(items: tuple) -> str:
     inner = ", ".join(map(str, items))
     return f"({inner},)" if len(items) == 1 else f"({inner})"

@@ -39,6 +39,7 @@ from tilelang.ir import (
     statements,
 )
 from tilelang.ir.integers import INT
+from tilelang.ir.lanes import arange
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import map_body, map_range, map_stmt
 
@@ -207,6 +208,6 @@ def _position(entry: Index, value: Type) -> Expr:
             place = TileIndex(axis, lanes)
             return place if offset is None else Apply("add", (place, offset), lanes)
         case Span(start):
-            return Apply("arange", (), lanes, (("start", start), ("step", 1)))
+            return arange(lanes.shape[0], start)
         case _:
             assert_never(entry)

@@ -24,6 +24,7 @@ from tilelang.ir import (
     Type,
     map_children,
 )
+from tilelang.ir.lanes import arange, leading
 from tilelang.ir.traversal import map_body, map_stmt
 from tilelang.language.dtypes import wide_of
 
@@ -66,11 +67,8 @@ def _column(load: Load, size: int, target: Target) -> Expr:
     )
     if load.type.dtype != dtype:
         rows = Apply("cast", (rows,), Type(logical, dtype))
-    positions = Apply("arange", (), Type((lanes,), "int32"), (("start", part[0]), ("step", 1)))
-    one = Apply("eq", (positions, at.expr), Type((lanes,), "bool"))
-    for rank in range(2, len(logical) + 1):
-        shape = (*(1,) * (rank - 1), lanes)
-        one = Apply("expand_dims", (one,), Type(shape, "bool"), (("axis", 0),))
+    one = Apply("eq", (arange(lanes, part[0]), at.expr), Type((lanes,), "bool"))
+    one = leading(one, len(logical) - 1)
     zero = Const(0, Type((), dtype), weak=True)
     kept = Apply("where", (one, rows, zero), Type(logical, dtype))
     attrs = (("axis", len(logical) - 1), ("keepdim", False))

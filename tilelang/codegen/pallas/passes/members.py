@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tilelang import ir
 from tilelang.ir import Apply, Expr, Type
+from tilelang.ir.lanes import expanded
 from tilelang.language.dtypes import is_float, wide_of
 
 SUM = "group_sum"  # (member [groups, rows], values [rows, ...]) -> [groups, ...]
@@ -91,13 +92,6 @@ class Members:
         kind = Type((self.rows, self.groups), dtype)
         lanes = (self.by_rows(), expanded(values, at), zero)
         return Apply("where", lanes, kind, masks=(("group", self.groups),))
-
-
-def expanded(expr: Expr, axis: int) -> Expr:
-    """The value with a dimension of 1."""
-    shape = expr.type.shape
-    kind = Type((*shape[:axis], 1, *shape[axis:]), expr.type.dtype)
-    return Apply("expand_dims", (expr,), kind, (("axis", axis),))
 
 
 def squeezed(expr: Expr, axis: int) -> Expr:

@@ -10,10 +10,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tilelang.ir import Apply, Type, Var
+from tilelang.language.op import OPS
 
 from .physical import Bind, GroupSum, Inner, PStmt, names_read, parts_of
 
-SHAPES = frozenset({"full", "expand_dims", "squeeze", "reshape", "broadcast", "arange"})
+SHAPES = frozenset(n for n, op in OPS.items() if op.cost == "free") | {"reshape"}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Moved lanes: joined and reshaped values whose elements change lanes, as takes of lanes.
+"""Moved lanes: joins, reshapes and parts whose elements change lanes, as takes of lanes.
 
     x[t, 48] -> [t, 3, 16]     as it is: 64 lanes are 4 x 16, and element e stays in lane e
     x[t, 48] -> [t, 16, 3]     take(x, p): lane 4 * a + b is made of lane 3 * a + b
+    x[t, 48][:, 16:32]         take(x, 16 + n), n the lanes of the result
     cat(a[t, 48], b[t, 16])    where(n < 48, take(a, n), take(b, n - 48)), n the lanes of the result
 
 Lanes that are no element's have another element's value: whoever reads them masks them, as those
@@ -27,6 +28,7 @@ from tilelang.ir import (
     Var,
     map_children,
 )
+from tilelang.ir.lanes import arange, trailing
 from tilelang.ir.names import fresh, names_in
 from tilelang.ir.traversal import map_body, map_index, map_stmt
 
@@ -61,6 +63,8 @@ def taken_from(expr: Expr, dims: Mapping[str, Padded]) -> tuple[Expr, ...]:
     match expr:
         case Apply("concat", args):
             return args
+        case Apply("narrow", args):
+            return args if expr.attr("start") or _lanes_differ(expr, dims) else ()
         case Apply("reshape", (value,)):
             moves = any(_moves(p, dims) for p in parts(value.type.shape, expr.type.shape, dims))
             return (value,) if moves else ()
@@ -132,6 +136,8 @@ class _Moving:
         match expr:
             case Apply("concat"):
                 return self._joined(expr)
+            case Apply("narrow"):
+                return self._part(expr)
             case Apply("reshape", (value,)):
                 moves = taken_from(expr, self.dims)
                 return self._reshaped(expr) if moves else _shaped(value, expr.type.shape)
@@ -159,7 +165,7 @@ class _Moving:
     def _places(self, part: Part) -> Expr:
         """For each lane after the reshape, the lane before it that holds the same element."""
         before, after = ([_wide(d, self.dims) for d in side] for side in (part.before, part.after))
-        lane = _arange(self._lanes(part.after))
+        lane = arange(self._lanes(part.after))
         element = _counted(lane, [d.lanes for d in after], [d.size for d in after])
         if any(d.size != d.lanes for d in after):
             element = _op("minimum", element, prod(d.size for d in after) - 1)
@@ -169,7 +175,7 @@ class _Moving:
         """The first value up to its end, the second from there on, and so on."""
         axis = expr.attr("axis")
         assert isinstance(axis, int)
-        lane = _arange(expr.type.shape[axis])
+        lane = arange(expr.type.shape[axis])
         sizes = [_wide(a.type.shape[axis], self.dims).size for a in expr.args]
         held = [(a, sum(sizes[:n]), sizes[n]) for n, a in enumerate(expr.args) if sizes[n]]
         if len(held) < 2:
@@ -184,10 +190,21 @@ class _Moving:
                 made = moved
                 continue
             below = apply("lt", (lane, _number(begin + size)), "bool", lane.type.shape)
-            args = (_trailing(below, moved.type.rank - 1 - axis), moved, made)
+            args = (trailing(below, moved.type.rank - 1 - axis), moved, made)
             made = apply("where", args, expr.type.dtype, expr.type.shape)
         assert made is not None
         return made
+
+    def _part(self, expr: Apply) -> Expr:
+        """Lanes from the first one of the part on; lanes behind its end have anything of it."""
+        (value,), axis, start = expr.args, expr.attr("axis"), expr.attr("start")
+        if not taken_from(expr, self.dims):
+            return _shaped(value, expr.type.shape)
+        dim = expr.type.shape[axis]
+        places = arange(dim, start)
+        if start + _wide(dim, self.dims).lanes > _wide(value.type.shape[axis], self.dims).lanes:
+            places = _op("minimum", places, expr.attr("stop") - 1)
+        return self._take(value, axis, dim, places)
 
     def _take(self, value: Expr, axis: int, dim: Dim, places: Expr) -> Expr:
         """The value whose lanes along one dimension are those at `places`."""
@@ -198,9 +215,16 @@ class _Moving:
             name = fresh("lanes", self.names)
             self.names.add(name)
             self.places[places] = Var(name, places.type)
-        spread = _trailing(self.places[places], len(shape) - 1 - axis)
+        spread = trailing(self.places[places], len(shape) - 1 - axis)
         index = apply("broadcast", (spread,), INT, shape)
         return apply("take", (value, index), value.type.dtype, shape, axis=axis)
+
+
+def _lanes_differ(part: Apply, dims: Mapping[str, Padded]) -> bool:
+    """Whether a part has fewer lanes than what it is of."""
+    axis = part.attr("axis")
+    sizes = (v.type.shape[axis] for v in (part, part.args[0]))
+    return len({_wide(size, dims).lanes for size in sizes}) > 1
 
 
 def _counted(number: Expr, wide: Sequence[int], by: Sequence[int]) -> Expr:
@@ -225,18 +249,6 @@ def _op(op: str, value: Expr, number: int) -> Expr:
 
 def _number(value: int) -> Const:
     return Const(value, Type((), INT))
-
-
-def _arange(dim: Dim) -> Expr:
-    return apply("arange", (), INT, (dim,), start=0, step=1)
-
-
-def _trailing(value: Expr, count: int) -> Expr:
-    """The value with so many dimensions of one behind its own."""
-    for _ in range(count):
-        shape = (*value.type.shape, 1)
-        value = apply("expand_dims", (value,), value.type.dtype, shape, axis=len(shape) - 1)
-    return value
 
 
 def _shaped(value: Expr, shape: tuple[Dim, ...]) -> Expr:

@@ -29,6 +29,7 @@ from tilelang.ir import (
     Type,
     integers,
 )
+from tilelang.ir.lanes import arange, leading, trailing
 from tilelang.schedule.refusal import Refused, Rule
 
 from .problem import Prepared
@@ -169,10 +170,7 @@ def scaled(position: Expr, stride: int, wide: bool) -> Expr:
 
 def spread(expr: Expr, place: int, rank: int) -> Expr:
     """A value of one dimension as dimension `place` of several."""
-    for axis in [*range(place), *range(place + 1, rank)]:
-        shape = (*expr.type.shape[:axis], 1, *expr.type.shape[axis:])
-        expr = apply("expand_dims", (expr,), expr.type.dtype, shape, axis=axis)
-    return expr
+    return trailing(leading(expr, place), rank - 1 - place)
 
 
 def _position(entry: Index, dim: Dim) -> Expr:
@@ -187,11 +185,6 @@ def _position(entry: Index, dim: Dim) -> Expr:
             return expr
         case _:
             assert_never(entry)
-
-
-def arange(dim: Dim, start: int = 0) -> Expr:
-    """start, start + 1, ... along a dimension."""
-    return apply("arange", (), INT, (dim,), start=start, step=1)
 
 
 def _conditions(

@@ -24,9 +24,10 @@ from tilelang.ir import (
     successor,
 )
 from tilelang.ir.integers import INT
+from tilelang.ir.lanes import arange, expanded, trailing
 from tilelang.schedule.refusal import Refused, Rule
 
-from .access import access, arange, both, compare, in_range, with_conditions
+from .access import access, both, compare, in_range, with_conditions
 from .defaults import Width
 from .memory import copies_ahead, own_exprs
 from .scope import Running, Scope
@@ -133,20 +134,12 @@ def _last(scope: Scope, stmt: Store, rows: Expr, dims: tuple[Dim, ...]) -> Expr:
         live.append(_along(stmt, dim, dims))
     square = (dim, dim)
     lanes = arange(dim)
-    same = compare("eq", _column(rows), _row(rows))
-    later = both(same, compare("gt", _row(lanes), _column(lanes)))
+    same = compare("eq", expanded(rows, 1), expanded(rows, 0))
+    later = both(same, compare("gt", expanded(lanes, 0), expanded(lanes, 1)))
     for condition in live:
-        later = both(later, _row(condition) if condition.type.shape else condition)
+        later = both(later, expanded(condition, 0) if condition.type.shape else condition)
     number = apply("cast", (later,), "int32", square)
     return compare("eq", apply("max", (number,), "int32", (dim,), axis=1, keepdim=False), 0)
-
-
-def _column(expr: Expr) -> Expr:
-    return apply("expand_dims", (expr,), expr.type.dtype, (*expr.type.shape, 1), axis=1)
-
-
-def _row(expr: Expr) -> Expr:
-    return apply("expand_dims", (expr,), expr.type.dtype, (1, *expr.type.shape), axis=0)
 
 
 def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
@@ -175,11 +168,7 @@ def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
 
 def _spread_to(mask: Expr, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
     """A mask of one dimension as one of the value's."""
-    place = dims.index(dim)
-    for _ in dims[place + 1 :]:
-        shape = (*mask.type.shape, 1)
-        mask = apply("expand_dims", (mask,), "bool", shape, axis=len(shape) - 1)
-    return mask
+    return trailing(mask, len(dims) - 1 - dims.index(dim))
 
 
 # ---------------------------------------------------------------- loops

@@ -35,12 +35,18 @@ from .shapes import (
 )
 from .specialized import WARPS
 
-# Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses.
+# Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses: four
+# for each of 256 threads. Lanes of rows, and positions where there are only these, are guesses: no
+# measurement of others is kept.
 ELEMENTS, LANES, ALONE = 4096, 512, 1024
-HELD = 8192  # of an operand of float32 that the registers of 4 warps do not hold
+# Of an operand of float32 that the registers of 4 warps do not hold: seen in what ptxas made of
+# attention; tests/gpu/matrix.py prints registers and spills of every example.
+HELD = 8192
 REGISTERS = 255  # ptxas aims for three programs of 4 warps on sm_89, and takes 255 on sm_80
 MANY = 4  # blocks of scores that are held at once, from which on registers spill by the compiler
-LONGEST, LEAST = 32768, 32  # elements of a value without products, and lanes to cut it down to
+# Elements of a value without products, and lanes to cut it down to, one for each thread of a warp:
+# by the compiler, full rows of 32768 numbers do not spill on 16 warps; the most before was 16384.
+LONGEST, LEAST = 32768, 32
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, read_by
 from tilelang.ir.integers import INT
 from tilelang.ir.names import fresh
 from tilelang.ir.traversal import inlined
+from tilelang.language.op import SAME
 
 from .access import quotient
 from .problem import Prepared
 from .steps import every_step, exprs, map_exprs, without_unused
 from .types import Fetch, For, Guard, Let, Read, Step, Write
 
-SHAPES = ("expand_dims", "broadcast", "reshape", "squeeze")  # the same lanes, in another shape
 BELOW = {"lt": 0, "le": 1}  # at < stop, at <= stop: the first position where it does not hold
 ABOVE = {"gt": 0, "ge": 1}  # stop > at, stop >= at
 
@@ -171,7 +171,7 @@ class LoopTile:
             match expr:
                 case Var(name) if expr.type.shape and name in self.defined:
                     expr = self.defined[name]
-                case Apply(op, (value,)) if op in SHAPES and value.type.shape:
+                case Apply(op, (value,)) if op in SAME and value.type.shape:
                     expr = value
                 case _:
                     return expr

@@ -16,6 +16,7 @@ from tilelang.ir import (
     Apply,
     At,
     Const,
+    Dim,
     Expr,
     Gather,
     GridIndex,
@@ -29,6 +30,7 @@ from tilelang.ir import (
     integers,
     map_children,
 )
+from tilelang.ir.lanes import arange
 from tilelang.ir.names import fresh
 from tilelang.language.dtypes import is_float
 from tilelang.language.evaluate import evaluate
@@ -178,7 +180,7 @@ class Scope:
         kernel = self.kernel
         if dim in kernel.padded and dim not in self.axes:
             padded = kernel.padded[dim]
-            lanes, key = self._constant(dim, Type((dim,), "int32"), 0), f"{dim}_in"
+            lanes, key = self._constant(dim, dim), f"{dim}_in"
             if key not in self.shared.lengths:
                 limit = integers.const(padded.size)
                 self._top(key, key, apply("lt", (lanes, limit), "bool", (dim,)))
@@ -194,15 +196,14 @@ class Scope:
         start, step = expr.attr("start", 0), expr.attr("step", 1)
         plain = isinstance(start, int) and step == 1 and expr.type.dtype == "int32"
         wish = dim if isinstance(dim, str) else f"at{dim}"
-        lanes = self._constant(wish, Type((dim,), "int32"), 0)
+        lanes = self._constant(wish, dim)
         if plain and isinstance(start, int):
             return lanes if start == 0 else integers_add(lanes, start)
         return Apply("arange", (lanes,), expr.type, expr.attrs, expr.loc)
 
-    def _constant(self, wish: str, form: Type, start: int) -> Var:
+    def _constant(self, wish: str, dim: Dim) -> Var:
         if wish not in self.shared.lengths:
-            lanes = Apply("arange", (), form, (("start", start), ("step", 1)))
-            self._top(wish, wish, lanes)
+            self._top(wish, wish, arange(dim))
         return self.shared.lengths[wish]
 
     def _top(self, key: str, wish: str, value: Expr) -> None:

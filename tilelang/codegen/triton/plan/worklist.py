@@ -28,6 +28,7 @@ from tilelang.ir import (
     map_children,
 )
 from tilelang.ir.integers import INT
+from tilelang.ir.lanes import arange
 from tilelang.ir.traversal import inlined
 
 from .access import compare, in_range
@@ -84,7 +85,7 @@ def with_groups(kernel: Prepared, count: int, lanes: int) -> Prepared:
 
 def open_search(scope: Scope, work: Worklist) -> tuple[Expr, Expr, Expr]:
     """The lines before the items: tiles per group, where each group's items end, their number."""
-    groups = scope.lower(apply("arange", (), "int32", (GROUPS,), start=0, step=1))
+    groups = scope.lower(arange(GROUPS))
     inside = scope.lower(in_range(GROUPS)) if scope.kernel.is_partial(GROUPS) else None
     scope.axes[GROUPS] = Running(integers.const(0), integers.const(0), integers.const(work.groups),
                                  groups, inside)  # fmt: skip
@@ -131,7 +132,7 @@ def table_launch(kernel: Prepared, work: Worklist, ends: str, name: str, taken: 
     scope, loop = Scope(shared), Scope(shared)
     first = Var(shared.fresh("first"), INT)
     width = Type((GROUPS,), "int32")
-    lane = apply("arange", (), "int32", (GROUPS,), start=0, step=1)
+    lane = arange(GROUPS)
     groups = loop.let("groups", apply("add", (first, lane), "int32", width.shape))
     inside = loop.let("groups_in", compare("lt", groups, work.groups))
     loop.axes[GROUPS] = Running(first, first, integers.const(work.groups), groups, inside)

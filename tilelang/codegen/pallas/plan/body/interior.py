@@ -36,11 +36,11 @@ from tilelang.ir import (
     integers,
     map_children,
 )
+from tilelang.language.op import SAME
 
 from .sections import without_dead
 
 BOOL = Type((), "bool")
-SHAPES = ("expand_dims", "broadcast", "reshape", "squeeze")  # the same numbers, in another shape
 BELOW, ABOVE = {"lt": "lt", "le": "le"}, {"gt": "lt", "ge": "le"}
 STEP = ("single", "dim", "table")  # where a step has one tile of a loop
 Ends = tuple[Expr, Expr]  # the least and the largest of some positions
@@ -112,7 +112,7 @@ class _Tiles:
             match expr:
                 case Var(name) if name in self.names:
                     expr = self.names[name]
-                case Apply(op, (value,)) if op in SHAPES:
+                case Apply(op, (value,)) if op in SAME:
                     expr = value
                 case _:
                     return expr

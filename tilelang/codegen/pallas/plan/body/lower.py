@@ -411,6 +411,13 @@ def _concat(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     return _result(expr, values, "plain")
 
 
+def _narrow(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    value = _plain(scope, expr.args[0])
+    if expr.type.rank == 1:
+        return _result(expr, [relayout(value, "row")], "row", axis=1)
+    return _result(expr, [value], "plain")
+
+
 def _dot(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     a, b = expr.args
     if len(expr.attr("batch", ((),))[0]) > 1:
@@ -452,6 +459,7 @@ _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
     "reshape": _reshaped,
     "broadcast": _reshaped,
     "concat": _concat,
+    "narrow": _narrow,
     "dot": _dot,
     "group_sum": _group_sum,
     **dict.fromkeys(("sum", "max", "min", "argmax", "argmin", "any", "all"), _reduce),
