@@ -171,6 +171,44 @@ def test_products_in_a_row():
     assert off_in_a_row() == []
 
 
+# Rows that begin at multiples of 2 or 8 bytes: their addresses took the registers of large blocks.
+ADDRESSES = (
+    ("matmul", 80, ((4096, 2048), (2048, 1001)), 32768),
+    ("matmul", 90, ((4096, 2048), (2048, 1001)), 40992),
+    ("matmul", 90, ((4096, 2047), (2047, 1001)), 32768),
+    ("matmul", 100, ((4096, 2047), (2047, 1024)), 40976),
+    ("grouped_gemm", 80, ((16384, 2048), (16, 2048, 1001), (17,)), 32768),
+    ("grouped_gemm", 90, ((16384, 2048), (16, 2048, 1001), (17,)), 40960),
+    ("grouped_gemm", 89, ((4096, 300), (16, 300, 200), (17,)), 32768),
+)
+
+
+def unaligned(name, arch, shapes):
+    """The default of a product in bfloat16; offsets are int32."""
+    dtypes = ["bfloat16", "bfloat16", "int32"]
+    specs = [tile.spec(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=False)]
+    return subject(name).kernel.lower(*specs, target=f"cuda:sm{arch}")
+
+
+@needs_examples_in_torch
+@pytest.mark.parametrize(("name", "arch", "shapes", "needed"), ADDRESSES)
+def test_what_is_not_copied_ahead_has_one_buffer(name, arch, shapes, needed):
+    (launch,) = unaligned(name, arch, shapes).plan.launches
+    assert launch.shared == pytest.approx(needed, rel=0.05)
+
+
+@needs_triton
+@needs_examples_in_torch
+@pytest.mark.parametrize(
+    "sample", share(ADDRESSES, of=3, rest=HALF, ids=lambda s: f"{s[0]}-{s[1]}")
+)
+def test_addresses_of_odd_rows_spill_nothing(sample):
+    name, arch, shapes, needed = sample
+    with CachedWorker(compiler=CUDA) as worker:
+        made = compile_lowered(unaligned(name, arch, shapes), worker=worker)
+    assert [(p.stack, p.shared) for p in made.programs] == [(0, needed)]
+
+
 BATCHES = (  # dtype, architecture, blocks of tb, tk, tm and tn, stages; bytes by the compiler
     ("bfloat16", 90, (8, 64, 32, 64), 3, 196608),
     ("bfloat16", 90, (2, 64, 128, 128), 3, 131088),

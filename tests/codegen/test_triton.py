@@ -233,18 +233,19 @@ def summed_whole(x, w):
 
 def test_an_operand_that_no_block_makes_smaller_is_named():
     """The caret is at the product."""
-    args = np.zeros((4096, 128), np.float32), np.zeros((128, 128), np.float32)
+    args = np.zeros((4096, 256), np.float32), np.zeros((256, 256), np.float32)
     with pytest.raises(tile.PlanError) as caught:
         summed_whole.lower(*args, target="cuda:sm89")
     assert "bytes of shared memory, cuda:sm89 has 101376" in caught.value.what
     assert "total = hl.dot(weights, w[:, :])" in str(caught.value)
     assert caught.value.hint == (
-        "an operand of 128 x 128 float32 is taken whole, in two pieces for precision='tf32x3', and "
-        "no block changes that: take a part at a time (for t in hl.tile(128): ...), or give "
+        "an operand of 256 x 256 float32 is taken whole, in two pieces for precision='tf32x3', and "
+        "no block changes that: take a part at a time (for t in hl.tile(256): ...), or give "
         "precision='tf32'"
     )
-    config = tile.Config(precision="tf32")
-    assert summed_whole.lower(*args, target="cuda:sm89", config=config).source
+    half = np.zeros((4096, 128), np.float32), np.zeros((128, 128), np.float32)
+    (launch,) = summed_whole.lower(*half, target="cuda:sm89").plan.launches
+    assert launch.shared == 65536  # as the compiler: warps split its pieces in registers
 
 
 def test_pages_of_float32_are_taken_tile_by_tile():

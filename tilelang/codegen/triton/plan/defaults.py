@@ -17,6 +17,7 @@ from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from .alignment import BOX, LEAST_COPY, least_alignment
 from .groups import group_tile
 from .lives import most_alive
 from .memory import Pipe, shared_bytes
@@ -133,7 +134,7 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         return 64 if together else 32
     few = narrow and most_rows(problem, found) <= FEW_ROWS
     if role == {"summed"}:
-        return (256 if few else 64) if narrow else 32
+        return (256 if few else 64) // _addresses(problem, found, target) if narrow else 32
     if role == {"columns"} and few:
         return 64
     if role == {"columns"} and is_wide(problem, found, target):
@@ -143,6 +144,16 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         several = found.count > 1 and target.matrix_warps == 1
         return (128 if narrow else 64) // (2 if several else 1)
     return rows_of(problem, axis, 128 if narrow else 64)
+
+
+def _addresses(problem: Problem, found: Roles, target: Target) -> int:
+    """What addresses cost in registers: a block that products sum over is so many times shorter.
+
+    By the compiler's figures for 128 x 128 results: numbers that have an address each spill 232
+    bytes of 64, and 24 bytes of boundaries of 8 bytes where warps multiply rows of groups.
+    """
+    cut = target.matrix_warps == 1 and of_groups(problem, found)
+    return 2 if least_alignment(problem.ir) < (BOX if cut else LEAST_COPY) else 1
 
 
 def _elementwise(

@@ -43,6 +43,7 @@ from tilelang.ir import (
 from tilelang.ir.traversal import definitions, index_exprs, inlined
 from tilelang.language.dtypes import itemsize
 
+from .alignment import LEAST_COPY, uncopied
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
@@ -52,7 +53,6 @@ ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
 COLUMN = ROWS * 4  # bytes of one
 THREE = 3  # products of tf32 that stand for one of float32
 BARRIERS = 48  # bytes, for the products of sm_100
-LEAST_COPY = 4  # bytes, of an asynchronous one
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,10 @@ def launch_bytes(
     made, taken = definitions(ir.body), programs(ir, facts, loop)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     once = {s.axis for s in loops if _is_once(ir, s.axis, blocks)}
-    found = {s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}) for s in loops}
+    slow = uncopied(ir)
+    found = {
+        s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow) for s in loops
+    }
     if not products(ir):
         stored = {ir.root(s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
         ahead = (one.copied() for one in found.values() if copies_ahead(ir, one.loop, stored))
@@ -189,6 +192,7 @@ class _Loop:
     pipe: Pipe
     made: Mapping[str, Expr]
     runs: bool
+    slow: frozenset[str] = frozenset()  # arrays of which threads load every number
 
     def bytes(self, inside: Callable[[Loop], int]) -> int:
         """What all of the loop keeps, and the most that is beside it while one of its parts runs.
@@ -308,7 +312,8 @@ class _Loop:
     def _others(self, operands: set[Expr]) -> Iterator[Load]:
         """What moves and is no operand is copied ahead all the same."""
         for load in dict.fromkeys(self._loads()):
-            if load not in operands and self.ahead and self._moves(load):
+            copied = self.ahead and self._moves(load) and load.tensor not in self.slow
+            if copied and load not in operands:
                 yield load
 
     def _moves(self, load: Load) -> bool:
@@ -329,8 +334,11 @@ class _Loop:
             # warps that turn the left operand do it in registers, where no copies arrive of which
             # each thread wants less than the 4 bytes that one takes
             turned = side == 0 and _turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
-            arrives = through or (flat and not turned)
+            slow = load.tensor in self.slow
+            arrives = (through or (flat and not turned)) and not slow
             count = self.ahead + (through and direct) if self.ahead and arrives else 0
+            if slow and self.ahead and through and self.pipe.target.columns:
+                count = 2  # one is filled while the product reads the other
             split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
             if not split:  # else it has become its parts before the product runs
                 where = kept if count else passing
