@@ -171,6 +171,25 @@ def test_products_in_a_row():
     assert off_in_a_row() == []
 
 
+PLANTED_LIVES = {
+    "what is loaded lives from its own product on": ("_Loop", "_made", lambda self, parts: {}),
+    "what warps read twice stays in memory": (
+        "_Life", "after", lambda self, before: replace(before or self, last=self.last),
+    ),
+    "a program's only iteration keeps operands": (
+        "_Loop", "_moves", lambda self, load: memory._moves(load, self.loop.axis, self.made),
+    ),
+}  # fmt: skip
+
+
+@needs_examples_in_torch
+@pytest.mark.parametrize("bug", PLANTED_LIVES)
+def test_planted_lives(bug, monkeypatch):
+    owner, name, planted = PLANTED_LIVES[bug]
+    monkeypatch.setattr(getattr(memory, owner), name, planted)
+    assert off_in_a_row() != []
+
+
 # Rows that begin at multiples of 2 or 8 bytes: their addresses took the registers of large blocks.
 ADDRESSES = (
     ("matmul", 80, ((4096, 2048), (2048, 1001)), 32768),

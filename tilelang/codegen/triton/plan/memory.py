@@ -253,7 +253,9 @@ class _Loop:
         kept: dict[Expr, int] = {}
         beside: dict[Expr, _Life] = {}
         for number, (_, dot) in enumerate(parts):
-            for side in (0, 1) if isinstance(dot, Apply) else ():
+            if isinstance(dot, Loop):
+                continue
+            for side in (0, 1):
                 whole, passing = self._operand(dot, side)
                 for key, size in whole:
                     kept[key] = max(kept.get(key, 0), size)
