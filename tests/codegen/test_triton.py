@@ -231,6 +231,21 @@ def summed_whole(x, w):
     return y
 
 
+@tile.kernel
+def scattered_numbers(x, rows):
+    """Which lane is the last one for a place is asked of every pair of them."""
+    y = hl.zeros([9], dtype=x.dtype)
+    for t in hl.tile(rows.shape[0]):
+        y[rows[t]] = x[t]
+    return y
+
+
+def test_a_scatter_compares_as_many_places_as_registers_hold():
+    """1,024 of them are a million pairs, which took the compiler minutes."""
+    args = np.zeros(1301, np.float32), np.zeros(1301, np.int32)
+    assert dict(scattered_numbers.default_config(*args, target="cuda:sm90").blocks) == {"t": 64}
+
+
 def test_an_operand_that_no_block_makes_smaller_is_named():
     """The caret is at the product."""
     args = np.zeros((4096, 256), np.float32), np.zeros((256, 256), np.float32)

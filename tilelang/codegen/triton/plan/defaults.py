@@ -21,7 +21,7 @@ from .alignment import BOX, LEAST_COPY, least_alignment
 from .groups import group_tile
 from .lives import most_alive
 from .memory import Pipe, shared_bytes
-from .roles import Roles, minor, products, roles, values
+from .roles import Roles, minor, products, roles, scattered, values
 from .shapes import (
     FEW_ROWS,
     WIDE,
@@ -40,6 +40,7 @@ from .specialized import WARPS
 ELEMENTS, LANES, ALONE = 4096, 512, 1024
 HELD = 8192  # of an operand of float32 that the registers of 4 warps do not hold
 REGISTERS = 255  # ptxas aims for three programs of 4 warps on sm_89, and takes 255 on sm_80
+SCATTERED = 64  # rows at most whose places are compared with each other: ELEMENTS pairs of them
 MANY = 4  # blocks of scores that are held at once, from which on registers spill by the compiler
 LONGEST, LEAST = 32768, 32  # elements of a value without products, and lanes to cut it down to
 
@@ -93,10 +94,13 @@ def _start(problem: Problem, target: Target, given: Mapping[str, int]) -> dict[s
         if axis.name not in found and axis.name in kernel_roles.of:
             wanted = _multiplied(problem, kernel_roles, axis, target)
             found[axis.name] = _within(problem, axis, wanted)
+    picked = scattered(problem.ir)
     for axis in sorted(
         (a for a in tiles if a.name not in found), key=lambda a: minor(problem.ir, a.name)
     ):
-        found[axis.name] = _within(problem, axis, _elementwise(problem, axis, found, kernel_roles))
+        wanted = _elementwise(problem, axis, found, kernel_roles)
+        wanted = min(wanted, SCATTERED) if axis.name in picked else wanted
+        found[axis.name] = _within(problem, axis, wanted)
     for names in problem.registered:
         open_names = [n for n in names if n not in given]
         if open_names:
