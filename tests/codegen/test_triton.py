@@ -246,6 +246,14 @@ def test_a_scatter_compares_as_many_places_as_registers_hold():
     assert dict(scattered_numbers.default_config(*args, target="cuda:sm90").blocks) == {"t": 64}
 
 
+@pytest.mark.parametrize(("width", "warps"), [(190, 8), (192, 4)])
+def test_numbers_with_an_address_each_are_shared_by_more_warps(width, warps):
+    """By the compiler 4 warps spill 216 bytes on sm_90, and 8 none: 190 is no multiple of 4."""
+    args = tile.spec((513, width), "int8"), tile.spec((width, 64), "int8")
+    for target in ("cuda:sm89", "cuda:sm90", "cuda:sm100"):
+        assert kernels.odd_product.default_config(*args, target=target).warps == warps
+
+
 def test_an_operand_that_no_block_makes_smaller_is_named():
     """The caret is at the product."""
     args = np.zeros((4096, 256), np.float32), np.zeros((256, 256), np.float32)

@@ -275,7 +275,9 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     wide = found.itemsize == 4 and target.matrix_warps == 1
     held = max(_elements(a.type.shape, blocks) for r in results for a in r.args)
     three = found.fused and found.itemsize == 4
-    tight = found.backward or (three and (found.count > 2 or held >= HELD))
+    # so do addresses of numbers that are read one by one: 128 x 191 of 8 bits spilled 216 bytes
+    addressed = held > HELD and least_alignment(problem.ir) < LEAST_COPY
+    tight = found.backward or addressed or (three and (found.count > 2 or held >= HELD))
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
     stages = 2 if found.fused or found.count > 1 else 3
     if found.fused and side_by_side(problem, found, target):
