@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 import tilelang as tile
+import tilelang.language as hl
 from tests.compile_cache import CUDA, CachedWorker
 from tests.frameworks import needs_examples_in_torch
 from tests.gpu import legality, matrix
@@ -80,6 +81,9 @@ NEEDED = {
     ("quantized_matmul", "bfloat16", 100): 32768,
     ("jagged_attention", "bfloat16", 90): 115712,
     ("jagged_attention", "bfloat16", 100): 98848,
+    ("paged_attention", "float32", 89): 81920,
+    ("dense_attention_backward", "float32", 80): 49152,
+    ("attention_backward_of_q", "float32", 89): 49152,
 }
 
 
@@ -99,6 +103,129 @@ def disagrees():
 @needs_examples_in_torch
 def test_the_estimate_agrees_with_what_was_seen():
     assert disagrees() == []
+
+
+@tile.kernel
+def two_sums(x, w, z, v):
+    """What both products read is loaded before the first one."""
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = hl.dot(x[t, :], w[:, :]) + hl.dot(z[t, :], v[:, :])
+    return y
+
+
+@tile.kernel
+def three_sums(x, w, z, v):
+    """What warps read twice is in registers as soon as it can be."""
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        first = hl.dot(x[t, :], w[:, :]) + hl.dot(z[t, :], v[:, :])
+        y[t, :] = first + hl.dot(x[t, :], v[:, :])
+    return y
+
+
+@tile.kernel
+def one_by_one(x, w, z, v):
+    """Two statements, of which the first one's operands are gone when the next one's are there."""
+    y = hl.empty([x.shape[0], w.shape[1]], dtype=hl.float32)
+    u = hl.empty([x.shape[0], v.shape[1]], dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        a = hl.dot(x[t, :], w[:, :])
+        b = hl.dot(z[t, :], v[:, :])
+        y[t, :] = a
+        u[t, :] = b
+    return y, u
+
+
+# kernel, dtype, architecture, columns of x, w, z and v; bytes by the compiler (Triton 3.6.0)
+IN_A_ROW = (
+    (two_sums, "bfloat16", 80, (64, 64, 64, 64), 49152),
+    (two_sums, "bfloat16", 90, (64, 64, 64, 64), 49160),
+    (two_sums, "bfloat16", 89, (128, 32, 32, 32), 51200),
+    (two_sums, "bfloat16", 100, (128, 32, 32, 32), 51208),
+    (three_sums, "bfloat16", 80, (128, 32, 128, 32), 40960),
+    (three_sums, "bfloat16", 90, (128, 32, 128, 32), 81928),
+    (one_by_one, "bfloat16", 80, (128, 32, 32, 16), 40960),
+    (one_by_one, "float32", 80, (64, 64, 64, 32), 16384),  # a loop runs when its operands are gone
+    (one_by_one, "float32", 89, (64, 128, 32, 64), 16384),
+    (one_by_one, "float32", 90, (64, 128, 32, 64), 32792),
+)
+
+
+def off_in_a_row():
+    """Of products without a loop, one after another: what is more than 5 % off."""
+    found = []
+    for kernel, dtype, arch, (k, n, other, columns), needed in IN_A_ROW:
+        shapes = ((256, k), (k, n), (256, other), (other, columns))
+        specs = [tile.spec(shape, dtype) for shape in shapes]
+        kernel._lowered.clear()  # planned anew, whatever was planned before
+        (launch,) = kernel.lower(*specs, target=f"cuda:sm{arch}").plan.launches
+        kernel._lowered.clear()
+        if launch.shared != pytest.approx(needed, rel=0.05):
+            found.append((kernel.__name__, dtype, arch, launch.shared, needed))
+    return found
+
+
+@needs_examples_in_torch
+def test_products_in_a_row():
+    assert off_in_a_row() == []
+
+
+PLANTED_LIVES = {
+    "what is loaded lives from its own product on": ("_Loop", "_made", lambda self, parts: {}),
+    "what warps read twice stays in memory": (
+        "_Life", "after", lambda self, before: replace(before or self, last=self.last),
+    ),
+    "a program's only iteration keeps operands": (
+        "_Loop", "_moves", lambda self, load: memory._moves(load, self.loop.axis, self.made),
+    ),
+}  # fmt: skip
+
+
+@needs_examples_in_torch
+@pytest.mark.parametrize("bug", PLANTED_LIVES)
+def test_planted_lives(bug, monkeypatch):
+    owner, name, planted = PLANTED_LIVES[bug]
+    monkeypatch.setattr(getattr(memory, owner), name, planted)
+    assert off_in_a_row() != []
+
+
+# Rows that begin at multiples of 2 or 8 bytes: their addresses took the registers of large blocks.
+ADDRESSES = (
+    ("matmul", 80, ((4096, 2048), (2048, 1001)), 32768),
+    ("matmul", 90, ((4096, 2048), (2048, 1001)), 40992),
+    ("matmul", 90, ((4096, 2047), (2047, 1001)), 32768),
+    ("matmul", 100, ((4096, 2047), (2047, 1024)), 40976),
+    ("grouped_gemm", 80, ((16384, 2048), (16, 2048, 1001), (17,)), 32768),
+    ("grouped_gemm", 90, ((16384, 2048), (16, 2048, 1001), (17,)), 40960),
+    ("grouped_gemm", 89, ((4096, 300), (16, 300, 200), (17,)), 32768),
+)
+
+
+def unaligned(name, arch, shapes):
+    """The default of a product in bfloat16; offsets are int32."""
+    dtypes = ["bfloat16", "bfloat16", "int32"]
+    specs = [tile.spec(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=False)]
+    return subject(name).kernel.lower(*specs, target=f"cuda:sm{arch}")
+
+
+@needs_examples_in_torch
+@pytest.mark.parametrize(("name", "arch", "shapes", "needed"), ADDRESSES)
+def test_what_is_not_copied_ahead_has_one_buffer(name, arch, shapes, needed):
+    (launch,) = unaligned(name, arch, shapes).plan.launches
+    assert launch.shared == pytest.approx(needed, rel=0.05)
+
+
+@needs_triton
+@needs_examples_in_torch
+@pytest.mark.parametrize(
+    "sample", share(ADDRESSES, of=3, rest=HALF, ids=lambda s: f"{s[0]}-{s[1]}")
+)
+def test_addresses_of_odd_rows_spill_nothing(sample):
+    name, arch, shapes, needed = sample
+    with CachedWorker(compiler=CUDA) as worker:
+        made = compile_lowered(unaligned(name, arch, shapes), worker=worker)
+    assert [(p.stack, p.shared) for p in made.programs] == [(0, needed)]
 
 
 BATCHES = (  # dtype, architecture, blocks of tb, tk, tm and tn, stages; bytes by the compiler

@@ -231,20 +231,44 @@ def summed_whole(x, w):
     return y
 
 
+@tile.kernel
+def scattered_numbers(x, rows):
+    """Which lane is the last one for a place is asked of every pair of them."""
+    y = hl.zeros([9], dtype=x.dtype)
+    for t in hl.tile(rows.shape[0]):
+        y[rows[t]] = x[t]
+    return y
+
+
+def test_a_scatter_compares_as_many_places_as_registers_hold():
+    """1,024 of them are a million pairs, which took the compiler minutes."""
+    args = np.zeros(1301, np.float32), np.zeros(1301, np.int32)
+    assert dict(scattered_numbers.default_config(*args, target="cuda:sm90").blocks) == {"t": 64}
+
+
+@pytest.mark.parametrize(("width", "warps"), [(190, 8), (192, 4)])
+def test_numbers_with_an_address_each_are_shared_by_more_warps(width, warps):
+    """By the compiler 4 warps spill 216 bytes on sm_90, and 8 none: 190 is no multiple of 4."""
+    args = tile.spec((513, width), "int8"), tile.spec((width, 64), "int8")
+    for target in ("cuda:sm89", "cuda:sm90", "cuda:sm100"):
+        assert kernels.odd_product.default_config(*args, target=target).warps == warps
+
+
 def test_an_operand_that_no_block_makes_smaller_is_named():
     """The caret is at the product."""
-    args = np.zeros((4096, 128), np.float32), np.zeros((128, 128), np.float32)
+    args = np.zeros((4096, 256), np.float32), np.zeros((256, 256), np.float32)
     with pytest.raises(tile.PlanError) as caught:
         summed_whole.lower(*args, target="cuda:sm89")
     assert "bytes of shared memory, cuda:sm89 has 101376" in caught.value.what
     assert "total = hl.dot(weights, w[:, :])" in str(caught.value)
     assert caught.value.hint == (
-        "an operand of 128 x 128 float32 is taken whole, in two pieces for precision='tf32x3', and "
-        "no block changes that: take a part at a time (for t in hl.tile(128): ...), or give "
+        "an operand of 256 x 256 float32 is taken whole, in two pieces for precision='tf32x3', and "
+        "no block changes that: take a part at a time (for t in hl.tile(256): ...), or give "
         "precision='tf32'"
     )
-    config = tile.Config(precision="tf32")
-    assert summed_whole.lower(*args, target="cuda:sm89", config=config).source
+    half = np.zeros((4096, 128), np.float32), np.zeros((128, 128), np.float32)
+    (launch,) = summed_whole.lower(*half, target="cuda:sm89").plan.launches
+    assert launch.shared == 65536  # as the compiler: warps split its pieces in registers
 
 
 def test_pages_of_float32_are_taken_tile_by_tile():

@@ -17,10 +17,11 @@ from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from .alignment import BOX, LEAST_COPY, least_alignment
 from .groups import group_tile
 from .lives import most_alive
 from .memory import Pipe, shared_bytes
-from .roles import Roles, minor, products, roles, values
+from .roles import Roles, minor, products, roles, scattered, values
 from .shapes import (
     FEW_ROWS,
     WIDE,
@@ -43,6 +44,7 @@ ELEMENTS, LANES, ALONE = 4096, 512, 1024
 # attention; tests/gpu/matrix.py prints registers and spills of every example.
 HELD = 8192
 REGISTERS = 255  # ptxas aims for three programs of 4 warps on sm_89, and takes 255 on sm_80
+SCATTERED = 64  # rows at most whose places are compared with each other: ELEMENTS pairs of them
 MANY = 4  # blocks of scores that are held at once, from which on registers spill by the compiler
 # Elements of a value without products, and lanes to cut it down to, one for each thread of a warp:
 # by the compiler, full rows of 32768 numbers do not spill on 16 warps; the most before was 16384.
@@ -98,10 +100,13 @@ def _start(problem: Problem, target: Target, given: Mapping[str, int]) -> dict[s
         if axis.name not in found and axis.name in kernel_roles.of:
             wanted = _multiplied(problem, kernel_roles, axis, target)
             found[axis.name] = _within(problem, axis, wanted)
+    picked = scattered(problem.ir)
     for axis in sorted(
         (a for a in tiles if a.name not in found), key=lambda a: minor(problem.ir, a.name)
     ):
-        found[axis.name] = _within(problem, axis, _elementwise(problem, axis, found, kernel_roles))
+        wanted = _elementwise(problem, axis, found, kernel_roles)
+        wanted = min(wanted, SCATTERED) if axis.name in picked else wanted
+        found[axis.name] = _within(problem, axis, wanted)
     for names in problem.registered:
         open_names = [n for n in names if n not in given]
         if open_names:
@@ -139,7 +144,7 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         return 64 if together else 32
     few = narrow and most_rows(problem, found) <= FEW_ROWS
     if role == {"summed"}:
-        return (256 if few else 64) if narrow else 32
+        return (256 if few else 64) // _addresses(problem, found, target) if narrow else 32
     if role == {"columns"} and few:
         return 64
     if role == {"columns"} and is_wide(problem, found, target):
@@ -149,6 +154,16 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         several = found.count > 1 and target.matrix_warps == 1
         return (128 if narrow else 64) // (2 if several else 1)
     return rows_of(problem, axis, 128 if narrow else 64)
+
+
+def _addresses(problem: Problem, found: Roles, target: Target) -> int:
+    """What addresses cost in registers: a block that products sum over is so many times shorter.
+
+    By the compiler's figures for 128 x 128 results: numbers that have an address each spill 232
+    bytes of 64, and 24 bytes of boundaries of 8 bytes where warps multiply rows of groups.
+    """
+    cut = target.matrix_warps == 1 and of_groups(problem, found)
+    return 2 if least_alignment(problem.ir) < (BOX if cut else LEAST_COPY) else 1
 
 
 def _elementwise(
@@ -266,7 +281,9 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     wide = found.itemsize == 4 and target.matrix_warps == 1
     held = max(_elements(a.type.shape, blocks) for r in results for a in r.args)
     three = found.fused and found.itemsize == 4
-    tight = found.backward or (three and (found.count > 2 or held >= HELD))
+    # so do addresses of numbers that are read one by one: 128 x 191 of 8 bits spilled 216 bytes
+    addressed = held > HELD and least_alignment(problem.ir) < LEAST_COPY
+    tight = found.backward or addressed or (three and (found.count > 2 or held >= HELD))
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
     stages = 2 if found.fused or found.count > 1 else 3
     if found.fused and side_by_side(problem, found, target):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilelang.analysis.facts import Facts
@@ -25,6 +25,7 @@ from tilelang.codegen.triton.target import Target
 from tilelang.ir import (
     Along,
     Apply,
+    Assign,
     Dim,
     Expr,
     GridIndex,
@@ -42,6 +43,7 @@ from tilelang.ir import (
 from tilelang.ir.traversal import definitions, index_exprs, inlined
 from tilelang.language.dtypes import itemsize
 
+from .alignment import LEAST_COPY, uncopied
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
@@ -51,7 +53,6 @@ ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
 COLUMN = ROWS * 4  # bytes of one
 THREE = 3  # products of tf32 that stand for one of float32
 BARRIERS = 48  # bytes, for the products of sm_100
-LEAST_COPY = 4  # bytes, of an asynchronous one
 
 
 @dataclass(frozen=True)
@@ -94,16 +95,30 @@ def launch_bytes(
     """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
     made, taken = definitions(ir.body), programs(ir, facts, loop)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
-    found = {s.axis: _Loop(s, blocks, pipe, made, s.axis not in taken) for s in loops}
+    once = {s.axis for s in loops if _is_once(ir, s.axis, blocks)}
+    slow = uncopied(ir)
+    found = {
+        s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow) for s in loops
+    }
     if not products(ir):
         stored = {ir.root(s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
         ahead = (one.copied() for one in found.values() if copies_ahead(ir, one.loop, stored))
         return max(ahead, default=0) + reduction_bytes(loop, blocks, pipe.warps, made)
-    most = _most(loop, lambda one, inner: found[one.axis].bytes() + inner)
+
+    def needed(one: Loop) -> int:
+        return found[one.axis].bytes(needed)
+
+    most = needed(loop)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
     stored = (s.value for s in statements((loop,)) if isinstance(s, Store))
     return max([most, *(value_bytes(v, blocks) for v in stored if v.type.rank > 1)])
+
+
+def _is_once(ir: KernelIR, axis: str, blocks: Mapping[str, int]) -> bool:
+    """Whether a loop has one step, which the compiler knows: it is none, then."""
+    known = ir.axis(axis).static
+    return known is not None and known[1] - known[0] <= blocks.get(axis, 1)
 
 
 def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
@@ -115,6 +130,12 @@ def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
     innermost = not any(isinstance(s, Loop) for s in loop.body)
     free = all(ir.root(load.tensor) not in stored for load in loads)
     return innermost and bool(loads) and free
+
+
+def _dots_in(loop: Loop) -> Iterator[Apply]:
+    """Every product of a loop and of the loops inside."""
+    exprs = (e for s in statements((loop,)) for x in statement_exprs(s) for e in walk(x))
+    return (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
 
 
 def own_exprs(loop: Loop) -> Iterator[Expr]:
@@ -136,6 +157,33 @@ def _most(loop: Loop, needed: Callable[[Loop, int], int]) -> int:
 
 
 @dataclass(frozen=True)
+class _Life:
+    """Bytes that are in shared memory from one part of a loop to another one.
+
+    `read`: how warps read them into registers, where they stay; None: a product reads the memory.
+    `passes`: several products read the same registers, which are filled as soon as they can be.
+    """
+
+    size: int
+    first: int
+    last: int
+    read: tuple[int, bool] | None
+    passes: bool = False
+
+    def after(self, before: _Life | None) -> _Life:
+        """The life that goes on with another product."""
+        if before is None:
+            return self
+        if self.read is not None and self.read == before.read:
+            return replace(before, passes=True)
+        return replace(before, last=self.last, passes=False)
+
+    def beside(self, number: int) -> int:
+        """Bytes while one part runs."""
+        return self.size if self.first <= number <= self.last and not self.passes else 0
+
+
+@dataclass(frozen=True)
 class _Loop:
     """One loop with its own products; `runs`: inside of a program, so that copies go ahead."""
 
@@ -144,31 +192,81 @@ class _Loop:
     pipe: Pipe
     made: Mapping[str, Expr]
     runs: bool
+    slow: frozenset[str] = frozenset()  # arrays of which threads load every number
 
-    def bytes(self) -> int:
-        """What all of the loop keeps, and the most that is beside it while one product runs."""
-        dots = list(self._dots())
-        kept: dict[Expr, int] = {}
-        beside: dict[Expr, list[tuple[int, int]]] = {}
-        uses = Counter[Load]()
-        for number, dot in enumerate(dots):
-            uses.update({load for a in dot.args if (load := self._source(a)[0]) is not None})
-            for side in (0, 1):
-                whole, passing = self._operand(dot, side)
-                for key, size in whole:
-                    kept[key] = max(kept.get(key, 0), size)
-                for key, size in passing:
-                    beside.setdefault(key, []).append((number, size))
+    def bytes(self, inside: Callable[[Loop], int]) -> int:
+        """What all of the loop keeps, and the most that is beside it while one of its parts runs.
+
+        Its parts are products, and loops inside, which need `inside` themselves.
+        """
+        parts = self._parts()
+        dots = [what for _, what in parts if isinstance(what, Apply)]
+        kept, beside = self._held(parts)
+        uses = Counter(load for d in dots for load in {self._source(a)[0] for a in d.args} if load)
         if self._crowded() and self.ahead:  # an iteration more lies between first and last use
             again = [key for key, n in uses.items() if n > 1 and self._moves(key)]
             kept |= {key: kept[key] + value_bytes(key, self.blocks) for key in again}
         for load in self._others({*kept, *beside}) if dots else ():
             kept[load] = self.ahead * value_bytes(load, self.blocks)
-        most = (sum(_live(uses, n) for uses in beside.values()) for n in range(len(dots)))
+        needs = [inside(what) if isinstance(what, Loop) else 0 for _, what in parts]
+        most = (sum((n, *(b.beside(i) for b in beside.values()))) for i, n in enumerate(needs))
+        passing = max((b.size for b in beside.values() if b.passes), default=0)
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
-        parts = max(map(self.pipe.parts, dots), default=1)
-        moved = parts * moved_bytes(own_exprs(self.loop), self.blocks)
-        return sum(kept.values()) + max(most, default=0) + moved + barriers
+        split = max(map(self.pipe.parts, dots), default=1)
+        moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
+        return sum(kept.values()) + max([passing, *most]) + moved + barriers
+
+    def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
+        """Products and loops inside in their order, each with the number of its statement."""
+        found: dict[Apply | Loop, int] = {}
+        for number, exprs in enumerate(self._statements()):
+            if isinstance(exprs, Loop):
+                found[exprs] = number
+                continue
+            for e in (e for x in exprs for e in walk(x)):
+                if isinstance(e, Apply) and e.op == "dot":
+                    found.setdefault(e, number)
+        return tuple((number, what) for what, number in found.items())
+
+    def _statements(self) -> Iterator[Loop | tuple[Expr, ...]]:
+        """What the statements of the body compute, and after them what is carried on."""
+        yield from (s if isinstance(s, Loop) else statement_exprs(s) for s in self.loop.body)
+        yield tuple(c.next for c in self.loop.carries)
+
+    def _made(self, parts: tuple[tuple[int, Apply | Loop], ...]) -> dict[Expr, int]:
+        """The first part after what is loaded or named: a statement loads before it computes."""
+        found: dict[Expr, int] = {}
+        for number, stmt in enumerate(self.loop.body):
+            first = next((n for n, (s, _) in enumerate(parts) if s >= number), len(parts))
+            exprs = () if isinstance(stmt, Loop) else statement_exprs(stmt)
+            for e in (e for x in exprs for e in walk(x) if isinstance(e, Load)):
+                found.setdefault(e, first)
+            if isinstance(stmt, Assign):
+                found[Var(stmt.name, stmt.value.type)] = first
+        return found
+
+    def _held(
+        self, parts: tuple[tuple[int, Apply | Loop], ...]
+    ) -> tuple[dict[Expr, int], dict[Expr, _Life]]:
+        """What operands take for the whole loop, and what they take from one part to another."""
+        made = self._made(parts)
+        kept: dict[Expr, int] = {}
+        beside: dict[Expr, _Life] = {}
+        for number, (_, dot) in enumerate(parts):
+            if isinstance(dot, Loop):
+                continue
+            for side in (0, 1):
+                whole, passing = self._operand(dot, side)
+                for key, size in whole:
+                    kept[key] = max(kept.get(key, 0), size)
+                read = None if self._asynchronous(dot) else (side, _across(dot, side))
+                several = read is not None and self.pipe.parts(dot) > 1
+                for key, size in passing:
+                    first = min(made.get(key, number), number)
+                    passes = several and isinstance(key, Load)
+                    life = _Life(size, first, number, read, passes)
+                    beside[key] = life.after(beside.get(key))
+        return kept, beside
 
     def copied(self) -> int:
         """What a loop without products has on its way."""
@@ -216,11 +314,13 @@ class _Loop:
     def _others(self, operands: set[Expr]) -> Iterator[Load]:
         """What moves and is no operand is copied ahead all the same."""
         for load in dict.fromkeys(self._loads()):
-            if load not in operands and self.ahead and self._moves(load):
+            copied = self.ahead and self._moves(load) and load.tensor not in self.slow
+            if copied and load not in operands:
                 yield load
 
     def _moves(self, load: Load) -> bool:
-        return _moves(load, self.loop.axis, self.made)
+        """Whether iterations load different elements; a program's only one keeps nothing."""
+        return not self.runs or _moves(load, self.loop.axis, self.made)
 
     def _operand(self, dot: Apply, side: int) -> tuple[list, list]:
         """(kept for the loop, passing while the product runs) of an operand: keys and bytes."""
@@ -236,8 +336,11 @@ class _Loop:
             # warps that turn the left operand do it in registers, where no copies arrive of which
             # each thread wants less than the 4 bytes that one takes
             turned = side == 0 and _turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
-            arrives = through or (flat and not turned)
+            slow = load.tensor in self.slow
+            arrives = (through or (flat and not turned)) and not slow
             count = self.ahead + (through and direct) if self.ahead and arrives else 0
+            if slow and self.ahead and through and self.pipe.target.columns:
+                count = 2  # one is filled while the product reads the other
             split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
             if not split:  # else it has become its parts before the product runs
                 where = kept if count else passing
@@ -272,8 +375,9 @@ class _Loop:
         if self._asynchronous(dot):
             passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded()))
             return [(operand, parts * size)] if passes else []
-        across = any(rows < columns for rows, columns in map(self._shape, self._dots()))
-        chained = len(list(self._dots())) > 1 and across
+        every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
+        across = any(rows < columns for rows, columns in map(self._shape, every))
+        chained = len(every) > 1 and across
         # a right operand that is loaded for three products has left memory by then
         gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
         if loaded or (side == 0 and (gone or not chained)):
@@ -307,10 +411,14 @@ class _Loop:
                 return None, False
 
 
-def _live(uses: list[tuple[int, int]], number: int) -> int:
-    """Bytes of what is live from its first product to its last one."""
-    (first, size), (last, _) = uses[0], uses[-1]
-    return size if first <= number <= last else 0
+def _across(dot: Apply, side: int) -> bool:
+    """Whether a product sums over another than the last dimension of what was loaded."""
+    contract: tuple[int, int] = dot.attr("contract")
+    operand, across = dot.args[side], contract[side] != dot.args[side].type.rank - 1
+    while isinstance(operand, Apply) and operand.op in ("transpose", "cast"):
+        across ^= operand.op == "transpose"
+        operand = operand.args[0]
+    return across
 
 
 def _turned(dot: Apply) -> bool:

@@ -88,3 +88,10 @@ def minor(ir: KernelIR, axis: str) -> int:
         or (isinstance(entry, Gather) and entry.expr.type.shape == (axis,))
     ]
     return min(places, default=9)
+
+
+def scattered(ir: KernelIR) -> frozenset[str]:
+    """Axes whose tiles say where rows are stored, of which the last one for a place stays."""
+    stores = (s for s in statements(ir.body) if isinstance(s, Store) and s.combine is None)
+    picks = (i.expr.type.shape for s in stores for i in s.index if isinstance(i, Gather))
+    return frozenset(d for shape in picks for d in shape if isinstance(d, str))

@@ -14,6 +14,7 @@ from tilelang.ir import Apply, Axis, Expr, Load
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from .alignment import BOX, least_alignment
 from .roles import Roles, products
 
 WIDE = (128, 256)  # rows and columns of a product at most
@@ -72,6 +73,8 @@ def is_wide(problem: Problem, found: Roles, target: Target) -> bool:
         return False
     if not all(isinstance(_operand(a), Load) for a in dot.args):
         return False  # what is computed before it is multiplied takes registers
+    if least_alignment(problem.ir) < BOX:
+        return False  # so do addresses, where no box is copied: 288 bytes spill
     return _programs(problem, found, WIDE) * 4 >= target.processors * 3
 
 
