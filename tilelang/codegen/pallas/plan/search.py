@@ -19,19 +19,18 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, allowed, attempted
 
 from . import defaults, inside
 from .blocks import blocks_of_groups, multiple, sizes
-from .body.pieces import in_pieces
 from .boxes import blocks_in_boxes
+from .cut import cut
 from .estimate import rank
-from .estimate.interiors import with_interiors
+from .estimate.seconds import Estimate
 from .in_flight import sooner
 from .launch import plan_launch
-from .memory import again, with_margin
+from .memory import with_margin
 from .modest import modest, settled
 from .normalised import normalised
 from .placement import place
 from .small_steps import few_steps, halved, loops_of_small_steps, turns_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
-from .verify import verify
 from .windows.flowing import at_once
 from .windows.turned import picked_last
 from .windows.types import HostArray
@@ -56,40 +55,12 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     found = _fastest(problem, config, target)
     if isinstance(found, Refusal):
         return found
-    alone = _in_pieces(found, config.pieces)
+    alone = cut(found.problem, found.plan, config.pieces)
     if isinstance(alone, Refusal):
         return alone
     if found.ranked:
-        alone = _sooner(problem, config, _faster(problem, config, alone))
+        alone = _faster(problem, config, alone)
     return alone if alone.groups else _in_turns(problem, config, alone)
-
-
-def _in_pieces(made: _Found, rows: int | None) -> Plan | Refusal:
-    """The plan whose steps run in pieces of so many rows, or as pays where that is left open."""
-    found = made.plan
-    if rows == 0:
-        return verify(with_interiors(made.problem, found))
-    cut = attempted(lambda: [_cut(launch, rows, found.target) for launch in found.launches])
-    if isinstance(cut, Refusal):
-        return cut
-    if rows and not any(cut):
-        return Refusal(
-            Rule.FORM,
-            f"pieces={rows}, but no step of {found.ir.name} makes something of a product of a tile "
-            "that has more rows, each row by itself",
-            found.ir.loc,
-            f"leave pieces out, or use a multiple of {found.target.rows(1)} rows that divides a "
-            "block",
-        )
-    each = zip(found.launches, cut, strict=True)
-    whole = replace(found, launches=tuple(new or old for old, new in each))
-    return verify(with_interiors(made.problem, whole))
-
-
-def _cut(launch: Launch, rows: int | None, target: Target) -> Launch | None:
-    """A launch whose steps run in pieces, and what those take of memory."""
-    found = in_pieces(launch, rows, target)
-    return None if found is None else replace(found, memory=again(found, target))
 
 
 @dataclass(frozen=True)
@@ -154,19 +125,38 @@ def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Proble
 
 
 def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
-    """The plan in another form that nobody asks for, if that is faster beyond doubt."""
+    """The fastest plan of those in another form that are faster beyond doubt.
+
+    All are finished before they are compared: blocks that come sooner may be worth more to it.
+    """
     guess, _ = rank.judged(alone)
-    if guess is None or config.loop_type is not None:
+    if guess is None:
         return alone
-    others = [(_seconds(found), 1.0, found) for found in _in_boxes(problem, config, alone)]
-    others += [(_seconds(one), ONCE_WORTH, one) for one in _in_one_step(problem, config, alone)]
-    others += [(_seconds(one), INSIDE_WORTH, one) for one in _few(problem, config, alone)]
+    soon = _sooner(problem, config, alone)
+    found = [] if soon is alone else [(_seconds(soon), soon)]
+    for seconds, worth, one in _others(problem, config, alone, guess):
+        if worth * seconds < guess.seconds:
+            found.append((seconds, one))
+    _, best = min(found, key=lambda o: o[0], default=(guess.seconds, alone))
+    return best if best is alone or best is soon else _told(problem, config, best, guess)
+
+
+def _others(
+    problem: Problem, config: Config, alone: Plan, guess: Estimate
+) -> Iterator[tuple[float, float, Plan]]:
+    """Plans in forms that nobody asks for, what they take, and how much less that must be."""
+    if config.loop_type is not None:
+        return
+    yield from ((_seconds(one), 1.0, one) for one in _in_boxes(problem, config, alone))
+    yield from ((_seconds(one), ONCE_WORTH, one) for one in _in_one_step(problem, config, alone))
+    yield from ((_seconds(one), INSIDE_WORTH, one) for one in _few(problem, config, alone))
     if guess.seconds >= FORM_WORTH * guess.traffic:
         for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
-            others += [(took, worth, one) for took, one in forms(problem, config, alone)]
-    seconds, worth, found = min(others, key=lambda o: o[0], default=(guess.seconds, 1.0, alone))
-    if worth * seconds >= guess.seconds:
-        return alone
+            yield from ((took, worth, one) for took, one in forms(problem, config, alone))
+
+
+def _told(problem: Problem, config: Config, found: Plan, guess: Estimate) -> Plan:
+    """The plan, which says what the form would take that is there without asking."""
     axis = next((a.user for a in problem.ir.axes if dict(found.groups).get(a.name)), None)
     loops = found.config.within if found.config.within != config.within else ()
     what = f"a step for each {', '.join(loops)}" if loops else "its loops in a row as steps"
@@ -194,9 +184,8 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
     for block in inside.tiles(alone):
         sizes_of = named(alone.ir, dict(alone.blocks) | dict.fromkeys(loops, block))
         asked = replace(config, blocks=sizes_of, loop_type="fori_loop")
-        found = _fastest(problem, asked, alone.target)
-        whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
-        if isinstance(whole, Plan) and rank.fits(whole):
+        whole = _finished(problem, config, asked, alone.target)
+        if whole is not None:
             made.append((_seconds(at_once(whole)), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
     close = [one for one in made[::-1] if one[0] <= INSIDE_CLOSE * least]
@@ -210,9 +199,8 @@ def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan
     """
     if not any(each.table and each.table.phases for each in alone.launches):
         return
-    found = _fastest(problem, replace(config, loop_type="fori_loop"), alone.target)
-    whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
-    if isinstance(whole, Plan) and all(e.flow and e.flow.turns for e in whole.launches):
+    whole = _finished(problem, config, replace(config, loop_type="fori_loop"), alone.target)
+    if whole is not None and all(e.flow and e.flow.turns for e in whole.launches):
         yield whole
 
 
@@ -220,19 +208,31 @@ def _few(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
     """The plans whose steps, which are few, run all iterations of some loops."""
     for blocks, loops in product(halved(alone), few_steps(alone)):
         asked = replace(config, blocks=named(alone.ir, blocks), within=loops)
-        found = _fastest(problem, asked, alone.target)
-        whole = found if isinstance(found, Refusal) else _in_pieces(found, config.pieces)
-        if isinstance(whole, Plan) and rank.fits(whole):
+        whole = _finished(problem, config, asked, alone.target)
+        if whole is not None:
             yield whole
+
+
+def _finished(problem: Problem, config: Config, asked: Config, target: Target) -> Plan | None:
+    """The plan that is asked for instead, as good as it can be made; None where that is refused."""
+    whole = _whole(problem, asked, target)
+    if isinstance(whole, Refusal) or not rank.fits(whole):
+        return None
+    return _sooner(problem, config, whole)
+
+
+def _whole(problem: Problem, asked: Config, target: Target) -> Plan | Refusal:
+    """The fastest plan with its pieces."""
+    found = _fastest(problem, asked, target)
+    return found if isinstance(found, Refusal) else cut(found.problem, found.plan, asked.pieces)
 
 
 def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
     """The plan with more blocks in flight, if that is faster beyond doubt."""
     guess, _ = rank.judged(alone)
     asked = None if guess is None else sooner(alone, guess, config, config_of(alone))
-    found = alone if asked is None else _fastest(problem, asked, alone.target)
-    whole = _in_pieces(found, config.pieces) if isinstance(found, _Found) else alone
-    if guess is None or not isinstance(whole, Plan) or whole is alone or not rank.fits(whole):
+    whole = None if asked is None else _whole(problem, asked, alone.target)
+    if guess is None or not isinstance(whole, Plan) or not rank.fits(whole):
         return alone
     if FORM_WORTH * _seconds(whole) >= guess.seconds:
         return alone

@@ -31,10 +31,19 @@ def typical(problem: Problem) -> dict[str, np.ndarray]:
             if tensor.view is not None and tensor.view.how == "spans":
                 found[name] = spans(extent(problem, axis), *tensor.view.arg)
             elif name in ordered and tensor.shape[0] > 1:
-                found[name] = spread(total, tensor.shape[0] - 1)
+                rows = _rows(problem, axis, name) or total
+                found[name] = spread(rows, tensor.shape[0] - 1)
             elif _bounds_alone(ir, name):
                 found[name] = lengths(total, tensor.shape[0])
     return found
+
+
+def _rows(problem: Problem, axis: Axis, name: str) -> int | None:
+    """How many rows there are for all ranges, where tiles that count from 0 lie at offsets."""
+    if name in _read(axis.begin):
+        return None
+    uses = problem.all_uses(axis.name)
+    return max((u.size for u in uses if u.offset and name in _read(u.offset)), default=None)
 
 
 def extent(problem: Problem, axis: Axis) -> int:
