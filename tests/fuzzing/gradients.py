@@ -215,7 +215,10 @@ def campaign(seeds: Sequence[int]) -> int:
     reasons: Counter[str] = Counter()
     ways: Counter[str] = Counter()
     start = time.perf_counter()
-    for seed in seeds:
+    for number, seed in enumerate(seeds):
+        if number and number % 50 == 0:
+            so_far = f"{number} kernels: {dict(counts)}"
+            print(f"{so_far}, {time.perf_counter() - start:.0f} s", flush=True)
         program, names = drawn(seed)
         added.update(names)
         outcome = try_gradient(program, [1000 * seed, 1000 * seed + 1], ways)
@@ -223,7 +226,8 @@ def campaign(seeds: Sequence[int]) -> int:
         if outcome.kind == "refused":
             reasons[re.sub(r"\b[a-z]+_?\d+\b", "*", outcome.detail)] += 1
         elif outcome != OK:
-            print(f"seed {seed}: {outcome.kind.upper()} {outcome.detail}\n\n{source(program)}\n")
+            wrong = f"seed {seed}: {outcome.kind.upper()} {outcome.detail}"
+            print(f"{wrong}\n\n{source(program)}\n", flush=True)
         jax.clear_caches()
     print(f"{len(seeds)} kernels: {dict(counts)}, {time.perf_counter() - start:.0f} s")
     print(f"calls differentiated by JAX: {dict(ways)}")
