@@ -10,7 +10,7 @@ from tilelang.analysis import analyze
 from tilelang.errors import TileError
 from tilelang.ir import KernelIR
 from tilelang.reference import evaluate
-from tilelang.transforms.partition import Factor, factors, local
+from tilelang.transforms.partition import Factor, factors, local, wholes
 
 Arrays = Mapping[str, np.ndarray]
 COUNTS = (2, 3, 4)
@@ -51,6 +51,8 @@ def _device(
                 array = array.take(np.arange(own) + part * own, dim)
             if (name, dim) in factor.edges:
                 array = array.take(np.arange(own + 1) + part * own, dim)
+        for twin in (t for t, of in wholes(ir, [factor]).items() if of == name):
+            given[twin] = array
         if name in factor.clipped:
             array = np.clip(array - part * own, 0, own)
         given[name] = array

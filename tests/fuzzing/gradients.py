@@ -8,6 +8,7 @@ are not those of the forward kernel.
 from __future__ import annotations
 
 import dataclasses
+import random
 import re
 import time
 from collections import Counter
@@ -20,12 +21,13 @@ import numpy as np
 
 import tilelang as tile
 from tests.derivatives import derived, launched
-from tests.fuzzing.compose import compose
+from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.elsewhere import broken, gradients_elsewhere
 from tests.fuzzing.inputs import Case, case
 from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Program, Store, parts
 from tests.fuzzing.text import source
+from tests.fuzzing.trained import trained
 from tests.fuzzing.trial import OK, Outcome, failure, loaded
 from tests.numerics import as_dtype
 from tests.partitions import divided
@@ -177,38 +179,58 @@ def _difference(
 
     A result of float32 has an error of its own, which a small step makes large.
     """
-    size = 0.0
+    size, detached = 0.0, list[np.ndarray]()
 
     def loss(step: float) -> float:
         nonlocal size
         moved = {**clean, name: clean[name] + step * direction}
-        results = evaluate(program, moved).results
+        held = iter(detached)  # as they were: in the order in which they are asked for
+        results = evaluate(program, moved, detached=lambda _: next(held)).results
         pairs = zip(program.results, cotangents, strict=True)
         terms = [np.nan_to_num(results[t.name]) * np.nan_to_num(c) for t, c in pairs]
         size = max(size, *(float(np.abs(t).sum()) for t in terms))
         return float(sum(t.sum() for t in terms))
 
+    def remembered(array: np.ndarray) -> np.ndarray:
+        detached.append(array)
+        return array
+
+    evaluate(program, clean, detached=remembered)
     below, here, above = loss(-STEP), loss(0.0), loss(STEP)
     left, right = (here - below) / STEP, (above - here) / STEP
     return (left + right) / 2, abs(left - right) + 1e-6 * size / STEP
 
 
+def drawn(seed: int) -> tuple[Program, tuple[str, ...]]:
+    """The program of a seed that is differentiated, and what of training code it was given."""
+    program = wide(compose(seed).program)
+    made, names = trained(program, random.Random(f"trained {seed}"))
+    return (made, names) if names and means_something(made) else (program, ())
+
+
 def campaign(seeds: Sequence[int]) -> int:
     """Prints every failure and the counts; 1 if anything is wrong."""
     counts: Counter[str] = Counter()
+    added: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     ways: Counter[str] = Counter()
     start = time.perf_counter()
-    for seed in seeds:
-        program = wide(compose(seed).program)
+    for number, seed in enumerate(seeds):
+        if number and number % 50 == 0:
+            so_far = f"{number} kernels: {dict(counts)}"
+            print(f"{so_far}, {time.perf_counter() - start:.0f} s", flush=True)
+        program, names = drawn(seed)
+        added.update(names)
         outcome = try_gradient(program, [1000 * seed, 1000 * seed + 1], ways)
         counts[outcome.kind] += 1
         if outcome.kind == "refused":
             reasons[re.sub(r"\b[a-z]+_?\d+\b", "*", outcome.detail)] += 1
         elif outcome != OK:
-            print(f"seed {seed}: {outcome.kind.upper()} {outcome.detail}\n\n{source(program)}\n")
+            wrong = f"seed {seed}: {outcome.kind.upper()} {outcome.detail}"
+            print(f"{wrong}\n\n{source(program)}\n", flush=True)
         jax.clear_caches()
     print(f"{len(seeds)} kernels: {dict(counts)}, {time.perf_counter() - start:.0f} s")
     print(f"calls differentiated by JAX: {dict(ways)}")
+    print(f"of training code: {dict(added)}")
     print("\n".join(f"  {n:5} {why}" for why, n in reasons.most_common(12)))
     return int(any(kind not in ("ok", "refused") for kind in counts))

@@ -8,7 +8,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import ml_dtypes
@@ -58,6 +58,7 @@ UNARY = {
     "log": np.log,
     "kept": lambda x: np.where(x > 0, x, 1.0),
 }
+DETACHED = ("detached", "cut off", "stopped")
 BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "max": np.maximum}
 UPDATED = {"max": np.maximum, "scale": np.multiply, "set": lambda old, new: new}
 WHOLE = {
@@ -98,9 +99,16 @@ class Named:
     array: Array
 
 
+def _as_it_is(array: Array) -> Array:
+    return array
+
+
 @dataclass
 class Run:
-    """One evaluation: memory and the positions at which every open axis is."""
+    """One evaluation: memory and the positions at which every open axis is.
+
+    detached  what a value is worth that no derivative passes through
+    """
 
     program: Program
     memory: dict[str, Array]
@@ -108,20 +116,26 @@ class Run:
     at: dict[str, Array] = field(default_factory=dict)
     begin: dict[str, int] = field(default_factory=dict)
     block: int = 0
+    detached: Callable[[Array], Array] = _as_it_is
 
     def order(self, dims: set[str]) -> tuple[str, ...]:
         """Dimensions as loops are nested, whole dimensions last."""
         return tuple(d for d in self.at if d in dims and self.at[d].ndim)
 
 
-def evaluate(program: Program, arguments: Mapping[str, Array], block: int = 0) -> Evaluated:
+def evaluate(
+    program: Program,
+    arguments: Mapping[str, Array],
+    block: int = 0,
+    detached: Callable[[Array], Array] = _as_it_is,
+) -> Evaluated:
     """Runs every statement in order; of tile loops, `block` positions at a time, or all if 0."""
     memory = {name: np.array(array, np.float64) for name, array in arguments.items()}
     for output in program.outputs:
         fill = np.nan if output.fill is None else output.fill
         memory[output.name] = np.full(output.shape, fill, np.float64)
     run = Run(program, memory, {n: np.zeros(a.shape, bool) for n, a in memory.items()})
-    run.block = block
+    run.block, run.detached = block, detached
     with np.errstate(all="ignore"):
         _block(run, program.body, {})
     return Evaluated({t.name: memory[t.name] for t in program.results}, run.read)
@@ -175,7 +189,7 @@ def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Na
     for first in range(begin, end, size):
         step = np.asarray(first) if single else np.arange(first, min(first + size, end))
         at = _inserted(run, axis, step)
-        inner = Run(run.program, run.memory, run.read, at, dict(run.begin), run.block)
+        inner = replace(run, at=at, begin=dict(run.begin))
         inner.begin[axis] = _first(run, axis)
         scope = dict(values)
         _block(inner, body, scope)
@@ -289,6 +303,9 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             if not (block := run.program.axis(axis).block):
                 raise ValueError(f"whoever runs it says how long tiles of {axis} are")
             return Named(run.order({axis}), run.at[axis] // block / 8)
+        case Unary(op, inner) if op in DETACHED:
+            found = _value(run, inner, values)
+            return Named(found.dims, run.detached(found.array))
         case Unary(op, inner):
             found = _value(run, inner, values)
             return Named(found.dims, UNARY[op](found.array))

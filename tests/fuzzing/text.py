@@ -55,6 +55,8 @@ def kernel({arguments}):
 NUMBERS: Mapping[str, str] = MappingProxyType({})
 UNARY = {n: f"hl.{n}({{}})" for n in ("tanh", "abs", "relu", "exp", "log")}
 UNARY |= {"neg": "-({})", "kept": "hl.where({0} > 0, {0}, 1.0)"}
+UNARY |= {"detached": "hl.detach({})", "cut off": "({}).detach()"}
+UNARY |= {"stopped": "jax.lax.stop_gradient({})"}
 BINARY = {"max": "hl.maximum({}, {})"} | {op: f"({{}} {op} {{}})" for op in "+-*/"}
 WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
 UPDATE = {
@@ -112,6 +114,8 @@ def source(program: Program, lengths: Mapping[str, str] = NUMBERS) -> str:
     lines += _block(Scope(program, lengths=lengths), program.body)
     lines.append("return " + ", ".join(t.name for t in program.results))
     head = HEAD.format(arguments=", ".join(t.name for t in program.arguments))
+    stopped = any(isinstance(p, Unary) and p.op == "stopped" for p in parts(program.body))
+    head = f"import jax\n\n{head}" if stopped else head
     return head + "".join(f"    {line}\n" for line in lines)
 
 

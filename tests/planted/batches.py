@@ -23,7 +23,7 @@ from tilelang.runtime import (
     torch_batching,
 )
 from tilelang.runtime.lowering import proved
-from tilelang.transforms import batch, partition
+from tilelang.transforms import batch, multiples, partition
 
 _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
 _rule_of, _sharded = auto_axes.rule_of, sharding._sharded
@@ -84,6 +84,11 @@ def _gradient_parts(name):
 
 def _of_all(ir, every, operands, results):
     return _rule_of(ir, [replace(f, kind="parallel") for f in every], operands, results)
+
+
+def _counted() -> None:
+    for case in test_partition.COUNTS:
+        assert list(test_partition.parts_of(case)) == []
 
 
 def _obstacle(case):
@@ -150,8 +155,12 @@ MUTATIONS = (
         _parts("grouped_gemm"),
     ),
     Mutation(
-        "offsets are read as numbers and clipped", partition, "_clipped",
-        lambda *args: frozenset({"offsets"}), _obstacle("lengths"),
+        "offsets are read as numbers and clipped", partition, "_with_wholes",
+        lambda made, twins: made, _counted,
+    ),
+    Mutation(
+        "parts are divided by nothing", multiples, "_is_finite", lambda factor: True,
+        _obstacle("a divisor that may be 0"),
     ),
     Mutation(
         "devices run the whole axis", partition, "_shorter", lambda axis, size: axis,
@@ -159,7 +168,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a bias is added on every device", partition, "_total",
-        lambda expr, outs: next(
+        lambda expr, outs, known: next(
             (e for e in walk(expr) if isinstance(e, Var) and e.name in outs), None
         ),
         _obstacle("a bias"),

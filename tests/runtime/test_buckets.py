@@ -14,7 +14,7 @@ from tests.frameworks import NEEDS_TORCH, torch
 from tests.subjects import JAGGED
 from tests.transforms.batches import elements
 from tilelang.errors import CallError
-from tilelang.runtime import buckets
+from tilelang.runtime import buckets, execution
 from tilelang.runtime.signature import bind
 
 RNG = np.random.default_rng(0)
@@ -104,6 +104,54 @@ def test_offsets_are_those_of_the_rows_that_there_are():
     x, w, offsets = arguments(70)
     with pytest.raises(ValueError, match=r"^offsets\[3\] = 75 is past the 70 rows of x"):
         tile.kernel(scaled, rows="bucket")(x, w, offsets + 5)
+
+
+def weights(x, offsets):
+    """How much exp(x) is in each group: dead rows would count, too."""
+    y = hl.zeros([offsets.shape[0] - 1], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            hl.atomic_add(y, [g], hl.exp(x[t]).sum(0))
+    return y
+
+
+PAST = {"the last": (0, 5, 20, 78), "all": (71, 80, 90, 99), "far": (0, 5, 2**31 - 1, 70)}
+
+
+def past_the_end(kernel, offsets):
+    """What a kernel that is made for 70 rows gives inside of jit, where nobody checks offsets."""
+    x, starts = RNG.standard_normal(70, np.float32), jnp.asarray(offsets, jnp.int32)
+    wanted = jax.jit(tile.kernel(weights))(x, starts)
+    return np.allclose(jax.jit(kernel)(x, starts), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("layout", PAST)
+def test_offsets_past_the_end_inside_of_jit(layout):
+    """They end with the rows that there are, and not with those of the program."""
+    assert past_the_end(tile.kernel(weights, rows="bucket"), PAST[layout])
+
+
+def test_a_planted_bug_is_caught(monkeypatch):
+    monkeypatch.setattr(execution, "ends", lambda ir: {})
+    assert not past_the_end(tile.kernel(weights, rows="bucket"), PAST["the last"])
+
+
+def mixed(x, table):
+    """Where groups begin and end, and what they are times: no number of the table is clipped."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(table.shape[0]):
+        for t in hl.tile(table[g, 0], table[g, 1]):
+            y[t] = x[t] * table[g, 2]
+    return y
+
+
+def test_only_offsets_end_with_the_rows():
+    known = tile.kernel(mixed)
+    ir = known._parsed(known._given(bind(known.signature, (X, np.int32([[0, 70, 500]])), {}))).ir
+    assert buckets.ends(ir) == {}
+    given = (jnp.asarray(X), jnp.asarray([[0, 70, 500]], jnp.int32))
+    found = jax.jit(tile.kernel(mixed, rows="bucket"))(*given)
+    np.testing.assert_array_equal(found, np.full(70, 500, np.float32))
 
 
 def counted(x, offsets):

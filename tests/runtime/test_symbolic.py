@@ -133,3 +133,29 @@ def test_a_planted_bug_is_caught(monkeypatch):
     monkeypatch.setattr(symbolic, "bucket", lambda rows: rows // 2)
     with pytest.raises(Exception):  # noqa: B017 - what JAX says of a cut that is too long
         test_one_program_serves_every_number_of_rows(gradient=False)
+
+
+def weights(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            hl.atomic_add(y, [g], hl.exp(x[t]).sum(0))
+    return y
+
+
+def past_the_end() -> bool:
+    """Offsets past the rows of a call end where these do, and not with the rows of the program."""
+    served = tile.kernel(weights, rows="bucket")
+    made = exported(served, spec(symbol("rows <= 200")), OFFSETS)
+    x, offsets = RNG.standard_normal(70, np.float32), np.int32([0, 5, 20, 90])
+    wanted = jax.jit(tile.kernel(weights))(x, jnp.asarray(offsets))
+    return np.allclose(made.call(x, offsets), wanted, rtol=1e-6)
+
+
+def test_offsets_past_the_end():
+    assert past_the_end()
+
+
+def test_a_planted_bug_about_offsets_past_the_end(monkeypatch):
+    monkeypatch.setattr(symbolic, "ends", lambda ir: {})
+    assert not past_the_end()

@@ -114,6 +114,28 @@ def biased(x, w, b):
     return y
 
 
+def mean(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        begin, end = offsets[g], offsets[g + 1]
+        total = 0.0
+        for t in hl.tile(begin, end, max_extent=x.shape[0]):
+            total = total + x[t].sum(0)
+        y[g] = total * 0.5 / hl.maximum(end - begin, 1)
+    return y
+
+
+def undefined_mean(x, offsets):
+    """A group without rows is no number; parts of others would be none either."""
+    y = hl.zeros([offsets.shape[0] - 1], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = 0.0
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            total = total + x[t].sum(0)
+        y[g] = total / (offsets[g + 1] - offsets[g])
+    return y
+
+
 F = "float32"
 OBSTACLES = {
     "a whole row": (
@@ -123,13 +145,35 @@ OBSTACLES = {
     "a shift": (shifted, (((8,), F),), {"tm": "positions of tm are computed with"}),
     "lengths": (
         lengths, (((8,), F), ((3,), "int32")), {
-            "g": "no dimension is indexed along them", "t": "offsets is read as numbers, too",
+            "g": "no dimension is indexed along them",
         },
+    ),
+    "a divisor that may be 0": (
+        undefined_mean, (((8,), F), ((3,), "int32")), {"t": "y is not the sum over t itself"},
     ),
     "a bias": (
         biased, (((8, 4), F), ((4, 4), F), ((4,), F)), {"tk": "y is not the sum over tk itself"},
     ),
 }  # fmt: skip
+
+
+COUNTS = {"a mean": (mean, "sum"), "lengths": (lengths, "rows")}
+ROWS = {"x": np.arange(1.0, 9, dtype=np.float32), "offsets": np.int32([0, 3, 8])}
+
+
+def parts_of(case):
+    return divided(parsed(COUNTS[case][0], ((8,), F), ((3,), "int32")), ROWS)
+
+
+@pytest.mark.parametrize("case", COUNTS)
+def test_offsets_that_are_numbers_stay_those_of_the_whole(case):
+    kernel, kind = COUNTS[case]
+    ir = parsed(kernel, ((8,), F), ((3,), "int32"))
+    factor = found(ir)["t"]
+    assert factor.kind == kind and factor.clipped == {"offsets"}
+    part = verify(local(ir, {factor: 4}))
+    assert [p.tensor for p in part.params] == ["x", "offsets", "offsets_of_all"]
+    assert list(parts_of(case)) == []
 
 
 @pytest.mark.parametrize("case", OBSTACLES)

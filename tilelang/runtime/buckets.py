@@ -2,8 +2,9 @@
 
 The rows of a ragged kernel are those that ranges read from tensors cut: what no range covers is
 never read, and keeps what a result was made with.  So arguments may end in rows that are dead, and
-the results are cut.  A kernel that computes with how many rows there are has another program for
-more of them, and is refused.
+the results are cut; offsets past the rows that there are end where these do, as they do without
+buckets: nobody checks offsets inside of the user's own `jax.jit`.  A kernel that computes with how
+many rows there are has another program for more of them, and is refused.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..errors import CallError
-from ..ir import Along, KernelIR, Load, Store, Tensor, exprs_of, statements, walk
+from ..ir import Along, Apply, Expr, KernelIR, Load, Store, Tensor, exprs_of, statements, walk
 from .given import Given
 from .parsed import Remembered
 
 Shape = tuple[int, ...]
+Place = tuple[str, int]  # a tensor and one of its dimensions
 LEAST = 64  # rows: fewer are one bucket
 STEPS = 4  # buckets from one power of two to the next: at most a fifth of the rows is dead
 
@@ -73,6 +75,44 @@ def ragged_rows(ir: KernelIR) -> dict[str | None, frozenset[int]]:
     return {n: frozenset(d if n in used - views else ()) for n, d in seen.items()}
 
 
+def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
+    """Offsets that say only where tiles over rows begin and end, and the rows they are of.
+
+    Every one of their numbers that is read is a bound of such a range, wherever else it is read.
+    """
+    rows, found = ragged_rows(ir), dict[Load, set[Place]]()
+    held: dict[str, set[Place]] = {}
+    for name, index in _references(ir):
+        for dim, entry in enumerate(index):
+            if isinstance(entry, Along) and dim in rows[name]:
+                held.setdefault(entry.axis, set()).add((name, dim))
+    for axis in ir.axes:
+        for load in (*_bounds(axis.begin), *_bounds(axis.end)):
+            found.setdefault(load, set()).update(held.get(axis.name, ()))
+    made: dict[str, tuple[Place, ...]] = {}
+    for name in {load.tensor for load in found}:
+        read = {load.index for e in exprs_of(ir.body, ir.axes) for load in _loads(e, name)}
+        own = {load: places for load, places in found.items() if load.tensor == name}
+        if all(own.values()) and read <= {load.index for load in own}:
+            made[name] = tuple(sorted(set[Place]().union(*own.values())))
+    return made
+
+
+def _bounds(expr: Expr) -> Iterator[Load]:
+    """What is read for a bound that is it, or the least or the most of it and others."""
+    match expr:
+        case Load(mask=None):
+            yield expr
+        case Apply("minimum" | "maximum" | "cast", args):
+            yield from (load for arg in args for load in _bounds(arg))
+        case _:
+            return
+
+
+def _loads(expr: Expr, tensor: str) -> Iterator[Load]:
+    return (p for p in walk(expr) if isinstance(p, Load) and p.tensor == tensor)
+
+
 def _references(ir: KernelIR) -> Iterator[tuple[str, Sequence[Any]]]:
     for stmt in statements(ir.body):
         if isinstance(stmt, Store):
@@ -98,15 +138,29 @@ def _without_rows(ir: KernelIR, rows: dict[str | None, frozenset[int]]) -> Kerne
     return replace(ir, tensors=tuple(map(cut, ir.tensors)), axes=tuple(axes))
 
 
+def ending(offsets: Any, rows: Any) -> Any:
+    """Offsets that end where the rows do."""
+    if isinstance(rows, int):
+        return jnp.minimum(offsets, min(rows, jnp.iinfo(offsets.dtype).max))
+    return jnp.minimum(offsets, jnp.asarray(rows).astype(offsets.dtype))  # a symbol
+
+
 def fitted(
-    run: Callable[..., Any], given: Sequence[tuple[Shape, Shape]], made: Sequence[Shape]
+    run: Callable[..., Any],
+    given: Sequence[tuple[Shape, Shape]],
+    made: Sequence[Shape],
+    most: Sequence[int | None],
 ) -> Callable[..., Any]:
-    """`run`, which takes more rows, for fewer: `given` are own and wider shapes of arguments."""
-    ends = [[(0, more - few) for few, more in zip(*pair, strict=True)] for pair in given]
+    """`run`, which takes more rows, for fewer: `given` are own and wider shapes of arguments.
+
+    most  of offsets the rows that there are, None of other arguments
+    """
+    dead = [[(0, more - few) for few, more in zip(*pair, strict=True)] for pair in given]
     cuts = [tuple(map(slice, shape)) for shape in made]
 
     def call(*arrays: Any) -> Any:
-        padded = [jnp.pad(a, end) if any(map(any, end)) else a for a, end in zip(arrays, ends)]
+        known = [a if n is None else ending(a, n) for a, n in zip(arrays, most, strict=True)]
+        padded = [jnp.pad(a, end) if any(map(any, end)) else a for a, end in zip(known, dead)]
         results = run(*padded)
         if len(cuts) == 1:
             return results[cuts[0]]

@@ -14,7 +14,7 @@ from ..ir import KernelIR
 from ..schedule.refusal import Refusal, allowed
 from .auto_axes import over_auto_axes
 from .batching import Stages
-from .buckets import fitted
+from .buckets import ends, fitted
 from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import CompiledFunction
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
@@ -100,7 +100,12 @@ def _of_rows(own: KernelIR, wide: KernelIR, run: Callable[..., Any]) -> Callable
     if own is wide:
         return run
     pairs = [(own.tensor(n).shape, wide.tensor(n).shape) for n in operands_of(own)]
-    return fitted(run, pairs, [own.tensor(n).shape for n in names_of(own)])
+    known = {
+        name: min(own.tensor(t).shape[dim] for t, dim in places)
+        for name, places in ends(own).items()
+    }
+    most = [known.get(name) for name in operands_of(own)]
+    return fitted(run, pairs, [own.tensor(n).shape for n in names_of(own)], most)
 
 
 def jitted(chosen: Chosen) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec
 from ..analysis.facts import Facts
 from ..errors import CallError
 from ..ir import KernelIR
-from ..transforms.partition import Factor, factors, local
+from ..transforms.partition import Factor, factors, local, wholes
 
 Names = tuple[str, ...]  # mesh axes
 Spec = tuple[Names, ...]  # of each dimension of an array
@@ -40,15 +40,15 @@ class Split:
         rank = len(self.ir.tensor(tensor).shape)
         return PartitionSpec(*[found.get((tensor, dim)) or None for dim in range(rank)])
 
-    def given(self, name: str, array: Any) -> Any:
-        """What the kernel of one device takes for an argument."""
+    def given(self, name: str, array: Any, whole: bool = False) -> Any:
+        """What the kernel of one device takes for an argument; `whole`: as numbers of the whole."""
         for factor, names in self.axes:
             parts, part = self._count(names), jax.lax.axis_index(names)
             own = factor.size // parts
             for tensor, dim in factor.edges:
                 if tensor == name:
                     array = jax.lax.dynamic_slice_in_dim(array, part * own, own + 1, dim)
-            if name in factor.clipped:
+            if name in factor.clipped and not whole:
                 array = jnp.clip(jnp.clip(array, 0, factor.size) - part * own, 0, own)
         return array
 
@@ -66,9 +66,12 @@ class Split:
         run: Callable[[Sequence[Any]], Sequence[Any]],
     ) -> Callable[..., tuple[Any, ...]]:
         """What each device does with its shards, by the kernel of one device."""
+        more = wholes(self.ir, [factor for factor, _ in self.axes]).values()
 
         def body(*arrays: Any) -> tuple[Any, ...]:
-            given = [self.given(name, a) for name, a in zip(operands, arrays, strict=True)]
+            known = dict(zip(operands, arrays, strict=True))
+            given = [self.given(name, a) for name, a in known.items()]
+            given += [self.given(t, known[t], whole=True) for t in more]
             return tuple(self.result(n, r) for n, r in zip(results, run(given), strict=True))
 
         return body

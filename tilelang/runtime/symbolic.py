@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from ..errors import CallError
 from ..ir import KernelIR
-from .buckets import bucket, ragged_rows, same_but_for_rows
+from .buckets import bucket, ending, ends, ragged_rows, same_but_for_rows
 from .recompiles import Rows
 from .tensors import is_symbolic
 
@@ -62,7 +62,7 @@ def with_symbols(
     symbols = _symbols(moving)
     one, two = (_specialised(given, symbols, first, parse) for first in (True, False))
     _check(one, two, moving)
-    results = call(**{n: _padded(v, symbols) for n, v in given.items()})
+    results = call(**{n: _padded(v, symbols) for n, v in _ended(one, given).items()})
     lengths = [_lengths(one, two, name, symbols) for name in one.returns]
     several = results if isinstance(results, tuple) else (results,)
     cut = [r[tuple(map(slice, shape))] for r, shape in zip(several, lengths, strict=True)]
@@ -161,6 +161,18 @@ def _lengths(
             )
         found.append(own if own == other else same[0])
     return tuple(found)
+
+
+def _ended(ir: KernelIR, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, with offsets that end where the rows of arguments do."""
+    tensors = {p.name: p.tensor for p in ir.params if p.tensor}
+    shapes = {tensors[n]: v.shape for n, v in given.items() if n in tensors}
+    known, made = ends(ir), dict(given)
+    for name, tensor in tensors.items():
+        for other, dim in known.get(tensor, ()):
+            if other in shapes:
+                made[name] = ending(made[name], shapes[other][dim])
+    return made
 
 
 def _padded(value: Any, symbols: Sequence[Symbol]) -> Any:

@@ -115,7 +115,8 @@ def is_gauge(
     """Whether every result stays the same when this value is shifted."""
     value = Var(name, forward[name].type)
     seeds = Seeds(shift_of(value, "m"), graph.scope(value))
-    found = (moves(graph, s.value, seeds) for s in stores)
+    ways = (seeds, replace(seeds, held=True))
+    found = (moves(graph, s.value, way) for s in stores for way in ways)
     return all(m is not None and m.free for m in found)
 
 

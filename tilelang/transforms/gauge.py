@@ -10,6 +10,9 @@ proved here, by following a shift m -> m + c through every operation:
 What keeps such a total from zero moves as the total, and whether it is zero does not move: where it
 could say anything else the maximum depends on no score (see `softmax`).
 
+Of derivatives that is asked once more with all that is detached held: exp(s - detach(m)) is scaled
+when m moves, and its derivative by m is 0.
+
 `by` counts by name, since the old and the new maximum of a step move by different amounts.  Every
 element of m may move by an amount of its own: `dims` are those, from the last one, in which the
 amounts differ, and what is folded over one of them does not move in this way.
@@ -53,10 +56,14 @@ BASE = {"exp": 1.0, "exp2": math.log(2)}
 
 @dataclass(frozen=True)
 class Seeds:
-    """Values that move, each by an amount of its own in every iteration of `axes`."""
+    """Values that move, each by an amount of its own in every iteration of `axes`.
+
+    held  what is detached stays where it was: so do derivatives see it
+    """
 
     moves: Mapping[str, Move]
     axes: Collection[str]
+    held: bool = False
 
 
 def shift_of(value: Var, name: str) -> Mapping[str, Move]:
@@ -82,6 +89,9 @@ def moves(graph: Graph, root: Expr, seeds: Seeds) -> Move | None:
 
     for name, term in graph.reached((root,), until=frozenset(seeds.moves)).items():
         if name in found:
+            continue
+        if seeds.held and isinstance(term, Apply) and term.op == "detach":
+            found[name] = STAYS
             continue
         parts = parts_of(term)
         left = _carried_over(term, [varying(p) for p in parts])

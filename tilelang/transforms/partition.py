@@ -3,9 +3,11 @@
 A factor is a set of loop axes and all dimensions of tensors that only they index.  Split in n, a
 dimension is a shard, and the kernel of one device runs its part of the axes.  What else it must do:
 
-rows      of ragged axes: offsets are clipped to the device's rows
+rows      of ragged axes: offsets are clipped to the device's rows; where they are read as numbers,
+          as of how many rows a group has, the kernel of one device takes the whole ones, too
 groups    offsets are sliced, and results that all groups write are added up
-sum       of an ordered axis: results are added up in float32, then cast; offsets are clipped, too
+sum       of an ordered axis: results are added up in float32, then cast; offsets are clipped, too.
+          A result may be the sum times a number that every device knows: a mean is
 parallel  nothing
 
 Numbers that the author's host code computed from sizes stay those of the whole.
@@ -13,8 +15,9 @@ Numbers that the author's host code computed from sizes stay those of the whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from ..analysis.carries import Definitions, definitions, reduction
@@ -34,13 +37,13 @@ from ..ir import (
     KernelIR,
     Load,
     Loop,
+    Param,
     Stmt,
     Store,
     Tensor,
     TileIndex,
     TileScalar,
     Type,
-    Var,
     axis_of,
     children,
     index_exprs,
@@ -52,8 +55,9 @@ from ..ir import (
     walk,
 )
 from ..ir import definitions as assigned
-from ..ir.traversal import reduced
+from ..ir.traversal import map_range, reduced, rewrite_body
 from ..language.op import OPS, SAME
+from .multiples import is_multiple, uncast
 
 Place = tuple[str, int]  # a tensor and one of its dimensions
 Kind = Literal["parallel", "rows", "groups", "sum"]
@@ -294,20 +298,20 @@ def _loaded(expr: Expr) -> Iterator[str]:
 
 def _clipped(factor: Factor, ragged: set[str], known: _Kernel) -> frozenset[str]:
     """The tensors of offsets, which say nothing but where the ragged axes begin and end."""
-    found: set[str] = set()
+    found, values = set[str](), assigned(known.ir.body)
     for name in ragged:
         for bound in (known.ir.axis(name).begin, known.ir.axis(name).end):
+            bound = inlined(bound, values)
             if not isinstance(bound, Load) or bound.mask is not None:
                 raise _Obstacle(f"the range of {_user(known, name)} is computed")
             found.add(bound.tensor)
     for axis in known.ir.axes:
         if axis.name not in ragged and found & {*_loaded(axis.begin), *_loaded(axis.end)}:
             raise _Obstacle(f"the range of {axis.user} is read from the same offsets")
-    used = {t for s in statements(known.ir.body) for e in statement_exprs(s) for t in _loaded(e)}
     stored = {s.tensor for s in statements(known.ir.body) if isinstance(s, Store)}
     for tensor in found:
-        if tensor in used | stored or known.ir.tensor(tensor).role != "input":
-            raise _Obstacle(f"{tensor} is read as numbers, too")
+        if tensor in stored or known.ir.tensor(tensor).role != "input":
+            raise _Obstacle(f"{tensor} is stored to, too")
     return frozenset(found)
 
 
@@ -333,7 +337,7 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
     added: dict[str, str] = {}
     for stmt in statements(known.ir.body):
         if isinstance(stmt, Store) and _depends(stmt.value, outs, known):
-            total = _total(inlined(stmt.value, values), outs)
+            total = _total(inlined(stmt.value, values), outs, known)
             if total is None or stmt.combine is not None:
                 raise _Obstacle(f"{stmt.tensor} is not the sum over {_user(known, name)} itself")
             if added.setdefault(stmt.tensor, total.type.dtype) != total.type.dtype:
@@ -386,15 +390,10 @@ def _zero(expr: Expr) -> bool:
             return False
 
 
-def _total(expr: Expr, outs: set[str]) -> Var | None:
-    """The sum that is stored, before it is cast."""
-    match expr:
-        case Var(name) if name in outs:
-            return expr
-        case Apply("cast", (Var(name) as total,)) if name in outs:
-            return total
-        case _:
-            return None
+def _total(expr: Expr, outs: set[str], known: _Kernel) -> Expr | None:
+    """The sum that is stored, or a multiple of it, before it is cast."""
+    total = uncast(expr)
+    return total if is_multiple(total, outs, lambda e: _depends(e, outs, known)) else None
 
 
 # ---------------------------------------------------------------- the kernel of one device
@@ -416,19 +415,51 @@ def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
 
     values = assigned(ir.body)
 
-    def uncast(stmt: Stmt) -> Body:
+    def partial_sums(stmt: Stmt) -> Body:
         if not isinstance(stmt, Store) or stmt.tensor not in sums:
             return (stmt,)
-        total = inlined(stmt.value, values)
-        return (replace(stmt, value=total.args[0] if isinstance(total, Apply) else total),)
+        return (replace(stmt, value=uncast(inlined(stmt.value, values))),)
 
-    return replace(
+    made = replace(
         ir,
         tensors=tuple(
             replace(t, shape=shape(t), dtype=sums.get(t.name, t.dtype)) for t in ir.tensors
         ),
-        axes=tuple(_shorter(a, axes[a.name]) if a.name in axes else a for a in ir.axes),
-        body=tuple(s for s in map_body(ir.body, uncast) if isinstance(s, Loop)),
+        axes=tuple(
+            map_range(_shorter(a, axes[a.name]), partial(inlined, values=values))
+            if a.name in axes
+            else a
+            for a in ir.axes
+        ),
+        body=tuple(s for s in map_body(ir.body, partial_sums) if isinstance(s, Loop)),
+    )
+    return _with_wholes(made, wholes(ir, split))
+
+
+def wholes(ir: KernelIR, split: Collection[Factor]) -> Mapping[str, str]:
+    """Arguments that the kernel of one device has more: offsets as numbers, which are not clipped.
+
+    By name, and of which tensor each is.
+    """
+    clipped = {name for factor in split for name in factor.clipped}
+    exprs = (e for stmt in statements(ir.body) for e in statement_exprs(stmt))
+    read = {tensor for e in exprs for tensor in _loaded(e)}
+    return {f"{name}_of_all": name for name in sorted(clipped & read)}
+
+
+def _with_wholes(ir: KernelIR, twins: Mapping[str, str]) -> KernelIR:
+    named = {source: twin for twin, source in twins.items()}
+
+    def whole(expr: Expr) -> Expr | None:
+        if isinstance(expr, Load) and expr.tensor in named:
+            return replace(expr, tensor=named[expr.tensor])
+        return None
+
+    return replace(
+        ir,
+        params=(*ir.params, *(Param(twin, twin) for twin in twins)),
+        tensors=(*ir.tensors, *(replace(ir.tensor(t), name=twin) for twin, t in twins.items())),
+        body=tuple(s for s in rewrite_body(ir.body, whole) if isinstance(s, Loop)),
     )
 
 

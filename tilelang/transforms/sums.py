@@ -9,13 +9,13 @@ total = total * exp(m - new) + f    the same sum, with the last m in the place o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import Loc
 from ..ir import Apply, Const, Expr, Var
 from ..language.build import binary, unary, where
 from ..language.shapes import broadcast
-from .gauge import Move, Seeds, moves, shift_of
+from .gauge import STAYS, Move, Seeds, moves, shift_of
 from .graph import Graph, How, number
 from .refuse import Underivable
 
@@ -66,9 +66,13 @@ def result(
 
 
 def _extreme(
-    graph: Graph, axis: str, carry: Var, init: Expr, new: Expr, names: frozenset[str]
+    graph: Graph, axis: str, carry: Var, init: Expr, after: Expr, names: frozenset[str]
 ) -> _Extreme | None:
-    term = graph.term(new)
+    """The carry as an extreme, which may be detached as a whole."""
+    new = after
+    term = whole = graph.term(new)
+    if isinstance(whole, Apply) and whole.op == "detach":
+        new, term = whole.args[0], graph.term(whole.args[0])
     if not isinstance(term, Apply) or term.op not in EXTREMES:
         return None
     parts = _operands(graph, new, term.op)
@@ -81,10 +85,13 @@ def _extreme(
     value = graph.add(broadcast(value, carry.type.shape, term.loc))
     last = graph.over(axis, value, EXTREMES[term.op], term.loc)
     start = number(init, graph.term(init))
+    if whole is not term:
+        last = graph.add(unary("detach", last, term.loc))
+        init = init if start is not None else graph.add(unary("detach", init, term.loc))
     neutral = -float("inf") if term.op == "maximum" else float("inf")
     if start != neutral:
         last = graph.add(binary(term.op, init, last, term.loc))
-    return _Extreme(carry.name, init, new, last)
+    return _Extreme(carry.name, init, after, last)
 
 
 def _operands(graph: Graph, expr: Expr, op: str) -> tuple[Expr, ...]:
@@ -189,6 +196,11 @@ def _selected(
 # ---------------------------------------------------------------- sums in a gauge
 
 
+SCALED = Move("scale", (("new", -1.0), ("old", 1.0)))
+FOLLOWS = tuple((SCALED, rest) for rest in (Move("scale", (("new", -1.0),)), Move("any scale")))
+STAY = ((STAYS, STAYS), (STAYS, Move("any scale")))  # the gauge is detached wherever it is read
+
+
 def _gauged(
     graph: Graph,
     axis: str,
@@ -211,10 +223,11 @@ def _gauged(
     old = Var(gauge.name, gauge.last.type)
     moving = {**shift_of(old, "old"), **shift_of(gauge.new, "new")}
     seeds = Seeds(moving, graph.scope(gauge.last))
-    if moves(graph, factor, seeds) != Move("scale", (("new", -1.0), ("old", 1.0))):
+    if (moves(graph, factor, seeds), moves(graph, rest, seeds)) not in FOLLOWS:
         return None
-    if moves(graph, rest, seeds) not in (Move("scale", (("new", -1.0),)), Move("any scale")):
-        return None
+    held = replace(seeds, held=True)
+    if (moves(graph, factor, held), moves(graph, rest, held)) not in (*FOLLOWS, *STAY):
+        return None  # what is detached of one part alone is no detail of how sums are kept small
     last = {gauge.name: gauge.last, gauge.new.name: gauge.last}
     if not _is_one(graph, graph.replaced(factor, last)):
         return None

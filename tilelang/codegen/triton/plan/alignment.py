@@ -11,6 +11,7 @@ from math import gcd
 
 from tilelang.ir import Apply, Expr, KernelIR, Load
 from tilelang.language.dtypes import itemsize
+from tilelang.language.op import SAME
 
 from .roles import products
 
@@ -37,7 +38,7 @@ def least_alignment(ir: KernelIR) -> int:
 
 def _loads(operand: Expr) -> Iterator[Load]:
     """The load that is multiplied as it is, or turned."""
-    while isinstance(operand, Apply) and operand.op in ("transpose", "cast", "reshape", "squeeze"):
+    while isinstance(operand, Apply) and (operand.op in SAME or operand.op == "cast"):
         operand = operand.args[0]
     if isinstance(operand, Load):
         yield operand

@@ -1,0 +1,103 @@
+"""What of training code the random kernels that are differentiated have in them."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.fuzzing import gradients
+from tests.fuzzing.gradients import drawn, try_gradient
+from tests.fuzzing.meaning import DETACHED, evaluate
+from tests.fuzzing.program import (
+    Axis,
+    Binary,
+    Joined,
+    Load,
+    Loop,
+    Pick,
+    Program,
+    Reduce,
+    Store,
+    Tensor,
+    Unary,
+    parts,
+)
+from tests.fuzzing.text import source
+from tests.fuzzing.trained import CHANGES
+from tests.fuzzing.trial import OK
+from tilelang.passes.drop_detached import drop_detached
+from tilelang.transforms import derive
+
+X = Load("x", (Pick("t"),))
+HELD = Program(  # y[t] = x[t] * detach(x[t] * x[t])
+    (Axis("t", "tile", 5),),
+    (Tensor("x", (5,), "float32", "input"), Tensor("y", (5,), "float32", "output", 0.0)),
+    (
+        Loop(
+            "t",
+            (Store("y", (Pick("t"),), Binary("*", X, Unary("stopped", Binary("*", X, X)))),),
+        ),
+    ),
+)
+
+
+def test_what_is_drawn():
+    found = [drawn(seed) for seed in range(990000, 990100)]
+    counts = Counter(name for _, names in found for name in names)
+    assert set(counts) == {*CHANGES, "guarded"} and min(counts.values()) >= 2
+    for program, _ in found:
+        ast.parse(source(program))
+    values = [p for program, _ in found for p in parts(program.body)]
+    assert {p.op for p in values if isinstance(p, Unary)} >= set(DETACHED)
+    assert any(isinstance(p, Joined) for p in values)
+    computed = [p for p in values if isinstance(p, Reduce) and p.op == "max"]
+    assert any(isinstance(p.value, Binary | Unary) for p in computed)
+
+
+def test_parts_of_one_array():
+    programs = [p for p, names in map(drawn, range(990000, 990030)) if "planes" in names]
+    for program in programs:
+        loads = [p for p in parts(program.body) if isinstance(p, Load)]
+        planes = {
+            (p.tensor, n, pick.shift)
+            for p in loads
+            for n, pick in enumerate(p.index)
+            if pick == Pick("", pick.shift)
+        }
+        assert len(planes) >= 2, source(program)
+
+
+def test_the_meaning_of_what_is_detached():
+    """It is worth what it is; in a derivative it is what it was."""
+    x = np.arange(5.0)
+    assert "import jax\n" in source(HELD) and "jax.lax.stop_gradient((x[t] * x[t]))" in source(HELD)
+    np.testing.assert_array_equal(evaluate(HELD, {"x": x}).results["y"], x**3)
+    held = evaluate(HELD, {"x": x + 1}, detached=lambda _: x**2).results["y"]
+    np.testing.assert_array_equal(held, (x + 1) * x**2)
+
+
+def test_a_planted_bug_is_caught(monkeypatch):
+    assert try_gradient(HELD, [0, 1]) == OK
+    monkeypatch.setattr(
+        "tests.derivatives.derive",
+        lambda ir, facts, *rest: derive(drop_detached(ir), facts, *rest),
+    )
+    assert try_gradient(HELD, [0, 1]).kind == "wrong"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(990044, 990048))
+def test_gradients_of_what_is_drawn(seed):
+    """990044: a sum that is detached inside of an online softmax, and its maximum is not."""
+    program, _ = drawn(seed)
+    assert try_gradient(program, [1000 * seed, 1000 * seed + 1]).kind in ("ok", "refused")
+
+
+def test_a_campaign_says_what_it_had(capsys, monkeypatch):
+    monkeypatch.setattr(gradients, "drawn", lambda seed: (replace(HELD), ("detached",)))
+    assert gradients.campaign([1]) == 0
+    assert "of training code: {'detached': 1}" in capsys.readouterr().out
