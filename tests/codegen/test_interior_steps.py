@@ -16,7 +16,7 @@ import tilelang.language as hl
 from examples.dense.cross_entropy import cross_entropy
 from examples.dense.flash_attention import flash_attention
 from examples.jagged.jagged_attention import jagged_attention
-from tilelang.codegen.pallas.plan import search
+from tilelang.codegen.pallas.plan import cut
 from tilelang.codegen.pallas.plan.body.interior import with_interior
 from tilelang.codegen.pallas.plan.types import Clear, Launch, Plan
 
@@ -92,7 +92,7 @@ def clear(plan: Plan) -> list[Clear]:
 
 def compare(kind: str, interpret: object = None, **form: object) -> None:
     chosen = tile.Config({"tm": 16, "tk": 16}, **form)
-    with mock.patch.object(search, "with_interiors", everywhere):
+    with mock.patch.object(cut, "with_interiors", everywhere):
         kernel = tile.kernel(near.__wrapped__, interpret=interpret)
         specs = (tile.spec((T, D), "float32"),) * 2
         assert clear(kernel.lower(*specs, tile.spec((5,), "int32"), kind, config=chosen).plan)

@@ -64,8 +64,8 @@ def test_a_right_kernel_passes():
 def test_what_is_padded_wrongly_is_seen(monkeypatch):
     """The program for more rows gets other values than these."""
 
-    def wrong(run, given, made):
-        return fitted(lambda *a: run(*(-x if x.dtype == np.float32 else x for x in a)), given, made)
+    def wrong(run, *shapes):
+        return fitted(lambda *a: run(*(-x if x.dtype == np.float32 else x for x in a)), *shapes)
 
     fitted = buckets.fitted
     monkeypatch.setattr(execution, "fitted", wrong)

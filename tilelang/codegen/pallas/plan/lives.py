@@ -24,6 +24,7 @@ class Life:
     held      its value, where that is kept longer than to the next statement, and the place of
               the last statement that reads it
     computed  what it computes, masks and products left out
+    spread    values whose rows of lanes a reshape cuts into short ones, each with lanes of its own
     products  matrix products
     sums      of the rows of many groups
     inside    the statements of a loop
@@ -32,6 +33,7 @@ class Life:
     stmt: PStmt
     held: tuple[Type, int] | None
     computed: tuple[Type, ...]
+    spread: tuple[Type, ...]
     products: tuple[Apply, ...]
     sums: tuple[GroupSum, ...]
     inside: tuple[Life, ...]
@@ -54,10 +56,19 @@ def lives(body: tuple[PStmt, ...]) -> tuple[Life, ...]:
 
 def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
     if isinstance(stmt, Inner):
-        return Life(stmt, held, (), (), (), lives(stmt.body))
+        return Life(stmt, held, (), (), (), (), lives(stmt.body))
     parts = tuple(parts_of(stmt))
     applied = [e for e in parts if isinstance(e, Apply)]
     computed = (e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool")
+    spread = tuple(e.type for e in applied if _is_spread(e))
     products = tuple(e for e in applied if e.op == "dot")
     sums = tuple(e for e in parts if isinstance(e, GroupSum))
-    return Life(stmt, held, tuple(e.type for e in computed), products, sums, ())
+    return Life(stmt, held, tuple(e.type for e in computed), spread, products, sums, ())
+
+
+def _is_spread(expr: Apply) -> bool:
+    """Whether it cuts the last dimension: (t, 300) -> (t, 150, 2)."""
+    if expr.op != "reshape" or expr.type.rank < 3:
+        return False
+    before, last = expr.args[0].type.shape[-1:], expr.type.shape[-1]
+    return isinstance(last, int) and all(isinstance(d, str) or last < d for d in before)
