@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.passes.becomes import becomes, stays
-from tests.schedule.written import Writing, add, mul
+from tests.schedule.written import Writing, add, mul, positions
 from tilelang.ir import Gather, KernelIR
 from tilelang.language import build
 from tilelang.passes.fold_empty import fold_empty
@@ -121,3 +121,32 @@ def test_a_load_of_nothing_is_what_its_author_gave_for_lanes_that_are_not_there(
     assert (evaluate(fold_empty(picked(0)), arrays)["y"] == -1).all()
     assert (evaluate(picked(0), arrays)["y"] == -1).all()
     stays(picked(3), fold_empty)
+
+
+def beside(rows: int) -> KernelIR:
+    """y[t] = x[t] + more[t], which is -1 for what the mask leaves out; x says where tiles are"""
+    k = Writing()
+    k.input("x", 8)
+    k.input("more", rows)
+    k.output("y", 8)
+    with k.tile("t", 0, 8):
+        mask = build.binary("lt", positions("t"), rows, None)
+        found = replace(k.load("more", "t", mask=mask), other=-1.0)
+        k.store("y", "t", value=add(k.load("x", "t"), found))
+    return k.ir()
+
+
+def test_what_is_read_under_a_mask_beside_an_array_of_the_range_is_not_there():
+    becomes(
+        beside(0),
+        fold_empty,
+        """
+        for t in tile(8):
+            y[t] = x[t] + load(more[t], mask=t.index < 0, other=-1.0)
+        """,
+        """
+        for t in tile(8):
+            y[t] = x[t] + full([t], float32, value=-1.0)
+        """,
+    )
+    stays(beside(3), fold_empty)

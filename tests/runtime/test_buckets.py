@@ -145,6 +145,33 @@ def mixed(x, table):
     return y
 
 
+def only_masked(more, offsets):
+    """The sum of more[t], which is 2 where it has no rows: it does not say where groups end."""
+    y = hl.zeros([offsets.shape[0] - 1], dtype=more.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=70):
+            found = hl.load(more, [t], mask=t.index < 3, other=2.0).sum(0)
+            hl.atomic_add(y, [g], found)
+    return y
+
+
+FEWER = np.arange(5, dtype=np.float32)
+
+
+def test_arrays_under_a_mask_end_no_range():
+    offsets = np.int32([0, 5, 20, 70])
+    known = tile.kernel(only_masked, rows="bucket")(FEWER, offsets)
+    np.testing.assert_array_equal(known, tile.kernel(only_masked)(FEWER, offsets))
+    np.testing.assert_array_equal(known, [0 + 1 + 2 + 4, 30, 100])
+
+
+def test_a_planted_range_that_ends_with_them_is_caught(monkeypatch):
+    every = buckets._references
+    monkeypatch.setattr(buckets, "_references", lambda ir, ending=False: every(ir))
+    with pytest.raises(AssertionError):
+        test_arrays_under_a_mask_end_no_range()
+
+
 def test_only_offsets_end_with_the_rows():
     known = tile.kernel(mixed)
     ir = known._parsed(known._given(bind(known.signature, (X, np.int32([[0, 70, 500]])), {}))).ir

@@ -46,18 +46,23 @@ def _absent(load: Load) -> Scalar:
 
 
 def _nowhere(ir: KernelIR, load: Load, offsets: Mapping[str, set[Expr | None]]) -> bool:
-    """Whether nothing is there to be read, and another array says where tiles are."""
-    sizes = ir.tensor(load.tensor).shape
+    """Whether nothing is there to be read, and another array says where tiles are.
+
+    Under a mask it always does: what is read there cuts no range.
+    """
+    sizes, masked = ir.tensor(load.tensor).shape, load.mask is not None
     return any(
-        _outside(entry, offsets) for entry, n in zip(load.index, sizes, strict=True) if n == 0
+        _outside(entry, offsets, masked)
+        for entry, n in zip(load.index, sizes, strict=True)
+        if n == 0
     )
 
 
-def _outside(entry: Index, offsets: Mapping[str, set[Expr | None]]) -> bool:
+def _outside(entry: Index, offsets: Mapping[str, set[Expr | None]], masked: bool) -> bool:
     """Whether an index of a dimension of length zero picks nothing of it, in any step."""
     match entry:
         case Along(axis, offset):
-            return offset not in offsets[axis]
+            return masked or offset not in offsets[axis]
         case At() | Gather():
             return True
         case _:

@@ -79,10 +79,11 @@ def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
     """Offsets that say only where tiles over rows begin and end, and the rows they are of.
 
     Every one of their numbers that is read is a bound of such a range, wherever else it is read.
+    Rows are those of arrays that end a range; what is read under a mask does not (mask_outside).
     """
     rows, found = ragged_rows(ir), dict[Load, set[Place]]()
     held: dict[str, set[Place]] = {}
-    for name, index in _references(ir):
+    for name, index in _references(ir, ending=True):
         for dim, entry in enumerate(index):
             if isinstance(entry, Along) and dim in rows[name]:
                 held.setdefault(entry.axis, set()).add((name, dim))
@@ -113,12 +114,15 @@ def _loads(expr: Expr, tensor: str) -> Iterator[Load]:
     return (p for p in walk(expr) if isinstance(p, Load) and p.tensor == tensor)
 
 
-def _references(ir: KernelIR) -> Iterator[tuple[str, Sequence[Any]]]:
+def _references(ir: KernelIR, ending: bool = False) -> Iterator[tuple[str, Sequence[Any]]]:
+    """What is stored and read, and where; `ending`: of that what ends a range."""
     for stmt in statements(ir.body):
         if isinstance(stmt, Store):
             yield stmt.tensor, stmt.index
     for expr in exprs_of(ir.body, ir.axes):
-        yield from ((part.tensor, part.index) for part in walk(expr) if isinstance(part, Load))
+        for part in walk(expr):
+            if isinstance(part, Load) and not (ending and part.mask is not None):
+                yield part.tensor, part.index
 
 
 def same_but_for_rows(one: KernelIR, other: KernelIR) -> bool:
