@@ -86,6 +86,20 @@ def rewrite_body(body: types.Body, change: Change) -> types.Body:
     return map_body(body, lambda stmt: (rewrite_stmt(stmt, change),))
 
 
+def rebuild_body(body: types.Body, change: Change) -> types.Body:
+    """Like `rewrite_body`, children first: `change` sees what has been made of them, once each."""
+    done: dict[int, tuple[types.Expr, types.Expr]] = {}  # with what has the id, so that it lives
+
+    def visit(expr: types.Expr) -> types.Expr:
+        if id(expr) not in done:
+            made = map_children(expr, visit)
+            found = change(made)
+            done[id(expr)] = expr, made if found is None else found
+        return done[id(expr)][1]
+
+    return map_body(body, lambda stmt: (map_stmt(stmt, visit),))
+
+
 def substitute(body: types.Body, values: Mapping[str, types.Expr]) -> types.Body:
     """Replaces names by values."""
 

@@ -13,41 +13,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Apply, At, Body, Expr, KernelIR, Load, Span, Stmt, Var, exprs_of, walk
+from ..ir import Apply, At, Expr, KernelIR, Load, Span, Var, exprs_of, walk
 from ..ir.names import names_in
-from ..ir.traversal import definitions, map_body, map_children, map_stmt
+from ..ir.traversal import definitions, rebuild_body
 from ..language.op import OPS
 from .separate_joins import Separating, followed
 
 
 def separate_parts(ir: KernelIR) -> KernelIR:
     """The kernel with loads of parts in place of parts of loads; itself if it has no parts."""
-    if not any(_is_part(e) for x in exprs_of(ir.body, ir.axes) for e in walk(x)):
+    every = (e for x in exprs_of(ir.body, ir.axes) for e in walk(x))
+    if not any(isinstance(e, Apply) and e.op == "narrow" for e in every):
         return ir
     run = Separating(ir, definitions(ir.body), names_in(ir))
 
-    def stmt(old: Stmt) -> Body:
-        done: dict[int, tuple[Expr, Expr]] = {}
+    def change(expr: Expr) -> Expr | None:
+        return _loaded(expr, run) if isinstance(expr, Apply) else None
 
-        def visit(expr: Expr) -> Expr:
-            if id(expr) not in done:
-                made = map_children(expr, visit)
-                found = _loaded(made, run) if isinstance(made, Apply) else None
-                done[id(expr)] = expr, made if found is None else found
-            return done[id(expr)][1]
-
-        return (map_stmt(old, visit),)
-
-    return run.kernel(map_body(ir.body, stmt))
-
-
-def _is_part(expr: Expr) -> bool:
-    return isinstance(expr, Apply) and expr.op == "narrow"
+    return run.kernel(rebuild_body(ir.body, change))
 
 
 def _loaded(expr: Apply, run: Separating) -> Expr | None:
     """What a part is of the loads that it is made of; None where it stays a part."""
-    if not _is_part(expr):
+    if expr.op != "narrow":
         return None
     (value,), dim = expr.args, expr.attr("axis")
     if not _is_separable(value, dim, run):

@@ -10,48 +10,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilelang import ir
-from tilelang.ir import Apply, Dim, Expr, Type
-from tilelang.ir.traversal import map_body, map_children, map_stmt
+from tilelang.ir import Apply, Expr
+from tilelang.ir.traversal import rebuild_body
+from tilelang.language.shapes import transpose
 
 from .wide_operands import cast
 
 
 def row_products(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel without products of single rows and single columns."""
-    done: dict[int, tuple[Expr, Expr]] = {}  # with what has the id, so that it lives
-
-    def visit(expr: Expr) -> Expr:
-        if id(expr) not in done:
-            made = map_children(expr, visit)
-            done[id(expr)] = expr, _summed(made) if _of_rows(made) else made
-        return done[id(expr)][1]
-
-    return replace(kernel, body=map_body(kernel.body, lambda s: (map_stmt(s, visit),)))
+    return replace(kernel, body=rebuild_body(kernel.body, _summed))
 
 
-def _of_rows(expr: Expr) -> bool:
-    """Whether all dimensions of both operands but the one that is summed are a batch."""
+def _summed(expr: Expr) -> Expr | None:
+    """A product of which all dimensions but the one that is summed are a batch, as a sum."""
     if not isinstance(expr, Apply) or expr.op != "dot":
-        return False
-    batch = expr.attr("batch", ((), ()))
-    return bool(batch[0]) and all(x.type.rank == len(batch[0]) + 1 for x in expr.args)
-
-
-def _summed(expr: Expr) -> Expr:
-    assert isinstance(expr, Apply)
-    contract, batch = expr.attr("contract"), expr.attr("batch")
-    sides = (
-        _permuted(cast(x, expr.type.dtype), (*dims, along))
+        return None
+    contract, batch = expr.attr("contract"), expr.attr("batch", ((), ()))
+    if not batch[0] or any(x.type.rank != len(batch[0]) + 1 for x in expr.args):
+        return None
+    a, b = (
+        transpose(cast(x, expr.type.dtype), (*dims, along), expr.loc)
         for x, dims, along in zip(expr.args, batch, contract, strict=True)
     )
-    a, b = sides
     product = Apply("mul", (a, b), a.type, (), expr.loc)
     attrs = (("axis", expr.type.rank), ("keepdim", False))
     return Apply("sum", (product,), expr.type, attrs, expr.loc)
-
-
-def _permuted(value: Expr, perm: tuple[int, ...]) -> Expr:
-    if perm == tuple(range(len(perm))):
-        return value
-    shape: tuple[Dim, ...] = tuple(value.type.shape[d] for d in perm)
-    return Apply("transpose", (value,), Type(shape, value.type.dtype), (("perm", perm),))

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from tilelang.ir import Apply, Dim, Expr, KernelIR, Type, map_children
-from tilelang.ir.traversal import map_body, map_stmt
+from tilelang.ir import Apply, Dim, Expr, KernelIR, Type
+from tilelang.ir.traversal import rebuild_body
 from tilelang.language.dtypes import is_float
 
 from .explicit_casts import apply, cast
@@ -24,15 +24,11 @@ Width = Callable[[Dim], int]
 
 def matrix_products(ir: KernelIR, width: Width) -> KernelIR:
     """The kernel with its products in that form; `width` says how many lanes a dimension has."""
-    done: dict[int, tuple[Expr, Expr]] = {}
 
-    def visit(expr: Expr) -> Expr:
-        if id(expr) not in done:
-            made = map_children(expr, visit)
-            done[id(expr)] = (expr, _multiplied(made, width) if isinstance(made, Apply) else made)
-        return done[id(expr)][1]
+    def change(expr: Expr) -> Expr | None:
+        return _multiplied(expr, width) if isinstance(expr, Apply) else None
 
-    return replace(ir, body=map_body(ir.body, lambda s: (map_stmt(s, visit),)))
+    return replace(ir, body=rebuild_body(ir.body, change))
 
 
 def _multiplied(expr: Apply, width: Width) -> Expr:
