@@ -25,7 +25,7 @@ from ..reads import is_kernel
 from . import observed, tensors
 from .attributes import attribute_of
 from .containers import check_comparable, check_mutable, consumed, items, keywords, own
-from .hosting import is_value, iterated, kind_of, on_device, reading, really
+from .hosting import check_iterable, is_value, iterated, kind_of, on_device, reading, really
 from .inlining import inlinable, inline, uses_language
 from .markers import MARKERS
 from .refusals import unknown_call
@@ -178,6 +178,8 @@ def _python(here: Here, fn: Any, given: Arguments) -> Any:
 
 def _iterating(here: Here, fn: Any, given: Arguments) -> Any:
     """list(items), zip(a, b): the kernel's own sequences, of items that are read one by one."""
+    for arg in given.args:
+        check_iterable(given.loc, arg)
     if fn not in COPYING:
         args = [observed.listed(arg) for arg in given.args]
         return really(given.loc, fn, *args, **given.kwargs)
