@@ -20,7 +20,7 @@ import tilelang as tile
 from tests.fuzzing.counted import cut, open_numbers
 from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.meaning import evaluate
-from tests.fuzzing.program import Load, Masked, Program, Store, Tensor, parts
+from tests.fuzzing.program import If, Load, Masked, Pick, Program, Store, Tensor, parts
 from tests.fuzzing.text import NUMBERS, source
 from tests.fuzzing.undefined import undefined
 from tilelang.aot import Worker, compile_lowered
@@ -222,7 +222,13 @@ def _of_element(
 
 
 def _leaves_out_lanes(program: Program) -> bool:
-    """Whether lanes are under a mask: a call refuses nothing that it may leave out."""
+    """Whether lanes are under a mask, or an index array is read where a condition goes by the
+    blocks, which checks do not know: a call refuses nothing that it may leave out.
+    """
+    ifs = (p for p in parts(program.body) if isinstance(p, If))
+    by_block = tuple(p for p in ifs if p.what == "begin")
+    if any(isinstance(p, Pick) and p.through for p in parts(by_block)):
+        return True
     found: list[Load | Store] = [p.load for p in parts(program.body) if isinstance(p, Masked)]
     found += [p for p in parts(program.body) if isinstance(p, Store) and p.masks]
     held = {pick.axis for access in found for pick in access.index} - {""}
