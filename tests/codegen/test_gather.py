@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.aot.written import compiled, needs_libtpu
 
 SMALL, LARGE = 30, 4099  # rows of a block in vector memory, and of an array that stays in HBM
 WIDTH = 640  # elements of a row
@@ -379,3 +381,62 @@ def test_numbers_that_are_picked_and_stored() -> None:
         raised(np.zeros(10, np.float32), v)
     assert caught.value.what == "numbers of y are picked, and y is stored to in the same loop nest"
     assert caught.value.hint == "give y a second dimension of length 1, and pick rows of it"
+
+
+@tile.kernel
+def numbers_of_rows(table, index, weight):
+    """y[h, t] = table[h, index[t]] * weight[t]"""
+    y = hl.zeros([table.shape[0], index.shape[0]], dtype=hl.float32)
+    for h in hl.grid(table.shape[0]):
+        for t in hl.tile(index.shape[0]):
+            y[h, t] = table[h, index[t]].to(hl.float32) * weight[t]
+    return y
+
+
+@tile.kernel
+def numbers_alone(table, index, weight):
+    y = hl.zeros([index.shape[0]], dtype=hl.float32)
+    for t in hl.tile(index.shape[0]):
+        y[t] = table[index[t]].to(hl.float32) * weight[t]
+    return y
+
+
+NARROW = ["bfloat16", "float8_e4m3fn", "int8", "int16", "uint8", "bool"]
+PICKED = np.random.default_rng(3).integers(0, 20, 30)
+
+
+def table_of(dtype: str) -> np.ndarray:
+    drawn = np.random.default_rng(4).integers(0, 5, (3, 20))
+    return drawn.astype(getattr(ml_dtypes, dtype, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", *NARROW])
+@pytest.mark.parametrize("indices", ["int32", "int16", "uint8"])
+def test_numbers_of_narrow_tables_by_narrow_indices(dtype: str, indices: str) -> None:
+    table, index = table_of(dtype), PICKED.astype(indices)
+    weight = np.arange(30, dtype=np.float32)
+    wanted = table.astype(np.float32)[:, PICKED] * weight
+    np.testing.assert_array_equal(numbers_of_rows(table, index, weight), wanted)
+    np.testing.assert_array_equal(numbers_alone(table[1], index, weight), wanted[1])
+
+
+@needs_libtpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])
+def test_the_compiler_takes_them(dtype: str) -> None:
+    index, weight = tile.spec((30,), "int16"), tile.spec((30,), "float32")
+    several, alone = tile.spec((3, 20), dtype), tile.spec((20,), dtype)
+    for kernel, table in ((numbers_of_rows, several), (numbers_alone, alone)):
+        assert compiled(kernel, table, index, weight, target="tpu:v5e").memory.code
+
+
+@needs_libtpu
+def test_the_compiler_takes_rows_by_narrow_indices() -> None:
+    @tile.kernel
+    def rows(table, index):
+        y = hl.zeros([index.shape[0], table.shape[1]], dtype=table.dtype)
+        for i in hl.grid(index.shape[0]):
+            y[i, :] = table[index[i], :]
+        return y
+
+    arguments = tile.spec((40, 128), "float32"), tile.spec((30,), "int16")
+    assert compiled(rows, *arguments, target="tpu:v6e").memory.code

@@ -116,6 +116,7 @@ def test_a_short_statement_stays_on_one_line() -> None:
         (infix("-", Atom("a"), infix("-", Atom("b"), Atom("c"))), "a - (b - c)"),
         (infix("-", infix("-", Atom("a"), Atom("b")), Atom("c")), "a - b - c"),
         (infix("+", Atom("a"), Atom("-3")), "a - 3"),
+        (infix("+", Atom("a"), Atom("-2147483648")), "a + -2147483648"),
         (infix("-", Atom("a"), Atom("-3")), "a - -3"),
         (infix("&", infix("<", Atom("a"), Atom("b")), Atom("m")), "(a < b) & m"),
         (infix("==", infix("==", Atom("a"), Atom("b")), Atom("c")), "(a == b) == c"),

@@ -113,8 +113,8 @@ def test_tiles_are_bytes_and_single_numbers_stay() -> None:
     verify(after)
     assert bool_bytes(after) == after, "nothing is left to do"
     text = str(after)
-    assert "keep_bytes: int8[200, 136] = keep.bytes()" in text
-    assert "up_bools: bool[200, 136] = up.bools()" in text
+    assert "keep_bytes: int8[200, 136] = keep.cast()" in text
+    assert "up_bools: bool[200, 136] = up.cast()" in text
     assert "where(cast(keep_bytes[t, 0:136], int32) != 0 and live[g], x" in text
     assert after.tensor("up").dtype == "int8" and after.returns == ("y", "up_bools")
 

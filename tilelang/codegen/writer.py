@@ -95,10 +95,16 @@ def level(node: Node) -> int:
             return TIGHT
 
 
+LEAST = str(-(2**31))
+
+
 def infix(op: str, left: Node, right: Node) -> Infix:
-    """`left op right`; what a negative number is added to, it is subtracted from."""
+    """`left op right`; what a negative number is added to, it is subtracted from.
+
+    The least int32 has no other sign.
+    """
     match op, right:
-        case "+", Atom(text) if text.startswith("-"):
+        case "+", Atom(text) if text.startswith("-") and text != LEAST:
             op, right = "-", Atom(text[1:])
         case _:
             pass

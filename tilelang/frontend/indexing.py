@@ -13,6 +13,7 @@ from typing import Any
 from .. import ir
 from ..errors import Loc, ParseError
 from ..ir.integers import const
+from ..language.build import cast
 from ..language.dtypes import is_float
 from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.shapes import expand_dims, narrow, squeeze
@@ -124,7 +125,7 @@ def _computed(
     here: Here, tensor: ir.Tensor, dim: int, value: ir.Expr, loc: Loc, masked: bool
 ) -> tuple[ir.Index, list[ir.Dim]]:
     _check_index_type(tensor, value, loc)
-    draft = here.draft
+    draft, value = here.draft, cast(value, "int32", loc)
     if not value.type.rank:
         if (grid := grid_axis(draft, value)) is not None:
             bound_extent(here, grid, tensor.shape[dim], masked)

@@ -305,11 +305,11 @@ class View:
     "slice": positions `arg[0]` to `arg[1]` of a vector.
     "spans": of `arg[1]` ranges [s[i], s[i + 1]), where blocks of `arg[0]` of them begin (those that
     are not empty), and then where the blocks end.
-    "bytes": bools as int8; "bools": whether numbers are not 0.
+    "cast": the same numbers in the dtype of the view.
     """
 
     source: str
-    how: Literal["reshape", "permute", "take", "slice", "spans", "bytes", "bools"]
+    how: Literal["reshape", "permute", "take", "slice", "spans", "cast"]
     arg: tuple[int, ...]
     index: str = ""
 

@@ -174,6 +174,7 @@ def _indexed(
         match entry:
             case types.At(expr):
                 _scalar(expr, f"a position in {tensor}", loc)
+                _position(expr, tensor, loc)
             case types.Along(axis, offset):
                 if axis not in visible.axes or visible.ir.axis(axis).kind != "tile":
                     raise BrokenIR(f"{tensor} is indexed along {axis} outside of its loop", loc)
@@ -185,10 +186,17 @@ def _indexed(
                     raise BrokenIR(f"{start}:{stop} leaves {tensor} of length {size}", loc)
                 shape.append(stop - start)
             case types.Gather(expr):
+                _position(expr, tensor, loc)
                 shape += expr.type.shape
             case _:
                 assert_never(entry)
     return tuple(shape)
+
+
+def _position(expr: types.Expr, tensor: str, loc: Loc | None) -> None:
+    """Positions are int32, whatever holds them: devices compute in no narrower integers."""
+    if expr.type.dtype != "int32":
+        raise BrokenIR(f"a position in {tensor} is {expr.type.dtype}, not int32", loc)
 
 
 def _scalar(expr: types.Expr, what: str, loc: Loc | None) -> None:

@@ -53,10 +53,10 @@ def _print_views(plan: Plan, block: Block, roots: set[str]) -> None:
     """Views of tensors, the author's and those that passes made."""
     for tensor in plan.ir.tensors:
         if tensor.view is not None and plan.ir.root(tensor.name) in roots:
-            block.put(tensor.name, _viewed(tensor.view))
+            block.put(tensor.name, _viewed(tensor.view, tensor.dtype))
 
 
-def _viewed(view: View) -> Node:
+def _viewed(view: View, dtype: str) -> Node:
     match view.how:
         case "reshape":
             return _reshaped(view.source, view.arg, None)
@@ -69,10 +69,8 @@ def _viewed(view: View) -> Node:
             return Call("jnp.take", (Atom(view.source), picks, where, CLIP))
         case "slice":
             return Atom(f"{view.source}[{view.arg[0]}:{view.arg[1]}]")
-        case "bytes":
-            return Atom(f"{view.source}.astype(jnp.int8)")
-        case "bools":
-            return Atom(f"{view.source}.astype(jnp.bool_)")
+        case "cast":
+            return Atom(f"{view.source}.astype({ops.dtype(dtype).text})")
         case "spans":
             return Call("spans_of", (Atom(view.source), Atom(str(view.arg[0]))))
         case _:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 from tilelang.ir import (
     Apply,
@@ -63,8 +62,8 @@ def bool_bytes(ir: KernelIR) -> KernelIR:
         return (made,)
 
     tensors = tuple(_bytes(t) if t.name in made_here else t for t in ir.tensors)
-    views = [_view(ir.tensor(name), "bytes", given[name]) for name in given]
-    views += [_view(ir.tensor(name), "bools", returned[name]) for name in returned]
+    views = [_view(ir.tensor(name), BYTE, given[name]) for name in given]
+    views += [_view(ir.tensor(name), "bool", returned[name]) for name in returned]
     returns = tuple(returned.get(name, name) for name in ir.returns)
     body = map_body(ir.body, statement)
     return replace(ir, tensors=(*tensors, *views), returns=returns, body=body)
@@ -86,9 +85,9 @@ def _bytes(tensor: Tensor) -> Tensor:
     return replace(tensor, dtype=BYTE, fill=fill)
 
 
-def _view(tensor: Tensor, how: Literal["bytes", "bools"], name: str) -> Tensor:
+def _view(tensor: Tensor, dtype: str, name: str) -> Tensor:
     """The other one of an array and its bytes."""
-    dtype, view = BYTE if how == "bytes" else "bool", View(tensor.name, how, ())
+    view = View(tensor.name, "cast", ())
     return replace(tensor, name=name, dtype=dtype, role="view", view=view, fill=None)
 
 

@@ -2,6 +2,8 @@
 
 slot[t, k]          ->   slot_flat[t * K + k]           a row of a matrix takes 512 bytes or more
 count[ids[b], p]    ->   count[clip(ids[b], 0, 7), p]   memory may hold any number
+bias[h, ids[t]]     ->   bias_flat[h * N + ids[t]]      numbers that are picked lie there, too,
+el[ids[t]]          ->   cast(el_wide[ids[t]], bf16)    and it holds those of 32 bits
 """
 
 from __future__ import annotations
@@ -37,11 +39,13 @@ from tilelang.ir import (
     map_index,
     statement_exprs,
     statements,
+    walk,
 )
 from tilelang.ir.integers import INT
 from tilelang.ir.lanes import arange
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import map_body, map_range, map_stmt
+from tilelang.language.dtypes import itemsize, wide_of
 
 # A matrix that takes more than this part of scalar memory is made flat: padded rows of smaller ones
 # keep no table out.  A guess: kernels with many such matrices were not measured.
@@ -50,21 +54,30 @@ WORTH = 16
 
 @dataclass(frozen=True)
 class ScalarNest:
-    """A loop nest, the tensors of which it reads single numbers only, and the flat ones' views."""
+    """A loop nest, the tensors of which it reads single numbers only, and views of others.
+
+    flat  in one dimension
+    wide  with numbers of 32 bits, of which index arrays pick some
+    """
 
     ir: KernelIR
     alone: frozenset[str]
     flat: Mapping[str, str]
+    wide: Mapping[str, str]
 
 
 def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
     """The kernel with every load from scalar memory inside of its array."""
+    picked = {load.tensor for load in _every_load(ir) if _picks_numbers(load)}
+    able = [t for t in ir.tensors if t.name in picked and _given(ir, t)]
     flat = {t.name: unique(ir, t.name, "flat") for t in ir.tensors if _wastes(ir, t, target)}
+    flat |= {t.name: unique(ir, t.name, "flat") for t in able if len(t.shape) > 1}
+    wide = {t.name: unique(ir, t.name, "wide") for t in able if itemsize(t.dtype) < 4}
     axes = {a.name: a for a in ir.axes}
     body: list[Stmt] = []
     used: set[str] = set()
     for loop in ir.body:
-        nest = ScalarNest(ir, _alone(ir, loop), flat)
+        nest = ScalarNest(ir, _alone(ir, loop), flat, wide)
         own = [s for s in statements((loop,)) if isinstance(s, Loop)]
         for axis in (axes[s.axis] for s in own):
             axes[axis.name] = map_range(axis, partial(_read, nest))
@@ -72,8 +85,12 @@ def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
         body += changed
         used |= {e.tensor for s in statements(changed) for e in _loads(statement_exprs(s))}
         used |= {e.tensor for s in own for e in _loads(_bounds(axes[s.axis]))}
-    views = tuple(_view(ir.tensor(name), view) for name, view in flat.items() if view in used)
-    return replace(ir, tensors=(*ir.tensors, *views), axes=tuple(axes.values()), body=tuple(body))
+    wides = [_wide(ir.tensor(name), flat.get(name), view) for name, view in wide.items()]
+    wides = [t for t in wides if t.name in used]
+    used |= {t.view.source for t in wides if t.view is not None}
+    views = [_view(ir.tensor(name), view) for name, view in flat.items() if view in used]
+    tensors = (*ir.tensors, *views, *wides)
+    return replace(ir, tensors=tensors, axes=tuple(axes.values()), body=tuple(body))
 
 
 def _wastes(ir: KernelIR, tensor: Tensor, target: Target) -> bool:
@@ -84,6 +101,24 @@ def _wastes(ir: KernelIR, tensor: Tensor, target: Target) -> bool:
     held = scalar_bytes(tensor.shape)
     padded = held > scalar_bytes((_count(tensor.shape),))
     return padded and held > target.smem // WORTH and not root.mutated and 0 not in tensor.shape
+
+
+def _given(ir: KernelIR, tensor: Tensor) -> bool:
+    """Whether an array is an argument that nothing changes, or a view of one."""
+    root = ir.tensor(ir.root(tensor.name))
+    return root.role == "input" and not root.mutated and 0 not in tensor.shape
+
+
+def _picks_numbers(load: Load) -> bool:
+    """Whether an index array picks single numbers, of one row."""
+    *rows, last = load.index or (None,)
+    one = isinstance(last, Gather) and last.expr.type.rank == 1
+    return one and all(isinstance(entry, At) for entry in rows)
+
+
+def _every_load(ir: KernelIR) -> Iterator[Load]:
+    exprs = (e for stmt in statements(ir.body) for e in statement_exprs(stmt))
+    yield from (e for expr in exprs for e in walk(expr) if isinstance(e, Load))
 
 
 def _count(shape: tuple[int, ...]) -> int:
@@ -97,6 +132,13 @@ def _view(tensor: Tensor, name: str) -> Tensor:
     shape = (_count(tensor.shape),)
     view = View(tensor.name, "reshape", shape)
     return replace(tensor, name=name, shape=shape, role="view", view=view, fill=None, mutated=False)
+
+
+def _wide(tensor: Tensor, flat: str | None, name: str) -> Tensor:
+    """The numbers of an array, or of its flat view, in 32 bits."""
+    shape, dtype = (_count(tensor.shape),), wide_of(tensor.dtype)
+    made = replace(tensor, name=name, shape=shape, dtype=dtype, role="view", mutated=False)
+    return replace(made, view=View(flat or tensor.name, "cast", ()), fill=None)
 
 
 # ---------------------------------------------------------------- where numbers are read
@@ -155,19 +197,28 @@ def _read(nest: ScalarNest, expr: Expr, picks: bool = False) -> Expr:
     index = tuple(_entry(nest, entry, picks) for entry in expr.index)
     mask = None if expr.mask is None else _read(nest, expr.mask, picks)
     load = replace(expr, index=index, mask=mask)
-    if not (picks or expr.tensor in nest.alone):
+    name, numbers = expr.tensor, _picks_numbers(expr)
+    if picks or name in nest.alone or (numbers and name in nest.flat):
+        load = _one_by_one(nest, load)
+    if not numbers or name not in nest.wide:
         return load
-    shape = nest.ir.tensor(expr.tensor).shape
+    kind = replace(load.type, dtype=wide_of(load.type.dtype))
+    return Apply("cast", (replace(load, tensor=nest.wide[name], type=kind),), load.type)
+
+
+def _one_by_one(nest: ScalarNest, load: Load) -> Load:
+    """The load of single numbers inside of its array, or of the flat view."""
+    shape = nest.ir.tensor(load.tensor).shape
     pairs = zip(load.index, shape, strict=True)
     index = tuple(
         replace(entry, expr=_inside(entry.expr, n)) if isinstance(entry, Gather) else entry
         for entry, n in pairs
     )
-    if expr.tensor not in nest.flat:
+    if load.tensor not in nest.flat:
         return replace(load, index=index)
     place = _flat_place(index, shape, load.type)
     entry = Gather(place) if load.type.shape else At(place)
-    return replace(load, tensor=nest.flat[expr.tensor], index=(entry,))
+    return replace(load, tensor=nest.flat[load.tensor], index=(entry,))
 
 
 def _inside(expr: Expr, size: int) -> Expr:
