@@ -7,6 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.aot.written import compiled, needs_libtpu
 from tilelang.errors import PlanError
 from tilelang.schedule.config import LOOP_TYPES
 
@@ -67,3 +68,30 @@ def test_tiles_that_share_a_block_are_not_split_over_cores():
     assert '"parallel"' not in text
     text = head.source(*given(head, 50), config=tile.Config({"t": 8}), target="tpu:v5p")
     assert '"parallel"' in text
+
+
+@tile.kernel
+def longer_than_its_numbers(x, w):
+    """y[i] = x[i] * w[i], where w ends before a tile that is all of x."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for i in hl.grid(x.shape[0]):
+        most = 0.0
+        for t in hl.tile(x.shape[1]):
+            known = hl.load(w, [i, t], mask=t.index < w.shape[1], other=7.0)
+            most = hl.maximum(most, known.amax(0))
+        for t in hl.tile(x.shape[1]):
+            y[i, t] = x[i, t] * most
+    return y
+
+
+def test_a_tile_that_is_longer_than_an_array() -> None:
+    """Random kernel 2601111: its block is whole registers there, and not the whole dimension."""
+    x, w = X[:, :7].T.copy(), -X[:36, :7].T.copy()
+    wanted = x * np.maximum(w.max(1), 7.0)[:, None]
+    np.testing.assert_allclose(longer_than_its_numbers(x, w), wanted, rtol=1e-6)
+
+
+@needs_libtpu
+def test_the_compiler_takes_such_a_tile() -> None:
+    arguments = tile.spec((7, 50), "float32"), tile.spec((7, 36), "float32")
+    assert compiled(longer_than_its_numbers, *arguments, target="tpu:v6e").memory.code

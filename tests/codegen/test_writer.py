@@ -115,6 +115,8 @@ def test_a_short_statement_stays_on_one_line() -> None:
         (infix("*", infix("+", Atom("a"), Atom("b")), Atom("c")), "(a + b) * c"),
         (infix("-", Atom("a"), infix("-", Atom("b"), Atom("c"))), "a - (b - c)"),
         (infix("-", infix("-", Atom("a"), Atom("b")), Atom("c")), "a - b - c"),
+        (infix("+", Atom("a"), Atom("-3")), "a - 3"),
+        (infix("-", Atom("a"), Atom("-3")), "a - -3"),
         (infix("&", infix("<", Atom("a"), Atom("b")), Atom("m")), "(a < b) & m"),
         (infix("==", infix("==", Atom("a"), Atom("b")), Atom("c")), "(a == b) == c"),
         (Prefix("-", infix("*", Atom("a"), Atom("b")), 7), "-(a * b)"),

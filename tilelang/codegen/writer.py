@@ -96,6 +96,12 @@ def level(node: Node) -> int:
 
 
 def infix(op: str, left: Node, right: Node) -> Infix:
+    """`left op right`; what a negative number is added to, it is subtracted from."""
+    match op, right:
+        case "+", Atom(text) if text.startswith("-"):
+            op, right = "-", Atom(text[1:])
+        case _:
+            pass
     return Infix(op, left, right, LEVELS.get(op, COMPARE))
 
 

@@ -39,11 +39,19 @@ def sizes(
         size, bounds = problem.extent(axis.name), ir.block_size(axis)
         if axis.name in given and bounds is not None:
             check_bounds(bounds, given[axis.name])
-        block = given.get(axis.name, default[axis.name])
-        out[axis.name] = max(size, 1) if block >= size else block
-        _check(problem, axis, out[axis.name], size, target)
+        block, whole = given.get(axis.name, default[axis.name]), _whole(problem, axis, target)
+        out[axis.name] = whole if block >= size else block
+        _check(problem, axis, out[axis.name], whole, target)
     check_numbers(problem.facts, out)
     return out
+
+
+def _whole(problem: Problem, axis: Axis, target: Target) -> int:
+    """The block that is all of a range: whole registers, where an array ends before it does."""
+    size = max(problem.extent(axis.name), 1)
+    ends = any(use.size < size for use in problem.all_uses(axis.name))
+    need = multiple(problem, axis.name, target) if ends and target.name != "cpu" else 1
+    return -(-size // need) * need
 
 
 def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) -> None:
