@@ -23,7 +23,7 @@ from .cut import cut
 from .estimate import rank
 from .estimate.seconds import Estimate
 from .forms import fitted, formed
-from .in_flight import sooner
+from .in_flight import sooner, worth_more
 from .small_steps import few_steps, halved, turns_of_small_steps
 from .types import Plan
 from .windows.flowing import at_once
@@ -244,7 +244,7 @@ def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
     whole = None if asked is None else _whole(problem, asked, alone.target)
     if guess is None or not isinstance(whole, Plan) or not rank.fits(whole):
         return alone
-    if FORM_WORTH * _seconds(whole) >= guess.seconds:
+    if worth_more(alone) * _seconds(whole) >= guess.seconds:
         return alone
     told = f"  two blocks in flight: {guess.seconds * 1e6:.4g} us"
     return replace(whole, why=(*alone.why, told))
