@@ -18,7 +18,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, allowed, attempted
 
 from . import defaults, inside
 from .blocks import blocks_of_groups, multiple
-from .boxes import blocks_in_boxes
+from .boxes import blocks_in_boxes, with_halves
 from .cut import cut
 from .estimate import rank
 from .estimate.seconds import Estimate
@@ -261,16 +261,18 @@ def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tupl
 
 
 def _in_boxes(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
-    """The plans in which a step moves the rows of all groups of a block."""
+    """The plans in which a step moves the rows of all groups of a block.
+
+    Where one or few steps move everything, nothing comes while another goes: halves may be faster.
+    """
     for axis in (a for a in problem.ir.axes if a.kind == "grid"):
         blocks = attempted(partial(blocks_in_boxes, problem, axis.name, alone.target))
-        if isinstance(blocks, Refusal):
-            continue
-        groups = {axis.name: blocks[axis.name]}
-        found = _of_groups(problem, replace(config, blocks=blocks), alone.target, groups)
-        if isinstance(found, Plan):
-            told = f"blocks of rows that are moved together: {_seconds(found) * 1e6:.4g} us"
-            yield replace(found, config=config, why=(told,))
+        for sizes in () if isinstance(blocks, Refusal) else with_halves(blocks):
+            groups = {axis.name: sizes[axis.name]}
+            found = _of_groups(problem, replace(config, blocks=sizes), alone.target, groups)
+            if isinstance(found, Plan):
+                told = f"blocks of rows that are moved together: {_seconds(found) * 1e6:.4g} us"
+                yield replace(found, config=config, why=(told,))
 
 
 def _in_turns(problem: Problem, config: Config, alone: Plan) -> Plan:
