@@ -22,7 +22,7 @@ from examples.jagged.jagged_dense_bmm import jagged_dense_bmm
 from examples.jagged.jagged_to_padded import jagged_to_padded
 from examples.jagged.padded_to_jagged import padded_to_jagged
 from examples.jagged.segment_reduction import segment_reduction
-from tilelang.codegen.pallas.plan import search
+from tilelang.codegen.pallas.plan import in_flight, search
 from tilelang.codegen.pallas.plan.estimate import near, rank, seconds, work
 from tilelang.codegen.pallas.plan.estimate.offsets import typical
 from tilelang.codegen.pallas.plan.types import Plan
@@ -210,6 +210,27 @@ def test_many_short_steps_have_more_blocks_in_flight():
 def test_few_steps_have_two_blocks_in_flight():
     config = embedding.default_config(tile.spec((32,), "int32"), EMBEDDED[1], target="tpu:v6e")
     assert config.buffers is None
+
+
+ADDED = (
+    *(tile.spec(s, HALF) for s in ((131072, 512), (512, 1024, 512))),
+    tile.spec((513,), "int32"),
+)
+
+
+def _buffers_of_added() -> int | None:
+    kernel = tile.Kernel(jagged_dense_add._fn)
+    return kernel.default_config(*ADDED, target="tpu:v6e").buffers
+
+
+def test_pipelines_that_wait_for_a_fifth_have_more_blocks_in_flight():
+    """640 and 594 us by v6e's schedules."""
+    assert _buffers_of_added() == 4
+
+
+def test_pipelines_that_must_gain_what_other_forms_must_are_found(monkeypatch):
+    monkeypatch.setattr(in_flight, "WORTH_COUNT", in_flight.WORTH_FORM)
+    assert _buffers_of_added() is None
 
 
 # Rows of ranges that lie anywhere: microseconds on v6e, and how long steps work

@@ -11,7 +11,7 @@ import tilelang.language as hl
 from tests.subjects import SUBJECTS
 from tests.test_golden import TARGET
 from tilelang.analysis import analyze
-from tilelang.codegen.pallas.plan import search
+from tilelang.codegen.pallas.plan import forms, search
 from tilelang.codegen.pallas.target import Target
 from tilelang.codegen.triton.plan import search as of_triton
 from tilelang.codegen.triton.target import Target as GpuTarget
@@ -119,8 +119,8 @@ ONCE, IN_EVERY_FORM = 1, 4
 )
 def test_other_forms_are_tried_where_they_may_help(kernel, shape, config, rule, count, monkeypatch):
     tried: list[object] = []
-    real = search._sized
-    monkeypatch.setattr(search, "_sized", lambda *asked: tried.append(asked) or real(*asked))
+    real = forms._sized
+    monkeypatch.setattr(forms, "_sized", lambda *asked: tried.append(asked) or real(*asked))
     found = search.plan(problem(kernel, shape), config, Target.of(TARGET))
     assert isinstance(found, Refusal)
     assert (found.rule, len(tried)) == (rule, count), found

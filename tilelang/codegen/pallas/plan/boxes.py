@@ -6,6 +6,8 @@ groups in the mean: every step asks each group of its block whether it has rows 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilelang.codegen.pallas.passes.group_boxes import copies_rows
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes
 from tilelang.language.dtypes import itemsize
@@ -37,7 +39,16 @@ def blocks_in_boxes(problem: Problem, name: str, target: Target) -> dict[str, in
         raise Refused(
             Rule.CONFIG, f"groups of {axis.user} are too long to be moved together", axis.loc
         )
-    return {name: _power(together), copy.rows.name: _power(most)}
+    all_rows = _power(max(2 * rows - 1, tile))
+    return {name: _power(together), copy.rows.name: min(_power(most), all_rows)}
+
+
+def with_halves(blocks: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Both blocks, and half of both, where that is two boxes and more."""
+    yield blocks
+    half = {name: size // 2 for name, size in blocks.items()}
+    if min(half.values()) >= 2:
+        yield half
 
 
 def _power(number: int) -> int:

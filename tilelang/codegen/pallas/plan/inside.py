@@ -6,9 +6,11 @@ for tm in hl.tile(offsets[g], offsets[g + 1])    tiles of 32 to 128 rows, of pro
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from tilelang.language.dtypes import itemsize
 
+from .blocks import multiple
 from .estimate import rank
 from .types import Plan
 
@@ -20,16 +22,15 @@ PART = 16  # a guess: with 1 to 1,000 the examples have the same defaults on v5e
 
 
 def loops(alone: Plan) -> list[str]:
-    """Loops over rows of groups that are steps, where all that they read and write fits.
+    """Loops over rows of groups that are steps, where all that they read and write may fit.
 
     Ranges that no memory bounds are of known length: their steps may run in pieces, and without
     masks.
     """
-    if _bytes(alone) > alone.target.vmem_physical:
-        return []
     columns = (c.axis for each in alone.launches if each.table for c in each.table.columns)
     problem = alone.problem
-    return [n for n in columns if problem.fact(n).ragged and n in problem.read]
+    found = [n for n in columns if problem.fact(n).ragged and n in problem.read]
+    return found if found and _least(alone, found) <= alone.target.vmem_physical else []
 
 
 def tiles(alone: Plan) -> tuple[int, ...]:
@@ -40,6 +41,26 @@ def tiles(alone: Plan) -> tuple[int, ...]:
 def little(alone: Plan) -> bool:
     """Whether the arrays are so small that the work alone counts."""
     return PART * _bytes(alone) <= alone.target.vmem_physical
+
+
+def _least(alone: Plan, loops: Collection[str]) -> int:
+    """Bytes of all arrays that are whole but for tiles of other loops, which are the least ones.
+
+    Of those that are cut, two are there.
+    """
+    problem, total = alone.problem, 0
+    others = [n for n, _ in alone.blocks if n not in loops]
+    least = {
+        (use.tensor, use.dim): min(multiple(problem, name, alone.target), use.size)
+        for name in others
+        for use in problem.uses(name)
+    }
+    for tensor in alone.ir.tensors:
+        if not tensor.view:
+            shape = [least.get((tensor.name, d), size) for d, size in enumerate(tensor.shape)]
+            cut = tuple(shape) != tensor.shape
+            total += math.prod(shape) * itemsize(tensor.dtype) * (1 + cut)
+    return total
 
 
 def _bytes(alone: Plan) -> int:

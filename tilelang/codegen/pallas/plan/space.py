@@ -24,7 +24,8 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import allowed
 
 from .estimate import rank
-from .search import Form, config_of, formed, plan
+from .forms import Form, formed
+from .search import config_of, plan
 from .types import Plan
 
 BUFFERS = (3, 4)  # besides two: four are what `in_flight` takes where copies are waited for

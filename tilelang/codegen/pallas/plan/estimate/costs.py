@@ -19,7 +19,7 @@ class Costs:
     """Cycles.
 
     grid, pipeline  of a step besides its work: of a grid, of a pipeline over a table of steps
-    window          of every window in every step
+    window          of every window that moves, in every step
     sums ... spills  for one of each, as in Work
     others          share of what the units but the slowest one take that is not hidden behind it
     """

@@ -191,7 +191,7 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
     beside = costs.others * (units.sum(axis=0) - slowest)
     waits = costs.turns * at["turns"] + costs.rows * at["rows"] + costs.chain * at["chain"]
     waits += DEEP * at["deep"] * (at["matrix"] == 0) + costs.pipeline * at["piped"]
-    waits += costs.window * sum(w.stepped for w in launch.windows)
+    waits += costs.window * sum(w.stepped and bool(w.axes) for w in launch.windows)
     return (costs.pipeline if launch.form == "pipeline" else costs.grid) + slowest + beside + waits
 
 
