@@ -130,8 +130,8 @@ def _fraction(part: Any) -> bool:
         case Update(op="decay") | Position() | TileNumber() | Scalar():
             return True
         case Number(value):
-            return value != int(value)
+            return not float(value).is_integer()  # infinite ones are none
         case Masked(other=other):
-            return other != int(other)
+            return not float(other).is_integer()
         case _:
             return False
