@@ -9,6 +9,8 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.aot.written import compiled, needs_libtpu
+from tests.passes.becomes import again
 
 LOOP_TYPES = (None, "grid", "outer_pipeline", "fori_loop")
 
@@ -218,12 +220,11 @@ def counted(x, index):
 
 
 @tile.kernel
-def counted_in_rows(x, index):
-    """What the hint of the refusal says."""
-    y = hl.zeros([20, 1], dtype=hl.float32)
-    for t in hl.tile(x.shape[0]):
-        v = x[t]
-        hl.atomic_add(y, [index[t], slice(None)], v[:, None])
+def counted_of_heads(x, index):
+    y = hl.full([3, 20], 1.0, dtype=hl.float32)
+    for h in hl.grid(3):
+        for t in hl.tile(x.shape[0]):
+            hl.atomic_max(y, [h, index[t]], x[t] * h)
     return y
 
 
@@ -235,28 +236,116 @@ def kept_last(x, index):
     return y
 
 
+@tile.kernel
+def seen(index, offsets):
+    """Which numbers there are in each group, and how many of them in all."""
+    there = hl.zeros([offsets.shape[0] - 1, 20], dtype=hl.bool_)
+    total, again = hl.zeros([20], dtype=hl.int32), hl.zeros(index.shape, dtype=hl.int32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            there[g, index[t]] = True
+            hl.atomic_add(total, [index[t]], 1)
+    for t in hl.tile(index.shape[0]):
+        again[t] = total[index[t]]
+    return there, total, again
+
+
+X, INDEX = np.arange(30, dtype=np.float32), np.arange(30, dtype=np.int32) * 7 % 12
+
+
+def test_numbers_are_stored_as_rows_of_one() -> None:
+    np.testing.assert_array_equal(counted(X, INDEX), np.bincount(INDEX, X, 20))
+    last = np.zeros(20)
+    last[INDEX] = X
+    np.testing.assert_array_equal(kept_last(X, INDEX), last)
+    most = np.ones((3, 20), np.float32)
+    for h in range(3):
+        np.maximum.at(most[h], INDEX, X * h)
+    np.testing.assert_array_equal(counted_of_heads(X, INDEX), most)
+
+
+@pytest.mark.parametrize("block", [None, 8])
+def test_flags_and_counts_of_groups(block: int | None) -> None:
+    offsets = np.array([2, 9, 9, 10, 27], np.int32)
+    config = tile.Config({} if block is None else {"t": block})
+    there, total, again = map(np.asarray, seen(INDEX, offsets, config=config))
+    for g in range(4):
+        own = INDEX[offsets[g] : offsets[g + 1]]
+        np.testing.assert_array_equal(there[g], np.isin(np.arange(20), own))
+    np.testing.assert_array_equal(total, np.bincount(INDEX[2:27], minlength=20))
+    np.testing.assert_array_equal(again, total[INDEX])
+
+
+@needs_libtpu
+@pytest.mark.parametrize("length", [20, 200_000])
+def test_the_compiler_takes_numbers_in_blocks_and_where_they_lie(length: int) -> None:
+    @tile.kernel
+    def tallied(index):
+        y = hl.zeros([length], dtype=hl.float32)
+        for t in hl.tile(index.shape[0]):
+            hl.atomic_add(y, [index[t]], 1.0)
+        return y
+
+    assert compiled(tallied, tile.spec((4096,), "int32"), target="tpu:v5e").memory.code
+
+
+@tile.kernel
+def in_place(y, index):
+    for t in hl.tile(index.shape[0]):
+        hl.atomic_add(y, [index[t]], 1.0)
+
+
+@tile.kernel
+def columns(x, index):
+    y = hl.zeros([x.shape[0], 20], dtype=hl.float32)
+    for t, u in hl.tile(x.shape):
+        y[t, index[u]] = x[t, u]
+    return y
+
+
 @pytest.mark.parametrize(
-    ("kernel", "instead"),
+    ("kernel", "x", "instead"),
     [
-        (counted, "hl.atomic_add(y, [ids[t], slice(None)], v[:, None])"),
-        (kept_last, "y[ids[t], :] = v[:, None]"),
+        (
+            in_place,
+            np.zeros(20, np.float32),
+            "give y a dimension of length 1: hl.atomic_add(y, [ids[t], slice(None)], v[:, None])",
+        ),
+        (
+            columns,
+            np.zeros((4, 30), np.float32),
+            "let the dimension of y that is picked be its first one, store v.T, and return the "
+            "transposition",
+        ),
     ],
-    ids=["added", "stored"],
+    ids=["argument", "columns"],
 )
-def test_numbers_without_rows_say_how_they_are_rows(kernel: tile.Kernel, instead: str) -> None:
-    x, index = np.ones(30, np.float32), np.arange(30, dtype=np.int32) % 20
+def test_what_is_no_row_says_how_it_is_one(kernel: tile.Kernel, x: np.ndarray, instead: str):
     with pytest.raises(tile.PlanError) as caught:
-        kernel.source(x, index)
+        kernel.source(x, INDEX)
     assert caught.value.what == (
         "rows of y can be stored to where an index array picks them along the first of two or more "
         "dimensions, and the others are whole or tiles of a static range"
     )
-    assert caught.value.hint == (f"for single numbers give y a dimension of length 1: {instead}")
+    assert caught.value.hint == instead
 
 
-def test_numbers_that_are_rows_are_added() -> None:
-    x, index = np.ones(30, np.float32), np.arange(30, dtype=np.int32) % 20
-    counted_in_rows.source(x, index, target="tpu:v6e")
-    np.testing.assert_array_equal(
-        np.asarray(counted_in_rows(x, index))[:, 0], np.bincount(index, minlength=20)
-    )
+@tile.kernel
+def picked_and_moved(x, index):
+    """A tile lies at one position of the index, and at another of an output: lanes are those."""
+    y, z = hl.zeros([20, 3], dtype=hl.float32), hl.zeros([14, 3], dtype=hl.float32)
+    for t in hl.tile(10):
+        y[index[t], :] = x[t.index, :]
+        z[t + 2, :] = x[index[t], :]
+    return y, z
+
+
+def test_an_index_lies_elsewhere_than_the_tile() -> None:
+    """Random kernel 2511298 took the index of two lanes before, and of no lane twice."""
+    x = np.random.default_rng(0).standard_normal((30, 3)).astype(np.float32)
+    index = np.random.default_rng(1).permutation(20).astype(np.int32)[:10]
+    y, z = again(picked_and_moved)(x, index)
+    wanted = np.zeros((20, 3)), np.zeros((14, 3))
+    wanted[0][index], wanted[1][2:12] = x[:10], x[index]
+    np.testing.assert_array_equal(y, wanted[0])
+    np.testing.assert_array_equal(z, wanted[1])

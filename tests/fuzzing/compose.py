@@ -36,6 +36,7 @@ from tests.fuzzing.small import (
     scaled_twice,
     small,
 )
+from tests.fuzzing.tallied import tallied
 from tests.fuzzing.text import source
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
@@ -43,6 +44,7 @@ MOST = 4  # changes
 SOFTMAX = 0.12  # of the programs
 GUARDED = 0.5  # of those
 PAGED = 0.1  # of the programs
+TALLIED = 0.1  # of the programs that store at one tile
 KEPT = 0.15  # of the programs that have such a sum
 LAYERED = 0.08  # of the programs
 GROUPED = 0.08  # of the programs
@@ -108,6 +110,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = kept(program, random.Random(f"which {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "kept"]
+        if random.Random(f"tallied {seed} {attempt}").random() < TALLIED:
+            made = tallied(program, random.Random(f"places {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "tallied"]
         if random.Random(f"layered {seed} {attempt}").random() < LAYERED:
             made = layered(program, random.Random(f"planes {seed} {attempt}"))
             if made is not None and means_something(made):

@@ -61,6 +61,7 @@ UNARY = {
 DETACHED = ("detached", "cut off", "stopped")
 BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "max": np.maximum}
 UPDATED = {"max": np.maximum, "scale": np.multiply, "set": lambda old, new: new}
+COMBINED = {"sum": np.add, "max": np.maximum}
 WHOLE = {
     "//": np.floor_divide,
     "%": np.mod,
@@ -250,9 +251,11 @@ def _store(run: Run, store: Store, value: Named) -> None:
         return
     array = array[_those(run, dims, lanes)]
     at = _positions(_narrowed(run, lanes), store.tensor, store.index)
+    if store.atomic:  # of several lanes for one place, each
+        COMBINED[store.combine].at(run.memory[store.tensor], at, array)
+        return
     if store.combine:
-        old = run.memory[store.tensor][at]
-        array = old + array if store.combine == "sum" else np.maximum(old, array)
+        array = COMBINED[store.combine](run.memory[store.tensor][at], array)
     kept = array.astype(getattr(ml_dtypes, tensor.dtype, tensor.dtype)).astype(np.float64)
     run.memory[store.tensor][at] = kept
 

@@ -39,7 +39,16 @@ from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.program import Axis, If, Loop, Program, Statement
 from tests.fuzzing.shrink import sized
 from tests.fuzzing.text import source
-from tests.fuzzing.trial import OK, Outcome, _outcome, _specs, difference, failure, loaded
+from tests.fuzzing.trial import (
+    OK,
+    Outcome,
+    _outcome,
+    _specs,
+    difference,
+    failure,
+    loaded,
+    specified,
+)
 
 BLOCKS = (1, 4, 5, 8, 12, 16, 32)
 PERSISTENT = (None, None, 1, 3, True)
@@ -247,7 +256,8 @@ def try_wild(
             if refusal != OK:
                 continue
             for tensor, result, exact in zip(program.results, made, expected, strict=False):
-                problem = difference(tensor, np.asarray(result), np.asarray(exact, np.float64))
+                known = specified(tensor, np.asarray(exact))
+                problem = difference(tensor, np.asarray(result), known)
                 if problem:
                     return Outcome(
                         "wrong", f"not as reference: {tensor.name}: {problem}; {words}", seed

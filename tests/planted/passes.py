@@ -21,6 +21,7 @@ from tests.codegen import (
     test_moved_tiles,
     test_pieces,
     test_read_after_write,
+    test_scatter,
     test_stacked,
     test_triton,
     test_uncovered,
@@ -38,6 +39,7 @@ from tests.passes import (
     test_keep_inside,
     test_mask_outside,
     test_name_shared,
+    test_numbers_as_rows,
     test_powers_of_two,
     test_running_maximum,
     test_scatter_rows,
@@ -58,6 +60,7 @@ from tilelang.codegen.pallas.passes import (
     gather_ahead,
     lifted_groups,
     members,
+    numbers_as_rows,
     running_maximum,
     scatter_rows,
     separate_gathers,
@@ -66,7 +69,7 @@ from tilelang.codegen.pallas.passes import (
     wide_operands,
 )
 from tilelang.codegen.pallas.plan import physical, placement, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import interior, lower, pieces, stacked, stores
+from tilelang.codegen.pallas.plan.body import interior, lane_index, lower, pieces, stacked, stores
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.estimate import interiors, seconds
 from tilelang.codegen.pallas.plan.masks import masks
@@ -119,6 +122,7 @@ class Mutation:
 
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
 _cut_at, _rewritten = axes.cut_at, turn_late.rewrite_body
+_numbers = numbers_as_rows._view
 _at, _needed_of = interior._at, interior._Tiles.needed
 _sharing, _differs = stacked._sharing, stacked._Stack.differs
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
@@ -511,6 +515,15 @@ MUTATIONS = (
     Mutation(
         "branches cost nothing", interiors, "BRANCH", -1000,
         test_interior_steps.test_short_ranges_are_not_worth_a_branch,
+    ),
+    Mutation(
+        "an index lies where its tile does", lane_index, "shift", lambda axis, offset: None,
+        test_scatter.test_an_index_lies_elsewhere_than_the_tile,
+    ),
+    Mutation(
+        "an output of rows is returned as it is", numbers_as_rows, "_view",
+        lambda tensor, name: replace(_numbers(tensor, name), shape=(*tensor.shape, 1)),
+        test_numbers_as_rows.test_a_number_that_an_index_picks_is_a_row,
     ),
     Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,

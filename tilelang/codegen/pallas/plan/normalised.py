@@ -10,6 +10,7 @@ from tilelang.codegen.pallas.passes.first_positions import first_positions
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
+from tilelang.codegen.pallas.passes.numbers_as_rows import numbers_as_rows
 from tilelang.codegen.pallas.passes.row_products import row_products
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
@@ -47,6 +48,7 @@ def normalised(
         ("fold_empty", fold_empty),
         ("row_products", row_products),
         ("first_positions", lambda k: first_positions(k, integers=wide)),
+        ("numbers_as_rows", numbers_as_rows),
         ("bool_bytes", bool_bytes),
         ("powers_of_two", powers_of_two),
         ("name_shared", name_shared),

@@ -15,6 +15,7 @@ from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.clamps import at_most, both, bounds, compare
 from tilelang.codegen.pallas.plan.physical import Lane, scalar
 from tilelang.codegen.pallas.plan.windows.choose import Arrays
+from tilelang.codegen.pallas.plan.windows.unaligned import shift
 from tilelang.errors import Loc
 from tilelang.ir import integers, map_children
 from tilelang.ir.integers import INT
@@ -33,9 +34,7 @@ def lane_of(arrays: Arrays, expr: ir.Expr, loc: Loc | None) -> ir.Expr:
         case ir.Const() | ir.GridIndex() | ir.TileScalar():
             return expr
         case ir.TileIndex(axis):
-            shift = axes[axis].shift
-            position = lane_position(axis)
-            return position if shift is None else integers.sub(position, shift)
+            return _position(axes[axis], None)
         case ir.Apply("add", (ir.TileIndex(axis), offset)) if offset == axes[axis].shift:
             return lane_position(axis)
         case ir.Load() if expr.tensor in arrays.scalars:
@@ -75,6 +74,12 @@ def lane_position(axis: str | None) -> ir.Expr:
     return scalar(Lane(axis))
 
 
+def _position(axis: AxisPlan, offset: ir.Expr | None) -> ir.Expr:
+    """Where a lane is in an array that lies by `offset` behind the tile's own positions."""
+    behind, lane = shift(axis, offset), lane_position(axis.name)
+    return lane if behind is None else integers.add(lane, behind)
+
+
 def _scalar(value: ir.Type) -> ir.Type:
     return ir.Type((), "int32" if value.dtype == "int64" else value.dtype)
 
@@ -88,8 +93,11 @@ def lane_in_range(axis: AxisPlan) -> tuple[ir.Expr, ir.Expr]:
 def _place(arrays: Arrays, entry: ir.Index, size: int, loc: Loc | None) -> ir.Expr:
     """The position in an index array, which is never outside of it."""
     match entry:
-        case ir.Along(axis):
-            return at_most(lane_position(axis), size - 1, arrays.axes)
+        case ir.Along(axis, offset):
+            position = _position(arrays.axes[axis], offset)
+            if position == lane_position(axis):
+                return at_most(position, size - 1, arrays.axes)
+            return integers.clamped(position, size)
         case ir.Span(start):
             return integers.add(lane_position(None), integers.const(start))
         case ir.At(expr) | ir.Gather(expr):

@@ -43,9 +43,7 @@ def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExp
     combine = store.combine
     if window.dtype == "uint32" and combine in ("maximum", "minimum"):
         combine = f"unsigned_{combine}"
-    rows = PutRows(
-        place, live, combine, name, tile, stored, far, copies, part, stop, store.tensor
-    )
+    rows = PutRows(place, live, combine, name, tile, stored, far, copies, part, stop, store.tensor)
     select = () if far else selects(arrays, window, store.index, store.tensor)
     return Write(window.ref, select, block(shape), store.loc, rows)
 
@@ -107,8 +105,10 @@ def _stored(
             f"rows of {store.tensor} can be stored to where an index array picks them along the "
             "first of two or more dimensions, and the others are whole or tiles of a static range",
             store.loc,
-            f"for single numbers give {store.tensor} a dimension of length 1: "
-            f"{_with_columns(store)}",
+            f"give {store.tensor} a dimension of length 1: {_with_columns(store)}"
+            if isinstance(store.index[0], ir.Gather)
+            else f"let the dimension of {store.tensor} that is picked be its first one, store "
+            "v.T, and return the transposition",
         )
     return tuple(shape)
 

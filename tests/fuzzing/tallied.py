@@ -1,0 +1,39 @@
+"""tallied(program, rng): what is stored at a tile is added to numbers that index arrays pick, too.
+
+    y[g, t] = v   ->   y[g, t] = v
+                       hl.atomic_add(tally, [ids[t]], v)
+
+Or stored there, where the last one stays; or whole rows of it are, where the value has them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.fuzzing.changes import sites, swapped
+from tests.fuzzing.program import Pick, Program, Store, Tensor, fitted
+
+TALLY, TABLE = "tally1", "places1"
+
+
+def tallied(program: Program, rng: random.Random) -> Program | None:
+    """The program with one store so doubled; None if it has none at one tile."""
+    stores = [s.node for s in sites(program.body) if isinstance(s.node, Store)]
+    able = [s for s in stores if not (s.masks or s.combine) and len(_of(program, s, "tile")) == 1]
+    if not able:
+        return None
+    store = rng.choice(able)
+    (tile,), size = _of(program, store, "tile"), rng.randint(1, 40)
+    how = rng.choice(("", "sum", "sum", "max"))
+    at = (Pick(tile.axis, through=TABLE), *_of(program, store, "full"))
+    second = Store(TALLY, at, store.value, combine=how, atomic=bool(how))
+    table = Tensor(TABLE, (program.axis(tile.axis).size,), "int32", "index", limit=size)
+    tally = Tensor(TALLY, (1,) * len(at), "float32", "output", 0.0)
+    made = replace(program, tensors=(*program.tensors, table, tally))
+    return fitted(replace(made, body=swapped(program.body, store, (store, second))))
+
+
+def _of(program: Program, store: Store, kind: str) -> list[Pick]:
+    """The entries of an index that are axes of a kind."""
+    return [p for p in store.index if p.axis and program.axis(p.axis).kind == kind]

@@ -1,0 +1,137 @@
+"""Numbers as rows: arrays in which index arrays pick numbers that change -> arrays of rows of one.
+
+    hl.atomic_add(out, [ids[t]], v)   ->   hl.atomic_add(out, [ids[t], 0:1], v[:, None])
+    return out                        ->   return out.reshape(n)
+
+TPUs address rows of memory, and no lanes within one; scalar memory holds what nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import replace
+from functools import partial
+
+from tilelang.ir import (
+    Apply,
+    At,
+    Const,
+    Expr,
+    Gather,
+    Index,
+    KernelIR,
+    Load,
+    Span,
+    Stmt,
+    Store,
+    Tensor,
+    Type,
+    View,
+    map_children,
+    map_index,
+    statement_exprs,
+    statements,
+    walk,
+)
+from tilelang.ir.integers import INT
+from tilelang.ir.lanes import expanded
+from tilelang.ir.names import unique
+from tilelang.ir.traversal import map_body, map_range, map_stmt
+
+
+def numbers_as_rows(ir: KernelIR) -> KernelIR:
+    """The kernel with a last dimension of one in outputs of which numbers are picked and change.
+
+    The facts know outputs by their names: those stay with what is stored to.
+    """
+    rows = frozenset(_picked(ir))
+    if not rows:
+        return ir
+    back = {name: unique(ir, name, "numbers") for name in ir.returns if name in rows}
+    longer = [replace(t, shape=(*t.shape, 1)) if t.name in rows else t for t in ir.tensors]
+    views = (_view(ir.tensor(name), view) for name, view in back.items())
+    return replace(
+        ir,
+        tensors=(*longer, *views),
+        axes=tuple(map_range(axis, partial(_read, rows)) for axis in ir.axes),
+        body=map_body(ir.body, partial(_statement, rows)),
+        returns=tuple(back.get(name, name) for name in ir.returns),
+    )
+
+
+def _picked(ir: KernelIR) -> Iterator[str]:
+    """Outputs that a nest stores to, and picks numbers of, in either way.
+
+    Their views are in other shapes: those go by elements, and not by dimensions.
+    """
+    views = [t.view for t in ir.tensors if t.view is not None]
+    seen = {v.source for v in views if v.how != "reshape"}
+    able = {t.name for t in ir.tensors if t.role == "output"} - seen
+    for loop in ir.body:
+        own = tuple(statements((loop,)))
+        stored = {s.tensor for s in own if isinstance(s, Store)} & able
+        for stmt in own:
+            found = [e for expr in statement_exprs(stmt) for e in walk(expr) if isinstance(e, Load)]
+            picked = {
+                e.tensor for e in found if len(e.index) == 1 and isinstance(e.index[0], Gather)
+            }
+            if isinstance(stmt, Store) and stmt.index and isinstance(stmt.index[-1], Gather):
+                picked.add(stmt.tensor)
+            yield from picked & stored
+
+
+def _view(tensor: Tensor, name: str) -> Tensor:
+    """The author's array of the rows."""
+    view = View(tensor.name, "reshape", tensor.shape)
+    return replace(tensor, name=name, role="view", view=view, fill=None)
+
+
+def _statement(rows: Set[str], stmt: Stmt) -> tuple[Stmt, ...]:
+    if not (isinstance(stmt, Store) and stmt.tensor in rows):
+        return (map_stmt(stmt, partial(_read, rows), partial(_entry, rows)),)
+    place = _with_row(tuple(_entry(rows, entry) for entry in stmt.index))
+    mask = None if stmt.mask is None else _row(rows, stmt.mask)
+    return (replace(stmt, index=place, value=_value(rows, stmt), mask=mask),)
+
+
+def _value(rows: Set[str], store: Store) -> Expr:
+    """What is stored, an update with what is there among its operands."""
+    value = store.value
+    if store.combine is None:
+        return _row(rows, value)
+    assert isinstance(value, Apply) and value.op == store.combine
+    args = tuple(_row(rows, arg) for arg in value.args)
+    return replace(value, args=args, type=_longer(value.type))
+
+
+def _entry(rows: Set[str], entry: Index) -> Index:
+    return map_index(entry, partial(_read, rows))
+
+
+def _read(rows: Set[str], expr: Expr) -> Expr:
+    """A value as it was, of loads of rows."""
+    if not (isinstance(expr, Load) and expr.tensor in rows):
+        return map_children(expr, partial(_read, rows))
+    row = _row(rows, expr)
+    squeezed = (("axis", expr.type.rank),)
+    return Apply("squeeze", (row,), expr.type, squeezed, expr.loc) if expr.type.shape else row
+
+
+def _row(rows: Set[str], expr: Expr) -> Expr:
+    """A value with a dimension of one behind its own; a single number is broadcast."""
+    if not (isinstance(expr, Load) and expr.tensor in rows):
+        made = _read(rows, expr)
+        return expanded(made, made.type.rank) if made.type.shape else made
+    place = _with_row(tuple(_entry(rows, entry) for entry in expr.index))
+    mask = None if expr.mask is None else _row(rows, expr.mask)
+    kind = _longer(expr.type)
+    return replace(expr, index=place, mask=mask, type=kind)
+
+
+def _longer(kind: Type) -> Type:
+    return replace(kind, shape=(*kind.shape, 1)) if kind.shape else kind
+
+
+def _with_row(index: tuple[Index, ...]) -> tuple[Index, ...]:
+    single = all(isinstance(entry, At) for entry in index)
+    return (*index, At(Const(0, INT)) if single else Span(0, 1))
