@@ -112,3 +112,8 @@ def test_infinite_numbers_are_no_fractions_and_no_integers():
 def test_what_every_turn_meets_again_is_not_compared():
     """XLA rounded a product in the loop otherwise than beside it: no element was the largest."""
     assert try_gradient(drawn(990207)[0], [990207000, 990207001]) == OK
+
+
+def test_positions_that_jump_on_both_sides_have_no_difference():
+    """The positions of several largest elements change within one step in either direction."""
+    assert try_gradient(drawn(990488)[0], [990488000, 990488001]) == OK

@@ -256,6 +256,10 @@ MUTATIONS = (
         lambda *given: True, test_ranges.test_the_largest_of_one_element_that_may_not_be_met,
     ),
     _bug(
+        "what every turn meets again is compared", graph.Graph, "_runs",
+        lambda *given: False, test_ranges.test_the_largest_of_one_element,
+    ),
+    _bug(
         "parentheses are left out", _Printer, "wrapped",
         lambda self, expr, level: self.shown(expr)[0], _prints("jagged_layer_norm"),
     ),

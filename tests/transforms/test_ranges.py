@@ -109,8 +109,8 @@ def test_the_largest_of_one_element():
         return (jnp.maximum(0, x + w) + most,)
 
     _agrees(again, function, (x, w))
-    text = again.grad_source(x, w)
-    assert len(re.findall(r"for i\w* in", text)) == 3, text  # of x[t] * i alone
+    text = tile.kernel(again.__wrapped__).grad_source(x, w)
+    assert text.count("hl.maximum(") == 1, text  # of x[t] * i alone
 
 
 @tile.kernel
